@@ -1,0 +1,204 @@
+//! `MxAutodiff`: the decorator's training side.
+
+mod bool;
+mod float;
+mod int;
+mod module;
+mod quantized;
+
+use core::marker::PhantomData;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::{CheckpointStrategy, NoCheckpointing};
+use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
+use burn_backend::{
+    AutodiffBackend, Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData,
+};
+
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::phase::BackwardGuard;
+use crate::steps::check_checkpointing;
+use crate::tensor::{Flags, Meta, MxTensor};
+
+/// The autodiff backend that `MxAutodiff` decorates.
+type Ad<B, C> = Autodiff<MxBackend<B>, C>;
+
+/// Autodiff over [`MxBackend<B>`]: write it where a program says `Autodiff<B>`.
+///
+/// It differs from `Autodiff<MxBackend<B>>` in that backward products are known as such and take the backward
+/// formats, leaves that require gradients take the weight formats, and gradients and parameters that leave
+/// autodiff are computed by the optimizer in untouched full precision. Where no specs are set, values and
+/// gradients are those of `Autodiff<B>`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MxAutodiff<B, C = NoCheckpointing> {
+    _inner: PhantomData<(B, C)>,
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> BackendTypes for MxAutodiff<B, C> {
+    type Device = <MxBackend<B> as BackendTypes>::Device;
+    type FloatTensorPrimitive = FloatTensor<Ad<B, C>>;
+    type FloatElem = B::FloatElem;
+    type IntTensorPrimitive = IntTensor<MxBackend<B>>;
+    type IntElem = B::IntElem;
+    type BoolTensorPrimitive = BoolTensor<MxBackend<B>>;
+    type BoolElem = B::BoolElem;
+    type QuantizedTensorPrimitive = QuantizedTensor<MxBackend<B>>;
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> Backend for MxAutodiff<B, C> {
+    fn ad_enabled(device: &Self::Device) -> bool {
+        Ad::<B, C>::ad_enabled(device)
+    }
+
+    fn memory_persistent_allocations<
+        Output: Send,
+        Input: Send,
+        Func: Fn(Input) -> Output + Send,
+    >(
+        device: &Self::Device,
+        input: Input,
+        func: Func,
+    ) -> Output {
+        MxBackend::<B>::memory_persistent_allocations(device, input, func)
+    }
+
+    fn memory_cleanup(device: &Self::Device) {
+        MxBackend::<B>::memory_cleanup(device)
+    }
+
+    fn name(device: &Self::Device) -> String {
+        Ad::<B, C>::name(device)
+    }
+
+    fn seed(device: &Self::Device, seed: u64) {
+        MxBackend::<B>::seed(device, seed)
+    }
+
+    fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
+        MxBackend::<B>::sync(device)
+    }
+
+    fn staging<'a, Iter>(data: Iter, device: &Self::Device)
+    where
+        Iter: Iterator<Item = &'a mut TensorData>,
+    {
+        MxBackend::<B>::staging(data, device)
+    }
+
+    fn supports_dtype(device: &Self::Device, dtype: DType) -> bool {
+        MxBackend::<B>::supports_dtype(device, dtype)
+    }
+
+    fn dtype_usage(device: &Self::Device, dtype: DType) -> DTypeUsageSet {
+        MxBackend::<B>::dtype_usage(device, dtype)
+    }
+
+    fn device_count(type_id: u16) -> usize {
+        MxBackend::<B>::device_count(type_id)
+    }
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C> {
+    type InnerBackend = MxBackend<B>;
+    type Gradients = <Ad<B, C> as AutodiffBackend>::Gradients;
+
+    fn backward(tensor: FloatTensor<Self>) -> Self::Gradients {
+        if let Some(interned) = tensor.primitive.meta.emulation() {
+            check_checkpointing::<C>(&interned.specs);
+        }
+        let _backward = BackwardGuard::enter();
+        Ad::<B, C>::backward(tensor)
+    }
+
+    fn grad(tensor: &FloatTensor<Self>, grads: &Self::Gradients) -> Option<FloatTensor<MxBackend<B>>> {
+        let grad = Ad::<B, C>::grad(tensor, grads)?;
+        Some(for_optimizer(grad, tensor.primitive.meta))
+    }
+
+    fn grad_remove(
+        tensor: &FloatTensor<Self>,
+        grads: &mut Self::Gradients,
+    ) -> Option<FloatTensor<MxBackend<B>>> {
+        let grad = Ad::<B, C>::grad_remove(tensor, grads)?;
+        Some(for_optimizer(grad, tensor.primitive.meta))
+    }
+
+    fn grad_replace(
+        tensor: &FloatTensor<Self>,
+        grads: &mut Self::Gradients,
+        grad: FloatTensor<MxBackend<B>>,
+    ) {
+        Ad::<B, C>::grad_replace(tensor, grads, unmarked(grad))
+    }
+
+    /// The tensor outside of autodiff. A parameter keeps its master values there: optimizers come by here.
+    fn inner(tensor: FloatTensor<Self>) -> FloatTensor<MxBackend<B>> {
+        let mut inner = Ad::<B, C>::inner(tensor);
+        if inner.meta.is_weight() {
+            inner.meta.flags.insert(Flags::INNER);
+        }
+        inner
+    }
+
+    fn int_inner(tensor: IntTensor<Self>) -> IntTensor<MxBackend<B>> {
+        tensor
+    }
+
+    fn bool_inner(tensor: BoolTensor<Self>) -> BoolTensor<MxBackend<B>> {
+        tensor
+    }
+
+    fn q_inner(tensor: QuantizedTensor<Self>) -> QuantizedTensor<MxBackend<B>> {
+        tensor
+    }
+
+    fn from_inner(tensor: FloatTensor<MxBackend<B>>) -> FloatTensor<Self> {
+        Ad::<B, C>::from_inner(unmarked(tensor))
+    }
+
+    fn int_from_inner(tensor: IntTensor<MxBackend<B>>) -> IntTensor<Self> {
+        unmarked(tensor)
+    }
+
+    fn bool_from_inner(tensor: BoolTensor<MxBackend<B>>) -> BoolTensor<Self> {
+        unmarked(tensor)
+    }
+
+    fn q_from_inner(tensor: QuantizedTensor<MxBackend<B>>) -> QuantizedTensor<Self> {
+        unmarked(tensor)
+    }
+}
+
+/// A gradient as it leaves autodiff: whatever it takes part in is an optimizer's arithmetic, and it goes by
+/// the specs of its parameter.
+fn for_optimizer<P>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
+    let meta = Meta {
+        specs: parameter.specs,
+        flags: (parameter.flags & Flags::PINNED) | Flags::MASTER,
+        rounded: grad.meta.rounded,
+    };
+    MxTensor::new(grad.inner, meta)
+}
+
+/// A tensor that enters autodiff, free of the optimizer's marks.
+fn unmarked<P>(tensor: MxTensor<P>) -> MxTensor<P> {
+    let meta = tensor.meta.without_optimizer_marks();
+    MxTensor::new(tensor.inner, meta)
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> TransactionOps<Self> for MxAutodiff<B, C> {
+    async fn tr_execute(
+        transaction: TransactionPrimitive<Self>,
+    ) -> Result<TransactionPrimitiveData, ExecutionError> {
+        let floats = transaction.read_floats.into_iter();
+        MxBackend::<B>::tr_execute(TransactionPrimitive::new(
+            floats.map(|tensor| tensor.primitive).collect(),
+            transaction.read_qfloats,
+            transaction.read_ints,
+            transaction.read_bools,
+        ))
+        .await
+    }
+}

@@ -1,0 +1,243 @@
+//! Module ops and activations: burn-autodiff's, and own steps for what holds products or recipes.
+
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::ops::attention::attention_fallback;
+use burn_backend::ops::{
+    ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
+    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
+};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+
+use super::{Ad, MxAutodiff};
+use crate::forward::delegate;
+use crate::kernels::MxKernels;
+use crate::semantics::linear as linear_semantics;
+use crate::steps::{layer_norm, linear, metas, softmax};
+use crate::tensor::Join;
+
+impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
+    // Own steps
+
+    fn linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let bias_primitive = bias.as_ref().map(|bias| &bias.primitive);
+        let join = linear_semantics::join::<B>(&x.primitive, &weight.primitive, bias_primitive);
+        match join.emulation() {
+            Some(interned) => linear::forward::<B, C>(x, weight, bias, interned),
+            None => Ad::<B, C>::linear(x, weight, bias),
+        }
+    }
+
+    fn layer_norm(
+        tensor: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        match Join::of(metas::<B, 2>([&tensor, &gamma])).emulation() {
+            Some(_) => layer_norm::forward::<B, C>(tensor, gamma, beta, epsilon),
+            None => Ad::<B, C>::layer_norm(tensor, gamma, beta, epsilon),
+        }
+    }
+
+    // Composed
+
+    /// By Burn's fallback, whose products and softmax are ours.
+    fn attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: Option<BoolTensor<Self>>,
+        attn_bias: Option<FloatTensor<Self>>,
+        options: AttentionModuleOptions,
+    ) -> FloatTensor<Self> {
+        attention_fallback::<Self>(query, key, value, mask, attn_bias, options)
+    }
+
+    // burn-autodiff's
+
+    fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        Ad::<B, C>::linear_x_backward(weight, output_grad)
+    }
+
+    fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        Ad::<B, C>::linear_weight_backward(x, output_grad)
+    }
+
+    fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        Ad::<B, C>::linear_bias_backward(output_grad)
+    }
+
+    fn max_pool1d_with_indices(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+    ) -> MaxPool1dWithIndices<Self> {
+        let pooled = Ad::<B, C>::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        MaxPool1dWithIndices::new(pooled.output, pooled.indices)
+    }
+
+    fn max_pool1d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool1dBackward<Self> {
+        let grads = Ad::<B, C>::max_pool1d_with_indices_backward(
+            x, kernel_size, stride, padding, dilation, ceil_mode, output_grad, indices,
+        );
+        MaxPool1dBackward::new(grads.x_grad)
+    }
+
+    fn max_pool2d_with_indices(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+    ) -> MaxPool2dWithIndices<Self> {
+        let pooled = Ad::<B, C>::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        MaxPool2dWithIndices::new(pooled.output, pooled.indices)
+    }
+
+    fn max_pool2d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool2dBackward<Self> {
+        let grads = Ad::<B, C>::max_pool2d_with_indices_backward(
+            x, kernel_size, stride, padding, dilation, ceil_mode, output_grad, indices,
+        );
+        MaxPool2dBackward::new(grads.x_grad)
+    }
+
+    fn deform_conv2d_backward(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        output_grad: FloatTensor<Self>,
+        options: DeformConvOptions<2>,
+    ) -> DeformConv2dBackward<Self> {
+        let grads = Ad::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, output_grad, options);
+        DeformConv2dBackward::new(
+            grads.x_grad,
+            grads.offset_grad,
+            grads.weight_grad,
+            grads.mask_grad,
+            grads.bias_grad,
+        )
+    }
+
+    delegate! { Ad<B, C>:
+        fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
+        fn embedding_backward(
+            weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
+        ) -> FloatTensor<Self>;
+        fn conv1d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvOptions<1>,
+        ) -> FloatTensor<Self>;
+        fn conv2d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvOptions<2>,
+        ) -> FloatTensor<Self>;
+        fn deform_conv2d(
+            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>,
+            mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, options: DeformConvOptions<2>,
+        ) -> FloatTensor<Self>;
+        fn conv3d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvOptions<3>,
+        ) -> FloatTensor<Self>;
+        fn conv_transpose1d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvTransposeOptions<1>,
+        ) -> FloatTensor<Self>;
+        fn conv_transpose2d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvTransposeOptions<2>,
+        ) -> FloatTensor<Self>;
+        fn conv_transpose3d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
+            options: ConvTransposeOptions<3>,
+        ) -> FloatTensor<Self>;
+        fn avg_pool1d(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
+            ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            count_include_pad: bool, ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2],
+            padding: [usize; 2], count_include_pad: bool, ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
+        fn max_pool1d(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+            ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn max_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            dilation: [usize; 2], ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn interpolate(
+            x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
+        ) -> FloatTensor<Self>;
+        fn interpolate_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2],
+            options: InterpolateOptions,
+        ) -> FloatTensor<Self>;
+        fn ctc_loss(
+            log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
+            target_lengths: IntTensor<Self>, blank: usize,
+        ) -> FloatTensor<Self>;
+        fn rfft(
+            signal: FloatTensor<Self>, dim: usize, n: Option<usize>,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
+        fn irfft(
+            spectrum_re: FloatTensor<Self>, spectrum_im: FloatTensor<Self>, dim: usize, n: Option<usize>,
+        ) -> FloatTensor<Self>;
+    }
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, C> {
+    // Own steps
+
+    fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        match tensor.primitive.meta.emulation() {
+            Some(_) => softmax::forward::<B, C>(tensor, dim),
+            None => Ad::<B, C>::softmax(tensor, dim),
+        }
+    }
+
+    // burn-autodiff's
+
+    delegate! { Ad<B, C>:
+        fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+    }
+}

@@ -1,0 +1,75 @@
+//! The device of the decorated backend.
+
+use burn_backend::{Device, DeviceId, DeviceOps};
+
+use crate::registry::Interned;
+use crate::specs::ResolvedSpecs;
+use crate::tensor::Meta;
+
+/// A device of the wrapped backend together with the specs that tensors created on it are computed with.
+///
+/// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made
+/// by `Default` or from an id has no specs; tensors on it are computed by the process-wide default
+/// ([`MxSpecs::install_default`](crate::MxSpecs::install_default)) if there is one, else exactly as the
+/// wrapped backend does.
+#[derive(Clone, Debug, Default)]
+pub struct MxDevice<D> {
+    pub(crate) inner: D,
+    pub(crate) meta: Meta,
+}
+
+impl<D> MxDevice<D> {
+    /// The device `inner`, with `specs` for all tensors that are created on it or moved to it.
+    pub fn new(inner: D, specs: &ResolvedSpecs) -> Self {
+        Self {
+            inner,
+            meta: Meta::with_specs(Some(Interned::of(specs))),
+        }
+    }
+
+    /// The device of the wrapped backend.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The specs, if set.
+    pub fn specs(&self) -> Option<&ResolvedSpecs> {
+        self.meta.specs.map(|interned| &interned.specs)
+    }
+
+    /// The device of a tensor with this meta.
+    pub(crate) fn of_tensor(inner: D, meta: Meta) -> Self {
+        let meta = meta.for_device();
+        Self { inner, meta }
+    }
+}
+
+impl<D> From<D> for MxDevice<D> {
+    /// The device without specs.
+    fn from(inner: D) -> Self {
+        Self {
+            inner,
+            meta: Meta::default(),
+        }
+    }
+}
+
+impl<D: PartialEq> PartialEq for MxDevice<D> {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl<D: Eq> Eq for MxDevice<D> {}
+
+impl<D: Device> Device for MxDevice<D> {
+    fn from_id(device_id: DeviceId) -> Self {
+        D::from_id(device_id).into()
+    }
+
+    fn to_id(&self) -> DeviceId {
+        self.inner.to_id()
+    }
+}
+
+impl<D: DeviceOps> DeviceOps for MxDevice<D> {}

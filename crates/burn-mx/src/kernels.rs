@@ -1,0 +1,111 @@
+//! The numeric kernels: one trait, portable defaults, native implementations a backend.
+
+#[cfg(feature = "flex")]
+mod flex;
+mod host;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
+use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+
+/// The kernels that [`MxBackend`](crate::MxBackend) needs of the backend it wraps.
+///
+/// Every method has a portable default that goes through host memory, so `impl MxKernels for MyBackend {}`
+/// makes any backend work, with results that are bit-identical to the native kernels'. Tensors handed over
+/// are always `f32`; a shared buffer must be left as it is, an unshared one may be reused.
+pub trait MxKernels: Backend {
+    /// Fake-quantizes blocks along `axis` to an MX format, as [`MxFormat::quantize`] does.
+    fn mx_quantize(
+        tensor: FloatTensor<Self>,
+        axis: usize,
+        format: MxFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, shape| {
+            quantize_dense(data, shape, axis, format, rounding, stream);
+        })
+    }
+
+    /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
+    fn float_round_to(
+        tensor: FloatTensor<Self>,
+        format: FloatFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, _| format.round_slice(data, rounding, stream))
+    }
+}
+
+/// [`MxFormat::quantize`] where format and axis are known to be right: specs are validated when they are
+/// resolved, and the axis comes from the product's own shape.
+fn quantize_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    format: MxFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) {
+    format
+        .quantize(data, shape, axis, rounding, stream)
+        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+}
+
+/// Calls a kernel for `f32` with a tensor of any float type: other types are converted and stored back.
+pub(crate) fn in_f32<B: Backend>(
+    tensor: FloatTensor<B>,
+    kernel: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> FloatTensor<B> {
+    match tensor.dtype() {
+        DType::F32 => kernel(tensor),
+        other => {
+            let tensor = kernel(B::float_cast(tensor, FloatDType::F32));
+            B::float_cast(tensor, other.into())
+        }
+    }
+}
+
+/// The order of the axes by which a strided tensor lies densely in memory, outermost first; `None` if it
+/// does not (overlaps, gaps, negative strides).
+///
+/// A transposed tensor is such: its blocks can be quantized where they lie, along the matching axis.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    order.sort_by_key(|&axis| (core::cmp::Reverse(strides[axis]), shape[axis] > 1));
+    let mut expected = 1;
+    for &axis in order.iter().rev() {
+        if shape[axis] > 1 && strides[axis] != expected {
+            return None;
+        }
+        expected *= isize::try_from(shape[axis]).ok()?;
+    }
+    Some(order)
+}
+
+#[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
+mod tests {
+    use super::memory_order;
+
+    #[test]
+    fn memory_order_of_dense_layouts() {
+        assert_eq!(memory_order(&[2, 3, 4], &[12, 4, 1]), Some(vec![0, 1, 2]));
+        assert_eq!(memory_order(&[2, 4, 3], &[12, 1, 4]), Some(vec![0, 2, 1]));
+        assert_eq!(memory_order(&[], &[]), Some(vec![]));
+        // A length-1 axis may have any stride.
+        let order = memory_order(&[1, 5, 2], &[7, 2, 1]).unwrap();
+        assert_eq!(order.iter().copied().filter(|&axis| axis != 0).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn memory_order_refuses_gaps_overlaps_and_reversals() {
+        assert_eq!(memory_order(&[2, 3], &[4, 1]), None);
+        assert_eq!(memory_order(&[2, 3], &[0, 1]), None);
+        assert_eq!(memory_order(&[3], &[-1]), None);
+        assert_eq!(memory_order(&[3], &[2]), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! The portable path: read to host memory, compute there, write back.
+
+use std::any::TypeId;
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex};
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, DType, TensorData, read_sync};
+
+/// Applies `kernel(data, shape)` to the row-major values of an `f32` tensor.
+///
+/// # Panics
+///
+/// If the backend fails to read the tensor: an error of the device is not papered over.
+pub(super) fn apply<B: Backend>(
+    tensor: FloatTensor<B>,
+    kernel: impl FnOnce(&mut [f32], &[usize]),
+) -> FloatTensor<B> {
+    let device = B::float_device(&tensor);
+    note_once::<B>(&device);
+    let data = read_sync(B::float_into_data(tensor))
+        .unwrap_or_else(|error| panic!("burn-mx: reading a tensor to quantize failed: {error}"));
+    let shape = data.shape.clone();
+    let mut values = data
+        .into_vec::<f32>()
+        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32));
+    kernel(&mut values, &shape);
+    B::float_from_data(TensorData::new(values, shape), &device)
+}
+
+/// Says once a backend that it has no native kernels.
+fn note_once<B: Backend>(device: &B::Device) {
+    static SEEN: LazyLock<Mutex<HashSet<TypeId>>> = LazyLock::new(Default::default);
+    let mut seen = SEEN.lock().unwrap_or_else(|poison| poison.into_inner());
+    if seen.insert(TypeId::of::<B>()) {
+        log::info!(
+            "burn-mx: backend {} has no native MX kernels; quantization goes through host memory",
+            B::name(device)
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Native kernels for NdArray: in place on the array's own buffer.
+
+use ::ndarray::{ArcArray, IxDyn};
+use burn_backend::{DType, TensorMetadata};
+use burn_ndarray::{FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray};
+use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+
+use super::{MxKernels, memory_order, quantize_dense};
+
+impl<E, I, Q> MxKernels for NdArray<E, I, Q>
+where
+    E: FloatNdArrayElement,
+    I: IntNdArrayElement,
+    Q: QuantElement,
+    NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
+{
+    fn mx_quantize(
+        tensor: NdArrayTensor,
+        axis: usize,
+        format: MxFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> NdArrayTensor {
+        dense(tensor, rounding, |data, shape, order| {
+            let axis = order.iter().position(|&at| at == axis).expect("axis is one of the tensor's");
+            quantize_dense(data, shape, axis, format, rounding, stream);
+        })
+    }
+
+    fn float_round_to(
+        tensor: NdArrayTensor,
+        format: FloatFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> NdArrayTensor {
+        dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
+    }
+}
+
+/// Applies `kernel(data, shape, order)` to the values as they lie in memory; `order` gives the tensor's axis
+/// at each axis of `shape`.
+fn dense(
+    tensor: NdArrayTensor,
+    rounding: Rounding,
+    kernel: impl FnOnce(&mut [f32], &[usize], &[usize]),
+) -> NdArrayTensor {
+    let mut array: ArcArray<f32, IxDyn> = match tensor {
+        NdArrayTensor::F32(storage) => storage.into_shared(),
+        other => panic!("burn-mx: expected {:?} data, got {:?}", DType::F32, other.dtype()),
+    };
+    // Random numbers go by the element's logical position.
+    let order = match rounding {
+        Rounding::Stochastic => None,
+        _ => memory_order(array.shape(), array.strides()),
+    };
+    let order = order.unwrap_or_else(|| {
+        if !array.is_standard_layout() {
+            array = array.as_standard_layout().into_owned().into_shared();
+        }
+        (0..array.ndim()).collect()
+    });
+    let shape: Vec<usize> = order.iter().map(|&axis| array.shape()[axis]).collect();
+    let data = array
+        .as_slice_memory_order_mut()
+        .expect("the array is dense in memory");
+    kernel(data, &shape, &order);
+    array.into()
+}

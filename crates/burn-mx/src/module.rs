@@ -1,0 +1,280 @@
+//! Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.
+//!
+//! All work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
+
+use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_core::module::{Module, ModuleMapper, Param};
+use burn_core::tensor::{Tensor, TensorPrimitive};
+use globset::{Glob, GlobMatcher};
+use thiserror::Error;
+
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::registry::Interned;
+use crate::specs::ResolvedSpecs;
+use crate::tensor::{Flags, Meta};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The two backends whose tensors carry specs.
+pub trait MxTensorOps: Backend + sealed::Sealed {
+    #[doc(hidden)]
+    fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
+}
+
+/// A change of what a tensor is to the emulation.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct MetaChange(Change);
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Specs set by name, for a parameter.
+    Pin(&'static Interned),
+    Specs(&'static Interned),
+    FullPrecision(bool),
+    Weight(bool),
+}
+
+impl MetaChange {
+    fn apply(self, mut meta: Meta) -> Meta {
+        match self.0 {
+            Change::Pin(specs) => {
+                meta.specs = Some(specs);
+                meta.flags.insert(Flags::PINNED);
+            }
+            Change::Specs(specs) => meta.specs = Some(specs),
+            Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
+            Change::Weight(on) => meta.flags.set(Flags::WEIGHT, on),
+        }
+        meta
+    }
+}
+
+impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
+
+impl<B: MxKernels> MxTensorOps for MxBackend<B> {
+    fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
+        tensor.meta = change.apply(tensor.meta);
+        tensor
+    }
+
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+        tensor.meta.specs.map(|interned| &interned.specs)
+    }
+}
+
+#[cfg(feature = "autodiff")]
+mod autodiff {
+    use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+
+    use super::*;
+    use crate::autodiff::MxAutodiff;
+    use crate::steps::boundary;
+
+    impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
+
+    impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
+        fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
+            match change.0 {
+                // A leaf stays a leaf.
+                Change::Pin(_) | Change::Weight(_) => {
+                    tensor.primitive.meta = change.apply(tensor.primitive.meta);
+                    tensor
+                }
+                // Gradients go back by the rules from before the change.
+                Change::Specs(_) | Change::FullPrecision(_) => {
+                    boundary::cross::<B, C>(tensor, |meta| change.apply(meta))
+                }
+            }
+        }
+
+        fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+            MxBackend::<B>::specs_of(&tensor.primitive)
+        }
+    }
+}
+
+fn change<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, change: Change) -> Tensor<B, D> {
+    let primitive = B::change_meta(tensor.into_primitive().tensor(), MetaChange(change));
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// The tensor, from here on computed at full precision, and so is everything that follows from it: the loss,
+/// say. Gradients leave the piece where it was entered, and are emulated again from there on.
+///
+/// ```
+/// # use burn_mx::{MxAutodiff, MxDevice, MxSpecs, module::{emulated, full_precision}};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let logits = Tensor::<MxAutodiff<Flex>, 1>::from_floats([1.01, 2.02], &device);
+/// let exact = full_precision(logits) * 3.0; // 3.03: not a bfloat16
+/// assert_eq!(exact.clone().into_data().to_vec::<f32>()?[0], 1.01 * 3.0);
+/// let rounded = emulated(exact) * 1.0;
+/// assert_eq!(rounded.into_data().to_vec::<f32>()?[0], 3.03125);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn full_precision<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, Change::FullPrecision(true))
+}
+
+/// The tensor, from here on emulated again by its specs: the end of a [`full_precision`] piece.
+pub fn emulated<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, Change::FullPrecision(false))
+}
+
+/// The tensor, from here on computed by `specs`. Gradients go by the former specs again where they leave.
+pub fn with_specs<B: MxTensorOps, const D: usize>(
+    tensor: Tensor<B, D>,
+    specs: &ResolvedSpecs,
+) -> Tensor<B, D> {
+    change(tensor, Change::Specs(Interned::of(specs)))
+}
+
+/// The specs that the tensor carries, if any.
+pub fn specs_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option<ResolvedSpecs> {
+    B::specs_of(&tensor.clone().into_primitive().tensor()).cloned()
+}
+
+/// The tensor in the role of a weight: matrix products use the `w` formats for it. Leaves that require
+/// gradients are weights by themselves.
+pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, Change::Weight(true))
+}
+
+/// The tensor in the role of an activation: matrix products use the `a` formats for it. For an input whose
+/// gradient is wanted, which would pass for a weight.
+pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, Change::Weight(false))
+}
+
+/// Why specs could not be set by path.
+#[derive(Clone, Debug, Error)]
+pub enum PathError {
+    /// The pattern is not a glob.
+    #[error("path pattern `{pattern}`: {reason}; allowed: a parameter path such as `layers.0.weight`, a prefix of one, or a glob such as `blocks.*`")]
+    Pattern {
+        /// The pattern given.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No parameter has such a path.
+    #[error("path pattern `{pattern}` matches no parameter; the module has: {paths}")]
+    NoMatch {
+        /// The pattern given.
+        pattern: String,
+        /// The module's parameter paths, separated by commas.
+        paths: String,
+    },
+}
+
+/// Sets the specs of every float parameter of `module`.
+pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &ResolvedSpecs) -> M {
+    let mut mapper = SpecsMapper::new(None, specs);
+    module.map(&mut mapper)
+}
+
+/// Sets the specs of the float parameters of `module` whose path matches `pattern`: a path (`head.weight`), the
+/// path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches dots).
+///
+/// Specs set so stay with the parameter: through optimizer steps, loading a record, and moves to devices that
+/// carry other specs. They hold for the ops that the parameter takes part in; what follows goes on by the
+/// specs of the activations.
+///
+/// # Errors
+///
+/// If the pattern is no glob, or matches no parameter.
+pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
+    module: M,
+    pattern: &str,
+    specs: &ResolvedSpecs,
+) -> Result<M, PathError> {
+    let mut mapper = SpecsMapper::new(Some(Pattern::new(pattern)?), specs);
+    let module = module.map(&mut mapper);
+    if mapper.matched == 0 {
+        return Err(PathError::NoMatch {
+            pattern: pattern.to_owned(),
+            paths: mapper.seen.join(", "),
+        });
+    }
+    Ok(module)
+}
+
+/// A path, a prefix of one that ends at a dot, or a glob.
+struct Pattern {
+    text: String,
+    glob: GlobMatcher,
+}
+
+impl Pattern {
+    fn new(text: &str) -> Result<Self, PathError> {
+        let glob = Glob::new(text).map_err(|error| PathError::Pattern {
+            pattern: text.to_owned(),
+            reason: error.kind().to_string(),
+        })?;
+        Ok(Self {
+            text: text.to_owned(),
+            glob: glob.compile_matcher(),
+        })
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        let inside = path
+            .strip_prefix(&self.text)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        inside || self.glob.is_match(path)
+    }
+}
+
+struct SpecsMapper {
+    pattern: Option<Pattern>,
+    specs: &'static Interned,
+    path: Vec<String>,
+    seen: Vec<String>,
+    matched: usize,
+}
+
+impl SpecsMapper {
+    fn new(pattern: Option<Pattern>, specs: &ResolvedSpecs) -> Self {
+        Self {
+            pattern,
+            specs: Interned::of(specs),
+            path: Vec::new(),
+            seen: Vec::new(),
+            matched: 0,
+        }
+    }
+}
+
+impl<B: MxTensorOps> ModuleMapper<B> for SpecsMapper {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let path = self.path.join(".");
+        let matches = self.pattern.as_ref().is_none_or(|pattern| pattern.matches(&path));
+        self.seen.push(path);
+        if !matches {
+            return param;
+        }
+        self.matched += 1;
+        let pin = Change::Pin(self.specs);
+        let (id, tensor, mapper) = param.consume();
+        let on_load = mapper.clone();
+        Param::from_mapped_value(id, change(tensor, pin), mapper)
+            // A loaded tensor comes with the specs of the record's device.
+            .load_mapper(move |tensor| change(on_load.on_load(tensor), pin))
+    }
+}

@@ -1,0 +1,82 @@
+//! Activations: by recipe, or composed of ops that round.
+
+use burn_backend::Scalar;
+use burn_backend::ops::ActivationOps;
+use burn_backend::tensor::FloatTensor;
+
+use crate::backend::MxBackend;
+use crate::forward::{Unwrap, Wrap};
+use crate::kernels::MxKernels;
+use crate::semantics::{activation, softmax};
+use crate::tensor::Meta;
+
+/// Burn's default compositions, through the ops of `MxBackend`: the same that autodiff trains with.
+struct Composition;
+
+impl<B: MxKernels> ActivationOps<MxBackend<B>> for Composition {}
+
+/// Functions that Burn composes of smaller ops: composed where elementwise ops are emulated, the wrapped
+/// backend's own where they are not.
+macro_rules! composed {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            if activation::is_composed::<B>(&$tensor) {
+                return <Composition as ActivationOps<Self>>::$name($tensor $(, $arg)*);
+            }
+            let meta = Meta::computed([Some($tensor.meta) $(, $arg.meta())*]);
+            Wrap::wrap(B::$name($tensor.inner $(, Unwrap::unwrap($arg))*), meta)
+        }
+    )* };
+}
+
+impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
+    // Emulated
+
+    fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::relu::<B>(tensor)
+    }
+
+    fn relu_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::relu_backward::<B>(output, grad)
+    }
+
+    fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::gelu::<B>(tensor)
+    }
+
+    fn gelu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::gelu_backward::<B>(x, grad)
+    }
+
+    fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::sigmoid::<B>(tensor)
+    }
+
+    fn sigmoid_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::sigmoid_backward::<B>(output, grad)
+    }
+
+    fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        softmax::forward::<B>(tensor, dim)
+    }
+
+    // Composed
+
+    composed! {
+        fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self>;
+        fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
+        fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+    }
+
+    /// Softmax of the negated tensor, by the recipe of [`softmax`](Self::softmax).
+    fn softmin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        if activation::is_composed::<B>(&tensor) {
+            return Self::softmax(<Self as burn_backend::ops::FloatTensorOps<Self>>::float_neg(tensor), dim);
+        }
+        let meta = Meta::computed([Some(tensor.meta)]);
+        Wrap::wrap(B::softmin(tensor.inner, dim), meta)
+    }
+}

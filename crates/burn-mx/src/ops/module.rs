@@ -1,0 +1,384 @@
+//! Module ops: products, norms, attention, pools.
+
+use burn_backend::ops::attention::attention_fallback;
+use burn_backend::ops::{
+    AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
+    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
+    UnfoldOptions,
+};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+
+use crate::backend::MxBackend;
+use crate::forward::{Unwrap, forward};
+use crate::kernels::MxKernels;
+use crate::semantics::conv::{self, Direction};
+use crate::semantics::product::quantize_backward;
+use crate::semantics::{elementwise, linear, norm};
+use crate::tensor::{Join, Meta, MxTensor};
+
+/// A convolution with its three backward products, in each number of dimensions.
+macro_rules! convolutions {
+    ($($options:ty: $forward:ident $x_backward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
+        fn $forward(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            bias: Option<FloatTensor<Self>>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::forward::<B>(x, weight, bias, Direction::Normal, |x, weight, bias| {
+                B::$forward(x, weight, bias, options)
+            })
+        }
+
+        fn $x_backward(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::x_backward::<B>(Some(&x), weight, output_grad, Direction::Normal, |weight, grad| {
+                B::$x_backward(x.inner.clone(), weight, grad, options)
+            })
+        }
+
+        fn $weight_backward(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::weight_backward::<B>(x, &weight, output_grad, |x, grad| {
+                B::$weight_backward(x, weight.inner.clone(), grad, options)
+            })
+        }
+
+        fn $bias_backward(
+            x: FloatTensor<Self>,
+            bias: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            conv::bias_backward::<B>(&x, &bias, output_grad, |grad| {
+                B::$bias_backward(x.inner.clone(), bias.inner.clone(), grad)
+            })
+        }
+    )* };
+}
+
+/// A transposed convolution with its three backward products, in each number of dimensions.
+macro_rules! transposed_convolutions {
+    ($($options:ty: $forward:ident $x_backward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
+        fn $forward(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            bias: Option<FloatTensor<Self>>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::forward::<B>(x, weight, bias, Direction::Transposed, |x, weight, bias| {
+                B::$forward(x, weight, bias, options)
+            })
+        }
+
+        fn $x_backward(
+            weight: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::x_backward::<B>(None, weight, output_grad, Direction::Transposed, |weight, grad| {
+                B::$x_backward(weight, grad, options)
+            })
+        }
+
+        fn $weight_backward(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            conv::weight_backward::<B>(x, &weight, output_grad, |x, grad| {
+                B::$weight_backward(x, weight.inner.clone(), grad, options)
+            })
+        }
+
+        fn $bias_backward(
+            x: FloatTensor<Self>,
+            bias: FloatTensor<Self>,
+            output_grad: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            conv::bias_backward::<B>(&x, &bias, output_grad, |grad| {
+                B::$bias_backward(x.inner.clone(), bias.inner.clone(), grad)
+            })
+        }
+    )* };
+}
+
+/// Ops that compute new values of their first tensor: round, compute by `B`, round.
+macro_rules! unary {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            elementwise::unary::<B>($tensor, |tensor| B::$name(tensor $(, Unwrap::unwrap($arg))*))
+        }
+    )* };
+}
+
+/// Gradients of ops that read `x` only for its shape: round the gradient, compute by `B`, round.
+macro_rules! backward {
+    ($(fn $name:ident($x:ident: FloatTensor<Self>, $grad:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
+        fn $name($x: FloatTensor<Self>, $grad: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            elementwise::unary::<B>($grad, |grad| B::$name($x.inner, grad $(, Unwrap::unwrap($arg))*))
+        }
+    )* };
+}
+
+impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
+    // Emulated
+
+    fn linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        linear::forward::<B>(x, weight, bias)
+    }
+
+    fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        let join = Join::of([Some(weight.meta), Some(output_grad.meta)]);
+        match join.emulation() {
+            Some(interned) => {
+                quantize_backward(interned, "linear_x_backward");
+                linear::x_backward::<B>(weight, output_grad, interned, join.result)
+            }
+            None => MxTensor::new(B::linear_x_backward(weight.inner, output_grad.inner), join.result),
+        }
+    }
+
+    fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        let join = Join::of([Some(x.meta), Some(output_grad.meta)]);
+        match join.emulation() {
+            Some(interned) => {
+                quantize_backward(interned, "linear_weight_backward");
+                linear::weight_backward::<B>(x, output_grad, interned, join.result)
+            }
+            None => MxTensor::new(B::linear_weight_backward(x.inner, output_grad.inner), join.result),
+        }
+    }
+
+    fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        let join = Join::of([Some(output_grad.meta)]);
+        match join.emulation() {
+            Some(interned) => {
+                quantize_backward(interned, "linear_bias_backward");
+                linear::bias_backward::<B>(output_grad, interned, join.result)
+            }
+            None => MxTensor::new(B::linear_bias_backward(output_grad.inner), join.result),
+        }
+    }
+
+    convolutions! {
+        ConvOptions<1>: conv1d conv1d_x_backward conv1d_weight_backward conv1d_bias_backward
+        ConvOptions<2>: conv2d conv2d_x_backward conv2d_weight_backward conv2d_bias_backward
+        ConvOptions<3>: conv3d conv3d_x_backward conv3d_weight_backward conv3d_bias_backward
+    }
+
+    transposed_convolutions! {
+        ConvTransposeOptions<1>: conv_transpose1d conv_transpose1d_x_backward
+            conv_transpose1d_weight_backward conv_transpose1d_bias_backward
+        ConvTransposeOptions<2>: conv_transpose2d conv_transpose2d_x_backward
+            conv_transpose2d_weight_backward conv_transpose2d_bias_backward
+        ConvTransposeOptions<3>: conv_transpose3d conv_transpose3d_x_backward
+            conv_transpose3d_weight_backward conv_transpose3d_bias_backward
+    }
+
+    fn layer_norm(
+        tensor: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        norm::layer_norm::<B>(tensor, gamma, beta, epsilon)
+    }
+
+    fn embedding_backward(
+        weights: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> FloatTensor<Self> {
+        elementwise::unary::<B>(output_grad, |grad| {
+            B::embedding_backward(weights.inner, grad, indices.inner)
+        })
+    }
+
+    fn max_pool1d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool1dBackward<Self> {
+        let (x, indices) = (x.inner, indices.inner);
+        MaxPool1dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
+            B::max_pool1d_with_indices_backward(
+                x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices,
+            )
+            .x_grad
+        }))
+    }
+
+    fn max_pool2d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool2dBackward<Self> {
+        let (x, indices) = (x.inner, indices.inner);
+        MaxPool2dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
+            B::max_pool2d_with_indices_backward(
+                x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices,
+            )
+            .x_grad
+        }))
+    }
+
+    fn rfft(signal: FloatTensor<Self>, dim: usize, n: Option<usize>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        elementwise::complex::<B>(signal, None, |signal, _| B::rfft(signal, dim, n))
+    }
+
+    fn irfft(
+        spectrum_re: FloatTensor<Self>,
+        spectrum_im: FloatTensor<Self>,
+        dim: usize,
+        n: Option<usize>,
+    ) -> FloatTensor<Self> {
+        elementwise::binary::<B>(spectrum_re, spectrum_im, |re, im| B::irfft(re, im, dim, n))
+    }
+
+    unary! {
+        fn avg_pool1d(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
+            ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            count_include_pad: bool, ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
+        fn interpolate(
+            x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
+        ) -> FloatTensor<Self>;
+        fn ctc_loss(
+            log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
+            target_lengths: IntTensor<Self>, blank: usize,
+        ) -> FloatTensor<Self>;
+    }
+
+    backward! {
+        fn avg_pool1d_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize,
+            count_include_pad: bool, ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2],
+            padding: [usize; 2], count_include_pad: bool, ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn adaptive_avg_pool1d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn interpolate_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2],
+            options: InterpolateOptions,
+        ) -> FloatTensor<Self>;
+    }
+
+    // Composed
+
+    /// By Burn's fallback through our own ops where something is emulated, since it holds two products.
+    fn attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: Option<BoolTensor<Self>>,
+        attn_bias: Option<FloatTensor<Self>>,
+        options: AttentionModuleOptions,
+    ) -> FloatTensor<Self> {
+        let join = Join::of([Some(query.meta), Some(key.meta), Some(value.meta)]);
+        if join.emulation().is_some() {
+            return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
+        }
+        join.warn_if_unset("attention");
+        let (mask, attn_bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(attn_bias));
+        let inner = B::attention(query.inner, key.inner, value.inner, mask, attn_bias, options);
+        MxTensor::new(inner, join.result)
+    }
+
+    // Forwarded
+
+    fn deform_conv2d_backward(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        output_grad: FloatTensor<Self>,
+        options: DeformConvOptions<2>,
+    ) -> DeformConv2dBackward<Self> {
+        let meta = Meta::computed([Some(x.meta), Some(weight.meta), Some(output_grad.meta)]);
+        let (mask, bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(bias));
+        let grads = B::deform_conv2d_backward(
+            x.inner, offset.inner, weight.inner, mask, bias, output_grad.inner, options,
+        );
+        let wrap = |inner| MxTensor::new(inner, meta);
+        DeformConv2dBackward::new(
+            wrap(grads.x_grad),
+            wrap(grads.offset_grad),
+            wrap(grads.weight_grad),
+            grads.mask_grad.map(wrap),
+            grads.bias_grad.map(wrap),
+        )
+    }
+
+    fn unfold4d(x: FloatTensor<Self>, kernel_size: [usize; 2], options: UnfoldOptions) -> FloatTensor<Self> {
+        let meta = Meta::moved([Some(x.meta)]);
+        MxTensor::new(B::unfold4d(x.inner, kernel_size, options), meta)
+    }
+
+    fn has_ctc_loss_backward() -> bool {
+        B::has_ctc_loss_backward()
+    }
+
+    forward! { moved:
+        fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
+        fn max_pool1d(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+            ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn max_pool1d_with_indices(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+            ceil_mode: bool,
+        ) -> MaxPool1dWithIndices<Self>;
+        fn max_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            dilation: [usize; 2], ceil_mode: bool,
+        ) -> FloatTensor<Self>;
+        fn max_pool2d_with_indices(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            dilation: [usize; 2], ceil_mode: bool,
+        ) -> MaxPool2dWithIndices<Self>;
+    }
+
+    forward! { computed:
+        fn deform_conv2d(
+            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>,
+            mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, options: DeformConvOptions<2>,
+        ) -> FloatTensor<Self>;
+        fn ctc_loss_backward(
+            log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
+            target_lengths: IntTensor<Self>, grad_loss: FloatTensor<Self>, blank: usize,
+        ) -> FloatTensor<Self>;
+    }
+}

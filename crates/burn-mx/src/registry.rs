@@ -1,0 +1,89 @@
+//! Interned specs: every distinct [`ResolvedSpecs`] lives once, for the life of the process, so that a
+//! tensor carries its specs as one pointer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, RwLock};
+
+use microscaling::RandomStream;
+
+use crate::specs::ResolvedSpecs;
+
+/// Interned specs and the state of their random numbers.
+#[derive(Debug)]
+pub(crate) struct Interned {
+    pub(crate) specs: ResolvedSpecs,
+    seed: AtomicU64,
+    draws: AtomicU64,
+}
+
+static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
+    LazyLock::new(Default::default);
+static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
+static WARNED: AtomicBool = AtomicBool::new(false);
+
+impl Interned {
+    /// The one interned copy of `specs`.
+    pub(crate) fn of(specs: &ResolvedSpecs) -> &'static Self {
+        let mut interned = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
+        if let Some(found) = interned.get(specs) {
+            return found;
+        }
+        // Leaked on purpose: tensors refer to it for as long as they live, and a program uses few specs.
+        let new: &'static Self = Box::leak(Box::new(Self {
+            specs: specs.clone(),
+            seed: AtomicU64::new(specs.seed()),
+            draws: AtomicU64::new(0),
+        }));
+        interned.insert(specs.clone(), new);
+        new
+    }
+
+    /// The random numbers of one stochastic rounding: a new stream at each call, the same sequence of
+    /// streams in each run.
+    pub(crate) fn next_stream(&self) -> RandomStream {
+        let draw = self.draws.fetch_add(1, Ordering::Relaxed);
+        RandomStream::new(self.seed.load(Ordering::Relaxed), draw)
+    }
+
+    /// Starts the sequence of streams anew from `seed`.
+    pub(crate) fn reseed(&self, seed: u64) {
+        self.seed.store(seed, Ordering::Relaxed);
+        self.draws.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Specs of tensors and devices that have none of their own.
+pub(crate) fn installed_default() -> Option<&'static Interned> {
+    *DEFAULT.read().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Sets or clears the process-wide default.
+pub(crate) fn install_default(specs: Option<&ResolvedSpecs>) {
+    *DEFAULT.write().unwrap_or_else(|poison| poison.into_inner()) = specs.map(Interned::of);
+}
+
+/// Says once in the process that a product ran without specs.
+pub(crate) fn warn_unset(operation: &str) {
+    if !WARNED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "burn-mx: `{operation}` ran on tensors without MxSpecs and is not emulated. Create the device with \
+             `MxDevice::new(device, &specs)`, or call `MxSpecs::install_default`; `MxSpecs::none()` says that \
+             full precision is meant."
+        );
+    }
+}
+
+impl crate::specs::MxSpecs {
+    /// Sets the specs for all devices and tensors of this process that have none of their own, such as those
+    /// made with `Default::default()`.
+    pub fn install_default(specs: &ResolvedSpecs) {
+        install_default(Some(specs));
+    }
+
+    /// Takes back what [`MxSpecs::install_default`](Self::install_default) set: without specs means exactly
+    /// the wrapped backend again.
+    pub fn clear_default() {
+        install_default(None);
+    }
+}

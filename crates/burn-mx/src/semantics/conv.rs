@@ -1,0 +1,192 @@
+//! Convolutions, as products that sum over channels and window.
+//!
+//! x [B, C, ..], weight [O, C / groups, ..] (transposed convolution: [C, O / groups, ..]); blocks run along
+//! the channels that the product sums over, and along the batch in the weight's gradient.
+
+use burn_backend::tensor::FloatTensor;
+
+use super::Float;
+use super::elementwise::Rounder;
+use super::product::{Operand, quantize_backward, round_result};
+use crate::kernels::MxKernels;
+use crate::specs::Slot;
+use crate::tensor::{Flags, Join, MxTensor};
+
+const BATCH: usize = 0;
+const CHANNELS: usize = 1;
+
+/// Which way a convolution goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Normal,
+    Transposed,
+}
+
+impl Direction {
+    /// The axis of the weight along which the forward product sums.
+    fn weight_input_axis(self) -> usize {
+        match self {
+            Self::Normal => 1,
+            Self::Transposed => 0,
+        }
+    }
+
+    /// The axis of the weight along which the product for the input's gradient sums.
+    fn weight_output_axis(self) -> usize {
+        1 - self.weight_input_axis()
+    }
+}
+
+fn join<B: MxKernels>(others: [Option<&Float<B>>; 2], weight: &Float<B>, bias: Option<&Float<B>>) -> Join {
+    // A convolution's weight is one by its place.
+    let as_weight = |tensor: &Float<B>| {
+        let mut meta = tensor.meta;
+        meta.flags.insert(Flags::WEIGHT);
+        meta
+    };
+    Join::of([
+        others[0].map(|tensor| tensor.meta),
+        others[1].map(|tensor| tensor.meta),
+        Some(as_weight(weight)),
+        bias.map(as_weight),
+    ])
+}
+
+/// The convolution `op(x, weight, bias)`; the bias is part of the product and there is one rounding.
+pub(crate) fn forward<B: MxKernels>(
+    x: Float<B>,
+    weight: Float<B>,
+    bias: Option<Float<B>>,
+    direction: Direction,
+    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
+    let Some(interned) = join.quantization() else {
+        join.warn_if_unset("conv");
+        let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
+        return MxTensor::new(product, join.result);
+    };
+    let specs = &interned.specs;
+    let x_operand = Operand {
+        axis: CHANNELS,
+        slot: Slot::A,
+        elementwise: specs.round_output(),
+        mx: specs.round_mx_output(),
+    };
+    let weight_operand = Operand {
+        axis: direction.weight_input_axis(),
+        slot: Slot::W,
+        elementwise: specs.round_weight(),
+        mx: specs.round_mx_output(),
+    };
+    let bias = bias.map(|bias| match Rounder::new(interned, specs.round_weight()) {
+        Some(rounder) => rounder.operand::<B>(bias),
+        None => bias.inner,
+    });
+    let product = op(
+        x_operand.quantize::<B>(x, interned),
+        weight_operand.quantize::<B>(weight, interned),
+        bias,
+    );
+    let mut meta = join.result;
+    meta.rounded = specs.float_format();
+    MxTensor::new(round_result::<B>(product, interned, specs.round_output()), meta)
+}
+
+/// The gradient of the input, `op(weight, grad)`; `x`, if Burn hands it over, only lends its specs.
+pub(crate) fn x_backward<B: MxKernels>(
+    x: Option<&Float<B>>,
+    weight: Float<B>,
+    grad: Float<B>,
+    direction: Direction,
+    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = join::<B>([x, Some(&grad)], &weight, None);
+    let Some(interned) = join
+        .emulation()
+        .filter(|interned| quantize_backward(interned, "conv_x_backward"))
+    else {
+        return MxTensor::new(op(weight.inner, grad.inner), join.result);
+    };
+    let specs = &interned.specs;
+    let weight_operand = Operand {
+        axis: direction.weight_output_axis(),
+        slot: Slot::WBp,
+        elementwise: specs.round_weight(),
+        mx: specs.round_mx_weight_grad_input(),
+    };
+    let grad_operand = Operand {
+        axis: CHANNELS,
+        slot: Slot::ABpOs,
+        elementwise: specs.round_grad_input(),
+        mx: specs.round_mx_grad_output_grad_input(),
+    };
+    let product = op(
+        weight_operand.quantize::<B>(weight, interned),
+        grad_operand.quantize::<B>(grad, interned),
+    );
+    let mut meta = join.result;
+    meta.rounded = specs.float_format();
+    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_input()), meta)
+}
+
+/// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs.
+pub(crate) fn weight_backward<B: MxKernels>(
+    x: Float<B>,
+    weight: &Float<B>,
+    grad: Float<B>,
+    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = join::<B>([Some(&x), Some(&grad)], weight, None);
+    let Some(interned) = join
+        .emulation()
+        .filter(|interned| quantize_backward(interned, "conv_weight_backward"))
+    else {
+        return MxTensor::new(op(x.inner, grad.inner), join.result);
+    };
+    let specs = &interned.specs;
+    let x_operand = Operand {
+        axis: BATCH,
+        slot: Slot::ABp,
+        elementwise: specs.round_output(),
+        mx: specs.round_mx_input_grad_weight(),
+    };
+    let grad_operand = Operand {
+        axis: BATCH,
+        slot: Slot::ABpEx,
+        elementwise: specs.round_grad_input(),
+        mx: specs.round_mx_grad_output_grad_weight(),
+    };
+    let product = op(
+        x_operand.quantize::<B>(x, interned),
+        grad_operand.quantize::<B>(grad, interned),
+    );
+    let mut meta = join.result;
+    meta.rounded = specs.float_format();
+    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_weight()), meta)
+}
+
+/// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.
+pub(crate) fn bias_backward<B: MxKernels>(
+    x: &Float<B>,
+    bias: &Float<B>,
+    grad: Float<B>,
+    op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = join::<B>([Some(x), Some(&grad)], bias, None);
+    let Some(interned) = join
+        .emulation()
+        .filter(|interned| quantize_backward(interned, "conv_bias_backward"))
+    else {
+        return MxTensor::new(op(grad.inner), join.result);
+    };
+    let specs = &interned.specs;
+    let grad = match Rounder::new(interned, specs.round_grad_input()) {
+        Some(rounder) => rounder.operand::<B>(grad),
+        None => grad.inner,
+    };
+    let mut meta = join.result;
+    meta.rounded = specs.float_format();
+    let sum = round_result::<B>(op(grad), interned, specs.round_grad_weight());
+    MxTensor::new(sum, meta)
+}

@@ -1,0 +1,312 @@
+//! Elementwise ops in an emulated format: round every tensor operand, compute in `f32`, round the result.
+
+use core::marker::PhantomData;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
+use microscaling::{FloatFormat, RandomStream, Rounding};
+
+use super::Float;
+use crate::kernels::{MxKernels, in_f32};
+use crate::registry::Interned;
+use crate::tensor::{Join, MxTensor};
+
+/// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
+const LOG2_E: f32 = 1.4453125;
+
+/// Rounding to the elementwise format of some specs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounder {
+    interned: &'static Interned,
+    format: FloatFormat,
+    rounding: Rounding,
+}
+
+impl Rounder {
+    /// `None` where the specs leave elementwise values alone.
+    pub(crate) fn new(interned: &'static Interned, rounding: Rounding) -> Option<Self> {
+        interned.specs.float_format().map(|format| Self {
+            interned,
+            format,
+            rounding,
+        })
+    }
+
+    pub(crate) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let stream = stream_for(self.interned, self.rounding);
+        in_f32::<B>(tensor, |tensor| {
+            B::float_round_to(tensor, self.format, self.rounding, stream)
+        })
+    }
+
+    /// Rounds a tensor that may be rounded already.
+    pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>) -> FloatTensor<B> {
+        if tensor.meta.rounded == Some(self.format) {
+            return tensor.inner;
+        }
+        self.round::<B>(tensor.inner)
+    }
+
+    /// The result of an op, rounded and known to be so.
+    pub(crate) fn result<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
+        let mut meta = join.result;
+        let inner = self.round::<B>(inner);
+        meta.rounded = Some(self.format);
+        MxTensor::new(inner, meta)
+    }
+}
+
+/// The random numbers of one rounding; only stochastic rounding uses some up.
+pub(crate) fn stream_for(interned: &Interned, rounding: Rounding) -> RandomStream {
+    match rounding {
+        Rounding::Stochastic => interned.next_stream(),
+        _ => RandomStream::new(0, 0),
+    }
+}
+
+fn rounder(join: &Join) -> Option<Rounder> {
+    let interned = join.quantization()?;
+    Rounder::new(interned, interned.specs.round())
+}
+
+/// An op on one tensor.
+pub(crate) fn unary<B: MxKernels>(
+    tensor: Float<B>,
+    op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match rounder(&join) {
+        Some(rounder) => rounder.result::<B>(op(rounder.operand::<B>(tensor)), &join),
+        None => MxTensor::new(op(tensor.inner), join.result),
+    }
+}
+
+/// An op on two tensors.
+pub(crate) fn binary<B: MxKernels>(
+    lhs: Float<B>,
+    rhs: Float<B>,
+    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
+    match rounder(&join) {
+        Some(rounder) => rounder.result::<B>(op(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)), &join),
+        None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
+    }
+}
+
+/// An op on two tensors with two results, such as a complex one given by its parts.
+pub(crate) fn complex<B: MxKernels>(
+    first: Float<B>,
+    second: Option<Float<B>>,
+    op: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> (FloatTensor<B>, FloatTensor<B>),
+) -> (Float<B>, Float<B>) {
+    let join = Join::of([Some(first.meta), second.as_ref().map(|tensor| tensor.meta)]);
+    match rounder(&join) {
+        Some(rounder) => {
+            let (re, im) = op(
+                rounder.operand::<B>(first),
+                second.map(|tensor| rounder.operand::<B>(tensor)),
+            );
+            (rounder.result::<B>(re, &join), rounder.result::<B>(im, &join))
+        }
+        None => {
+            let (re, im) = op(first.inner, second.map(|tensor| tensor.inner));
+            (MxTensor::new(re, join.result), MxTensor::new(im, join.result))
+        }
+    }
+}
+
+/// exp, by exp2 where `vec_use_exp2` says so.
+pub(crate) fn exp<B: MxKernels>(tensor: Float<B>) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match Vector::<B>::recipe(&join) {
+        Some(vector) => vector.finish(vector.exp(vector.operand(tensor)), &join),
+        None => unary::<B>(tensor, B::float_exp),
+    }
+}
+
+/// Division, by a multiplication with the reciprocal where `vec_use_recip` says so.
+pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
+    match Vector::<B>::recipe(&join) {
+        Some(vector) => {
+            let quotient = vector.div(vector.operand(lhs), vector.operand(rhs));
+            vector.finish(quotient, &join)
+        }
+        None => binary::<B>(lhs, rhs, B::float_div),
+    }
+}
+
+/// Mean of all elements: the rounded sum, divided by the count, rounded again.
+pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match Vector::<B>::recipe(&join) {
+        Some(vector) => {
+            let count = tensor.shape().num_elements();
+            let sum = vector.round(B::float_sum(vector.operand(tensor)));
+            vector.finish(vector.div_scalar(sum, count as f32), &join)
+        }
+        None => unary::<B>(tensor, B::float_mean),
+    }
+}
+
+/// Mean along one axis, as [`mean`]; the axis stays with length 1.
+pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match Vector::<B>::recipe(&join) {
+        Some(vector) => vector.finish(vector.mean_dim(vector.operand(tensor), dim), &join),
+        None => unary::<B>(tensor, |tensor| B::float_mean_dim(tensor, dim)),
+    }
+}
+
+/// Arithmetic of the recipes: every step is computed in `f32` by the wrapped backend and rounded.
+///
+/// Operands are expected to be rounded. Where nothing is to be rounded (a backward pass with
+/// `quantize_backprop = false`) each step is the wrapped backend's op alone, so that a recipe reads the same
+/// in both cases.
+pub(crate) struct Vector<B> {
+    interned: &'static Interned,
+    rounder: Option<Rounder>,
+    _backend: PhantomData<B>,
+}
+
+impl<B: MxKernels> Vector<B> {
+    /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
+    /// nothing is emulated, or only the products are.
+    pub(crate) fn recipe(join: &Join) -> Option<Self> {
+        let interned = join.emulation()?;
+        interned.specs.float_format()?;
+        Some(Self::steps(interned, join))
+    }
+
+    /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
+    pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
+        Self {
+            interned,
+            rounder: rounder(join),
+            _backend: PhantomData,
+        }
+    }
+
+    pub(crate) fn round(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match self.rounder {
+            Some(rounder) => rounder.round::<B>(tensor),
+            None => tensor,
+        }
+    }
+
+    pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
+        match self.rounder {
+            Some(rounder) => rounder.operand::<B>(tensor),
+            None => tensor.inner,
+        }
+    }
+
+    /// Wraps a result whose last step rounded it.
+    pub(crate) fn finish(&self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
+        let mut meta = join.result;
+        meta.rounded = self.rounder.map(|rounder| rounder.format);
+        MxTensor::new(inner, meta)
+    }
+
+    pub(crate) fn softmax_exp2(&self) -> bool {
+        self.interned.specs.specs().softmax_exp2
+    }
+
+    pub(crate) fn add(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_add(lhs, rhs))
+    }
+
+    pub(crate) fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_sub(lhs, rhs))
+    }
+
+    pub(crate) fn mul(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_mul(lhs, rhs))
+    }
+
+    pub(crate) fn div(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        if self.interned.specs.specs().vec_use_recip {
+            return self.mul(lhs, self.recip(rhs));
+        }
+        self.round(B::float_div(lhs, rhs))
+    }
+
+    pub(crate) fn add_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.round(B::float_add_scalar(lhs, rhs.into()))
+    }
+
+    pub(crate) fn mul_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.round(B::float_mul_scalar(lhs, rhs.into()))
+    }
+
+    pub(crate) fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.round(B::float_div_scalar(lhs, rhs.into()))
+    }
+
+    /// `1 - x`
+    pub(crate) fn one_minus(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.add_scalar(B::float_neg(tensor), 1.0)
+    }
+
+    pub(crate) fn neg(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_neg(tensor)
+    }
+
+    pub(crate) fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_recip(tensor))
+    }
+
+    pub(crate) fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_sqrt(tensor))
+    }
+
+    pub(crate) fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        if self.interned.specs.specs().vec_use_exp2 {
+            return self.exp2(self.mul_scalar(tensor, LOG2_E));
+        }
+        self.round(B::float_exp(tensor))
+    }
+
+    pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let device = B::float_device(&tensor);
+        let dtype: FloatDType = tensor.dtype().into();
+        let ones = Shape::from(vec![1; tensor.rank()]);
+        let two = B::float_full(ones, Scalar::from(2.0f32), &device, dtype);
+        let two = B::float_expand(two, tensor.shape());
+        self.round(B::float_powf(two, tensor))
+    }
+
+    pub(crate) fn sum_dim(&self, tensor: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
+        self.round(B::float_sum_dim(tensor, dim))
+    }
+
+    pub(crate) fn mean_dim(&self, tensor: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
+        let count = tensor.shape()[dim];
+        self.div_scalar(self.sum_dim(tensor, dim), count as f32)
+    }
+
+    /// Sums over several axes in `f32`, as one step; the axes stay with length 1.
+    pub(crate) fn sum_dims(
+        &self,
+        tensor: FloatTensor<B>,
+        dims: impl IntoIterator<Item = usize>,
+    ) -> FloatTensor<B> {
+        self.round(sum_dims::<B>(tensor, dims))
+    }
+}
+
+/// Sums over several axes in `f32`; the axes stay with length 1.
+pub(crate) fn sum_dims<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    dims: impl IntoIterator<Item = usize>,
+) -> FloatTensor<B> {
+    dims.into_iter().fold(tensor, B::float_sum_dim)
+}
+
+/// The axes along which an operand of shape `operand` was broadcast to shape `output`.
+pub(crate) fn broadcast_dims(operand: &Shape, output: &Shape) -> Vec<usize> {
+    (0..output.num_dims())
+        .filter(|&dim| operand[dim] != output[dim])
+        .collect()
+}

@@ -1,0 +1,111 @@
+//! Layer normalization over the last axis.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
+
+use super::Float;
+use super::elementwise::Vector;
+use crate::kernels::MxKernels;
+use crate::tensor::{Join, MxTensor};
+
+/// Gradients of [`layer_norm`].
+#[cfg(feature = "autodiff")]
+pub(crate) struct LayerNormGrads<B: MxKernels> {
+    pub(crate) x: Float<B>,
+    pub(crate) gamma: Float<B>,
+    pub(crate) beta: Float<B>,
+}
+
+/// `γ (x - mean) / sqrt(var + ε) + β`; `x` [.., D], `gamma` and `beta` [D].
+pub(crate) fn layer_norm<B: MxKernels>(
+    x: Float<B>,
+    gamma: Float<B>,
+    beta: Option<Float<B>>,
+    epsilon: f64,
+) -> Float<B> {
+    let join = Join::of([
+        Some(x.meta),
+        Some(gamma.meta),
+        beta.as_ref().map(|beta| beta.meta),
+    ]);
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        let beta = beta.map(|beta| beta.inner);
+        return MxTensor::new(B::layer_norm(x.inner, gamma.inner, beta, epsilon), join.result);
+    };
+    let rank = x.rank();
+    let moments = Moments::new(&v, v.operand(x), epsilon);
+    let gamma = as_row::<B>(v.operand(gamma), rank);
+    let scaled = v.mul(gamma, moments.normalized(&v));
+    let output = match beta {
+        Some(beta) => v.add(scaled, as_row::<B>(v.operand(beta), rank)),
+        None => scaled,
+    };
+    v.finish(output, &join)
+}
+
+/// The gradients of x, γ and β from that of the output.
+#[cfg(feature = "autodiff")]
+pub(crate) fn layer_norm_backward<B: MxKernels>(
+    x: Float<B>,
+    gamma: Float<B>,
+    grad: Float<B>,
+    epsilon: f64,
+) -> LayerNormGrads<B> {
+    let join = Join::of([Some(x.meta), Some(gamma.meta)]);
+    let Some(interned) = join.emulation() else {
+        unreachable!("layer_norm has a step of its own only where something is emulated")
+    };
+    let v = Vector::<B>::steps(interned, &join);
+    let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
+    let (rank, last) = (x.rank(), x.rank() - 1);
+    let features = gamma.shape();
+
+    let moments = Moments::new(&v, v.operand(x), epsilon);
+    let normalized = moments.normalized(&v);
+    let g = v.operand(grad);
+    let d_beta = v.sum_dims(g.clone(), 0..last);
+    let d_gamma = v.sum_dims(v.mul(g.clone(), normalized.clone()), 0..last);
+
+    let t = v.mul(g, as_row::<B>(v.operand(gamma), rank));
+    let sigma = v.sqrt(moments.variance.clone());
+    let a = v.mul(t.clone(), v.recip(sigma.clone()));
+    let q = v.mean_dim(v.mul(v.mul(t, normalized.clone()), sigma), last);
+    let q = v.mul(q, v.recip(moments.variance));
+    let d = v.add(a, v.mul(v.neg(q), normalized));
+    let d_x = v.sub(d.clone(), v.mean_dim(d, last));
+    LayerNormGrads {
+        x: v.finish(d_x, &x_join),
+        gamma: v.finish(B::float_reshape(d_gamma, features.clone()), &gamma_join),
+        beta: v.finish(B::float_reshape(d_beta, features), &gamma_join),
+    }
+}
+
+/// What forward and backward share.
+struct Moments<B: MxKernels> {
+    centered: FloatTensor<B>,
+    /// Variance plus ε.
+    variance: FloatTensor<B>,
+}
+
+impl<B: MxKernels> Moments<B> {
+    fn new(v: &Vector<B>, x: FloatTensor<B>, epsilon: f64) -> Self {
+        let last = x.rank() - 1;
+        let mean = v.mean_dim(x.clone(), last);
+        let centered = v.sub(x, mean);
+        let variance = v.mean_dim(v.mul(centered.clone(), centered.clone()), last);
+        let variance = v.add_scalar(variance, epsilon as f32);
+        Self { centered, variance }
+    }
+
+    fn normalized(&self, v: &Vector<B>) -> FloatTensor<B> {
+        let scale = v.recip(v.sqrt(self.variance.clone()));
+        v.mul(self.centered.clone(), scale)
+    }
+}
+
+/// A vector [D] as a tensor [1, .., 1, D].
+fn as_row<B: MxKernels>(vector: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
+    let mut dims = vec![1; rank];
+    dims[rank - 1] = vector.shape()[0];
+    B::float_reshape(vector, Shape::from(dims))
+}

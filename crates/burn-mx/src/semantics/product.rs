@@ -1,0 +1,74 @@
+//! What all products share: how an operand is quantized, how the result is rounded.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use microscaling::Rounding;
+
+use super::Float;
+use super::elementwise::{Rounder, stream_for};
+use crate::kernels::{MxKernels, in_f32};
+use crate::phase;
+use crate::registry::Interned;
+use crate::specs::Slot;
+
+/// How one operand of a product is quantized.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    /// The axis that the product sums over.
+    pub(crate) axis: usize,
+    pub(crate) slot: Slot,
+    /// Rounding to the elementwise format, which comes first.
+    pub(crate) elementwise: Rounding,
+    /// Rounding to the MX format.
+    pub(crate) mx: Rounding,
+}
+
+impl Operand {
+    /// The operand as the product takes it: elementwise-rounded, then MX-quantized.
+    pub(crate) fn quantize<B: MxKernels>(
+        self,
+        tensor: Float<B>,
+        interned: &'static Interned,
+    ) -> FloatTensor<B> {
+        let tensor = match Rounder::new(interned, self.elementwise) {
+            Some(rounder) => rounder.operand::<B>(tensor),
+            None => tensor.inner,
+        };
+        let Some(format) = interned.specs.mx_format(self.slot) else {
+            return tensor;
+        };
+        let stream = stream_for(interned, self.mx);
+        debug_assert!(self.axis < tensor.rank());
+        in_f32::<B>(tensor, |tensor| {
+            B::mx_quantize(tensor, self.axis, format, self.mx, stream)
+        })
+    }
+}
+
+/// Rounds a product to the elementwise format.
+pub(crate) fn round_result<B: MxKernels>(
+    product: FloatTensor<B>,
+    interned: &'static Interned,
+    rounding: Rounding,
+) -> FloatTensor<B> {
+    match Rounder::new(interned, rounding) {
+        Some(rounder) => rounder.round::<B>(product),
+        None => product,
+    }
+}
+
+/// Whether a backward product is to be quantized.
+///
+/// # Panics
+///
+/// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass: then plain
+/// `Autodiff` drives the graph, and what it takes for forward products may be backward ones.
+pub(crate) fn quantize_backward(interned: &'static Interned, operation: &str) -> bool {
+    assert!(
+        phase::is_backward(),
+        "burn-mx: `{operation}` was called outside of MxAutodiff's backward pass. `Autodiff<MxBackend<B>>` cannot \
+         tell backward products from forward ones, so it does not train in MX formats: use `MxAutodiff<B>` \
+         instead of `Autodiff<MxBackend<B>>`."
+    );
+    interned.specs.quantize_backprop()
+}

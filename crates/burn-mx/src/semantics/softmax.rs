@@ -1,0 +1,45 @@
+//! Softmax along one axis.
+
+use super::Float;
+use super::elementwise::Vector;
+use crate::kernels::MxKernels;
+use crate::tensor::{Join, MxTensor};
+
+/// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
+const LN_2: f32 = 0.69140625;
+
+/// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
+pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        return MxTensor::new(B::softmax(x.inner, dim), join.result);
+    };
+    let x = v.operand(x);
+    let max = B::float_max_dim(x.clone(), dim);
+    let shifted = v.sub(x, max);
+    let powers = if v.softmax_exp2() {
+        v.exp2(shifted)
+    } else {
+        v.exp(shifted)
+    };
+    let sum = v.sum_dim(powers.clone(), dim);
+    v.finish(v.div(powers, sum), &join)
+}
+
+/// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
+/// `output`.
+#[cfg(feature = "autodiff")]
+pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usize) -> Float<B> {
+    let join = Join::of([Some(output.meta)]);
+    let Some(interned) = join.emulation() else {
+        unreachable!("softmax has a step of its own only where something is emulated")
+    };
+    let v = Vector::<B>::steps(interned, &join);
+    let (y, g) = (v.operand(output), v.operand(grad));
+    let weighted = v.sum_dim(v.mul(g.clone(), y.clone()), dim);
+    let mut dx = v.mul(y, v.sub(g, weighted));
+    if v.softmax_exp2() {
+        dx = v.mul_scalar(dx, LN_2);
+    }
+    v.finish(dx, &join)
+}

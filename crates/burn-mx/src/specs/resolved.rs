@@ -1,0 +1,336 @@
+//! Specs ready to compute with.
+
+use std::fmt::{self, Display};
+
+use microscaling::{FloatFormat, MxFormat, Rounding, ScaleMode, SharedExpMethod};
+
+use super::MxSpecs;
+
+/// A role that an operand plays in a product, and so the field that names its format.
+///
+/// In a convolution or transposed convolution the roles are those of the linear layer. Where one
+/// operand of a matmul is a weight, it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of
+/// [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along the axis that the product at hand sums
+/// over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// `w_elem_format`: w in y = x·w.
+    W,
+    /// `a_elem_format`: x in y = x·w; a and b in y = a·b.
+    A,
+    /// `w_elem_format_bp`: w in dx = g·wᵀ.
+    WBp,
+    /// `a_elem_format_bp`: x in dw = xᵀ·g; a and b in db = aᵀ·g and da = g·bᵀ.
+    ABp,
+    /// `a_elem_format_bp_ex`: g in dw = xᵀ·g.
+    ABpEx,
+    /// `a_elem_format_bp_os`: g in dx = g·wᵀ, da = g·bᵀ and db = aᵀ·g.
+    ABpOs,
+}
+
+impl Slot {
+    /// Every slot.
+    pub const ALL: [Self; 6] = [
+        Self::W,
+        Self::A,
+        Self::WBp,
+        Self::ABp,
+        Self::ABpEx,
+        Self::ABpOs,
+    ];
+
+    /// The field of [`MxSpecs`] that this slot reads.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::W => "w_elem_format",
+            Self::A => "a_elem_format",
+            Self::WBp => "w_elem_format_bp",
+            Self::ABp => "a_elem_format_bp",
+            Self::ABpEx => "a_elem_format_bp_ex",
+            Self::ABpOs => "a_elem_format_bp_os",
+        }
+    }
+
+    /// The slot that this one defaults to; forward slots are their own.
+    fn forward(self) -> Self {
+        match self {
+            Self::W | Self::WBp => Self::W,
+            Self::A | Self::ABp | Self::ABpEx | Self::ABpOs => Self::A,
+        }
+    }
+}
+
+/// Specs with every default filled in and every value checked: the only form that computes.
+///
+/// Comes from [`MxSpecs::resolve`]. All accessors only read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ResolvedSpecs {
+    specs: MxSpecs,
+    /// By `Slot as usize`.
+    formats: [Option<MxFormat>; Slot::ALL.len()],
+    float_format: Option<FloatFormat>,
+}
+
+/// Declares the accessors of the roundings that `resolve` fills in.
+macro_rules! rounding_accessors {
+    ($($field:ident)*) => {$(
+        #[doc = concat!("[`MxSpecs::", stringify!($field), "`], or what it defaults to.")]
+        pub fn $field(&self) -> Rounding {
+            // `resolve` filled it; the alternative is never taken.
+            self.specs.$field.unwrap_or(self.specs.round)
+        }
+    )*};
+}
+
+impl ResolvedSpecs {
+    /// `specs` are checked and filled in.
+    pub(super) fn new(specs: MxSpecs) -> Self {
+        let formats = Slot::ALL.map(|slot| {
+            let emulated = specs.quantize_backprop || slot == slot.forward();
+            specs
+                .element(slot)
+                .filter(|_| emulated)
+                .map(|element| MxFormat {
+                    element,
+                    block_size: specs.block_size,
+                    scale_bits: specs.scale_bits,
+                    scale_mode: specs.scale_mode,
+                    shared_exp_method: specs.shared_exp_method,
+                    flush_fp32_subnorms: specs.mx_flush_fp32_subnorms,
+                })
+        });
+        let float_format = match (specs.bfloat, specs.fp) {
+            (0, 0) => None,
+            (0, fp) => Some(FloatFormat::fp(fp)),
+            (bfloat, _) => Some(FloatFormat::bfloat(bfloat)),
+        };
+        let float_format = float_format
+            .map(|format| format.expect("`resolve` checked the width"))
+            .map(|format| format.with_subnormals(specs.bfloat_subnorms))
+            .filter(|format| !format.is_identity());
+        Self {
+            specs,
+            formats,
+            float_format,
+        }
+    }
+
+    /// The specs with every `Option` filled in that has a default, for what has no accessor here
+    /// (`softmax_exp2`, …).
+    pub fn specs(&self) -> &MxSpecs {
+        &self.specs
+    }
+
+    /// Whether nothing is emulated: no MX format in any slot and no elementwise format.
+    pub fn is_none(&self) -> bool {
+        !self.has_mx() && self.float_format.is_none()
+    }
+
+    /// Whether any slot has an MX format.
+    pub fn has_mx(&self) -> bool {
+        self.formats.iter().any(Option::is_some)
+    }
+
+    /// The MX format of an operand; `None`: it is not quantized. The four backward slots are `None`
+    /// without [`quantize_backprop`](Self::quantize_backprop).
+    pub fn mx_format(&self, slot: Slot) -> Option<MxFormat> {
+        self.formats[slot as usize]
+    }
+
+    /// The elementwise format; `None`: float32, that is `bfloat` and `fp` are 0 or `bfloat` is 32.
+    /// The backward pass uses it only with [`quantize_backprop`](Self::quantize_backprop).
+    pub fn float_format(&self) -> Option<FloatFormat> {
+        self.float_format
+    }
+
+    /// Whether the backward pass is emulated, see [`MxSpecs::quantize_backprop`].
+    pub fn quantize_backprop(&self) -> bool {
+        self.specs.quantize_backprop
+    }
+
+    /// Seed of `stochastic` rounding.
+    pub fn seed(&self) -> u64 {
+        self.specs.seed
+    }
+
+    /// Rounding of elementwise operations, see [`MxSpecs::round`].
+    pub fn round(&self) -> Rounding {
+        self.specs.round
+    }
+
+    rounding_accessors! {
+        round_m
+        round_weight
+        round_output
+        round_grad_weight
+        round_grad_input
+        round_mx_output
+        round_mx_input_grad_input
+        round_mx_weight_grad_input
+        round_mx_grad_output_grad_input
+        round_mx_input_grad_weight
+        round_mx_grad_output_grad_weight
+    }
+}
+
+impl Display for ResolvedSpecs {
+    /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. What equals
+    /// its default is left out, roundings are; [`MxSpecs::to_json`] of [`specs`](Self::specs) has
+    /// everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.write_str("no emulation");
+        }
+        let specs = &self.specs;
+        let mut parts = Vec::new();
+        for slot in Slot::ALL {
+            let format = self.mx_format(slot);
+            if let Some(format) = format
+                && (slot == slot.forward() || Some(format) != self.mx_format(slot.forward()))
+            {
+                parts.push(format!(
+                    "{} {}",
+                    slot.field().replace("_elem_format", ""),
+                    format.element
+                ));
+            }
+        }
+        if self.has_mx() {
+            parts.push(match (specs.shared_exp_method, specs.block_size) {
+                (SharedExpMethod::None, _) => "one scale an element".into(),
+                (SharedExpMethod::Max, 0) => "one block an axis".into(),
+                (SharedExpMethod::Max, size) => format!("block {size}"),
+            });
+            if specs.scale_bits != 8 {
+                parts.push(format!("{} scale bits", specs.scale_bits));
+            }
+            if specs.scale_mode != ScaleMode::Floor {
+                parts.push(format!("scale mode {}", specs.scale_mode));
+            }
+        }
+        if self.float_format.is_some() {
+            parts.push(match specs.fp {
+                0 => format!("bfloat{}", specs.bfloat),
+                fp => format!("fp{fp}"),
+            });
+        }
+        if !specs.quantize_backprop {
+            parts.push("forward only".into());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use microscaling::ElementFormat;
+
+    use super::*;
+
+    #[test]
+    fn an_mx_format_has_all_that_shapes_it() {
+        let specs = MxSpecs {
+            a_elem_format: Some(ElementFormat::Fp6E2M3),
+            scale_bits: 5,
+            block_size: 0,
+            scale_mode: ScaleMode::Ceil,
+            shared_exp_method: SharedExpMethod::None,
+            mx_flush_fp32_subnorms: true,
+            ..MxSpecs::default()
+        };
+        let resolved = specs.resolve().unwrap();
+        let format = resolved.mx_format(Slot::ABpOs).unwrap();
+        assert_eq!(format.element, ElementFormat::Fp6E2M3);
+        assert_eq!((format.block_size, format.scale_bits), (0, 5));
+        assert_eq!(format.scale_mode, ScaleMode::Ceil);
+        assert_eq!(format.shared_exp_method, SharedExpMethod::None);
+        assert!(format.flush_fp32_subnorms);
+        assert_eq!(resolved.mx_format(Slot::W), None);
+        assert!(resolved.has_mx() && !resolved.is_none());
+        let summary = "a fp6_e2m3, one scale an element, 5 scale bits, scale mode ceil";
+        assert_eq!(resolved.to_string(), summary);
+    }
+
+    #[test]
+    fn backward_slots_are_off_without_quantize_backprop() {
+        let specs = MxSpecs {
+            w_elem_format_bp: Some(ElementFormat::Int4),
+            quantize_backprop: false,
+            ..MxSpecs::mxint8()
+        };
+        let resolved = specs.resolve().unwrap();
+        assert!(!resolved.quantize_backprop());
+        for slot in Slot::ALL {
+            let forward = matches!(slot, Slot::W | Slot::A);
+            assert_eq!(resolved.mx_format(slot).is_some(), forward, "{slot:?}");
+        }
+
+        // With backward formats alone nothing is left to emulate.
+        let mut specs = specs;
+        (specs.w_elem_format, specs.a_elem_format, specs.bfloat) = (None, None, 0);
+        assert!(specs.resolve().unwrap().is_none());
+        specs.quantize_backprop = true;
+        assert_eq!(specs.resolve().unwrap().to_string(), "w_bp int4, block 32");
+    }
+
+    #[test]
+    fn float_formats() {
+        let float_format = |bfloat, fp, bfloat_subnorms| {
+            let specs = MxSpecs {
+                bfloat,
+                fp,
+                bfloat_subnorms,
+                ..MxSpecs::default()
+            };
+            let resolved = specs.resolve().unwrap();
+            assert_eq!(resolved.is_none(), resolved.float_format().is_none());
+            resolved.float_format()
+        };
+        for subnormals in [true, false] {
+            assert_eq!(float_format(0, 0, subnormals), None);
+            assert_eq!(float_format(32, 0, subnormals), None);
+            for bits in 10..32 {
+                let format = FloatFormat::bfloat(bits).unwrap();
+                let format = format.with_subnormals(subnormals);
+                assert_eq!(float_format(bits, 0, subnormals), Some(format));
+            }
+            for bits in 7..=29 {
+                let format = FloatFormat::fp(bits).unwrap();
+                let format = format.with_subnormals(subnormals);
+                assert_eq!(float_format(0, bits, subnormals), Some(format));
+            }
+        }
+    }
+
+    #[test]
+    fn the_widths_allowed_are_those_of_the_formats() {
+        use crate::specs::{BFLOAT, FP};
+        for bits in 1..40 {
+            assert_eq!(
+                BFLOAT.check(bits).is_ok(),
+                FloatFormat::bfloat(bits).is_ok()
+            );
+            assert_eq!(FP.check(bits).is_ok(), FloatFormat::fp(bits).is_ok());
+        }
+    }
+
+    #[test]
+    fn slots_index_their_place() {
+        for (i, slot) in Slot::ALL.into_iter().enumerate() {
+            assert_eq!(slot as usize, i);
+        }
+    }
+
+    #[test]
+    fn whole_axis_and_seed() {
+        let specs = MxSpecs {
+            block_size: 0,
+            seed: 7,
+            ..MxSpecs::mxfp4()
+        };
+        let resolved = specs.resolve().unwrap();
+        assert_eq!(resolved.seed(), 7);
+        let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16";
+        assert_eq!(resolved.to_string(), summary);
+    }
+}

@@ -1,0 +1,44 @@
+//! The edge of a piece of a model that is computed by other rules: values pass through, what they are computed
+//! with changes, and changes back for the gradients.
+
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
+
+use super::Tracked;
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::tensor::{Meta, MxTensor};
+
+#[derive(Debug)]
+struct Boundary;
+
+/// The tensor, from here on with the meta that `change` makes of its own.
+pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
+    tensor: Tracked<B>,
+    change: impl FnOnce(Meta) -> Meta,
+) -> Tracked<B> {
+    let before = tensor.primitive.meta;
+    let after = MxTensor::new(tensor.primitive.inner, change(before));
+    match Backward::<MxBackend<B>, 1>::prepare::<C>(Boundary, [tensor.node])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prep) => prep.finish(before, after),
+        OpsKind::UnTracked(prep) => prep.finish(after),
+    }
+}
+
+impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {
+    type State = Meta;
+
+    fn backward(self, ops: Ops<Meta, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        unary::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
+            let rounded = grad.meta.rounded;
+            let mut meta = Meta::computed([Some(ops.state)]);
+            meta.rounded = rounded;
+            MxTensor::new(grad.inner, meta)
+        });
+    }
+}

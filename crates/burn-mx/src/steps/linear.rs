@@ -1,0 +1,106 @@
+//! The linear layer.
+
+use burn_autodiff::NodeId;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+use super::{Tracked, check_checkpointing};
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::registry::Interned;
+use crate::semantics::{Float, linear};
+use crate::tensor::Meta;
+
+#[derive(Debug)]
+struct Linear<const N: usize>;
+
+/// What the backward pass needs: the layer's specs, the saved inputs of the products it will compute, and
+/// what their gradients carry on.
+#[derive(Clone, Debug)]
+struct State {
+    interned: &'static Interned,
+    x: Option<NodeId>,
+    weight: Option<NodeId>,
+    x_meta: Meta,
+    weight_meta: Meta,
+}
+
+/// `x · w + b`, emulated by `interned`.
+pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    weight: Tracked<B>,
+    bias: Option<Tracked<B>>,
+    interned: &'static Interned,
+) -> Tracked<B> {
+    check_checkpointing::<C>(&interned.specs);
+    let state = State {
+        interned,
+        x: None,
+        weight: None,
+        x_meta: x.primitive.meta,
+        weight_meta: weight.primitive.meta,
+    };
+    // burn-autodiff fixes the number of parents at compile time.
+    macro_rules! prepare {
+        ($nodes:expr, $bias:expr) => {
+            match Backward::<MxBackend<B>, _>::prepare::<C>(Linear, $nodes)
+                .compute_bound()
+                .stateful()
+            {
+                OpsKind::Tracked(mut prep) => {
+                    let state = State {
+                        x: weight.is_tracked().then(|| prep.checkpoint(&x)),
+                        weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
+                        ..state
+                    };
+                    let output = linear::forward::<B>(x.primitive, weight.primitive, $bias);
+                    prep.finish(state, output)
+                }
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(linear::forward::<B>(x.primitive, weight.primitive, $bias))
+                }
+            }
+        };
+    }
+    match bias {
+        Some(bias) => prepare!(
+            [x.node.clone(), weight.node.clone(), bias.node.clone()],
+            Some(bias.primitive)
+        ),
+        None => prepare!([x.node.clone(), weight.node.clone()], None),
+    }
+}
+
+impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let State {
+            interned,
+            x,
+            weight,
+            x_meta,
+            weight_meta,
+        } = ops.state;
+        let grad = grads.consume::<MxBackend<B>>(&ops.node);
+        let x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        let weight = weight.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        let [x_node, weight_node, bias_node] =
+            core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
+
+        if let (Some(node), Some(weight)) = (x_node, weight) {
+            let dx = linear::x_backward::<B>(weight, grad.clone(), interned, x_meta);
+            grads.register::<MxBackend<B>>(node.id, dx);
+        }
+        if let (Some(node), Some(x)) = (weight_node, x) {
+            let dw = linear::weight_backward::<B>(x, grad.clone(), interned, weight_meta);
+            grads.register::<MxBackend<B>>(node.id, dw);
+        }
+        if let Some(node) = bias_node {
+            let db = linear::bias_backward::<B>(grad, interned, weight_meta);
+            grads.register::<MxBackend<B>>(node.id, db);
+        }
+    }
+}

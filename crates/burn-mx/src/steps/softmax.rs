@@ -1,0 +1,49 @@
+//! Softmax.
+
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
+
+use super::Tracked;
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::semantics::{Float, softmax};
+
+#[derive(Debug)]
+struct Softmax;
+
+#[derive(Clone, Debug)]
+struct State<T> {
+    output: T,
+    dim: usize,
+}
+
+/// Softmax of tensors that are emulated.
+pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(x: Tracked<B>, dim: usize) -> Tracked<B> {
+    match Backward::<MxBackend<B>, 1>::prepare::<C>(Softmax, [x.node])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prep) => {
+            let output = softmax::forward::<B>(x.primitive, dim);
+            let state = State {
+                output: output.clone(),
+                dim,
+            };
+            prep.finish(state, output)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(softmax::forward::<B>(x.primitive, dim)),
+    }
+}
+
+impl<B: MxKernels> Backward<MxBackend<B>, 1> for Softmax {
+    type State = State<Float<B>>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let State { output, dim } = ops.state;
+        unary::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
+            softmax::backward::<B>(output, grad, dim)
+        });
+    }
+}

@@ -1,0 +1,259 @@
+//! The tensor of the decorated backend: the inner tensor and what the emulation has to know of it.
+
+use bitflags::bitflags;
+use burn_backend::quantization::{QuantPropagation, QuantScheme};
+use burn_std::quantization::QuantAcc;
+use burn_backend::{DType, QTensorPrimitive, Shape, TensorMetadata};
+use microscaling::FloatFormat;
+
+use crate::phase;
+use crate::registry::{self, Interned};
+
+/// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
+/// computed with.
+#[derive(Clone, Debug)]
+pub struct MxTensor<P> {
+    pub(crate) inner: P,
+    pub(crate) meta: Meta,
+}
+
+impl<P> MxTensor<P> {
+    pub(crate) fn new(inner: P, meta: Meta) -> Self {
+        Self { inner, meta }
+    }
+
+    /// The tensor of the wrapped backend.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    /// Unwraps the tensor of the wrapped backend; its specs are dropped.
+    pub fn into_inner(self) -> P {
+        self.inner
+    }
+}
+
+impl<P> From<P> for MxTensor<P> {
+    /// Wraps a tensor of the wrapped backend; its specs are unset.
+    fn from(inner: P) -> Self {
+        Self::new(inner, Meta::default())
+    }
+}
+
+impl<P: TensorMetadata> TensorMetadata for MxTensor<P> {
+    fn dtype(&self) -> DType {
+        self.inner.dtype()
+    }
+
+    fn shape(&self) -> Shape {
+        self.inner.shape()
+    }
+
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+}
+
+impl<P: QTensorPrimitive> QTensorPrimitive for MxTensor<P> {
+    fn scheme(&self) -> &QuantScheme {
+        self.inner.scheme()
+    }
+
+    fn acc_precision(&self) -> QuantAcc {
+        self.inner.acc_precision()
+    }
+
+    fn propagation(&self) -> QuantPropagation {
+        self.inner.propagation()
+    }
+
+    fn default_scheme() -> QuantScheme {
+        P::default_scheme()
+    }
+}
+
+bitflags! {
+    /// What a tensor is to the emulation, beyond its values.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Flags: u8 {
+        /// A gradient that left autodiff: every op that it takes part in is an optimizer's.
+        const MASTER = 1;
+        /// A parameter that left autodiff: an op all of whose tensors are such is an optimizer's.
+        const INNER = 1 << 1;
+        /// A leaf that requires gradients, or did: products use the weight formats for it.
+        const WEIGHT = 1 << 2;
+        /// The specs were set for this parameter by name; moving it to a device keeps them.
+        const PINNED = 1 << 3;
+        /// Computed at full precision whatever the specs say, and so is all that follows from it.
+        const FULL_PRECISION = 1 << 4;
+    }
+}
+
+impl Flags {
+    const OPTIMIZER: Self = Self::MASTER.union(Self::INNER);
+}
+
+/// Specs and flags of a tensor or device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meta {
+    /// Unset, or the interned specs.
+    pub(crate) specs: Option<&'static Interned>,
+    pub(crate) flags: Flags,
+    /// The values are known to be representable in this format, so that rounding to it does nothing.
+    pub(crate) rounded: Option<FloatFormat>,
+}
+
+impl Meta {
+    pub(crate) fn with_specs(specs: Option<&'static Interned>) -> Self {
+        Self {
+            specs,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_weight(self) -> bool {
+        self.flags.contains(Flags::WEIGHT)
+    }
+
+    /// Meta of the result of an op that computes new values from operands with these metas.
+    pub(crate) fn computed<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        Join::of(operands).result
+    }
+
+    /// Meta of the result of an op all of whose values are values of the first operand: as
+    /// [`Meta::computed`], but what was rounded still is.
+    pub(crate) fn moved<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let mut result = Self::computed(operands);
+        result.rounded = operands.into_iter().flatten().next().and_then(|meta| meta.rounded);
+        result
+    }
+
+    /// Meta of the result of an op that shows the same tensor in another shape or order: as
+    /// [`Meta::moved`], and the role stays.
+    pub(crate) fn viewed<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let mut result = Self::moved(operands);
+        if let Some(first) = operands.into_iter().flatten().next() {
+            result.flags |= first.flags & (Flags::WEIGHT | Flags::PINNED);
+        }
+        result
+    }
+
+    /// Meta of several tensors taken together, as by a concatenation.
+    pub(crate) fn merged(self, other: Self) -> Self {
+        let mut result = Self::computed([Some(self), Some(other)]);
+        result.rounded = self.rounded.filter(|format| other.rounded == Some(*format));
+        result
+    }
+
+    /// What a tensor's device passes on to the tensors that are created on it: the specs, and the marks that
+    /// spread from operand to result; the role stays with the tensor.
+    pub(crate) fn for_device(self) -> Self {
+        Self {
+            specs: self.specs,
+            flags: self.flags & (Flags::OPTIMIZER | Flags::FULL_PRECISION),
+            rounded: None,
+        }
+    }
+
+    /// Meta after a move to a device with meta `device`: its specs, if set, replace those that were not
+    /// set for this tensor by name.
+    pub(crate) fn on_device(mut self, device: Meta) -> Self {
+        if !self.flags.contains(Flags::PINNED) || self.specs.is_none() {
+            self.specs = device.specs.or(self.specs);
+        }
+        self.flags |= device.flags;
+        self
+    }
+
+    /// Without the marks that the optimizer's arithmetic goes by.
+    pub(crate) fn without_optimizer_marks(mut self) -> Self {
+        self.flags.remove(Flags::OPTIMIZER);
+        self
+    }
+
+    /// The specs by which an op on this tensor alone is emulated.
+    pub(crate) fn emulation(self) -> Option<&'static Interned> {
+        Join::of([Some(self)]).emulation()
+    }
+}
+
+/// What several operands say together about the op that takes them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Join {
+    /// The specs that the op is computed with: a weight's win over an activation's, else the first that
+    /// are set.
+    specs: Option<&'static Interned>,
+    /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
+    /// leak into the next.
+    pub(crate) result: Meta,
+}
+
+impl Join {
+    pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let mut flags = Flags::empty();
+        let mut all_inner = true;
+        let mut any = false;
+        let (mut weight, mut activation) = (None, None);
+        for meta in operands.into_iter().flatten() {
+            any = true;
+            all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
+            flags |= meta.flags & (Flags::MASTER | Flags::FULL_PRECISION);
+            let role = if meta.is_weight() {
+                &mut weight
+            } else {
+                &mut activation
+            };
+            *role = role.or(meta.specs.map(|specs| (specs, meta.flags)));
+        }
+        if any && all_inner && !flags.contains(Flags::MASTER) {
+            flags |= Flags::INNER;
+        }
+        let carried = activation.or(weight);
+        if let Some((_, source)) = carried
+            && flags.intersects(Flags::OPTIMIZER)
+        {
+            // What an optimizer computes from a pinned parameter is the parameter's next value.
+            flags |= source & Flags::PINNED;
+        }
+        Self {
+            specs: weight.or(activation).map(|(specs, _)| specs),
+            result: Meta {
+                specs: carried.map(|(specs, _)| specs),
+                flags,
+                rounded: None,
+            },
+        }
+    }
+
+    /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
+    /// set, nothing to emulate, an optimizer's arithmetic, or a full-precision piece.
+    pub(crate) fn emulation(&self) -> Option<&'static Interned> {
+        if self
+            .result
+            .flags
+            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
+        {
+            return None;
+        }
+        self.specs
+            .or_else(registry::installed_default)
+            .filter(|interned| !interned.specs.is_none())
+    }
+
+    /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.
+    pub(crate) fn quantization(&self) -> Option<&'static Interned> {
+        self.emulation()
+            .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
+    }
+
+    /// Says once through `log` that specs were forgotten, where a product `operation` runs with none.
+    pub(crate) fn warn_if_unset(&self, operation: &str) {
+        let deliberate = Flags::OPTIMIZER | Flags::FULL_PRECISION;
+        if self.specs.is_none()
+            && !self.result.flags.intersects(deliberate)
+            && registry::installed_default().is_none()
+        {
+            registry::warn_unset(operation);
+        }
+    }
+}

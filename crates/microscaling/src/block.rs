@@ -1,0 +1,204 @@
+//! MX blocks: the scalar rules. What stands here is the specification; the slice kernels inline it,
+//! and any other implementation (GPU, intrinsics) must match it bit for bit.
+
+use crate::bits::{self, ABS, IMPLICIT, INFINITY, NAN, SIGN};
+use crate::round::{Rule, round_magnitude, with_rule};
+use crate::{ElementFormat, FormatError, Rounding, ScaleMode, SharedExpMethod};
+
+/// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
+///
+/// A block is `block_size` consecutive elements along one axis; the last block of an axis may be
+/// shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
+/// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
+/// of the block, see [`scale_exponent`](Self::scale_exponent).
+///
+/// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
+/// number that rounds to zero becomes −0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MxFormat {
+    /// Format of the elements.
+    pub element: ElementFormat,
+    /// Elements in a block; 0 makes the whole axis one block.
+    pub block_size: usize,
+    /// Bits of the shared scale, 1 to 8; 8 is E8M0. With E = 2^(scale_bits − 1) − 1, a scale is one
+    /// of 2^−E … 2^E or NaN.
+    pub scale_bits: u32,
+    /// How the scale follows from the largest magnitude.
+    pub scale_mode: ScaleMode,
+    /// Whether the elements of a block share a scale at all.
+    pub shared_exp_method: SharedExpMethod,
+    /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
+    pub flush_fp32_subnorms: bool,
+}
+
+impl MxFormat {
+    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush.
+    /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
+    /// v1.0 have 32.
+    pub const fn new(element: ElementFormat, block_size: usize) -> Self {
+        Self {
+            element,
+            block_size,
+            scale_bits: 8,
+            scale_mode: ScaleMode::Floor,
+            shared_exp_method: SharedExpMethod::Max,
+            flush_fp32_subnorms: false,
+        }
+    }
+
+    /// Checks the fields.
+    ///
+    /// # Errors
+    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    pub const fn validate(&self) -> Result<(), FormatError> {
+        match self.scale_bits {
+            1..=8 => Ok(()),
+            got => Err(FormatError::ScaleBits {
+                min: 1,
+                max: 8,
+                got,
+            }),
+        }
+    }
+
+    /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
+    /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
+    ///
+    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A
+    /// smaller one than 2^−E becomes 2^−E; in particular 2^−127, a subnormal float32, is a scale like
+    /// any other. The largest pattern of a block, compared as an integer, is that of its largest
+    /// magnitude, or of a NaN or Inf if it holds one.
+    ///
+    /// The format must be [valid](Self::validate).
+    pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
+        let row = ElementRow::of(self.element);
+        let amax = amax & ABS;
+        if amax >= INFINITY {
+            return None;
+        }
+        let largest = (1 << (self.scale_bits - 1)) - 1;
+        let exponent = self.scale_mode.exponent(amax, &row);
+        (exponent <= largest).then_some(exponent.max(-largest))
+    }
+
+    /// One element of a block whose largest magnitude has the float32 pattern `amax`: rounded,
+    /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    ///
+    /// NaN if the scale is NaN, whatever `x` is. Subnormals of the element format are kept; below the
+    /// smallest one the rounding decides between it and zero. Where scale mode `ceil`, `even` or
+    /// `rceil` lets an element of a block near the top of float32 round up to 2^128, the result is
+    /// ±Inf, the only float32 for it; with `floor` that cannot happen.
+    ///
+    /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN.
+    pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
+        let row = ElementRow::of(self.element);
+        let grid = BlockRule::of(self).grid(amax & ABS);
+        let mantissa_bits = row.mantissa_bits;
+        with_rule!(rounding, rule => grid.round(rule, mantissa_bits, x, draw))
+    }
+}
+
+/// What rounding has to know of an element format, as integers.
+#[derive(Clone, Copy)]
+pub(crate) struct ElementRow {
+    pub(crate) mantissa_bits: i32,
+    pub(crate) emin: i32,
+    pub(crate) emax: i32,
+    /// Pattern of the largest number.
+    pub(crate) max: u32,
+    /// Pattern of its float32 reciprocal.
+    pub(crate) inverse_max: u32,
+}
+
+impl ElementRow {
+    /// All rows, computed at compile time: a division must not see the thread's flush-to-zero state.
+    const ROWS: [Self; ElementFormat::ALL.len()] = {
+        let mut rows = [Self::new(ElementFormat::Int2); ElementFormat::ALL.len()];
+        let mut i = 0;
+        while i < rows.len() {
+            let element = ElementFormat::ALL[i];
+            rows[element as usize] = Self::new(element);
+            i += 1;
+        }
+        rows
+    };
+
+    const fn new(element: ElementFormat) -> Self {
+        Self {
+            mantissa_bits: element.mantissa_bits() as i32,
+            emin: element.emin(),
+            emax: element.emax(),
+            max: element.max().to_bits(),
+            inverse_max: (1.0 / element.max()).to_bits(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn of(element: ElementFormat) -> Self {
+        Self::ROWS[element as usize]
+    }
+}
+
+/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockRule {
+    pub(crate) row: ElementRow,
+    pub(crate) scale_mode: ScaleMode,
+    /// E: the scale is 2^−E … 2^E.
+    pub(crate) largest_exponent: i32,
+    /// Blocks whose largest magnitude is below this pattern become zero.
+    pub(crate) flush_below: u32,
+}
+
+impl BlockRule {
+    pub(crate) fn of(format: &MxFormat) -> Self {
+        Self {
+            row: ElementRow::of(format.element),
+            scale_mode: format.scale_mode,
+            largest_exponent: (1 << (format.scale_bits - 1)) - 1,
+            flush_below: if format.flush_fp32_subnorms {
+                IMPLICIT
+            } else {
+                0
+            },
+        }
+    }
+
+    /// The grid of a block whose largest magnitude has the pattern `amax`.
+    #[inline(always)]
+    pub(crate) fn grid(&self, amax: u32) -> Grid {
+        let exponent = self.scale_mode.exponent(amax, &self.row);
+        let scale = exponent.max(-self.largest_exponent);
+        let max = if amax >= INFINITY || exponent > self.largest_exponent {
+            NAN
+        } else if amax < self.flush_below {
+            0
+        } else {
+            bits::scale(self.row.max, scale)
+        };
+        Grid {
+            emin: self.row.emin + scale,
+            max,
+        }
+    }
+}
+
+/// The numbers that the elements of one block can become, with the mantissa bits of the element.
+#[derive(Clone, Copy)]
+pub(crate) struct Grid {
+    /// Exponent of the smallest number with all its mantissa bits.
+    pub(crate) emin: i32,
+    /// Pattern of the largest number, or of NaN if everything becomes NaN.
+    pub(crate) max: u32,
+}
+
+impl Grid {
+    /// Rounds one element to the grid.
+    #[inline(always)]
+    pub(crate) fn round<R: Rule>(self, _: R, mantissa_bits: i32, x: f32, draw: u32) -> f32 {
+        let x = x.to_bits();
+        let magnitude = round_magnitude::<R>(x & ABS, mantissa_bits, self.emin, draw);
+        let saturated = (x & SIGN) | magnitude.min(self.max);
+        f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
+    }
+}

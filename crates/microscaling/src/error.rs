@@ -1,0 +1,75 @@
+//! What can go wrong: every error names the operation, what is allowed and what it got.
+
+use alloc::{string::String, vec::Vec};
+use thiserror::Error;
+
+/// A name that stands for no value of the named enum.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
+pub struct NameError {
+    /// What the name was to be, for example "element format".
+    pub kind: &'static str,
+    /// The name that was given.
+    pub value: String,
+    /// The names that are allowed (aliases are not listed).
+    pub allowed: Vec<&'static str>,
+}
+
+/// Parameters that make up no number format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// The scale of an MX block cannot have this many bits.
+    #[error("MX format: scale_bits is {got}, expected {min} to {max}")]
+    ScaleBits {
+        /// Least number of bits.
+        min: u32,
+        /// Greatest number of bits.
+        max: u32,
+        /// The number that was given.
+        got: u32,
+    },
+    /// A float format cannot have this many bits.
+    #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
+    FloatBits {
+        /// "bfloat" or "fp".
+        family: &'static str,
+        /// Least number of bits.
+        min: u32,
+        /// Greatest number of bits.
+        max: u32,
+        /// The number that was given.
+        got: u32,
+    },
+}
+
+/// Why a tensor was not quantized. It is untouched then.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum QuantizeError {
+    /// The format is not valid.
+    #[error("quantize: {0}")]
+    Format(#[from] FormatError),
+    /// The axis does not exist; a tensor of rank 0 has none.
+    #[error("quantize: axis {axis} is out of range for a tensor of rank {rank}")]
+    AxisOutOfRange {
+        /// The axis that was given.
+        axis: usize,
+        /// The number of axes.
+        rank: usize,
+    },
+    /// The data do not have as many elements as the shape says.
+    #[error("quantize: shape {shape:?} has {expected} elements, the data have {got}")]
+    LengthMismatch {
+        /// The shape that was given.
+        shape: Vec<usize>,
+        /// Number of elements of that shape.
+        expected: usize,
+        /// Length of the data.
+        got: usize,
+    },
+    /// The number of elements of the shape does not fit a `usize`.
+    #[error("quantize: the number of elements of shape {shape:?} overflows")]
+    ShapeOverflow {
+        /// The shape that was given.
+        shape: Vec<usize>,
+    },
+}

@@ -1,0 +1,42 @@
+//! Threads: when and where work is split. Without the feature `std` nothing is.
+
+/// Work on fewer elements than this is not split. At some GB/s a piece takes tens of microseconds,
+/// several times what waking a thread costs.
+pub(crate) const PARALLEL_THRESHOLD: usize = 1 << 16;
+
+/// Runs both, possibly at the same time.
+pub(crate) fn join<A: Send, B: Send>(
+    a: impl FnOnce() -> A + Send,
+    b: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    #[cfg(feature = "std")]
+    return rayon::join(a, b);
+    #[cfg(not(feature = "std"))]
+    (a(), b())
+}
+
+/// How many threads [`join`] can use.
+pub(crate) fn threads() -> usize {
+    #[cfg(feature = "std")]
+    return rayon::current_num_threads();
+    #[cfg(not(feature = "std"))]
+    1
+}
+
+/// Calls `work(start, piece)` on pieces of `data` that together are all of it, where `start` is
+/// `first` plus the position of the piece's first element.
+pub(crate) fn for_each_piece(
+    data: &mut [f32],
+    first: u64,
+    work: &(impl Fn(u64, &mut [f32]) + Sync),
+) {
+    if data.len() < 2 * PARALLEL_THRESHOLD || threads() == 1 {
+        return work(first, data);
+    }
+    let middle = data.len() / 2;
+    let (low, high) = data.split_at_mut(middle);
+    join(
+        || for_each_piece(low, first, work),
+        || for_each_piece(high, first + middle as u64, work),
+    );
+}

@@ -1,0 +1,235 @@
+//! Quantizing a tensor in place: what is checked, and how the blocks are shared among threads.
+
+use crate::block::BlockRule;
+use crate::dispatch::dispatch;
+use crate::kernels::{Apply, Blocks, Job, Layout, Lines, See, Tile};
+use crate::parallel::{PARALLEL_THRESHOLD, for_each_piece, join, threads};
+use crate::round::{Rule, with_rule};
+use crate::{MxFormat, QuantizeError, RandomStream, Rounding, SharedExpMethod};
+use core::ops::Range;
+
+impl MxFormat {
+    /// Replaces every element of a tensor by the value it has in this format ("fake quantization").
+    ///
+    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and
+    /// blocks lie along `axis`, counted from 0. They start anew at the beginning of the axis; the last
+    /// one is shorter if the block size does not divide its length, as if padded with zeros. A block
+    /// size larger than the axis gives one short block, and block size 0 one block of the whole axis.
+    ///
+    /// Every element becomes what [`round_element`](Self::round_element) says, which also tells of
+    /// NaN, Inf, zero, saturation and overflow. The draw of an element for
+    /// [`Rounding::Stochastic`] is word number i of `stream`, with i its position in `data`; results
+    /// depend neither on the number of threads nor on the processor. A tensor without elements is
+    /// left as it is.
+    ///
+    /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
+    /// on by the threads of the current rayon pool (feature `std`).
+    ///
+    /// # Errors
+    /// The data are untouched then.
+    /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
+    /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
+    /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
+    pub fn quantize(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<(), QuantizeError> {
+        self.validate()?;
+        let &length = shape.get(axis).ok_or(QuantizeError::AxisOutOfRange {
+            axis,
+            rank: shape.len(),
+        })?;
+        let expected = count(shape)?;
+        if data.len() != expected {
+            let (shape, got) = (shape.to_vec(), data.len());
+            return Err(QuantizeError::LengthMismatch {
+                shape,
+                expected,
+                got,
+            });
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let block = match (self.shared_exp_method, self.block_size) {
+            (SharedExpMethod::None, _) => 1,
+            (SharedExpMethod::Max, 0) => length,
+            (SharedExpMethod::Max, size) => size.min(length),
+        };
+        let layout = Layout {
+            axis: length,
+            inner: shape[axis + 1..].iter().product(),
+            block,
+        };
+        let block = BlockRule::of(self);
+        with_rule!(rounding, rule => quantize_all(Job { rule, block, stream }, layout, data));
+        Ok(())
+    }
+}
+
+/// Number of elements of a shape.
+fn count(shape: &[usize]) -> Result<usize, QuantizeError> {
+    // A length of 0 makes the product 0 even where the others overflow.
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    shape
+        .iter()
+        .try_fold(1_usize, |product, &length| product.checked_mul(length))
+        .ok_or_else(|| QuantizeError::ShapeOverflow {
+            shape: shape.to_vec(),
+        })
+}
+
+/// Quantizes a whole tensor with at least one element.
+fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
+    if layout.block == 1 {
+        // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
+        // have vectorized scales.
+        for_each_piece(data, 0, &|start, piece| {
+            let layout = Layout {
+                axis: 1,
+                inner: piece.len(),
+                block: 1,
+            };
+            dispatch(Blocks {
+                job,
+                layout,
+                data: piece,
+                at: 0,
+                start,
+            });
+        });
+        return;
+    }
+    let runs = Runs {
+        layout,
+        per_axis: layout.axis.div_ceil(layout.block),
+    };
+    let outer = data.len() / (layout.axis * layout.inner);
+    let all = 0..outer * runs.per_axis;
+    if all.len() >= threads() || data.len() < 2 * PARALLEL_THRESHOLD {
+        quantize_runs(job, runs, data, all);
+        return;
+    }
+    let mut rest = data;
+    for run in all {
+        let (data, tail) = rest.split_at_mut(runs.start(run + 1) - runs.start(run));
+        quantize_large_run(job, runs, data, run);
+        rest = tail;
+    }
+}
+
+/// The runs of a tensor: `inner` interleaved blocks each, contiguous in memory as a whole.
+#[derive(Clone, Copy)]
+struct Runs {
+    layout: Layout,
+    per_axis: usize,
+}
+
+impl Runs {
+    /// Position of a run in the tensor.
+    fn start(&self, run: usize) -> usize {
+        let Layout { axis, inner, .. } = self.layout;
+        (run / self.per_axis) * axis * inner + self.at(run) * inner
+    }
+
+    /// Position of a run on its axis.
+    fn at(&self, run: usize) -> usize {
+        (run % self.per_axis) * self.layout.block
+    }
+}
+
+/// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
+fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Range<usize>) {
+    let start = runs.start(range.start);
+    if range.len() < 2 || data.len() < 2 * PARALLEL_THRESHOLD || threads() == 1 {
+        let at = runs.at(range.start);
+        dispatch(Blocks {
+            job,
+            layout: runs.layout,
+            data,
+            at,
+            start: start as u64,
+        });
+        return;
+    }
+    let middle = range.start + range.len() / 2;
+    let (low, high) = data.split_at_mut(runs.start(middle) - start);
+    join(
+        || quantize_runs(job, runs, low, range.start..middle),
+        || quantize_runs(job, runs, high, middle..range.end),
+    );
+}
+
+/// Quantizes one run in two parallel passes: there are fewer runs than threads.
+fn quantize_large_run<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], run: usize) {
+    if data.len() < 2 * PARALLEL_THRESHOLD {
+        return quantize_runs(job, runs, data, run..run + 1);
+    }
+    let inner = runs.layout.inner;
+    let lines = Lines::of(inner, data.len() / inner);
+    for columns in lines.tiles() {
+        let mut tile = see_columns(data, &lines, &columns);
+        tile.make_grids(&job.block, &lines);
+        apply_columns(&job, &tile, data, runs.start(run), &lines, &columns);
+    }
+}
+
+/// Where to split some lines, or `None` if their columns are too little work for two threads.
+fn middle(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Option<usize> {
+    let count = data.len().div_ceil(lines.width);
+    (count * columns.len() >= 2 * PARALLEL_THRESHOLD).then_some(count / 2 * lines.width)
+}
+
+/// The largest magnitudes of some columns.
+fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Tile {
+    if let Some(middle) = middle(data, lines, columns) {
+        let (low, high) = data.split_at(middle);
+        let see = |data| see_columns(data, lines, columns);
+        let (mut tile, other) = join(|| see(low), || see(high));
+        tile.merge(&other);
+        return tile;
+    }
+    let mut tile = Tile::new();
+    tile.reset(columns.len());
+    dispatch(See {
+        tile: &mut tile,
+        data,
+        lines,
+        columns: columns.clone(),
+    });
+    tile
+}
+
+/// Rounds some columns. `start` is the position of the data in the tensor.
+fn apply_columns<R: Rule>(
+    job: &Job<R>,
+    tile: &Tile,
+    data: &mut [f32],
+    start: usize,
+    lines: &Lines,
+    columns: &Range<usize>,
+) {
+    if let Some(middle) = middle(data, lines, columns) {
+        let (low, high) = data.split_at_mut(middle);
+        join(
+            || apply_columns(job, tile, low, start, lines, columns),
+            || apply_columns(job, tile, high, start + middle, lines, columns),
+        );
+        return;
+    }
+    dispatch(Apply {
+        job: *job,
+        tile,
+        data,
+        start: start as u64,
+        lines,
+        columns: columns.clone(),
+    });
+}

@@ -1,0 +1,163 @@
+//! Rounding a magnitude to a grid: the one place where bits are dropped.
+
+use crate::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
+use crate::names::impl_by_name;
+
+/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
+/// sign; a number on the grid stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Rounding {
+    /// `nearest`: the nearer one, a tie goes away from zero.
+    #[default]
+    Nearest,
+    /// `even`: the nearer one, a tie goes to the one with an even last digit (IEEE's default).
+    Even,
+    /// `floor`: toward zero, the magnitude is truncated.
+    Floor,
+    /// `stochastic` (alias `dither`, the reference's name): away from zero with a probability equal
+    /// to the fraction of the step that would be cut off. With u = draw / 2^32 from a
+    /// [`RandomStream`](crate::RandomStream), the magnitude in steps becomes floor(|x| / step + u).
+    /// Fractions are cut to 31 bits, which matters only for magnitudes below step / 2^8.
+    Stochastic,
+}
+
+impl Rounding {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Nearest, Self::Even, Self::Floor, Self::Stochastic];
+
+    /// The name, for example `even`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::Even => "even",
+            Self::Floor => "floor",
+            Self::Stochastic => "stochastic",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::Stochastic => &["dither"],
+            _ => &[],
+        }
+    }
+}
+
+impl_by_name!(Rounding, "rounding mode");
+
+/// A rounding mode as a type, so that a loop is compiled for each.
+pub(crate) trait Rule: Copy + Send + Sync {
+    /// Whether `draw` is looked at.
+    const USES_DRAWS: bool = false;
+    /// Largest number of dropped bits that is told from a larger one. At least 25, so that a 24-bit
+    /// significand is less than half a step.
+    const MAX_SHIFT: i32 = 25;
+
+    /// What to add to `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are
+    /// cut off; 0 for `shift` = 0.
+    fn addend(significand: u32, shift: u32, draw: u32) -> u32;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Nearest;
+impl Rule for Nearest {
+    #[inline(always)]
+    fn addend(_: u32, shift: u32, _: u32) -> u32 {
+        (1 << shift) >> 1
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Even;
+impl Rule for Even {
+    #[inline(always)]
+    fn addend(significand: u32, shift: u32, _: u32) -> u32 {
+        let dropped = (1 << shift) - 1;
+        // Just under half, and one more if the last kept digit is odd. `dropped` is odd too, unless
+        // nothing is dropped.
+        (dropped >> 1) + ((significand >> shift) & dropped & 1)
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Floor;
+impl Rule for Floor {
+    #[inline(always)]
+    fn addend(_: u32, _: u32, _: u32) -> u32 {
+        0
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Stochastic;
+impl Rule for Stochastic {
+    const USES_DRAWS: bool = true;
+    // 31 bits of the draw take part.
+    const MAX_SHIFT: i32 = 31;
+
+    #[inline(always)]
+    fn addend(_: u32, shift: u32, draw: u32) -> u32 {
+        // The upper `shift` bits of the draw, in two steps because a shift by 32 has no meaning.
+        (draw >> 1) >> (31 - shift)
+    }
+}
+
+/// Runs `$body` with `$rule` bound to the [`Rule`] of a [`Rounding`].
+macro_rules! with_rule {
+    ($rounding:expr, $rule:ident => $body:expr) => {
+        match $rounding {
+            $crate::Rounding::Nearest => {
+                let $rule = $crate::round::Nearest;
+                $body
+            }
+            $crate::Rounding::Even => {
+                let $rule = $crate::round::Even;
+                $body
+            }
+            $crate::Rounding::Floor => {
+                let $rule = $crate::round::Floor;
+                $body
+            }
+            $crate::Rounding::Stochastic => {
+                let $rule = $crate::round::Stochastic;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_rule;
+
+/// Rounds a finite magnitude, given as a pattern, to `mantissa_bits` explicit mantissa bits of its own
+/// exponent, but not finer than the numbers of exponent `emin` have them. Returns a pattern, which may
+/// have carried into the next exponent, at the top into that of Inf.
+///
+/// Integer arithmetic only, without a branch, the same for normal and subnormal numbers.
+#[inline(always)]
+pub(crate) fn round_magnitude<R: Rule>(abs: u32, mantissa_bits: i32, emin: i32, draw: u32) -> u32 {
+    // The significand counts units of 2^(-149 + field).
+    let (significand, base) = bits::split(abs);
+    let field = (base >> MANTISSA_BITS) as i32;
+    let finest = emin - LOWEST_EXPONENT - field;
+    let wanted = bits::log2(significand).max(finest) - mantissa_bits;
+    let shift = wanted.clamp(0, R::MAX_SHIFT) as u32;
+    // A step too large for the shift: the significand is made smaller instead.
+    let excess = (wanted - R::MAX_SHIFT).clamp(0, 31) as u32;
+    let kept = if R::USES_DRAWS {
+        significand >> excess
+    } else {
+        significand
+    };
+
+    let dropped = (1 << shift) - 1;
+    let rounded = (kept + R::addend(kept, shift, draw)) & !dropped;
+
+    let carried = if R::USES_DRAWS && rounded > 2 * IMPLICIT {
+        // One step, which is longer than a significand: 2^(-149 + field + wanted), a normal number.
+        ((field + wanted - MANTISSA_BITS + 1) as u32) << MANTISSA_BITS
+    } else {
+        // A carry goes where it belongs: into the exponent field.
+        rounded + base
+    };
+    if rounded == 0 { 0 } else { carried }
+}

@@ -1,0 +1,55 @@
+//! From FP32 to MX in three lines: the backend's type, the specs, the device.
+
+use burn::backend::{Flex, flex::FlexDevice};
+use burn::nn::{Linear, LinearConfig, loss::MseLoss, loss::Reduction::Mean};
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::{module::AutodiffModule, prelude::*, tensor::Distribution, tensor::activation::relu};
+use burn_mx::{MxAutodiff, MxDevice, MxSpecs, microscaling::ElementFormat};
+
+type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
+
+/// An ordinary Burn model.
+#[derive(Module, Debug)]
+struct Mlp<B: Backend> {
+    hidden: Linear<B>,
+    output: Linear<B>,
+}
+
+impl<B: Backend> Mlp<B> {
+    fn new(device: &B::Device) -> Self {
+        Self {
+            hidden: LinearConfig::new(32, 64).init(device),
+            output: LinearConfig::new(64, 1).init(device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.output.forward(relu(self.hidden.forward(x)))
+    }
+}
+
+fn main() -> Result<(), burn_mx::SpecsError> {
+    // Weights in MXFP4, everything else as in the preset: MXFP6 operands, bfloat16 between them.
+    let specs = MxSpecs {
+        w_elem_format: Some(ElementFormat::Fp4E2M1),
+        ..MxSpecs::mxfp6_e3m2()
+    };
+    let device = MxDevice::new(FlexDevice, &specs.resolve()?); // was: FlexDevice
+
+    B::seed(&device, 0);
+    let x = Tensor::<B, 2>::random([64, 32], Distribution::Default, &device);
+    let y = x.clone().mean_dim(1);
+    let mut model = Mlp::<B>::new(&device);
+    let mut optimizer = SgdConfig::new().init();
+    for step in 0..10 {
+        let loss = MseLoss::new().forward(model.forward(x.clone()), y.clone(), Mean);
+        println!("step {step}: loss {:.5}", loss.clone().into_scalar());
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.05, model, grads);
+    }
+
+    // Emulated inference, without autodiff.
+    let error = model.valid().forward(x.clone().inner()) - y.inner();
+    println!("largest error: {:.5}", error.abs().max().into_scalar());
+    Ok(())
+}

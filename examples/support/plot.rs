@@ -1,0 +1,104 @@
+//! Loss curves as SVG.
+
+use std::error::Error;
+
+use plotters::prelude::*;
+
+use super::report::Run;
+
+const SIZE: (u32, u32) = (960, 600);
+/// A run's curve is averaged over this share of its steps.
+const SMOOTHING: usize = 40;
+
+/// Black for FP32, then the colours of Okabe and Ito, which colour-blind readers can tell apart
+/// (the yellow is left out: it is hard to see on white).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 0, 0),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+];
+
+/// Draws the training loss of each run over its steps: faint as it is, bold averaged over
+/// neighbouring steps.
+///
+/// The axis is logarithmic, because losses that differ late in training are all near zero.
+pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {
+    let steps = runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
+    let drawable = runs
+        .iter()
+        .flat_map(|run| &run.loss)
+        .copied()
+        .filter(|loss| is_drawable(*loss));
+    let (lowest, highest) = drawable.fold((f32::INFINITY, 0.0_f32), |(low, high), loss| {
+        (low.min(loss), high.max(loss))
+    });
+
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 22))
+            .margin(16)
+            .x_label_area_size(48)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0..steps, (lowest..highest).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("step")
+            .y_desc("training loss (cross-entropy, log scale)")
+            .axis_desc_style(("sans-serif", 16))
+            .label_style(("sans-serif", 14))
+            .bold_line_style(BLACK.mix(0.15))
+            .light_line_style(BLACK.mix(0.05))
+            .draw()?;
+        for (run, colour) in runs.iter().zip(COLOURS.iter().cycle()) {
+            chart.draw_series(LineSeries::new(points(&run.loss), colour.mix(0.15)))?;
+            chart
+                .draw_series(LineSeries::new(
+                    points(&smooth(&run.loss)),
+                    colour.stroke_width(2),
+                ))?
+                .label(run.label())
+                .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font(("sans-serif", 15))
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.4))
+            .margin(14)
+            .draw()?;
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// A logarithmic axis has no place for zero, and none has one for NaN.
+fn is_drawable(loss: f32) -> bool {
+    loss.is_finite() && loss > 0.0
+}
+
+fn points(losses: &[f32]) -> impl Iterator<Item = (usize, f32)> {
+    losses
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, loss)| is_drawable(*loss))
+}
+
+/// Centred moving average, over fewer steps at the ends.
+fn smooth(losses: &[f32]) -> Vec<f32> {
+    let reach = losses.len() / (2 * SMOOTHING);
+    (0..losses.len())
+        .map(|step| {
+            let window = &losses[step.saturating_sub(reach)..(step + reach + 1).min(losses.len())];
+            window.iter().sum::<f32>() / window.len() as f32
+        })
+        .collect()
+}
