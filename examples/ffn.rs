@@ -29,7 +29,7 @@ use support::{Architecture, CLASSES, Classifier, PIXELS, SweepArgs};
 struct Cli {
     /// Width of the residual stream; the blocks expand it fourfold
     #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
-    #[arg(value_parser = support::whole_number(1..=4096))]
+    #[arg(value_parser = support::whole_number::<usize>(1..=4096))]
     hidden: usize,
 
     #[command(flatten)]

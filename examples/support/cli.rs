@@ -21,7 +21,7 @@ use super::{digits::TRAIN_DIGITS, output::OutputFile};
 /// Options of every training example; a model's own options stand beside them.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
-    /// MX preset to train in, after FP32; repeat it for a sweep
+    /// MX preset to train in, after FP32; repeat it for a sweep. MX specs override its fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     #[arg(value_parser = PossibleValuesParser::new(MxSpecs::PRESETS))]
     presets: Vec<String>,
@@ -41,7 +41,6 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Each overrides a field of every preset.
     #[command(flatten)]
     specs: MxArgs,
 }
@@ -59,12 +58,12 @@ pub(crate) enum BackendName {
 pub(crate) struct Recipe {
     /// Passes over the training digits
     #[arg(long, default_value_t = 20, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number(1..=10_000))]
+    #[arg(value_parser = whole_number::<usize>(1..=10_000))]
     pub(crate) epochs: usize,
 
     /// Digits in a batch
     #[arg(long, default_value_t = 64, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number(1..=TRAIN_DIGITS))]
+    #[arg(value_parser = whole_number::<usize>(1..=TRAIN_DIGITS))]
     pub(crate) batch_size: usize,
 
     /// Learning rate of AdamW
@@ -74,7 +73,7 @@ pub(crate) struct Recipe {
 
     /// Seed of the initial weights and of the batch order (the train/test split is fixed)
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number(0..=u64::MAX))]
+    #[arg(value_parser = whole_number::<u64>(0..=u64::MAX))]
     pub(crate) seed: u64,
 }
 

@@ -10,10 +10,9 @@ const SIZE: (u32, u32) = (960, 600);
 /// A run's curve is averaged over this share of its steps.
 const SMOOTHING: usize = 40;
 
-/// Black for FP32, then the colours of Okabe and Ito, which colour-blind readers can tell apart
-/// (the yellow is left out: it is hard to see on white).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 0, 0),
+/// The colours of Okabe and Ito, which colour-blind readers can tell apart. FP32 is black; yellow is
+/// left out, as it is hard to see on white.
+const COLOURS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
@@ -33,9 +32,12 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
         .flat_map(|run| &run.loss)
         .copied()
         .filter(|loss| is_drawable(*loss));
-    let (lowest, highest) = drawable.fold((f32::INFINITY, 0.0_f32), |(low, high), loss| {
-        (low.min(loss), high.max(loss))
-    });
+    let (lowest, highest) = drawable
+        .map(|loss| (loss, loss))
+        .reduce(|(low, high), (loss, _)| (low.min(loss), high.max(loss)))
+        .unwrap_or((0.1, 1.0));
+    // At least a decade: an axis has to have a length.
+    let lowest = lowest.min(highest / 10.0);
 
     let mut svg = String::new();
     {
@@ -56,7 +58,8 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
             .bold_line_style(BLACK.mix(0.15))
             .light_line_style(BLACK.mix(0.05))
             .draw()?;
-        for (run, colour) in runs.iter().zip(COLOURS.iter().cycle()) {
+        for (index, run) in runs.iter().enumerate() {
+            let colour = colour(index, runs.len());
             chart.draw_series(LineSeries::new(points(&run.loss), colour.mix(0.15)))?;
             chart
                 .draw_series(LineSeries::new(
@@ -64,7 +67,9 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
                     colour.stroke_width(2),
                 ))?
                 .label(run.label())
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3)));
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3))
+                });
         }
         chart
             .configure_series_labels()
@@ -77,6 +82,17 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
         root.present()?;
     }
     Ok(svg)
+}
+
+/// The colour of a run among `runs`, FP32 being the first.
+fn colour(index: usize, runs: usize) -> RGBAColor {
+    let mx_runs = runs - 1;
+    match index.checked_sub(1) {
+        None => BLACK.to_rgba(),
+        Some(mx) if mx_runs <= COLOURS.len() => COLOURS[mx].to_rgba(),
+        // Too many for a palette: hues at equal distances.
+        Some(mx) => HSLColor(mx as f64 / mx_runs as f64, 0.75, 0.42).to_rgba(),
+    }
 }
 
 /// A logarithmic axis has no place for zero, and none has one for NaN.

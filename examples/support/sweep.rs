@@ -5,6 +5,7 @@ use std::{error::Error, time::Instant};
 
 use burn::{
     backend::{Autodiff, Flex, NdArray, flex::FlexDevice, ndarray::NdArrayDevice},
+    record::RecorderError,
     tensor::backend::AutodiffBackend,
 };
 use burn_mx::{MxAutodiff, MxDevice, ResolvedSpecs};
@@ -15,7 +16,7 @@ use super::{
     digits::Digits,
     plot,
     report::{self, Run},
-    train::{self, Architecture, Trained, Weights},
+    train::{Architecture, Job, Trained, Weights},
 };
 
 /// Does what `plan` says with `architecture` and prints the results; `title` heads the plot.
@@ -62,65 +63,54 @@ fn train_all<Fp32: AutodiffBackend, Mx: AutodiffBackend>(
     device: Fp32::Device,
     mx_device: impl Fn(&ResolvedSpecs) -> Mx::Device,
 ) -> Result<Vec<Run>, Box<dyn Error>> {
-    let digits = Digits::load()?;
-    let weights = Weights::init::<Fp32>(architecture, &device, plan.recipe.seed)?;
+    let job = Job {
+        architecture,
+        weights: Weights::init::<Fp32>(architecture, &device, plan.recipe.seed)?,
+        digits: Digits::load()?,
+        recipe: &plan.recipe,
+    };
     println!(
         "{} training and {} test digits, {} epochs, seed {}",
-        digits.train.len(),
-        digits.test.len(),
+        job.digits.train.len(),
+        job.digits.test.len(),
         plan.recipe.epochs,
         plan.recipe.seed,
     );
-
-    let trained = with_progress("fp32", train::steps(&plan.recipe, &digits), |progress| {
-        train::train::<Fp32>(
-            architecture,
-            &weights,
-            &digits,
-            &plan.recipe,
-            &device,
-            progress,
-        )
-    })?;
-    let mut runs = vec![Run::fp32(trained)];
+    let mut runs = vec![Run::fp32(train::<Fp32, _>(
+        &job,
+        "fp32",
+        "plain Burn",
+        &device,
+    )?)];
     for mx in &plan.mx {
-        println!("{}: {}", mx.name, mx.specs);
-        let trained = with_progress(&mx.name, train::steps(&plan.recipe, &digits), |progress| {
-            let device = mx_device(&mx.specs);
-            train::train::<Mx>(
-                architecture,
-                &weights,
-                &digits,
-                &plan.recipe,
-                &device,
-                progress,
-            )
-        })?;
+        let device = mx_device(&mx.specs);
+        let trained = train::<Mx, _>(&job, &mx.name, &mx.specs.to_string(), &device)?;
         runs.push(Run::mx(&mx.name, &mx.specs, plan.overridden, trained));
     }
     Ok(runs)
 }
 
-/// A progress bar on a terminal (indicatif draws none elsewhere), and one line when the run is
-/// done.
-fn with_progress<E>(
+/// One run: a progress bar on a terminal (indicatif draws none elsewhere), then a line.
+fn train<B: AutodiffBackend, A: Architecture>(
+    job: &Job<A>,
     name: &str,
-    steps: usize,
-    run: impl FnOnce(&ProgressBar) -> Result<Trained, E>,
-) -> Result<Trained, E> {
+    formats: &str,
+    device: &B::Device,
+) -> Result<Trained, RecorderError> {
     let style = ProgressStyle::with_template(
         "{prefix:<12} {bar:30} {pos:>5}/{len} steps  {msg}  {eta} left",
     )
     .expect("the template is valid");
-    let progress = ProgressBar::new(steps as u64)
+    let progress = ProgressBar::new(job.steps() as u64)
         .with_style(style)
         .with_prefix(name.to_owned());
     let start = Instant::now();
-    let trained = run(&progress)?;
+    let trained = job.train::<B>(device, &progress)?;
     progress.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{name}: {steps} steps in {:.1} s",
-        start.elapsed().as_secs_f64()
+        "{name} ({formats}): {} steps in {seconds:.1} s",
+        job.steps()
     );
     Ok(trained)
 }

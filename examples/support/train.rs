@@ -75,48 +75,61 @@ impl Weights {
     }
 }
 
-/// Number of steps that [`train`] makes.
-pub(crate) fn steps(recipe: &Recipe, digits: &Digits) -> usize {
-    recipe.epochs * digits.train.len().div_ceil(recipe.batch_size)
+/// What all runs have in common.
+pub(crate) struct Job<'a, A> {
+    pub(crate) architecture: &'a A,
+    pub(crate) weights: Weights,
+    pub(crate) digits: Digits,
+    pub(crate) recipe: &'a Recipe,
 }
 
-/// Trains `architecture` from `weights` on `device` and evaluates it on the test digits.
-pub(crate) fn train<B: AutodiffBackend>(
-    architecture: &impl Architecture,
-    weights: &Weights,
-    digits: &Digits,
-    recipe: &Recipe,
-    device: &B::Device,
-    progress: &ProgressBar,
-) -> Result<Trained, RecorderError> {
-    let mut model = weights.load::<B, _>(architecture, device)?;
-    let mut optimizer = AdamWConfig::new().init();
-    let cross_entropy = CrossEntropyLossConfig::new().init(device);
-    let loader = batches::<B>(&digits.train, device, recipe.batch_size, Some(recipe.seed));
-
-    let mut losses = Vec::new();
-    let mut times = Vec::new();
-    for _ in 0..recipe.epochs {
-        for batch in loader.iter() {
-            let start = Instant::now();
-            let logits = model.logits(batch.pixels);
-            let loss = cross_entropy.forward(logits, batch.labels);
-            let grads = GradientsParams::from_grads(loss.backward(), &model);
-            model = optimizer.step(recipe.lr, model, grads);
-            let loss: f32 = loss.into_scalar().elem();
-            times.push(start.elapsed());
-            losses.push(loss);
-            progress.set_message(format!("loss {loss:.4}"));
-            progress.inc(1);
-        }
+impl<A: Architecture> Job<'_, A> {
+    /// Number of steps that [`train`](Self::train) makes.
+    pub(crate) fn steps(&self) -> usize {
+        self.recipe.epochs * self.digits.train.len().div_ceil(self.recipe.batch_size)
     }
 
-    let test = batches::<B::InnerBackend>(&digits.test, device, TEST_BATCH, None);
-    Ok(Trained {
-        loss: losses,
-        accuracy: accuracy(&model.valid(), test.as_ref()),
-        step: median_after_warm_up(times),
-    })
+    /// Trains a model on `device` and evaluates it on the test digits.
+    pub(crate) fn train<B: AutodiffBackend>(
+        &self,
+        device: &B::Device,
+        progress: &ProgressBar,
+    ) -> Result<Trained, RecorderError> {
+        let Recipe {
+            epochs,
+            batch_size,
+            lr,
+            seed,
+        } = *self.recipe;
+        let mut model = self.weights.load::<B, _>(self.architecture, device)?;
+        let mut optimizer = AdamWConfig::new().init();
+        let cross_entropy = CrossEntropyLossConfig::new().init(device);
+        let loader = batches::<B>(&self.digits.train, device, batch_size, Some(seed));
+
+        let mut losses = Vec::with_capacity(self.steps());
+        let mut times = Vec::with_capacity(self.steps());
+        for _ in 0..epochs {
+            for batch in loader.iter() {
+                let start = Instant::now();
+                let logits = model.logits(batch.pixels);
+                let loss = cross_entropy.forward(logits, batch.labels);
+                let grads = GradientsParams::from_grads(loss.backward(), &model);
+                model = optimizer.step(lr, model, grads);
+                let loss: f32 = loss.into_scalar().elem();
+                times.push(start.elapsed());
+                losses.push(loss);
+                progress.set_message(format!("loss {loss:.4}"));
+                progress.inc(1);
+            }
+        }
+
+        let test = batches::<B::InnerBackend>(&self.digits.test, device, TEST_BATCH, None);
+        Ok(Trained {
+            loss: losses,
+            accuracy: accuracy(&model.valid(), test.as_ref()),
+            step: median_after_warm_up(times),
+        })
+    }
 }
 
 /// Share of the digits whose largest logit is the label's.

@@ -48,13 +48,8 @@ pub(crate) const fn scale(value: u32, exponent: i32) -> u32 {
 /// the sum of both.
 #[inline(always)]
 pub(crate) const fn split(abs: u32) -> (u32, u32) {
-    let field = abs & INFINITY;
     // Subnormals have the exponent of the smallest normals.
-    let base = if field < IMPLICIT {
-        0
-    } else {
-        field - IMPLICIT
-    };
+    let base = (abs & INFINITY).saturating_sub(IMPLICIT);
     (abs - base, base)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, SIGN};
 use crate::dispatch::{Kernel, dispatch};
-use crate::kernels::{Draws, TILE};
+use crate::kernels::{Draws, WINDOW};
 use crate::parallel::for_each_piece;
 use crate::round::{Rule, round_magnitude, with_rule};
 use crate::{FormatError, RandomStream, Rounding};
@@ -234,8 +234,8 @@ impl<R: Rule, F: Fn(f32, u32) -> f32> Kernel for Map<'_, R, F> {
             function,
         } = self;
         let mut draws = Draws::new(stream);
-        for (i, chunk) in piece.chunks_mut(TILE).enumerate() {
-            let draws = draws.get::<R>(start + (i * TILE) as u64, chunk.len());
+        for (i, chunk) in piece.chunks_mut(WINDOW).enumerate() {
+            let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
             for (x, draw) in chunk.iter_mut().zip(draws) {
                 *x = function(*x, *draw);
             }

@@ -7,9 +7,12 @@ use crate::round::Rule;
 use crate::{RandomStream, ScaleMode};
 use core::ops::Range;
 
-/// Columns that are worked on together: what a kernel keeps of them stays in the first-level cache,
-/// and 32 rows of them in the second.
-pub(crate) const TILE: usize = 512;
+/// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
+/// caches near the core, and rows up to this length are read from front to back, which is fastest.
+pub(crate) const TILE: usize = 4096;
+
+/// Random words that are made at a time.
+pub(crate) const WINDOW: usize = 1024;
 
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;
@@ -48,30 +51,39 @@ pub(crate) struct Blocks<'a, R> {
 impl<R: Rule> Kernel for Blocks<'_, R> {
     #[inline(always)]
     fn run(self) {
+        let mut draws = Draws::new(self.job.stream);
+        let Self { job, layout, .. } = self;
+        if layout.inner == 1 {
+            self.for_each_run(
+                #[inline(always)]
+                |block, start| quantize_block(&job, block, start, &mut draws),
+            );
+        } else {
+            let mut tile = Tile::new();
+            self.for_each_run(
+                #[inline(always)]
+                |run, start| quantize_run(&job, layout.inner, run, start, &mut tile, &mut draws),
+            );
+        }
+    }
+}
+
+impl<R: Rule> Blocks<'_, R> {
+    /// Calls `quantize` with every run and its position in the tensor.
+    #[inline(always)]
+    fn for_each_run(self, mut quantize: impl FnMut(&mut [f32], u64)) {
         let Self {
-            job,
             layout,
             data,
             mut at,
             mut start,
+            ..
         } = self;
-        let mut tile = Tile::new();
-        let mut draws = Draws::new(job.stream);
         let mut rest = data;
         while !rest.is_empty() {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at_mut(length * layout.inner);
-            if layout.inner == 1 {
-                quantize_block(&job, run, start, &mut draws);
-            } else {
-                let lines = Lines::of(layout.inner, length);
-                for columns in lines.tiles() {
-                    tile.reset(columns.len());
-                    tile.see(run, &lines, columns.clone());
-                    tile.make_grids(&job.block, &lines);
-                    tile.apply(&job, run, start, &lines, columns, &mut draws);
-                }
-            }
+            quantize(run, start);
             at = if at + length == layout.axis {
                 0
             } else {
@@ -88,7 +100,7 @@ pub(crate) struct Draws {
     stream: RandomStream,
     /// Index of the first word, and one past the last.
     window: Range<u64>,
-    words: [u32; TILE],
+    words: [u32; WINDOW],
 }
 
 impl Draws {
@@ -97,11 +109,11 @@ impl Draws {
         Self {
             stream,
             window: 0..0,
-            words: [0; TILE],
+            words: [0; WINDOW],
         }
     }
 
-    /// The words from `start` on, at most [`TILE`]; zeros if the rule wants none.
+    /// The words from `start` on, at most [`WINDOW`]; zeros if the rule wants none.
     #[inline(always)]
     pub(crate) fn get<R: Rule>(&mut self, start: u64, count: usize) -> &[u32] {
         if !R::USES_DRAWS {
@@ -109,7 +121,7 @@ impl Draws {
         }
         if start < self.window.start || start + count as u64 > self.window.end {
             self.stream.fill(start, &mut self.words);
-            self.window = start..start + TILE as u64;
+            self.window = start..start + WINDOW as u64;
         }
         let first = (start - self.window.start) as usize;
         &self.words[first..first + count]
@@ -125,11 +137,29 @@ fn quantize_block<R: Rule>(job: &Job<R>, block: &mut [f32], start: u64, draws: &
     }
     let grid = job.block.grid(amax);
     let mantissa_bits = job.block.row.mantissa_bits;
-    for (i, chunk) in block.chunks_mut(TILE).enumerate() {
-        let draws = draws.get::<R>(start + (i * TILE) as u64, chunk.len());
+    for (i, chunk) in block.chunks_mut(WINDOW).enumerate() {
+        let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
         for (x, draw) in chunk.iter_mut().zip(draws) {
             *x = grid.round(job.rule, mantissa_bits, *x, *draw);
         }
+    }
+}
+
+/// Quantizes interleaved blocks.
+#[inline(always)]
+fn quantize_run<R: Rule>(
+    job: &Job<R>,
+    inner: usize,
+    run: &mut [f32],
+    start: u64,
+    tile: &mut Tile,
+    draws: &mut Draws,
+) {
+    let lines = Lines::of(inner, run.len() / inner);
+    for columns in lines.tiles() {
+        see(tile.reset(columns.len()), run, &lines, columns.clone());
+        tile.make_grids(&job.block, &lines);
+        tile.apply(job, run, start, &lines, columns, draws);
     }
 }
 
@@ -163,6 +193,17 @@ impl Lines {
     }
 }
 
+/// Takes the magnitudes of some columns of some lines into the largest ones.
+#[inline(always)]
+fn see(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: Range<usize>) {
+    for line in data.chunks(lines.width) {
+        let line = &line[columns.start..columns.end.min(line.len())];
+        for (max, x) in maxima.iter_mut().zip(line) {
+            *max = (*max).max(x.to_bits() & ABS);
+        }
+    }
+}
+
 /// What is known of the blocks of some columns.
 pub(crate) struct Tile {
     /// Number of columns in use.
@@ -185,30 +226,14 @@ impl Tile {
         }
     }
 
-    /// Starts over with `columns` columns.
+    /// Starts over with `columns` columns, of which nothing was seen. Returns their largest
+    /// magnitudes.
     #[inline(always)]
-    pub(crate) fn reset(&mut self, columns: usize) {
+    pub(crate) fn reset(&mut self, columns: usize) -> &mut [u32] {
         self.columns = columns;
-        self.maxima[..columns].fill(0);
-    }
-
-    /// Takes in the magnitudes of the columns of some lines.
-    #[inline(always)]
-    pub(crate) fn see(&mut self, data: &[f32], lines: &Lines, columns: Range<usize>) {
-        let maxima = &mut self.maxima[..columns.len()];
-        for line in data.chunks(lines.width) {
-            let line = &line[columns.start..columns.end.min(line.len())];
-            for (max, x) in maxima.iter_mut().zip(line) {
-                *max = (*max).max(x.to_bits() & ABS);
-            }
-        }
-    }
-
-    /// Takes in what another tile saw of the same columns.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        for (max, other) in self.maxima[..self.columns].iter_mut().zip(&other.maxima) {
-            *max = (*max).max(*other);
-        }
+        let maxima = &mut self.maxima[..columns];
+        maxima.fill(0);
+        maxima
     }
 
     /// From the largest magnitudes to the grids.
@@ -268,20 +293,22 @@ impl Tile {
         for (i, line) in data.chunks_mut(lines.width).enumerate() {
             let end = columns.end.min(line.len());
             let line = &mut line[columns.start..end];
-            let at = start + (i * lines.width + columns.start) as u64;
-            let draws = draws.get::<R>(at, line.len());
-            let grids = self.emin.iter().zip(&self.max).zip(draws);
-            for (x, ((&emin, &max), draw)) in line.iter_mut().zip(grids) {
-                let grid = Grid { emin, max };
-                *x = grid.round(job.rule, mantissa_bits, *x, *draw);
+            let start = start + (i * lines.width + columns.start) as u64;
+            let grids = self.emin.chunks(WINDOW).zip(self.max.chunks(WINDOW));
+            for (j, (chunk, (emin, max))) in line.chunks_mut(WINDOW).zip(grids).enumerate() {
+                let draws = draws.get::<R>(start + (j * WINDOW) as u64, chunk.len());
+                let grids = emin.iter().zip(max).zip(draws);
+                for (x, ((&emin, &max), draw)) in chunk.iter_mut().zip(grids) {
+                    *x = Grid { emin, max }.round(job.rule, mantissa_bits, *x, *draw);
+                }
             }
         }
     }
 }
 
-/// [`Tile::see`] as a kernel.
+/// [`see`] as a kernel.
 pub(crate) struct See<'a> {
-    pub(crate) tile: &'a mut Tile,
+    pub(crate) maxima: &'a mut [u32],
     pub(crate) data: &'a [f32],
     pub(crate) lines: &'a Lines,
     pub(crate) columns: Range<usize>,
@@ -290,7 +317,7 @@ pub(crate) struct See<'a> {
 impl Kernel for See<'_> {
     #[inline(always)]
     fn run(self) {
-        self.tile.see(self.data, self.lines, self.columns);
+        see(self.maxima, self.data, self.lines, self.columns);
     }
 }
 

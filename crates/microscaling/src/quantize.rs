@@ -6,6 +6,7 @@ use crate::kernels::{Apply, Blocks, Job, Layout, Lines, See, Tile};
 use crate::parallel::{PARALLEL_THRESHOLD, for_each_piece, join, threads};
 use crate::round::{Rule, with_rule};
 use crate::{MxFormat, QuantizeError, RandomStream, Rounding, SharedExpMethod};
+use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
 impl MxFormat {
@@ -113,7 +114,7 @@ fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
     };
     let outer = data.len() / (layout.axis * layout.inner);
     let all = 0..outer * runs.per_axis;
-    if all.len() >= threads() || data.len() < 2 * PARALLEL_THRESHOLD {
+    if all.len() >= threads() || data.len() < PARALLEL_THRESHOLD {
         quantize_runs(job, runs, data, all);
         return;
     }
@@ -148,7 +149,7 @@ impl Runs {
 /// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
 fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Range<usize>) {
     let start = runs.start(range.start);
-    if range.len() < 2 || data.len() < 2 * PARALLEL_THRESHOLD || threads() == 1 {
+    if range.len() < 2 || data.len() < PARALLEL_THRESHOLD || threads() == 1 {
         let at = runs.at(range.start);
         dispatch(Blocks {
             job,
@@ -169,13 +170,15 @@ fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Rang
 
 /// Quantizes one run in two parallel passes: there are fewer runs than threads.
 fn quantize_large_run<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], run: usize) {
-    if data.len() < 2 * PARALLEL_THRESHOLD {
+    if data.len() < PARALLEL_THRESHOLD {
         return quantize_runs(job, runs, data, run..run + 1);
     }
     let inner = runs.layout.inner;
     let lines = Lines::of(inner, data.len() / inner);
+    let mut tile = Tile::new();
     for columns in lines.tiles() {
-        let mut tile = see_columns(data, &lines, &columns);
+        let maxima = see_columns(data, &lines, &columns);
+        tile.reset(columns.len()).copy_from_slice(&maxima);
         tile.make_grids(&job.block, &lines);
         apply_columns(&job, &tile, data, runs.start(run), &lines, &columns);
     }
@@ -184,27 +187,29 @@ fn quantize_large_run<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], run: u
 /// Where to split some lines, or `None` if their columns are too little work for two threads.
 fn middle(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Option<usize> {
     let count = data.len().div_ceil(lines.width);
-    (count * columns.len() >= 2 * PARALLEL_THRESHOLD).then_some(count / 2 * lines.width)
+    (count * columns.len() >= PARALLEL_THRESHOLD).then_some(count / 2 * lines.width)
 }
 
 /// The largest magnitudes of some columns.
-fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Tile {
+fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> {
     if let Some(middle) = middle(data, lines, columns) {
         let (low, high) = data.split_at(middle);
         let see = |data| see_columns(data, lines, columns);
-        let (mut tile, other) = join(|| see(low), || see(high));
-        tile.merge(&other);
-        return tile;
+        let (mut maxima, other) = join(|| see(low), || see(high));
+        maxima
+            .iter_mut()
+            .zip(other)
+            .for_each(|(max, other)| *max = (*max).max(other));
+        return maxima;
     }
-    let mut tile = Tile::new();
-    tile.reset(columns.len());
+    let mut maxima = vec![0; columns.len()];
     dispatch(See {
-        tile: &mut tile,
+        maxima: &mut maxima,
         data,
         lines,
         columns: columns.clone(),
     });
-    tile
+    maxima
 }
 
 /// Rounds some columns. `start` is the position of the data in the tensor.

@@ -66,6 +66,7 @@ impl RandomStream {
         ];
         let mut key = [self.seed as u32, (self.seed >> 32) as u32];
         for _ in 0..10 {
+            #[expect(clippy::needless_range_loop, reason = "one index into four arrays")]
             for i in 0..N {
                 let p = 0xD251_1F53 * (x[0][i] & LOW);
                 let q = 0xCD9E_8D57 * (x[2][i] & LOW);

@@ -1,7 +1,7 @@
 //! Native kernels for Flex: in place on the tensor's own bytes.
 
-use burn_backend::{TensorData, TensorMetadata};
-use burn_flex::{Flex, FlexTensor};
+use burn_backend::{Bytes, TensorMetadata};
+use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
 use super::{MxKernels, memory_order, quantize_dense};
@@ -43,34 +43,31 @@ fn dense(
         Rounding::Stochastic => None,
         _ => memory_order(layout.shape(), layout.strides()),
     };
-    let Some(order) = order else {
-        let identity: Vec<usize> = (0..tensor.rank()).collect();
-        return row_major(tensor.to_contiguous(), |data, shape| kernel(data, shape, &identity));
-    };
-    if order.is_sorted() {
-        return row_major(tensor, |data, shape| kernel(data, shape, &order));
+    match order {
+        Some(order) => in_place(tensor, &order, kernel),
+        None => {
+            let order: Vec<usize> = (0..tensor.rank()).collect();
+            in_place(tensor.to_contiguous(), &order, kernel)
+        }
     }
-    let mut inverse = vec![0; order.len()];
-    for (at, &axis) in order.iter().enumerate() {
-        inverse[axis] = at;
-    }
-    let permuted = tensor.permute(&order);
-    drop(tensor); // so that the bytes have one owner again
-    row_major(permuted, |data, shape| kernel(data, shape, &order)).permute(&inverse)
 }
 
-/// Applies `kernel(data, shape)` to a tensor that is row-major, in place if nobody else holds its bytes.
-fn row_major(mut tensor: FlexTensor, kernel: impl FnOnce(&mut [f32], &[usize])) -> FlexTensor {
-    let shape = tensor.layout().shape().clone();
-    let (start, end) = tensor
-        .layout()
-        .contiguous_offsets()
-        .expect("the layout is row-major");
+/// [`dense`] for a tensor that lies densely in the order of axes `order`; in place if nobody else holds its
+/// bytes.
+fn in_place(
+    mut tensor: FlexTensor,
+    order: &[usize],
+    kernel: impl FnOnce(&mut [f32], &[usize], &[usize]),
+) -> FlexTensor {
+    let layout = tensor.layout().clone();
+    let shape: Vec<usize> = order.iter().map(|&axis| layout.shape()[axis]).collect();
+    let window = layout.start_offset()..layout.start_offset() + layout.num_elements();
     if let Some(storage) = tensor.try_storage_mut::<f32>() {
-        kernel(&mut storage[start..end], &shape);
+        kernel(&mut storage[window], &shape, order);
         return tensor;
     }
-    let mut values = tensor.storage::<f32>()[start..end].to_vec();
-    kernel(&mut values, &shape);
-    FlexTensor::from_data(TensorData::new(values, shape))
+    let mut values = tensor.storage::<f32>()[window].to_vec();
+    kernel(&mut values, &shape, order);
+    let layout = Layout::new(layout.shape().clone(), layout.strides().to_vec(), 0);
+    FlexTensor::new(Bytes::from_elems(values), layout, tensor.dtype())
 }
