@@ -37,13 +37,15 @@ fn main() -> Result<(), burn_mx::SpecsError> {
     let device = MxDevice::new(FlexDevice, &specs.resolve()?); // was: FlexDevice
 
     B::seed(&device, 0);
-    let x = Tensor::<B, 2>::random([64, 32], Distribution::Default, &device);
-    let y = x.clone().narrow(1, 0, 2).mean_dim(1);
+    let x = Tensor::<B, 2>::random([64, 32], Distribution::Uniform(-1.0, 1.0), &device);
+    let y = x.clone().narrow(1, 0, 8).mean_dim(1);
     let mut model = Mlp::<B>::new(&device);
     let mut optimizer = AdamConfig::new().init();
-    for step in 0..40 {
+    for step in 0..=100 {
         let loss = MseLoss::new().forward(model.forward(x.clone()), y.clone(), Mean);
-        println!("step {step}: loss {:.5}", loss.clone().into_scalar());
+        if step % 10 == 0 {
+            println!("step {step:3}: loss {:.5}", loss.clone().into_scalar());
+        }
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.005, model, grads);
     }
