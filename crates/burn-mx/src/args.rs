@@ -50,7 +50,7 @@ pub struct MxArgs(Flags);
 #[group(id = "MxArgs")]
 struct Flags {
     /// Bits of the scale that a block shares: 1 to 8, 0 means 8
-    #[arg(long, value_name = "BITS", value_parser = bits(&SCALE_BITS))]
+    #[arg(long, value_name = "BITS", value_parser = bits(&SCALE_BITS), allow_negative_numbers = true)]
     scale_bits: Option<u32>,
     /// MX element format of weights, such as fp8_e4m3, or none
     #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
@@ -80,13 +80,13 @@ struct Flags {
     #[arg(long, value_name = "MODE")]
     scale_mode: Option<ScaleMode>,
     /// Elements of an MX block, 0 for the whole axis
-    #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>)]
+    #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>, allow_negative_numbers = true)]
     block_size: Option<usize>,
     /// Bits of the elementwise format with 8 exponent bits: 10 to 32, 0 for none; excludes fp
-    #[arg(long, value_name = "BITS", value_parser = bits(&BFLOAT))]
+    #[arg(long, value_name = "BITS", value_parser = bits(&BFLOAT), allow_negative_numbers = true)]
     bfloat: Option<u32>,
     /// Bits of the elementwise format with 5 exponent bits: 7 to 29, 0 for none; excludes bfloat
-    #[arg(long, value_name = "BITS", value_parser = bits(&FP))]
+    #[arg(long, value_name = "BITS", value_parser = bits(&FP), allow_negative_numbers = true)]
     fp: Option<u32>,
     /// Flush subnormals of the elementwise format to zero
     #[arg(long)]

@@ -38,6 +38,11 @@ pub trait MxKernels: Backend {
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| format.round_slice(data, rounding, stream))
     }
+
+    /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
+    fn exact_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_recip(tensor)
+    }
 }
 
 /// [`MxFormat::quantize`] where format and axis are known to be right: specs are validated when they are

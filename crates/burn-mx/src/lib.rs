@@ -1,4 +1,43 @@
 //! Microscaling (MX) number formats for the [Burn](https://burn.dev) deep-learning framework.
+//!
+//! [`MxBackend<B>`] decorates a Burn backend so that the operands of matrix products are fake-quantized to MX
+//! formats and elementwise ops run in an emulated bfloat or fp format; [`MxAutodiff<B>`] trains on it. Models
+//! need no change: the specs travel with the device, then with every tensor.
+//!
+//! ```
+//! use burn_core::tensor::{Tensor, backend::AutodiffBackend};
+//! use burn_flex::{Flex, FlexDevice};
+//! use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+//!
+//! type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
+//!
+//! let specs = MxSpecs::mxfp8_e4m3().resolve()?;
+//! let device = MxDevice::new(FlexDevice, &specs); // was: FlexDevice
+//!
+//! let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
+//! let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device).require_grad();
+//! let y = x.matmul(w.clone());
+//! // 0.3 is 0.3125 as an element of a block with scale 2^-8: fp8_e4m3 has 3 mantissa bits.
+//! assert_eq!(y.clone().into_scalar(), 1.3125);
+//! let grads = y.backward();
+//! assert_eq!(w.grad(&grads).unwrap().into_data().to_vec::<f32>()?, [1.0, 0.3125]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which number is rounded, and how
+//!
+//! The rules are those of the PyTorch reference emulation library for MX formats; the formats are those of the
+//! [OCP MX specification v1.0](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf),
+//! which the crate [`microscaling`] implements without Burn.
+//!
+//! * A product first rounds its operands to the elementwise format, then quantizes them along the axis that it
+//!   sums over, each by the format of its [`Slot`]; the result is rounded to the elementwise format.
+//! * An elementwise op rounds every tensor operand, computes in `f32` on the wrapped backend, rounds the result.
+//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's recipes; what Burn composes of smaller
+//!   ops is composed of emulated ones.
+//! * Data movement, comparison, minimum and maximum round nothing.
+//! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
+//! * Where no specs are set, everything is exactly the wrapped backend's.
 
 mod backend;
 mod device;

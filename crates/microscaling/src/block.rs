@@ -71,29 +71,23 @@ impl MxFormat {
     ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
-        let row = ElementRow::of(self.element);
-        let amax = amax & ABS;
-        if amax >= INFINITY {
-            return None;
-        }
-        let largest = (1 << (self.scale_bits - 1)) - 1;
-        let exponent = self.scale_mode.exponent(amax, &row);
-        (exponent <= largest).then_some(exponent.max(-largest))
+        let (exponent, nan) = BlockRule::of(self).scale(amax & ABS);
+        (!nan).then_some(exponent)
     }
 
     /// One element of a block whose largest magnitude has the float32 pattern `amax`: rounded,
     /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
     ///
-    /// NaN if the scale is NaN, whatever `x` is. Subnormals of the element format are kept; below the
+    /// NaN if the scale is NaN, whatever `x` is; zero if the block is flushed. Subnormals of the element format are kept; below the
     /// smallest one the rounding decides between it and zero. Where scale mode `ceil`, `even` or
     /// `rceil` lets an element of a block near the top of float32 round up to 2^128, the result is
     /// ±Inf, the only float32 for it; with `floor` that cannot happen.
     ///
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        let row = ElementRow::of(self.element);
-        let grid = BlockRule::of(self).grid(amax & ABS);
-        let mantissa_bits = row.mantissa_bits;
+        let block = BlockRule::of(self);
+        let grid = block.grid(amax & ABS);
+        let mantissa_bits = block.row.mantissa_bits;
         with_rule!(rounding, rule => grid.round(rule, mantissa_bits, x, draw))
     }
 }
@@ -164,12 +158,20 @@ impl BlockRule {
         }
     }
 
+    /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
+    /// the scale is NaN; the exponent means nothing then.
+    #[inline(always)]
+    fn scale(&self, amax: u32) -> (i32, bool) {
+        let exponent = self.scale_mode.exponent(amax, &self.row);
+        let nan = amax >= INFINITY || exponent > self.largest_exponent;
+        (exponent.max(-self.largest_exponent), nan)
+    }
+
     /// The grid of a block whose largest magnitude has the pattern `amax`.
     #[inline(always)]
     pub(crate) fn grid(&self, amax: u32) -> Grid {
-        let exponent = self.scale_mode.exponent(amax, &self.row);
-        let scale = exponent.max(-self.largest_exponent);
-        let max = if amax >= INFINITY || exponent > self.largest_exponent {
+        let (scale, nan) = self.scale(amax);
+        let max = if nan {
             NAN
         } else if amax < self.flush_below {
             0

@@ -35,6 +35,13 @@ where
     ) -> NdArrayTensor {
         dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
     }
+
+    /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
+    fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {
+        dense(tensor, Rounding::Even, |data, _, _| {
+            data.iter_mut().for_each(|x| *x = x.recip());
+        })
+    }
 }
 
 /// Applies `kernel(data, shape, order)` to the values as they lie in memory; `order` gives the tensor's axis

@@ -45,6 +45,10 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         elementwise::div::<B>(lhs, rhs)
     }
 
+    fn float_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::recip::<B>(tensor)
+    }
+
     fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         elementwise::mean::<B>(tensor)
     }
@@ -108,7 +112,6 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     unary! {
-        fn float_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self>;

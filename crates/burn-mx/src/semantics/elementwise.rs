@@ -137,6 +137,19 @@ pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
     }
 }
 
+/// `1 / x`
+pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match Vector::<B>::recipe(&join) {
+        Some(vector) => vector.finish(vector.recip(vector.operand(tensor)), &join),
+        None => MxTensor::new(B::float_recip(tensor.inner), join.result),
+    }
+}
+
+fn exact_recip<B: MxKernels>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    in_f32::<B>(tensor, B::exact_recip)
+}
+
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
 pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
@@ -254,7 +267,7 @@ impl<B: MxKernels> Vector<B> {
     }
 
     pub(crate) fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_recip(tensor))
+        self.round(exact_recip::<B>(tensor))
     }
 
     pub(crate) fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {

@@ -170,7 +170,7 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     x: Tracked<B>,
     rule: R,
 ) -> Tracked<B> {
-    check::<B, C>(&Join::of([Some(x.primitive.meta)]));
+    check::<C>(&Join::of([Some(x.primitive.meta)]));
     let retro = RetroUnary::<B, R> {
         input: x.node.id,
         rule: rule.clone(),
@@ -196,7 +196,7 @@ pub(crate) fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     rhs: Tracked<B>,
 ) -> Tracked<B> {
     let metas = [lhs.primitive.meta, rhs.primitive.meta];
-    check::<B, C>(&Join::of(metas.map(Some)));
+    check::<C>(&Join::of(metas.map(Some)));
     let retro = RetroBinary::<B, R> {
         inputs: [lhs.node.id, rhs.node.id],
         _backend: PhantomData,
@@ -222,7 +222,7 @@ pub(crate) fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     }
 }
 
-fn check<B: MxKernels, C: CheckpointStrategy>(join: &Join) {
+fn check<C: CheckpointStrategy>(join: &Join) {
     if let Some(interned) = join.emulation() {
         check_checkpointing::<C>(&interned.specs);
     }

@@ -1,0 +1,205 @@
+//! What the formats are: value sets, derived constants, names, serialization.
+
+mod oracle;
+
+use microscaling::{
+    ElementFormat, FloatFormat, MxFormat, NameError, Rounding, ScaleMode, SharedExpMethod,
+};
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+/// The table of the specification: bits, exponent bits, mantissa bits, emax, max, smallest positive.
+#[test]
+fn constants() {
+    use ElementFormat::*;
+    let two = |e: i32| oracle::pow2(e) as f32;
+    let rows = [
+        (Fp8E5M2, 8, 5, 2, 15, 57344.0, two(-16)),
+        (Fp8E4M3, 8, 4, 3, 8, 448.0, two(-9)),
+        (Fp6E3M2, 6, 3, 2, 4, 28.0, two(-4)),
+        (Fp6E2M3, 6, 2, 3, 2, 7.5, two(-3)),
+        (Fp4E2M1, 4, 2, 1, 2, 6.0, two(-1)),
+        (Int8, 8, 0, 6, 0, 1.984375, two(-6)),
+        (Int4, 4, 0, 2, 0, 1.75, two(-2)),
+        (Int2, 2, 0, 0, 0, 1.0, 1.0),
+        (Float16, 16, 5, 10, 15, 65504.0, two(-24)),
+        (BFloat16, 16, 8, 7, 127, half::bf16::MAX.to_f32(), two(-133)),
+    ];
+    assert_eq!(rows.map(|row| row.0), ElementFormat::ALL);
+    for (format, bits, exponent_bits, mantissa_bits, emax, max, min_subnormal) in rows {
+        assert_eq!(format.bits(), bits, "{format}");
+        assert_eq!(format.exponent_bits(), exponent_bits, "{format}");
+        assert_eq!(format.mantissa_bits(), mantissa_bits, "{format}");
+        assert_eq!(format.emax(), emax, "{format}");
+        assert_eq!(format.max(), max, "{format}");
+        assert_eq!(format.min_subnormal(), min_subnormal, "{format}");
+        let smallest_normal = oracle::pow2(format.emin() - mantissa_bits as i32) as f32;
+        assert_eq!(smallest_normal, min_subnormal, "{format}");
+    }
+}
+
+/// All codes decode to the values of an independent table, sign and magnitude or two's complement.
+#[test]
+fn every_code() {
+    for format in ElementFormat::ALL {
+        let table = oracle::magnitudes(format);
+        let half = 1_u32 << (format.bits() - 1);
+        for code in 0..half {
+            let got = [format.decode(code), format.decode(code | half)];
+            let expected = match table.get(code as usize) {
+                Some(&value) if !format.is_integer() => [value as f32, -value as f32],
+                // The negative ones are stored as 2^bits − n.
+                Some(&value) => {
+                    let below = oracle::magnitudes(format)
+                        .get((half - code) as usize)
+                        .copied();
+                    [value as f32, below.map_or(-2.0, |value| -value) as f32]
+                }
+                None if format == ElementFormat::Fp8E4M3 => [f32::NAN; 2],
+                None if code as usize == table.len() => [f32::INFINITY, -f32::INFINITY],
+                None => [f32::NAN; 2],
+            };
+            for (got, expected) in got.into_iter().zip(expected) {
+                assert!(
+                    oracle::identical(got, expected),
+                    "{format} code {code:#x}: {got:e}, not {expected:e}"
+                );
+            }
+        }
+        let beyond = format.decode(1 | 1 << format.bits());
+        assert_eq!(beyond, format.decode(1), "{format} ignores higher bits");
+        assert_eq!(table.last().copied(), Some(f64::from(format.max())));
+    }
+}
+
+/// Quantizing every number between gives exactly the value set.
+#[test]
+fn produced_values_are_the_value_set() {
+    for element in ElementFormat::ALL
+        .into_iter()
+        .filter(|element| element.bits() <= 8)
+    {
+        let amax = element.max().to_bits();
+        let format = MxFormat::new(element, 32);
+        let produced: BTreeSet<u32> = (0..=amax)
+            .step_by(4999)
+            .chain([amax])
+            .map(|bits| {
+                format
+                    .round_element(f32::from_bits(bits), amax, Rounding::Even, 0)
+                    .to_bits()
+            })
+            .collect();
+        let table: BTreeSet<u32> = oracle::magnitudes(element)
+            .into_iter()
+            .map(|value| (value as f32).to_bits())
+            .collect();
+        assert_eq!(produced, table, "{element}");
+    }
+}
+
+#[test]
+fn float_format_constants() {
+    for bits in 10..=32 {
+        let format = FloatFormat::bfloat(bits).unwrap();
+        assert_eq!((format.bits(), format.exponent_bits()), (bits, 8));
+        assert_eq!(format.mantissa_bits(), bits - 9);
+        assert_eq!(format.min_normal(), f32::MIN_POSITIVE);
+        let max = (2.0 - oracle::pow2(9 - bits as i32)) * oracle::pow2(127);
+        assert_eq!(f64::from(format.max()), max);
+        assert_eq!(format.is_identity(), bits == 32);
+        assert_eq!(format.to_string(), format!("bfloat{bits}"));
+    }
+    for bits in 7..=29 {
+        let format = FloatFormat::fp(bits).unwrap();
+        assert_eq!((format.bits(), format.exponent_bits()), (bits, 5));
+        assert_eq!(format.mantissa_bits(), bits - 6);
+        assert_eq!(format.min_normal(), half::f16::MIN_POSITIVE.to_f32());
+        let max = (2.0 - oracle::pow2(6 - bits as i32)) * 32768.0;
+        assert_eq!(f64::from(format.max()), max);
+        assert!(!format.is_identity());
+        assert_eq!(format.to_string(), format!("fp{bits}"));
+    }
+    assert_eq!(
+        FloatFormat::bfloat(16).unwrap().max(),
+        half::bf16::MAX.to_f32()
+    );
+    assert_eq!(FloatFormat::fp(16).unwrap().max(), half::f16::MAX.to_f32());
+}
+
+/// Names, aliases and JSON of one enum.
+fn check_names<T>(all: &[T], names: &[&str], aliases: &[(&str, T)], kind: &str)
+where
+    T: FromStr<Err = NameError> + ToString + Copy + PartialEq + std::fmt::Debug,
+    T: serde::Serialize + serde::de::DeserializeOwned,
+{
+    assert_eq!(all.iter().map(T::to_string).collect::<Vec<_>>(), names);
+    for (value, name) in all.iter().zip(names) {
+        assert_eq!(name.parse(), Ok(*value));
+        assert_eq!(serde_json::to_string(value).unwrap(), format!("\"{name}\""));
+        assert_eq!(
+            serde_json::from_str::<T>(&format!("\"{name}\"")).unwrap(),
+            *value
+        );
+        assert_eq!(serde_json::from_value::<T>((*name).into()).unwrap(), *value);
+    }
+    for (alias, value) in aliases {
+        assert_eq!(alias.parse(), Ok(*value));
+        assert_eq!(
+            serde_json::from_str::<T>(&format!("\"{alias}\"")).unwrap(),
+            *value
+        );
+    }
+    for wrong in ["", "nonsense", " int8", "MAX"] {
+        let error = wrong.parse::<T>().unwrap_err();
+        let allowed = names.join(", ");
+        assert_eq!(
+            error.to_string(),
+            format!("unknown {kind} `{wrong}`: expected one of {allowed}")
+        );
+        let error = serde_json::from_str::<T>(&format!("\"{wrong}\""))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&allowed), "{error}");
+    }
+    assert!(
+        serde_json::from_str::<T>("8")
+            .unwrap_err()
+            .to_string()
+            .contains(kind)
+    );
+}
+
+#[test]
+fn names() {
+    use ElementFormat::*;
+    check_names(
+        &ElementFormat::ALL,
+        &[
+            "fp8_e5m2", "fp8_e4m3", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "int8", "int4", "int2",
+            "float16", "bfloat16",
+        ],
+        &[("fp4", Fp4E2M1), ("fp16", Float16), ("bf16", BFloat16)],
+        "element format",
+    );
+    check_names(
+        &Rounding::ALL,
+        &["nearest", "even", "floor", "stochastic"],
+        &[("dither", Rounding::Stochastic)],
+        "rounding mode",
+    );
+    check_names(
+        &ScaleMode::ALL,
+        &["floor", "ceil", "even", "rceil"],
+        &[],
+        "scale mode",
+    );
+    check_names(
+        &SharedExpMethod::ALL,
+        &["max", "none"],
+        &[],
+        "shared exponent method",
+    );
+    assert_eq!(ScaleMode::default(), ScaleMode::Floor);
+    assert_eq!(format!("[{Int8:>6}]"), "[  int8]");
+}

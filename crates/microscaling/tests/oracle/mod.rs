@@ -1,0 +1,174 @@
+//! A slow, independent statement of the rules in f64: tables of values, searches and divisions. Every
+//! number at hand is exact in f64, so nothing here rounds unless it says so.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
+
+/// 2^e, exactly, also where f32 has no such number.
+pub(crate) fn pow2(e: i32) -> f64 {
+    2.0_f64.powi(e)
+}
+
+/// From the exponent field: every float32 is a normal f64.
+pub(crate) fn floor_log2(x: f64) -> i32 {
+    (x.to_bits() >> 52) as i32 - 1023
+}
+
+pub(crate) fn ceil_log2(x: f64) -> i32 {
+    floor_log2(x) + i32::from(pow2(floor_log2(x)) < x)
+}
+
+/// The non-negative values of a format in ascending order: an even place is an even last digit.
+pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
+    let float = |exponent_bits: i32, mantissa_bits: i32, count: i32| -> Vec<f64> {
+        let bias = (1 << (exponent_bits - 1)) - 1;
+        let per_binade = 1 << mantissa_bits;
+        let value = |code: i32| match (code / per_binade, code % per_binade) {
+            (0, mantissa) => f64::from(mantissa) * pow2(1 - bias - mantissa_bits),
+            (field, mantissa) => {
+                f64::from(per_binade + mantissa) * pow2(field - bias - mantissa_bits)
+            }
+        };
+        (0..count).map(value).collect()
+    };
+    let fixed = |max: i32, step: f64| (0..=max).map(|n| f64::from(n) * step).collect();
+    match element {
+        ElementFormat::Fp8E5M2 => float(5, 2, 31 * 4),
+        ElementFormat::Fp8E4M3 => float(4, 3, 16 * 8 - 1),
+        ElementFormat::Fp6E3M2 => float(3, 2, 8 * 4),
+        ElementFormat::Fp6E2M3 => float(2, 3, 4 * 8),
+        ElementFormat::Fp4E2M1 => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+        ElementFormat::Int8 => fixed(127, 1.0 / 64.0),
+        ElementFormat::Int4 => fixed(7, 0.25),
+        ElementFormat::Int2 => fixed(1, 1.0),
+        ElementFormat::Float16 => (0..0x7c00)
+            .map(|c| half::f16::from_bits(c).to_f64())
+            .collect(),
+        ElementFormat::BFloat16 => (0..0x7f80)
+            .map(|c| half::bf16::from_bits(c).to_f64())
+            .collect(),
+    }
+}
+
+/// Which of two neighbours a magnitude between them becomes: true for the upper one. `fraction` is
+/// how far from the lower to the upper it lies, in 0 … 1.
+pub(crate) fn goes_up(fraction: f64, lower_is_even: bool, rounding: Rounding, draw: u32) -> bool {
+    match rounding {
+        Rounding::Nearest => fraction >= 0.5,
+        Rounding::Even => fraction > 0.5 || (fraction == 0.5 && !lower_is_even),
+        Rounding::Floor => false,
+        Rounding::Stochastic => (fraction * pow2(31)).floor() + f64::from(draw >> 1) >= pow2(31),
+    }
+}
+
+/// Rounds a magnitude to a table of magnitudes, saturating.
+pub(crate) fn round_to_table(x: f64, table: &[f64], rounding: Rounding, draw: u32) -> f64 {
+    let upper = table.partition_point(|value| *value <= x);
+    let lower = upper - 1;
+    if upper == table.len() {
+        return table[lower];
+    }
+    let fraction = (x - table[lower]) / (table[upper] - table[lower]);
+    table[if goes_up(fraction, lower % 2 == 0, rounding, draw) {
+        upper
+    } else {
+        lower
+    }]
+}
+
+/// The exponent of a block's scale, or `None` for NaN; `table` are the element's magnitudes.
+pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Option<i32> {
+    let max = *table.last().unwrap();
+    let emax = floor_log2(max);
+    let limit = (1 << (format.scale_bits - 1)) - 1;
+    if !amax.is_finite() {
+        return None;
+    }
+    let wide = f64::from(amax);
+    let exponent = if amax == 0.0 {
+        -126 - emax
+    } else {
+        match format.scale_mode {
+            ScaleMode::Floor => floor_log2(wide) - emax,
+            ScaleMode::Ceil => ceil_log2(wide) - emax,
+            ScaleMode::Even => {
+                let mantissa_bits = format.element.mantissa_bits() as i32;
+                let ulp = pow2(floor_log2(wide).max(-126) - mantissa_bits);
+                let rounded = (wide / ulp + 0.5).floor() * ulp;
+                // What rounds to zero is far below the smallest scale.
+                if rounded == 0.0 {
+                    -127 - emax
+                } else {
+                    floor_log2(rounded) - emax
+                }
+            }
+            // The one place where f32 arithmetic is the rule itself.
+            ScaleMode::Rceil => match amax * (1.0 / max as f32) {
+                0.0 => -127,
+                quotient => ceil_log2(f64::from(quotient)),
+            },
+        }
+    };
+    (exponent <= limit).then_some(exponent.max(-limit))
+}
+
+/// One element of a block with the given scale; `table` are the element's magnitudes.
+pub(crate) fn round_element(
+    table: &[f64],
+    scale: Option<i32>,
+    x: f32,
+    rounding: Rounding,
+    draw: u32,
+) -> f32 {
+    let Some(scale) = scale else { return f32::NAN };
+    let magnitude = f64::from(x.abs()) / pow2(scale);
+    // The product may be 2^128: Inf as f32.
+    let rounded = (round_to_table(magnitude, table, rounding, draw) * pow2(scale)) as f32;
+    rounded.copysign(x)
+}
+
+/// bfloatN and fpN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Float {
+    pub(crate) exponent_bits: u32,
+    pub(crate) mantissa_bits: u32,
+    pub(crate) subnormals: bool,
+}
+
+impl Float {
+    pub(crate) fn round(self, x: f32, rounding: Rounding, draw: u32) -> f32 {
+        let bias = (1 << (self.exponent_bits - 1)) - 1;
+        let max = (2.0 - pow2(-(self.mantissa_bits as i32))) * pow2(bias);
+        let magnitude = f64::from(x.abs());
+        if !x.is_finite() || x == 0.0 {
+            return x;
+        }
+        if !self.subnormals && magnitude < pow2(1 - bias) {
+            return 0.0_f32.copysign(x);
+        }
+        let exponent = floor_log2(magnitude);
+        let step = pow2(exponent.max(1 - bias) - self.mantissa_bits as i32);
+        let lower = (magnitude / step).floor();
+        let up = goes_up(magnitude / step - lower, lower % 2.0 == 0.0, rounding, draw);
+        let rounded = (lower + f64::from(u8::from(up))) * step;
+        (if rounded > max {
+            f64::INFINITY
+        } else {
+            rounded
+        } as f32)
+            .copysign(x)
+    }
+}
+
+/// The same number, with −0 told from 0, or both NaN.
+pub(crate) fn identical(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+/// Every bfloat16 and every float16 as float32.
+pub(crate) fn all_16_bit_floats() -> Vec<f32> {
+    let bf16 = (0..=u16::MAX).map(|bits| half::bf16::from_bits(bits).to_f32());
+    let f16 = (0..=u16::MAX).map(|bits| half::f16::from_bits(bits).to_f32());
+    bf16.chain(f16).collect()
+}
