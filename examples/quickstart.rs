@@ -51,7 +51,7 @@ fn main() -> Result<(), burn_mx::SpecsError> {
     }
 
     // Emulated inference, without autodiff.
-    let error = model.valid().forward(x.clone().inner()) - y.inner();
+    let error = model.valid().forward(x.inner()) - y.inner();
     println!("largest error: {:.5}", error.abs().max().into_scalar());
     Ok(())
 }

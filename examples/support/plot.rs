@@ -58,14 +58,17 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
             .bold_line_style(BLACK.mix(0.15))
             .light_line_style(BLACK.mix(0.05))
             .draw()?;
-        for (index, run) in runs.iter().enumerate() {
-            let colour = colour(index, runs.len());
+        let coloured = || {
+            let colours = (0..runs.len()).map(|index| colour(index, runs.len()));
+            runs.iter().zip(colours)
+        };
+        for (run, colour) in coloured() {
             chart.draw_series(LineSeries::new(points(&run.loss), colour.mix(0.15)))?;
+        }
+        for (run, colour) in coloured() {
+            let averaged = smooth(&run.loss);
             chart
-                .draw_series(LineSeries::new(
-                    points(&smooth(&run.loss)),
-                    colour.stroke_width(2),
-                ))?
+                .draw_series(LineSeries::new(points(&averaged), colour.stroke_width(2)))?
                 .label(run.label())
                 .legend(move |(x, y)| {
                     PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3))

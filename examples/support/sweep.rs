@@ -41,17 +41,17 @@ pub(crate) fn run(
         ),
     }?;
 
-    println!("\n{}", report::table(&runs, plan.recipe.epochs));
+    // The files first: they are what must not get lost.
     let svg = plot::loss_curves(title, &runs)?;
-    println!(
-        "\nloss curves: {}",
-        plan.plot.replace(svg.as_bytes())?.display()
-    );
-    if let Some(file) = plan.json {
-        println!(
-            "runs as JSON: {}",
-            file.replace(&report::json(&runs)?)?.display()
-        );
+    let plot = plan.plot.replace(svg.as_bytes())?;
+    let json = plan
+        .json
+        .map(|file| file.replace(&report::json(&runs)?))
+        .transpose()?;
+    println!("\n{}", report::table(&runs, plan.recipe.epochs));
+    println!("\nloss curves: {}", plot.display());
+    if let Some(json) = json {
+        println!("runs as JSON: {}", json.display());
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ fn train_all<Fp32: AutodiffBackend, Mx: AutodiffBackend>(
         recipe: &plan.recipe,
     };
     println!(
-        "{} training and {} test digits, {} epochs, seed {}",
+        "{} training and {} test digits, epochs {}, seed {}",
         job.digits.train.len(),
         job.digits.test.len(),
         plan.recipe.epochs,

@@ -3,22 +3,19 @@
 //! Every op that a backend must have, and every float op that Flex computes in a way of its own, is passed on
 //! to Flex, so that the values are Flex's and only the path of the MX kernels differs.
 
-use std::ops::Range;
-
-use burn::backend::Flex;
-use burn::backend::flex::{FlexDevice as Cpu, FlexQTensor as Q, FlexTensor as T};
-use burn::tensor::backend::{Backend, BackendTypes, ExecutionError};
-use burn::tensor::ops::*;
-use burn::tensor::quantization::{QuantScheme, QuantizationParametersPrimitive};
-use burn::tensor::{
-    BoolDType, DType, Distribution, FloatDType, IndexingUpdateOp, IntDType, Shape, Slice,
-    TensorData,
+use burn_backend::ops::*;
+use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
+use burn_backend::tensor::IndexingUpdateOp;
+use burn_backend::{
+    Backend, BackendTypes, BoolDType, DType, DTypeUsageSet, Distribution, ExecutionError,
+    FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
+use burn_flex::{Flex, FlexDevice as Cpu, FlexQTensor as Q, FlexTensor as T};
 use burn_mx::MxKernels;
 
 /// Flex, as a backend of somebody else's.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Newtype;
+pub(crate) struct Newtype;
 
 /// By the portable path.
 impl MxKernels for Newtype {}

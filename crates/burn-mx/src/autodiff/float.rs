@@ -53,7 +53,9 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     unary_steps! {
+        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Exp;
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Log;
+        fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tanh;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Sqrt;
         fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Mean { dim: None };
         fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Mean { dim: Some(dim) };
@@ -161,7 +163,6 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_cummin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cummax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
-        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_powf(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self>;
@@ -171,7 +172,6 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_cosh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sinh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_acos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_acosh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_asin(tensor: FloatTensor<Self>) -> FloatTensor<Self>;

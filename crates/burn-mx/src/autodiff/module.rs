@@ -12,7 +12,8 @@ use super::{Ad, MxAutodiff};
 use crate::forward::delegate;
 use crate::kernels::MxKernels;
 use crate::semantics::linear as linear_semantics;
-use crate::steps::{layer_norm, linear, metas, softmax};
+use crate::semantics::activation;
+use crate::steps::{elementwise, layer_norm, linear, metas, softmax};
 use crate::tensor::Join;
 
 impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
@@ -232,12 +233,18 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
         }
     }
 
+    fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
+            false => Ad::<B, C>::sigmoid(tensor),
+        }
+    }
+
     // burn-autodiff's
 
     delegate! { Ad<B, C>:
         fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 }

@@ -3,7 +3,7 @@
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
-use super::elementwise::{Vector, unary};
+use super::elementwise::{Passes, Vector, unary};
 use crate::kernels::MxKernels;
 use crate::tensor::{Join, MxTensor};
 
@@ -21,9 +21,9 @@ pub(crate) fn relu<B: MxKernels>(x: Float<B>) -> Float<B> {
 /// both have the same sign.
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match Vector::<B>::recipe(&join) {
-        Some(v) => {
-            let masked = B::relu_backward(v.operand(output), v.operand(grad));
+    match Passes::<B>::recipe(&join) {
+        Some(Passes { forward, backward: v }) => {
+            let masked = B::relu_backward(forward.operand(output), v.operand(grad));
             v.finish(v.round(masked), &join)
         }
         None => MxTensor::new(B::relu_backward(output.inner, grad.inner), join.result),
@@ -39,7 +39,7 @@ pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
     }
 }
 
-fn sigmoid_steps<B: MxKernels>(v: &Vector<B>, x: FloatTensor<B>) -> FloatTensor<B> {
+pub(crate) fn sigmoid_steps<B: MxKernels>(v: &Vector<B>, x: FloatTensor<B>) -> FloatTensor<B> {
     let denominator = v.add_scalar(v.exp(v.neg(x)), 1.0);
     v.recip(denominator)
 }
@@ -49,12 +49,20 @@ pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
     match Vector::<B>::recipe(&join) {
         Some(v) => {
-            let (y, g) = (v.operand(output), v.operand(grad));
-            let derivative = v.mul(y.clone(), v.one_minus(y));
-            v.finish(v.mul(derivative, g), &join)
+            let dx = sigmoid_backward_steps(&v, v.operand(output), v.operand(grad));
+            v.finish(dx, &join)
         }
         None => MxTensor::new(B::sigmoid_backward(output.inner, grad.inner), join.result),
     }
+}
+
+pub(crate) fn sigmoid_backward_steps<B: MxKernels>(
+    v: &Vector<B>,
+    y: FloatTensor<B>,
+    g: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let derivative = v.mul(y.clone(), v.one_minus(y));
+    v.mul(derivative, g)
 }
 
 /// Coefficients of the gelu recipe: the tanh approximation written as a sigmoid, in bfloat16.
@@ -91,10 +99,10 @@ pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    match Vector::<B>::recipe(&join) {
-        Some(v) => {
+    match Passes::<B>::recipe(&join) {
+        Some(Passes { forward, backward: v }) => {
+            let gate = gelu_gate(&forward, forward.operand(x.clone()));
             let (x, g) = (v.operand(x), v.operand(grad));
-            let gate = gelu_gate(&v, x.clone());
             let slope = v.mul(gate.clone(), v.one_minus(gate.clone()));
             let square = v.mul(x.clone(), x.clone());
             let inner = v.mul_scalar(square, gelu_coefficients::CUBIC_SLOPE);

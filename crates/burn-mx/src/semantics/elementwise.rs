@@ -192,6 +192,16 @@ impl<B: MxKernels> Vector<B> {
         Some(Self::steps(interned, join))
     }
 
+    /// The arithmetic that the forward pass had, also in a backward pass that is not to be quantized: what
+    /// that one takes of the forward pass's results is what they were.
+    pub(crate) fn as_in_forward(interned: &'static Interned) -> Self {
+        Self {
+            interned,
+            rounder: Rounder::new(interned, interned.specs.round()),
+            _backend: PhantomData,
+        }
+    }
+
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
     pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
         Self {
@@ -281,6 +291,11 @@ impl<B: MxKernels> Vector<B> {
         self.round(B::float_exp(tensor))
     }
 
+    #[cfg(feature = "autodiff")]
+    pub(crate) fn tanh(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_tanh(tensor))
+    }
+
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -306,6 +321,32 @@ impl<B: MxKernels> Vector<B> {
         dims: impl IntoIterator<Item = usize>,
     ) -> FloatTensor<B> {
         self.round(sum_dims::<B>(tensor, dims))
+    }
+}
+
+/// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
+pub(crate) struct Passes<B> {
+    pub(crate) forward: Vector<B>,
+    pub(crate) backward: Vector<B>,
+}
+
+impl<B: MxKernels> Passes<B> {
+    /// As [`Vector::recipe`].
+    pub(crate) fn recipe(join: &Join) -> Option<Self> {
+        let backward = Vector::recipe(join)?;
+        Some(Self {
+            forward: Vector::as_in_forward(backward.interned),
+            backward,
+        })
+    }
+
+    /// As [`Vector::steps`].
+    #[cfg(feature = "autodiff")]
+    pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
+        Self {
+            forward: Vector::as_in_forward(interned),
+            backward: Vector::steps(interned, join),
+        }
     }
 }
 

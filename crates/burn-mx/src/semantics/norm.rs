@@ -4,6 +4,8 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
+#[cfg(feature = "autodiff")]
+use super::elementwise::Passes;
 use super::elementwise::Vector;
 use crate::kernels::MxKernels;
 use crate::tensor::{Join, MxTensor};
@@ -55,13 +57,13 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
     let Some(interned) = join.emulation() else {
         unreachable!("layer_norm has a step of its own only where something is emulated")
     };
-    let v = Vector::<B>::steps(interned, &join);
+    let Passes { forward, backward: v } = Passes::<B>::steps(interned, &join);
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
     let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
 
-    let moments = Moments::new(&v, v.operand(x), epsilon);
-    let normalized = moments.normalized(&v);
+    let moments = Moments::new(&forward, forward.operand(x), epsilon);
+    let normalized = moments.normalized(&forward);
     let g = v.operand(grad);
     let d_beta = v.sum_dims(g.clone(), 0..last);
     let d_gamma = v.sum_dims(v.mul(g.clone(), normalized.clone()), 0..last);

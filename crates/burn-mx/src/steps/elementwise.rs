@@ -18,31 +18,50 @@ use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::semantics::Float;
-use crate::semantics::elementwise::{Vector, broadcast_dims};
-use crate::tensor::{Join, Meta};
+use crate::semantics::activation;
+use crate::semantics::elementwise::{Passes, broadcast_dims};
+use crate::tensor::{Join, Meta, MxTensor};
 
 /// An op on one tensor and its gradient.
 pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
     /// The op.
     fn forward(&self, x: Float<B>) -> Float<B>;
-    /// The gradient of the input; `x` and `g` are rounded.
-    fn backward(&self, v: &Vector<B>, x: FloatTensor<B>, g: FloatTensor<B>) -> FloatTensor<B>;
+    /// The gradient of the input; `x` and `g` are as saved and as they arrived.
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B>;
 }
 
 /// An op on two tensors of the same rank, which broadcast, and its gradients.
 pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'static {
     /// Whether the gradients need the operands' values.
     const NEEDS_OPERANDS: bool;
+    /// Whether [`BinaryRule::lhs`] is rounded.
+    const LHS_ROUNDED: bool = true;
     /// The op.
     fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
-    /// The gradient of the left operand before it is summed over broadcast axes; operands are given, rounded,
-    /// where they are needed.
-    fn lhs(v: &Vector<B>, operands: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B>;
+    /// The gradient of the left operand before it is summed over broadcast axes; operands are given, as
+    /// saved, where they are needed.
+    fn lhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
     /// As [`BinaryRule::lhs`], of the right operand.
-    fn rhs(v: &Vector<B>, operands: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B>;
+    fn rhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
 }
 
+type Operands<B> = [Option<Float<B>>; 2];
+
 const SAVED: &str = "operands are saved where they are needed";
+
+/// Exponential function: `g y`.
+#[derive(Clone, Debug)]
+pub(crate) struct Exp;
+
+impl<B: MxKernels> UnaryRule<B> for Exp {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        MxBackend::<B>::float_exp(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let y = pass.forward.exp(pass.forward.operand(x));
+        pass.backward.mul(pass.backward.operand(g), y)
+    }
+}
 
 /// Natural logarithm: `g / x`.
 #[derive(Clone, Debug)]
@@ -52,8 +71,9 @@ impl<B: MxKernels> UnaryRule<B> for Log {
     fn forward(&self, x: Float<B>) -> Float<B> {
         MxBackend::<B>::float_log(x)
     }
-    fn backward(&self, v: &Vector<B>, x: FloatTensor<B>, g: FloatTensor<B>) -> FloatTensor<B> {
-        v.div(g, x)
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        v.div(v.operand(g), v.operand(x))
     }
 }
 
@@ -65,8 +85,40 @@ impl<B: MxKernels> UnaryRule<B> for Sqrt {
     fn forward(&self, x: Float<B>) -> Float<B> {
         MxBackend::<B>::float_sqrt(x)
     }
-    fn backward(&self, v: &Vector<B>, x: FloatTensor<B>, g: FloatTensor<B>) -> FloatTensor<B> {
-        v.div(v.div_scalar(g, 2.0), v.sqrt(x))
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let y = pass.forward.sqrt(pass.forward.operand(x));
+        v.div(v.div_scalar(v.operand(g), 2.0), y)
+    }
+}
+
+/// Hyperbolic tangent: `(1 - y²) g`.
+#[derive(Clone, Debug)]
+pub(crate) struct Tanh;
+
+impl<B: MxKernels> UnaryRule<B> for Tanh {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        MxBackend::<B>::float_tanh(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let y = pass.forward.tanh(pass.forward.operand(x));
+        let derivative = v.one_minus(v.mul(y.clone(), y));
+        v.mul(derivative, v.operand(g))
+    }
+}
+
+/// Logistic function: `y (1 - y) g`.
+#[derive(Clone, Debug)]
+pub(crate) struct Sigmoid;
+
+impl<B: MxKernels> UnaryRule<B> for Sigmoid {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        activation::sigmoid::<B>(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let y = activation::sigmoid_steps(&pass.forward, pass.forward.operand(x));
+        activation::sigmoid_backward_steps(&pass.backward, y, pass.backward.operand(g))
     }
 }
 
@@ -83,10 +135,11 @@ impl<B: MxKernels> UnaryRule<B> for Mean {
             None => MxBackend::<B>::float_mean(x),
         }
     }
-    fn backward(&self, v: &Vector<B>, x: FloatTensor<B>, g: FloatTensor<B>) -> FloatTensor<B> {
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
         let shape = x.shape();
         let count = self.dim.map_or(shape.num_elements(), |dim| shape[dim]);
-        let share = v.div_scalar(g, count as f32);
+        let share = v.div_scalar(v.operand(g), count as f32);
         let share = match self.dim {
             Some(_) => share,
             None => B::float_reshape(share, Shape::from(vec![1; shape.num_dims()])),
@@ -104,28 +157,29 @@ impl<B: MxKernels> BinaryRule<B> for Add {
     fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         MxBackend::<B>::float_add(lhs, rhs)
     }
-    fn lhs(_: &Vector<B>, _: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        g
+    fn lhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        pass.backward.operand(g)
     }
-    fn rhs(_: &Vector<B>, _: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        g
+    fn rhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        pass.backward.operand(g)
     }
 }
 
-/// Difference: `g`, `-g`.
+/// Difference: `g` as it is, which is what the reference does here and not in a sum, and `-g`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sub;
 
 impl<B: MxKernels> BinaryRule<B> for Sub {
     const NEEDS_OPERANDS: bool = false;
+    const LHS_ROUNDED: bool = false;
     fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         MxBackend::<B>::float_sub(lhs, rhs)
     }
-    fn lhs(_: &Vector<B>, _: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        g
+    fn lhs(_: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        g.inner
     }
-    fn rhs(v: &Vector<B>, _: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        v.neg(g)
+    fn rhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        pass.backward.neg(pass.backward.operand(g))
     }
 }
 
@@ -138,11 +192,13 @@ impl<B: MxKernels> BinaryRule<B> for Mul {
     fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         MxBackend::<B>::float_mul(lhs, rhs)
     }
-    fn lhs(v: &Vector<B>, [_, b]: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        v.mul(g, b.expect(SAVED))
+    fn lhs(pass: &Passes<B>, [_, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        v.mul(v.operand(g), v.operand(b.expect(SAVED)))
     }
-    fn rhs(v: &Vector<B>, [a, _]: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        v.mul(g, a.expect(SAVED))
+    fn rhs(pass: &Passes<B>, [a, _]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        v.mul(v.operand(g), v.operand(a.expect(SAVED)))
     }
 }
 
@@ -155,13 +211,15 @@ impl<B: MxKernels> BinaryRule<B> for Div {
     fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         MxBackend::<B>::float_div(lhs, rhs)
     }
-    fn lhs(v: &Vector<B>, [_, b]: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        v.div(g, b.expect(SAVED))
+    fn lhs(pass: &Passes<B>, [_, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        v.div(v.operand(g), v.operand(b.expect(SAVED)))
     }
-    fn rhs(v: &Vector<B>, [a, b]: [Option<FloatTensor<B>>; 2], g: FloatTensor<B>) -> FloatTensor<B> {
-        let b = b.expect(SAVED);
-        let y = v.div(a.expect(SAVED), b.clone());
-        v.mul(g, v.div(v.neg(y), b))
+    fn rhs(pass: &Passes<B>, [a, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let (v, forward) = (&pass.backward, &pass.forward);
+        let (a, b) = (a.expect(SAVED), b.expect(SAVED));
+        let y = forward.div(forward.operand(a), forward.operand(b.clone()));
+        v.mul(v.operand(g), v.div(v.neg(y), v.operand(b)))
     }
 }
 
@@ -229,8 +287,8 @@ fn check<C: CheckpointStrategy>(join: &Join) {
 }
 
 /// The arithmetic of a backward pass of ops with these metas.
-fn vector<B: MxKernels>(join: &Join) -> Vector<B> {
-    Vector::recipe(join).expect("the op has a step of its own only where elementwise ops are emulated")
+fn passes<B: MxKernels>(join: &Join) -> Passes<B> {
+    Passes::recipe(join).expect("the op has a step of its own only where elementwise ops are emulated")
 }
 
 #[derive(Debug)]
@@ -243,9 +301,8 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
         let x = checkpointer.retrieve_node_output::<Float<B>>(ops.state);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
             let join = Join::of([Some(x.meta)]);
-            let v = vector::<B>(&join);
-            let dx = self.0.backward(&v, v.operand(x), v.operand(grad));
-            v.finish(dx, &join)
+            let pass = passes::<B>(&join);
+            pass.backward.finish(self.0.backward(&pass, x, grad), &join)
         });
     }
 }
@@ -270,30 +327,30 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             metas,
         } = ops.state;
         let join = Join::of(metas.map(Some));
-        let v = vector::<B>(&join);
-        let operands: [Option<FloatTensor<B>>; 2] = match saved {
-            Some(ids) => {
-                ids.map(|id| Some(v.operand(checkpointer.retrieve_node_output::<Float<B>>(id))))
-            }
+        let pass = passes::<B>(&join);
+        let operands: Operands<B> = match saved {
+            Some(ids) => ids.map(|id| Some(checkpointer.retrieve_node_output(id))),
             None => [None, None],
         };
-        let reduce = |grad: FloatTensor<B>, shape: &Shape, meta: Meta| {
+        let v = &pass.backward;
+        let reduce = |grad: FloatTensor<B>, rounded: bool, shape: &Shape, meta: Meta| {
             let broadcast = broadcast_dims(shape, &grad.shape());
-            let grad = match broadcast.is_empty() {
-                true => grad,
-                false => v.sum_dims(grad, broadcast),
-            };
             // The gradient of a constant without specs goes by the op's.
             let own = Join::of([Some(meta), Some(join.result)]);
-            v.finish(grad, &own)
+            match (broadcast.is_empty(), rounded) {
+                (true, true) => v.finish(grad, &own),
+                (true, false) => MxTensor::new(grad, own.result),
+                (false, true) => v.finish(v.sum_dims(grad, broadcast), &own),
+                (false, false) => v.finish(v.sum_dims(v.round(grad), broadcast), &own),
+            }
         };
         let [lhs_meta, rhs_meta] = metas;
         binary_step::<MxBackend<B>, _, _>(
             ops.parents,
             ops.node,
             grads,
-            |grad| reduce(R::lhs(&v, operands.clone(), v.operand(grad)), &lhs_shape, lhs_meta),
-            |grad| reduce(R::rhs(&v, operands.clone(), v.operand(grad)), &rhs_shape, rhs_meta),
+            |grad| reduce(R::lhs(&pass, operands.clone(), grad), R::LHS_ROUNDED, &lhs_shape, lhs_meta),
+            |grad| reduce(R::rhs(&pass, operands.clone(), grad), true, &rhs_shape, rhs_meta),
         );
     }
 }

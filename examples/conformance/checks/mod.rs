@@ -1,0 +1,129 @@
+//! The checks against golden files, shared by the `conformance` example and the tests.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `golden.rs` | reading golden files and `specs.json` |
+//! | `compare.rs` | the rules by which a result agrees |
+//! | `report.rs` | counting and printing what came out |
+//! | `mx_quantize.rs`, `elementwise.rs`, `scale_modes.rs` | number formats, through the slice API (`slices.rs`) |
+//! | `layers.rs`, `vector.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
+//! | `ffn.rs` | a training run |
+
+mod compare;
+mod elementwise;
+mod ffn;
+mod golden;
+mod layers;
+mod mx_quantize;
+mod ops;
+mod report;
+mod scale_modes;
+mod slices;
+mod tensors;
+mod vector;
+
+use std::path::Path;
+
+use burn::backend::{Flex, NdArray};
+use serde_json::Value;
+
+pub(crate) use golden::GoldenError;
+pub(crate) use report::Report;
+
+use golden::{Golden, Specs};
+use report::Outcome;
+
+/// The golden files that are known, without `.safetensors`.
+pub(crate) const FILES: [&str; 8] = [
+    "mx_quantize",
+    "elementwise",
+    "scale_modes",
+    "microexponents",
+    "nvfp4",
+    "layers",
+    "vector",
+    "ffn",
+];
+
+/// A Burn backend to decorate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Backend {
+    /// Burn's pure Rust CPU backend
+    Flex,
+    /// Burn's backend on the ndarray crate
+    #[value(name = "ndarray")]
+    NdArray,
+}
+
+impl Backend {
+    /// Every backend that is compiled in.
+    pub(crate) const ALL: [Self; 2] = [Self::Flex, Self::NdArray];
+
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Flex => "flex",
+            Self::NdArray => "ndarray",
+        }
+    }
+}
+
+/// Checks the golden file `name` of folder `dir`, or the one case of it with id `case`.
+///
+/// One report for each of `backends`, or a single one, `slice`, for files that involve no backend. None if
+/// there is no such case.
+///
+/// # Errors
+/// If the file, or `specs.json` where it is needed, cannot be read or makes no sense.
+pub(crate) fn check(
+    dir: &Path,
+    name: &str,
+    backends: &[Backend],
+    case: Option<&str>,
+) -> Result<Vec<Report>, GoldenError> {
+    let mut file = Golden::read(&dir.join(name).with_extension("safetensors"))?;
+    if case.is_some_and(|id| !file.select(id)) {
+        return Ok(Vec::new());
+    }
+    match name {
+        "mx_quantize" => mx_quantize::check(&file).map(|report| vec![report]),
+        "elementwise" => elementwise::check(&file).map(|report| vec![report]),
+        "scale_modes" => scale_modes::check(&file).map(|report| vec![report]),
+        "layers" | "vector" | "ffn" => {
+            let specs = Specs::read(dir)?;
+            backends
+                .iter()
+                .map(|&backend| check_on(&file, name, &specs, backend))
+                .collect()
+        }
+        _ => skip_all(&file, name).map(|report| vec![report]),
+    }
+}
+
+/// Checks a golden file that involves a backend.
+fn check_on(
+    file: &Golden,
+    name: &str,
+    specs: &Specs,
+    backend: Backend,
+) -> Result<Report, GoldenError> {
+    let check = match (name, backend) {
+        ("layers", Backend::Flex) => layers::check::<Flex>,
+        ("layers", Backend::NdArray) => layers::check::<NdArray>,
+        ("vector", Backend::Flex) => vector::check::<Flex>,
+        ("vector", Backend::NdArray) => vector::check::<NdArray>,
+        (_, Backend::Flex) => ffn::check::<Flex>,
+        (_, Backend::NdArray) => ffn::check::<NdArray>,
+    };
+    check(file, specs, backend.name())
+}
+
+/// The report on a file none of whose cases is built.
+fn skip_all(file: &Golden, name: &str) -> Result<Report, GoldenError> {
+    let mut report = Report::new(name, "slice");
+    for case in file.cases::<Value>()? {
+        let kind = case.params["format"].as_str().unwrap_or(name);
+        report.add(&case.id, Outcome::Skipped(format!("format `{kind}`")));
+    }
+    Ok(report)
+}

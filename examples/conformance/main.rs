@@ -1,0 +1,104 @@
+//! Checks the library against golden files, outputs of the reference implementations, through its public API.
+//!
+//! ```text
+//! cargo run --release --example conformance                      # the files of tests/data/golden
+//! cargo run --release --example conformance -- DIR               # those of another folder
+//! cargo run --release --example conformance -- --backend flex --file vector --case 3
+//! ```
+//!
+//! Prints one line a golden file and backend, `NAME[backend]: P passed, F failed, S skipped`, with the first
+//! failing cases below it. Files about number formats involve no backend; `slice`, for the slice API, stands
+//! in its place, and `--backend` does not matter to them. What is not built yet is skipped, and said to be.
+//!
+//! Exit code: 0 if everything that is built agrees, 1 if something does not, 2 if nothing could be checked.
+
+mod checks;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use checks::{Backend, FILES};
+use clap::{Parser, builder::PossibleValuesParser};
+
+/// Check the library against golden files
+#[derive(Parser)]
+#[command(name = "conformance")]
+struct Cli {
+    /// Folder with golden files (`*.safetensors` and `specs.json`)
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden"))]
+    dir: PathBuf,
+
+    /// Backend to check; can be given several times [default: all]
+    #[arg(long)]
+    backend: Vec<Backend>,
+
+    /// Check this golden file only
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FILES))]
+    file: Option<String>,
+
+    /// Check the case with this id only
+    #[arg(long, value_name = "ID")]
+    case: Option<String>,
+
+    /// Failing cases to print for each file and backend
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    max_failures: usize,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether everything agrees, or why nothing could be said.
+fn run(cli: &Cli) -> Result<bool, String> {
+    let names = golden_files(&cli.dir, cli.file.as_deref())?;
+    let mut backends = Backend::ALL.to_vec();
+    backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
+
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for name in names {
+        let reports = checks::check(&cli.dir, name, &backends, cli.case.as_deref());
+        for report in reports.map_err(|error| error.to_string())? {
+            println!("{}", report.text(cli.max_failures));
+            passed += report.passed();
+            failed += report.failed();
+            skipped += report.skipped();
+        }
+    }
+    if let (Some(id), 0) = (&cli.case, passed + failed + skipped) {
+        return Err(format!("no golden file here has a case `{id}`"));
+    }
+    if passed + failed == 0 {
+        return Err("nothing was checked: no case here is of a kind that is built".to_owned());
+    }
+    Ok(failed == 0)
+}
+
+/// The known golden files in `dir`, in a fixed order, or the one that is asked for.
+fn golden_files(dir: &Path, only: Option<&str>) -> Result<Vec<&'static str>, String> {
+    // The listing itself is not needed, its error is: it tells a missing folder from one without files.
+    fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let mut names = FILES.to_vec();
+    names.retain(|name| match only {
+        Some(only) => *name == only,
+        None => dir.join(name).with_extension("safetensors").exists(),
+    });
+    if names.is_empty() {
+        let known = FILES.join(", ");
+        let dir = dir.display();
+        return Err(format!(
+            "{dir}: holds no golden file; known are {known} (.safetensors)"
+        ));
+    }
+    Ok(names)
+}

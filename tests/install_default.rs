@@ -1,0 +1,147 @@
+//! The process-wide default of specs, and the one warning of a program that forgot them. Both are state of the
+//! process, so they have this test binary to themselves and take turns.
+
+use std::sync::{Mutex, MutexGuard};
+
+use burn::backend::flex::FlexDevice;
+use burn::backend::{Autodiff, Flex};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_mx::module::full_precision;
+use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+type Mx = MxAutodiff<Flex>;
+
+/// Keeps what burn-mx says.
+struct Recorded;
+
+static MESSAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+static TURN: Mutex<()> = Mutex::new(());
+
+impl Log for Recorded {
+    fn enabled(&self, _: &Metadata) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record) {
+        if record.target().starts_with("burn_mx") {
+            let message = record.args().to_string();
+            MESSAGES.lock().unwrap().push((record.level(), message));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Waits for the other tests of this binary, with nothing installed.
+fn turn() -> MutexGuard<'static, ()> {
+    let guard = TURN.lock().unwrap_or_else(|poison| poison.into_inner());
+    if log::set_logger(&Recorded).is_ok() {
+        log::set_max_level(LevelFilter::Trace);
+    }
+    MxSpecs::clear_default();
+    guard
+}
+
+fn messages() -> Vec<(Level, String)> {
+    MESSAGES.lock().unwrap().clone()
+}
+
+/// Output and gradient of the weight of a linear layer.
+fn step<B: AutodiffBackend>(device: &B::Device) -> [Vec<f32>; 2] {
+    let layer: Linear<B> = LinearConfig::new(3, 2).with_bias(false).init(device);
+    let weight = [[0.123_456, -1.234_567], [2.345_678, 0.456_789], [-0.777_777, 1.111_111]];
+    let weight = Tensor::<B, 2>::from_floats(weight, device).require_grad();
+    let layer = Linear {
+        weight: layer.weight.map(|_| weight),
+        bias: None,
+    };
+    let x = Tensor::<B, 2>::from_floats([[0.987_654, 0.333_333, -1.999_999]], device);
+    let out = layer.forward(x);
+    let grads = out.clone().sum().backward();
+    let grad = layer.weight.val().grad(&grads).expect("it is a parameter");
+    [values(out), values(grad)]
+}
+
+fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().into_vec().expect("the tensor holds f32")
+}
+
+#[test]
+fn a_product_without_specs_says_so_once() {
+    let _turn = turn();
+    let before = messages().len();
+    // Silent: deliberate full precision, a full-precision piece, specs.
+    for specs in [MxSpecs::none(), MxSpecs::mxfp8_e4m3()] {
+        step::<Mx>(&MxDevice::new(FlexDevice, &specs.resolve().unwrap()));
+    }
+    let x = Tensor::<Mx, 2>::ones([2, 2], &MxDevice::default());
+    let _ = full_precision(x.clone()).matmul(x.clone());
+    let _ = x + 1.0;
+    assert_eq!(messages().len(), before, "{:?}", messages());
+
+    for _ in 0..3 {
+        step::<Mx>(&MxDevice::default());
+    }
+    let said = messages().split_off(before);
+    let [(level, message)] = said.as_slice() else {
+        panic!("one message, not {said:?}");
+    };
+    assert_eq!(*level, Level::Warn);
+    for named in ["linear", "without MxSpecs", "MxDevice::new", "install_default", "MxSpecs::none"] {
+        assert!(message.contains(named), "{message}: names {named}");
+    }
+}
+
+#[test]
+fn devices_without_specs_compute_by_the_installed_default() {
+    let _turn = turn();
+    let exact = step::<Autodiff<Flex>>(&FlexDevice);
+    let specs = MxSpecs::mxfp4().resolve().unwrap();
+    let emulated = step::<Mx>(&MxDevice::new(FlexDevice, &specs));
+    assert_ne!(emulated[0], exact[0]);
+    assert_ne!(emulated[1], exact[1]);
+
+    MxSpecs::install_default(&specs);
+    let before = messages().len();
+    assert_eq!(step::<Mx>(&MxDevice::default()), emulated);
+    assert_eq!(step::<Mx>(&MxDevice::from(FlexDevice)), emulated);
+    // Specs of its own win over the default, also if they say not to emulate.
+    let none = MxSpecs::none().resolve().unwrap();
+    assert_eq!(step::<Mx>(&MxDevice::new(FlexDevice, &none)), exact);
+    let other = MxSpecs::mxint8().resolve().unwrap();
+    let by_other = step::<Mx>(&MxDevice::new(FlexDevice, &other));
+    assert_ne!(by_other, emulated);
+    assert_eq!(messages().len(), before, "{:?}", messages());
+
+    MxSpecs::install_default(&other);
+    assert_eq!(step::<Mx>(&MxDevice::default()), by_other);
+    MxSpecs::clear_default();
+    assert_eq!(step::<Mx>(&MxDevice::default())[0], exact[0]);
+}
+
+/// Master values stay out of reach of a default, too.
+#[test]
+fn the_installed_default_does_not_touch_the_optimizer() {
+    use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+    let _turn = turn();
+    MxSpecs::install_default(&MxSpecs::mxfp4().resolve().unwrap());
+    fn stepped<B: AutodiffBackend>(device: &B::Device) -> Vec<f32> {
+        let weight = Tensor::<B, 2>::from_floats([[0.123_456, -1.234_567]], device).require_grad();
+        let layer: Linear<B> = LinearConfig::new(1, 2).with_bias(false).init(device);
+        let layer = Linear {
+            weight: layer.weight.map(|_| weight),
+            bias: None,
+        };
+        // The gradient is exactly 1 with every format.
+        let grads = layer.weight.val().sum().backward();
+        let grads = GradientsParams::from_grads(grads, &layer);
+        let mut optimizer = AdamConfig::new().init();
+        values(optimizer.step(0.1, layer, grads).weight.val())
+    }
+    let got = stepped::<Mx>(&MxDevice::default());
+    MxSpecs::clear_default();
+    assert_eq!(got, stepped::<Autodiff<Flex>>(&FlexDevice));
+}

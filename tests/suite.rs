@@ -1,0 +1,15 @@
+//! What the workspace promises, checked through the public API.
+
+mod suite {
+    mod bad_input;
+    mod devices;
+    mod learner;
+    mod models;
+    mod newtype;
+    mod optimizers;
+    mod portable;
+    mod slots;
+    mod support;
+    mod training;
+    mod transparency;
+}

@@ -1,0 +1,105 @@
+//! The golden files of `tests/data/golden`, checked by the code of the `conformance` example.
+//!
+//! Every test states how many checks pass and how many are skipped, so that nothing is lost in silence.
+
+#[path = "../../examples/conformance/checks/mod.rs"]
+mod checks;
+
+use std::path::Path;
+
+use checks::Backend;
+
+/// Checks one golden file, on `backend` if it involves one.
+fn check(name: &str, backend: Backend, passed: usize, skipped: usize) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
+    let reports = checks::check(&dir, name, &[backend], None).unwrap();
+    assert_eq!(reports.len(), 1, "reports on {name}");
+    let report = &reports[0];
+    let counts = (report.passed(), report.failed(), report.skipped());
+    assert_eq!(counts, (passed, 0, skipped), "{}", report.text(10));
+}
+
+#[test]
+fn mx_quantize() {
+    check("mx_quantize", Backend::Flex, 628, 0);
+}
+
+#[test]
+fn elementwise() {
+    check("elementwise", Backend::Flex, 72, 0);
+}
+
+/// The codes of elements are not built yet.
+#[test]
+fn scale_modes() {
+    check("scale_modes", Backend::Flex, 160, 80);
+}
+
+#[test]
+fn layers_flex() {
+    check("layers", Backend::Flex, 84, 0);
+}
+
+#[test]
+fn layers_ndarray() {
+    check("layers", Backend::NdArray, 84, 0);
+}
+
+/// First-order gelu, leaky relu, rms norm and silu are not built yet.
+#[test]
+fn vector_flex() {
+    check("vector", Backend::Flex, 135, 31);
+}
+
+#[test]
+fn vector_ndarray() {
+    check("vector", Backend::NdArray, 135, 31);
+}
+
+#[test]
+fn ffn_flex() {
+    check("ffn", Backend::Flex, 6, 0);
+}
+
+#[test]
+fn ffn_ndarray() {
+    check("ffn", Backend::NdArray, 6, 0);
+}
+
+/// Files of formats to come are read and counted.
+#[test]
+fn formats_to_come_are_skipped() {
+    check("microexponents", Backend::Flex, 0, 36);
+    check("nvfp4", Backend::Flex, 0, 8);
+}
+
+#[test]
+fn bad_input_is_an_error_that_names_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = |name: &str| {
+        let error = checks::check(dir.path(), name, &Backend::ALL, None).unwrap_err();
+        error.to_string()
+    };
+    let has = |message: String, parts: &[&str]| {
+        for part in parts {
+            assert!(message.contains(part), "{message}");
+        }
+    };
+    has(error("ffn"), &["ffn.safetensors", "cannot be read"]);
+
+    let path = dir.path().join("elementwise.safetensors");
+    std::fs::write(&path, b"no tensors").unwrap();
+    has(error("elementwise"), &["elementwise.safetensors", "not a safetensors file"]);
+
+    let write = |header: &str| {
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.bytes());
+        std::fs::write(&path, bytes).unwrap();
+    };
+    write(r#"{"__metadata__":{}}"#);
+    has(error("elementwise"), &["`cases`", "is missing"]);
+    write(r#"{"__metadata__":{"cases":"[{}]"}}"#);
+    has(error("elementwise"), &["`cases`", "entry 0 has no `id`"]);
+    write(r#"{"__metadata__":{"cases":"[]"}}"#);
+    has(error("elementwise"), &["`in/x`", "there is no float32 tensor"]);
+}

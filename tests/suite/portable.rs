@@ -1,0 +1,151 @@
+//! The portable kernels give any backend the very bits that the native ones give Flex.
+
+use burn::backend::{Flex, NdArray};
+use burn::module::AutodiffModule;
+use burn::nn::{LayerNormConfig, LinearConfig};
+use burn::nn::conv::Conv2dConfig;
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::prelude::*;
+use burn_mx::microscaling::Rounding;
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+
+use super::models::*;
+use super::newtype::Newtype;
+use super::support::*;
+
+fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
+    let specs = specs.resolve().expect("the specs are sound");
+    let device = MxDevice::new(B::Device::default(), &specs);
+    // The same random numbers for every backend: specs are shared by all that use them in this process, so
+    // each test has a seed of its own.
+    MxAutodiff::<B>::seed(&device, specs.seed());
+    device
+}
+
+/// Specs of every rounding mode, both scalings of a block, all kinds of elementwise format.
+fn specs(seed: u64) -> Vec<(String, MxSpecs)> {
+    let mut all = Vec::new();
+    for round in Rounding::ALL {
+        for base in [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4(), MxSpecs::mxint8()] {
+            let specs = MxSpecs {
+                round,
+                seed,
+                ..base
+            };
+            all.push((format!("{} {round:?}", specs.resolve().expect("sound")), specs));
+        }
+    }
+    let odd = MxSpecs {
+        block_size: 5,
+        bfloat: 0,
+        fp: 12,
+        bfloat_subnorms: false,
+        seed,
+        ..MxSpecs::mxfp6_e2m3()
+    };
+    all.push(("block 5, fp12".into(), odd));
+    all
+}
+
+fn assert_portable_equals_native<A: Architecture>(seed: u64) {
+    for (name, specs) in specs(seed) {
+        let (native, native_grads) = training_pass::<A, MxAutodiff<Flex>>(&device::<Flex>(&specs));
+        let portable = training_pass::<A, MxAutodiff<Newtype>>(&device::<Newtype>(&specs));
+        assert_same_bits(&portable.0, &native, &format!("{name}: output"));
+        assert_all_same_bits(&portable.1, &native_grads, &format!("{name}: gradient"));
+    }
+}
+
+#[test]
+fn an_mlp_with_layer_norm_trains_to_the_same_bits_by_portable_kernels() {
+    assert_portable_equals_native::<Mlp>(11);
+}
+
+#[test]
+fn a_transformer_trains_to_the_same_bits_by_portable_kernels() {
+    assert_portable_equals_native::<Transformer>(12);
+}
+
+#[test]
+fn convolutions_train_to_the_same_bits_by_portable_kernels() {
+    assert_portable_equals_native::<Convolutions>(13);
+}
+
+#[test]
+fn every_function_has_the_same_bits_by_portable_kernels() {
+    assert_portable_equals_native::<Functions>(14);
+}
+
+/// Weights after two SGD steps of a convolution, a norm and a linear layer.
+#[derive(Module, Debug)]
+struct Stack<B: Backend> {
+    conv: nn::conv::Conv2d<B>,
+    norm: nn::LayerNorm<B>,
+    head: nn::Linear<B>,
+}
+
+fn trained<B: MxKernels>(specs: &MxSpecs) -> (Vec<Vec<f32>>, Vec<f32>) {
+    let device = device::<B>(specs);
+    let stack = Stack::<MxAutodiff<B>> {
+        conv: Conv2dConfig::new([3, 5], [2, 2]).init(&device),
+        norm: LayerNormConfig::new(45).init(&device),
+        head: LinearConfig::new(45, 7).init(&device),
+    };
+    let mut stack = with_noise_weights(stack, 3);
+    let mut optimizer = SgdConfig::new().init();
+    fn forward<B: Backend>(stack: &Stack<B>, device: &B::Device) -> Tensor<B, 2> {
+        let x = stack.conv.forward(noise_tensor([4, 3, 4, 4], 5, device));
+        stack.head.forward(stack.norm.forward(x.flatten::<2>(1, 3)))
+    }
+    for _ in 0..2 {
+        let loss = forward(&stack, &device).square().mean();
+        let grads = GradientsParams::from_grads(loss.backward(), &stack);
+        stack = optimizer.step(0.01, stack, grads);
+    }
+    let outputs = forward(&stack.valid(), &device);
+    (weights(&stack), values(outputs))
+}
+
+#[test]
+fn training_steps_and_inference_have_the_same_bits_by_portable_kernels() {
+    for (name, specs) in specs(15) {
+        let (weights, outputs) = trained::<Newtype>(&specs);
+        let (expected, expected_outputs) = trained::<Flex>(&specs);
+        assert_all_same_bits(&weights, &expected, &format!("{name}: weight"));
+        assert_same_bits(&outputs, &expected_outputs, &format!("{name}: output"));
+    }
+}
+
+#[test]
+fn stochastic_rounding_repeats_with_its_seed_and_differs_with_another() {
+    let run = |seed| {
+        let specs = MxSpecs {
+            round: Rounding::Stochastic,
+            seed,
+            ..MxSpecs::mxfp4()
+        };
+        training_pass::<Mlp, Mx>(&device::<Flex>(&specs))
+    };
+    assert_eq!(run(16), run(16));
+    assert_ne!(run(16).0, run(17).0);
+}
+
+/// Elementwise rounding is exact, so where a model is made of exact operations, backends agree, too.
+#[test]
+fn quantized_values_are_the_same_on_ndarray_and_flex() {
+    fn quantized<B: MxKernels>(specs: &MxSpecs) -> Vec<f32> {
+        let device = device::<B>(specs);
+        let x = noise_tensor::<MxAutodiff<B>, 3>([3, 40, 7], 6, &device);
+        // A product with the identity shows the quantized operand; transposed, blocks lie strided.
+        let eye = Tensor::<MxAutodiff<B>, 2>::eye(40, &device).unsqueeze::<3>();
+        let [rows, columns] = [x.clone().swap_dims(1, 2), x.clone() * 1.0];
+        let rows = values(rows.matmul(eye.clone()));
+        let columns = values(eye.matmul(columns));
+        [rows, columns].concat()
+    }
+    for (name, specs) in specs(18) {
+        let flex = quantized::<Flex>(&specs);
+        assert_same_bits(&quantized::<NdArray>(&specs), &flex, &format!("ndarray, {name}"));
+        assert_same_bits(&quantized::<Newtype>(&specs), &flex, &format!("newtype, {name}"));
+    }
+}

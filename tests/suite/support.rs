@@ -1,0 +1,164 @@
+//! What the behaviour tests share: backends, devices, data, exact comparisons.
+
+use burn::backend::flex::FlexDevice;
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, TensorData};
+use burn_mx::module::full_precision;
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+
+/// The independent source: Burn alone.
+pub(crate) type Plain = Autodiff<Flex>;
+/// The backend under test.
+pub(crate) type Mx = MxAutodiff<Flex>;
+
+/// A device with these specs.
+pub(crate) fn mx_device(specs: &MxSpecs) -> MxDevice<FlexDevice> {
+    let specs = specs.resolve().expect("the specs are sound");
+    MxDevice::new(FlexDevice, &specs)
+}
+
+/// Specs that leave the values between operations alone: MX products only.
+pub(crate) fn mx_only(specs: MxSpecs) -> MxSpecs {
+    MxSpecs { bfloat: 0, ..specs }
+}
+
+/// Specs without MX products: elementwise bfloat16 only.
+pub(crate) fn bfloat16_only() -> MxSpecs {
+    MxSpecs {
+        bfloat: 16,
+        ..MxSpecs::none()
+    }
+}
+
+/// `count` values of magnitude 2^-6 to 2, all 24 significant bits in use: a bfloat16 holds none of them.
+pub(crate) fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u32
+    };
+    let mut value = || {
+        let sign = next() & 0x8000_0000;
+        let exponent = 121 + next() % 7;
+        f32::from_bits(sign | exponent << 23 | (next() & 0x007f_ffff) | 1)
+    };
+    (0..count).map(|_| value()).collect()
+}
+
+/// A tensor of [`noise`].
+pub(crate) fn noise_tensor<B: Backend, const D: usize>(
+    shape: [usize; D],
+    seed: u64,
+    device: &B::Device,
+) -> Tensor<B, D> {
+    let values = noise(shape.iter().product(), seed);
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// The values in row-major order.
+pub(crate) fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    let data = tensor.into_data();
+    data.into_vec().expect("the tensor holds f32")
+}
+
+/// Asserts equality bit for bit; any NaN equals any other.
+#[track_caller]
+pub(crate) fn assert_same_bits(got: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}: number of values");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let same = got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan());
+        assert!(same, "{what}[{i}]: got {got:e}, expected {expected:e}");
+    }
+}
+
+/// [`assert_same_bits`] for several tensors.
+#[track_caller]
+pub(crate) fn assert_all_same_bits(got: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}: number of tensors");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_same_bits(got, expected, &format!("{what} {i}"));
+    }
+}
+
+/// Whether bfloat16 holds the value.
+pub(crate) fn is_bfloat16(value: f32) -> bool {
+    value.to_bits() & 0xffff == 0
+}
+
+/// The module with weights of [`noise`] in the order of its parameters, so that they are the same on every
+/// backend.
+pub(crate) fn with_noise_weights<B: Backend, M: Module<B>>(module: M, seed: u64) -> M {
+    struct Noise(u64);
+    impl<B: Backend> ModuleMapper<B> for Noise {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            self.0 += 1;
+            let seed = self.0;
+            param.map(|tensor| {
+                let noise = noise_tensor::<B, D>(tensor.dims(), seed, &tensor.device());
+                noise.set_require_grad(tensor.is_require_grad())
+            })
+        }
+    }
+    module.map(&mut Noise(seed))
+}
+
+/// The values of all parameters.
+pub(crate) fn weights<B: Backend, M: Module<B>>(module: &M) -> Vec<Vec<f32>> {
+    struct Collect(Vec<Vec<f32>>);
+    impl<B: Backend> ModuleVisitor<B> for Collect {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0.push(values(param.val()));
+        }
+    }
+    let mut collect = Collect(Vec::new());
+    module.visit(&mut collect);
+    collect.0
+}
+
+/// The gradients of all parameters.
+pub(crate) fn gradients<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+    grads: &B::Gradients,
+) -> Vec<Vec<f32>> {
+    struct Collect<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<Vec<f32>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_, B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let grad = param.val().grad(self.0);
+            self.1.push(grad.map_or_else(Vec::new, values));
+        }
+    }
+    let mut collect = Collect::<B>(grads, Vec::new());
+    module.visit(&mut collect);
+    collect.1
+}
+
+/// A backend on which a piece of a test can be computed in plain float32.
+pub(crate) trait Exact: AutodiffBackend {
+    fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D>;
+
+    /// The scalar whose gradient by `tensor` is exactly `gradient`.
+    fn loss_with_gradient<const D: usize>(
+        tensor: Tensor<Self, D>,
+        gradient: Tensor<Self, D>,
+    ) -> Tensor<Self, 1> {
+        (Self::exact(tensor) * Self::exact(gradient)).sum()
+    }
+}
+
+impl<B: Backend> Exact for Autodiff<B> {
+    fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D> {
+        tensor
+    }
+}
+
+impl<B: MxKernels, C: burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy> Exact
+    for MxAutodiff<B, C>
+{
+    fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D> {
+        full_precision(tensor)
+    }
+}

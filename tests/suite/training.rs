@@ -1,0 +1,239 @@
+//! Training and inference agree; the phase is right on every thread; checkpointing changes nothing; plain
+//! `Autodiff` is refused.
+
+use std::thread;
+
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::backend::flex::FlexDevice;
+use burn::backend::{Autodiff, Flex};
+use burn::module::AutodiffModule;
+use burn::nn::LinearConfig;
+use burn::nn::conv::Conv2dConfig;
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::Tensor;
+use burn_mx::microscaling::ElementFormat;
+use burn_mx::{MxAutodiff, MxBackend, MxSpecs};
+
+use super::models::*;
+use super::support::*;
+
+/// Emulation of all kinds: products and elementwise, either alone, and another elementwise format.
+fn emulations() -> [(&'static str, MxSpecs); 5] {
+    let fp16 = MxSpecs {
+        bfloat: 0,
+        fp: 16,
+        vec_use_exp2: true,
+        vec_use_recip: true,
+        softmax_exp2: true,
+        ..MxSpecs::mxfp6_e3m2()
+    };
+    let forward_only = MxSpecs {
+        quantize_backprop: false,
+        ..MxSpecs::mxfp8_e4m3()
+    };
+    [
+        ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3()),
+        ("MX only", mx_only(MxSpecs::mxfp8_e4m3())),
+        ("bfloat16 only", bfloat16_only()),
+        ("mxfp6_e3m2 and fp16 with exp2 and recip", fp16),
+        ("forward only", forward_only),
+    ]
+}
+
+fn assert_valid_equals_training<A: Architecture>() {
+    for (name, specs) in emulations() {
+        let device = mx_device(&specs);
+        let model = model::<A, Mx>(&device);
+        let training = values(model.outputs(&device));
+        let inference = values(model.valid().outputs(&device));
+        assert_same_bits(&inference, &training, &format!("{name}: output"));
+
+        let exact = values(self::model::<A, Plain>(&FlexDevice).outputs(&FlexDevice));
+        assert_ne!(training, exact, "{name}: something is emulated");
+    }
+}
+
+macro_rules! valid_tests {
+    ($($name:ident: $architecture:ty;)*) => { $(
+        #[test]
+        fn $name() {
+            assert_valid_equals_training::<$architecture>();
+        }
+    )* };
+}
+
+valid_tests! {
+    valid_equals_the_training_forward_of_an_mlp: Mlp;
+    valid_equals_the_training_forward_with_an_embedding_first: Embedder;
+    valid_equals_the_training_forward_of_a_transformer: Transformer;
+    valid_equals_the_training_forward_of_convolutions: Convolutions;
+    valid_equals_the_training_forward_of_recurrent_layers: Recurrent;
+}
+
+#[test]
+fn valid_equals_the_training_forward_of_every_function() {
+    for (name, specs) in emulations() {
+        let device = mx_device(&specs);
+        let model = model::<Functions, Mx>(&device);
+        let inference = model.valid().functions();
+        let mut wrong = Vec::new();
+        for ((function, training), (_, inference)) in model.functions().into_iter().zip(inference) {
+            let (training, inference) = (values(training), values(inference));
+            assert!(training.iter().all(|value| value.is_finite()), "{name}: {function}");
+            let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            if bits(training) != bits(inference) {
+                wrong.push(function);
+            }
+        }
+        assert!(wrong.is_empty(), "{name}: training and inference differ in {wrong:?}");
+    }
+}
+
+/// Losses of some SGD steps; forward and backward formats are far apart, so that a wrong phase shows.
+fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
+    let device = mx_device(specs);
+    let mut model = model::<A, Mx>(&device);
+    let mut optimizer = SgdConfig::new().init();
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let outputs = model.outputs(&device);
+        let target = noise_tensor(outputs.dims(), 31, &device);
+        let loss = (outputs - target).square().mean();
+        losses.push(values(loss.clone())[0]);
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.05, model, grads);
+    }
+    losses
+}
+
+/// Specs whose phases differ: backward coarse, backward fine, backward not at all.
+fn phased_specs() -> [MxSpecs; 3] {
+    let coarse_backward = MxSpecs {
+        a_elem_format_bp_os: Some(ElementFormat::Int2),
+        a_elem_format_bp_ex: Some(ElementFormat::Int2),
+        ..MxSpecs::mxfp8_e4m3()
+    };
+    let fine_backward = MxSpecs {
+        w_elem_format_bp: Some(ElementFormat::Fp8E4M3),
+        a_elem_format_bp: Some(ElementFormat::Fp8E4M3),
+        ..MxSpecs::mxfp4()
+    };
+    let forward_only = MxSpecs {
+        quantize_backprop: false,
+        ..MxSpecs::mxfp4()
+    };
+    [coarse_backward, fine_backward, forward_only]
+}
+
+#[test]
+fn threads_with_different_specs_train_as_if_alone() {
+    let runs: Vec<MxSpecs> = [phased_specs(), phased_specs()].concat();
+    fn all<A: Architecture>(specs: &MxSpecs) -> [Vec<f32>; 2] {
+        [losses::<A>(specs, 12), losses::<Convolutions>(specs, 4)]
+    }
+    let alone: Vec<_> = runs.iter().map(all::<Transformer>).collect();
+    assert_ne!(alone[0], alone[1]);
+    assert_ne!(alone[1], alone[2]);
+    for _ in 0..2 {
+        let together: Vec<_> = thread::scope(|scope| {
+            let threads = runs.iter().map(|specs| scope.spawn(|| all::<Transformer>(specs)));
+            let threads: Vec<_> = threads.collect();
+            let results = threads.into_iter().map(|thread| thread.join());
+            results.collect::<Result<_, _>>().expect("no thread panics")
+        });
+        assert_eq!(together, alone);
+    }
+}
+
+#[test]
+fn the_phase_is_forward_again_after_a_panic_in_a_backward_pass() {
+    let specs = MxSpecs {
+        quantize_backprop: false,
+        ..MxSpecs::mxfp8_e4m3()
+    };
+    let device = mx_device(&specs);
+    let before = values(model::<Mlp, Mx>(&device).outputs(&device));
+    let panicked = thread::spawn(move || {
+        let device = mx_device(&specs);
+        let caught = std::panic::catch_unwind(|| {
+            let device = mx_device(&MxSpecs::mxfp8_e4m3());
+            // A gradient that does not fit: the loss is not a scalar of this graph.
+            let x = noise_tensor::<Mx, 2>([2, 3], 1, &device).require_grad();
+            x.backward();
+        });
+        let after = values(model::<Mlp, Mx>(&device).outputs(&device));
+        (caught.is_err(), after)
+    });
+    let (_, after) = panicked.join().expect("the thread itself goes on");
+    assert_same_bits(&after, &before, "output");
+}
+
+fn assert_checkpointing_changes_nothing<A: Architecture>() {
+    for (name, specs) in emulations() {
+        if !specs.quantize_backprop {
+            continue;
+        }
+        let device = mx_device(&specs);
+        let (outputs, grads) = training_pass::<A, MxAutodiff<Flex, BalancedCheckpointing>>(&device);
+        let (expected, expected_grads) = training_pass::<A, Mx>(&device);
+        assert_same_bits(&outputs, &expected, &format!("{name}: output"));
+        assert_all_same_bits(&grads, &expected_grads, &format!("{name}: gradient"));
+    }
+}
+
+#[test]
+fn gradient_checkpointing_changes_no_bit() {
+    assert_checkpointing_changes_nothing::<Mlp>();
+    assert_checkpointing_changes_nothing::<Transformer>();
+    assert_checkpointing_changes_nothing::<Convolutions>();
+    assert_checkpointing_changes_nothing::<Recurrent>();
+    assert_checkpointing_changes_nothing::<Functions>();
+}
+
+#[test]
+#[should_panic(expected = "gradient checkpointing recomputes elementwise ops")]
+fn gradient_checkpointing_is_refused_without_quantize_backprop() {
+    let specs = MxSpecs {
+        quantize_backprop: false,
+        ..MxSpecs::mxfp8_e4m3()
+    };
+    training_pass::<Mlp, MxAutodiff<Flex, BalancedCheckpointing>>(&mx_device(&specs));
+}
+
+#[test]
+#[should_panic(expected = "gradient checkpointing recomputes elementwise ops")]
+fn gradient_checkpointing_of_functions_is_refused_without_quantize_backprop() {
+    let specs = MxSpecs {
+        quantize_backprop: false,
+        ..bfloat16_only()
+    };
+    training_pass::<Functions, MxAutodiff<Flex, BalancedCheckpointing>>(&mx_device(&specs));
+}
+
+type Refused = Autodiff<MxBackend<Flex>>;
+
+#[test]
+#[should_panic(expected = "use `MxAutodiff<B>` instead of `Autodiff<MxBackend<B>>`")]
+fn plain_autodiff_is_refused_at_the_first_backward_of_a_linear_layer() {
+    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let layer = LinearConfig::new(4, 3).init::<Refused>(&device);
+    let x = Tensor::<Refused, 2>::ones([2, 4], &device);
+    layer.forward(x).sum().backward();
+}
+
+#[test]
+#[should_panic(expected = "use `MxAutodiff<B>` instead of `Autodiff<MxBackend<B>>`")]
+fn plain_autodiff_is_refused_at_the_first_backward_of_a_convolution() {
+    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let layer = Conv2dConfig::new([2, 3], [2, 2]).init::<Refused>(&device);
+    let x = Tensor::<Refused, 4>::ones([1, 2, 3, 3], &device);
+    layer.forward(x).sum().backward();
+}
+
+#[test]
+fn plain_autodiff_without_specs_trains_as_burn_alone() {
+    let (outputs, grads) = training_pass::<Mlp, Refused>(&Default::default());
+    let (expected, expected_grads) = training_pass::<Mlp, Plain>(&FlexDevice);
+    assert_same_bits(&outputs, &expected, "output");
+    assert_all_same_bits(&grads, &expected_grads, "gradient");
+}
