@@ -52,7 +52,11 @@ fn messages() -> Vec<(Level, String)> {
 /// Output and gradient of the weight of a linear layer.
 fn step<B: AutodiffBackend>(device: &B::Device) -> [Vec<f32>; 2] {
     let layer: Linear<B> = LinearConfig::new(3, 2).with_bias(false).init(device);
-    let weight = [[0.123_456, -1.234_567], [2.345_678, 0.456_789], [-0.777_777, 1.111_111]];
+    let weight = [
+        [0.123_456, -1.234_567],
+        [2.345_678, 0.456_789],
+        [-0.777_777, 1.111_111],
+    ];
     let weight = Tensor::<B, 2>::from_floats(weight, device).require_grad();
     let layer = Linear {
         weight: layer.weight.map(|_| weight),
@@ -90,7 +94,13 @@ fn a_product_without_specs_says_so_once() {
         panic!("one message, not {said:?}");
     };
     assert_eq!(*level, Level::Warn);
-    for named in ["linear", "without MxSpecs", "MxDevice::new", "install_default", "MxSpecs::none"] {
+    for named in [
+        "linear",
+        "without MxSpecs",
+        "MxDevice::new",
+        "install_default",
+        "MxSpecs::none",
+    ] {
         assert!(message.contains(named), "{message}: names {named}");
     }
 }

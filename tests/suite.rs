@@ -3,6 +3,7 @@
 mod suite {
     mod bad_input;
     mod devices;
+    mod golden;
     mod learner;
     mod models;
     mod newtype;

@@ -46,7 +46,11 @@ where
     B: burn_mx::module::MxTensorOps<Device = MxDevice<FlexDevice>>,
 {
     let head = &mlp.head;
-    assert_eq!(specs_of(&head.weight.val()), Some(pinned()), "{what}: weight of the head");
+    assert_eq!(
+        specs_of(&head.weight.val()),
+        Some(pinned()),
+        "{what}: weight of the head"
+    );
     let bias = head.bias.as_ref().expect("the head has a bias").val();
     assert_eq!(specs_of(&bias), Some(pinned()), "{what}: bias of the head");
     let up = specs_of(&mlp.up.weight.val());
@@ -59,11 +63,18 @@ where
     let again = |tensor: Tensor<B, 2>| Tensor::<B, 2>::from_data(tensor.into_data(), &fresh);
     let bias = Tensor::<B, 1>::from_data(bias.into_data(), &fresh);
     let expected = burn::tensor::module::linear(again(x), again(head.weight.val()), Some(bias));
-    assert_same_bits(&got, &values(expected), &format!("{what}: output of the head"));
+    assert_same_bits(
+        &got,
+        &values(expected),
+        &format!("{what}: output of the head"),
+    );
 }
 
 fn some_gradients(mlp: &MlpModel<Mx>) -> GradientsParams {
-    let loss = mlp.outputs(&mx_device(&MxSpecs::mxfp8_e4m3())).square().sum();
+    let loss = mlp
+        .outputs(&mx_device(&MxSpecs::mxfp8_e4m3()))
+        .square()
+        .sum();
     GradientsParams::from_grads(loss.backward(), mlp)
 }
 
@@ -82,7 +93,12 @@ fn pinned_specs_survive_optimizer_steps() {
     assert_kept(burn::optim::AdanConfig::new().init(), "Adan");
     assert_kept(burn::optim::AdaGradConfig::new().init(), "AdaGrad");
     assert_kept(burn::optim::RmsPropConfig::new().init(), "RMSProp");
-    assert_kept(burn::optim::AdamWConfig::new().with_weight_decay(0.1).init(), "AdamW");
+    assert_kept(
+        burn::optim::AdamWConfig::new()
+            .with_weight_decay(0.1)
+            .init(),
+        "AdamW",
+    );
 }
 
 #[test]
@@ -106,7 +122,12 @@ fn pinned_specs_survive_a_step_after_the_optimizers_record_was_loaded_elsewhere(
 fn pinned_specs_survive_a_multi_device_step() {
     let mlp = pinned_mlp();
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
-    let gradients = || (some_gradients(&mlp).to_device::<Mx, _>(&device, &mlp), device.to_id());
+    let gradients = || {
+        (
+            some_gradients(&mlp).to_device::<Mx, _>(&device, &mlp),
+            device.to_id(),
+        )
+    };
     let grads = MultiGradientsParams {
         grads: vec![gradients(), gradients()],
     };
@@ -118,7 +139,9 @@ fn pinned_specs_survive_a_multi_device_step() {
 #[test]
 fn pinned_specs_survive_an_lbfgs_step() {
     let mut optimizer = LBFGSConfig::new().with_max_iter(2).init::<Mx>();
-    let (mlp, _) = optimizer.step(0.01, pinned_mlp(), |mlp: MlpModel<Mx>| (1.0, some_gradients(&mlp)));
+    let (mlp, _) = optimizer.step(0.01, pinned_mlp(), |mlp: MlpModel<Mx>| {
+        (1.0, some_gradients(&mlp))
+    });
     assert_head_pinned(&mlp, Some(&on_device()), "after the step");
 }
 
@@ -134,8 +157,16 @@ fn pinned_specs_survive_loading_a_record_on_a_device_of_other_specs() {
         let record = Recorder::<Mx>::load(&recorder, bytes.clone(), &device).expect("it loads");
         let loaded = pinned_mlp().load_record(record);
         let what = format!("loaded on {others:?}");
-        assert_eq!(specs_of(&loaded.head.weight.val()), Some(pinned()), "{what}");
-        assert_same_bits(&values(loaded.head.weight.val()), &values(mlp.head.weight.val()), &what);
+        assert_eq!(
+            specs_of(&loaded.head.weight.val()),
+            Some(pinned()),
+            "{what}"
+        );
+        assert_same_bits(
+            &values(loaded.head.weight.val()),
+            &values(mlp.head.weight.val()),
+            &what,
+        );
         // And once more, through what was loaded.
         let record = Recorder::<Mx>::load(&recorder, bytes.clone(), &device).expect("it loads");
         let again = loaded.load_record(record);
@@ -203,7 +234,11 @@ fn layers(pattern: &str) -> Result<Vec<usize>, PathError> {
     };
     let module = set_specs_at(module, pattern, &pinned())?;
     let matches = |layer: &burn::nn::Linear<Mx>| specs_of(&layer.weight.val()) == Some(pinned());
-    let matching = module.layers.iter().enumerate().filter(|(_, layer)| matches(layer));
+    let matching = module
+        .layers
+        .iter()
+        .enumerate()
+        .filter(|(_, layer)| matches(layer));
     Ok(matching.map(|(i, _)| i).collect())
 }
 
@@ -222,10 +257,16 @@ fn a_path_that_matches_nothing_is_an_error_that_lists_the_paths() {
     for pattern in ["layers.12", "layer", "", "weight", "layers.1."] {
         let error = layers(pattern).expect_err("nothing matches").to_string();
         assert!(error.contains(&format!("`{pattern}`")), "{error}");
-        assert!(error.contains("layers.0.weight, layers.0.bias, layers.1.weight"), "{error}");
+        assert!(
+            error.contains("layers.0.weight, layers.0.bias, layers.1.weight"),
+            "{error}"
+        );
     }
     let error = layers("layers.[").expect_err("it is no glob").to_string();
-    assert!(error.contains("`layers.[`") && error.contains("allowed:"), "{error}");
+    assert!(
+        error.contains("`layers.[`") && error.contains("allowed:"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -253,7 +294,10 @@ fn a_parameter_stays_a_weight_after_steps_records_forks_and_inference() {
         let two_bits = |value: &f32| value.to_bits() & 0x003f_ffff == 0;
         let product = product(matrix, device);
         assert!(product.iter().all(two_bits), "{what}: {product:?}");
-        assert!(!values(matrix.w.val()).iter().all(two_bits), "{what}: the parameter is rounded");
+        assert!(
+            !values(matrix.w.val()).iter().all(two_bits),
+            "{what}: the parameter is rounded"
+        );
     }
     let mut matrix = Matrix::<Mx> {
         w: Param::from_tensor(noise_tensor([8, 6], 1, &device)),
@@ -268,12 +312,17 @@ fn a_parameter_stays_a_weight_after_steps_records_forks_and_inference() {
     assert_quantized(&matrix.clone().to_device(&device), &device, "moved");
     assert_quantized(&matrix.clone().no_grad(), &device, "frozen");
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
-    let bytes = Recorder::<Mx>::record(&recorder, matrix.clone().into_record(), ()).expect("it saves");
+    let bytes =
+        Recorder::<Mx>::record(&recorder, matrix.clone().into_record(), ()).expect("it saves");
     let record = Recorder::<Mx>::load(&recorder, bytes.clone(), &device).expect("it loads");
     assert_quantized(&matrix.clone().load_record(record), &device, "loaded");
     type Inference = MxBackend<Flex>;
     let record = Recorder::<Inference>::load(&recorder, bytes, &device).expect("it loads");
-    assert_quantized(&matrix.valid().load_record(record), &device, "loaded for inference");
+    assert_quantized(
+        &matrix.valid().load_record(record),
+        &device,
+        "loaded for inference",
+    );
 }
 
 #[test]
@@ -283,7 +332,10 @@ fn devices_are_equal_if_the_wrapped_devices_are_and_a_default_one_has_no_specs()
     assert_eq!(device, MxDevice::default());
     assert_eq!(device.specs(), Some(&on_device()));
     assert_eq!(MxDevice::<FlexDevice>::default().specs(), None);
-    assert_eq!(MxDevice::<FlexDevice>::from_id(device.to_id()).specs(), None);
+    assert_eq!(
+        MxDevice::<FlexDevice>::from_id(device.to_id()).specs(),
+        None
+    );
     assert_eq!(MxDevice::from(FlexDevice).specs(), None);
 }
 
@@ -294,15 +346,22 @@ fn a_tensors_device_carries_its_specs() {
     assert_eq!(x.device().specs(), Some(&on_device()));
     let derived = (x.clone() * 2.0).transpose().exp();
     assert_eq!(derived.device().specs(), Some(&on_device()));
-    assert_eq!(x.to_device(&MxDevice::default()).device().specs(), Some(&on_device()));
+    assert_eq!(
+        x.to_device(&MxDevice::default()).device().specs(),
+        Some(&on_device())
+    );
 }
 
 #[test]
 fn gradients_name_the_specs_of_their_parameter() {
     let mlp = pinned_mlp();
     let mut grads = some_gradients(&mlp);
-    let weight = grads.remove::<MxBackend<Flex>, 2>(mlp.head.weight.id).expect("it has a gradient");
+    let weight = grads
+        .remove::<MxBackend<Flex>, 2>(mlp.head.weight.id)
+        .expect("it has a gradient");
     assert_eq!(specs_of(&weight), Some(pinned()));
-    let weight = grads.remove::<MxBackend<Flex>, 2>(mlp.up.weight.id).expect("it has a gradient");
+    let weight = grads
+        .remove::<MxBackend<Flex>, 2>(mlp.up.weight.id)
+        .expect("it has a gradient");
     assert_eq!(specs_of(&weight), Some(on_device()));
 }

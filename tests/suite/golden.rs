@@ -66,6 +66,21 @@ fn ffn_ndarray() {
     check("ffn", Backend::NdArray, 6, 0);
 }
 
+/// No golden file lies about unnoticed.
+#[test]
+fn every_golden_file_is_known() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
+    let files = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = files
+        .filter_map(|file| file.unwrap().file_name().into_string().ok())
+        .filter_map(|name| Some(name.strip_suffix(".safetensors")?.to_owned()))
+        .collect();
+    names.sort();
+    let mut known = checks::FILES;
+    known.sort_unstable();
+    assert_eq!(names, known);
+}
+
 /// Files of formats to come are read and counted.
 #[test]
 fn formats_to_come_are_skipped() {
@@ -89,7 +104,10 @@ fn bad_input_is_an_error_that_names_the_place() {
 
     let path = dir.path().join("elementwise.safetensors");
     std::fs::write(&path, b"no tensors").unwrap();
-    has(error("elementwise"), &["elementwise.safetensors", "not a safetensors file"]);
+    has(
+        error("elementwise"),
+        &["elementwise.safetensors", "not a safetensors file"],
+    );
 
     let write = |header: &str| {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
@@ -101,5 +119,8 @@ fn bad_input_is_an_error_that_names_the_place() {
     write(r#"{"__metadata__":{"cases":"[{}]"}}"#);
     has(error("elementwise"), &["`cases`", "entry 0 has no `id`"]);
     write(r#"{"__metadata__":{"cases":"[]"}}"#);
-    has(error("elementwise"), &["`in/x`", "there is no float32 tensor"]);
+    has(
+        error("elementwise"),
+        &["`in/x`", "there is no float32 tensor"],
+    );
 }

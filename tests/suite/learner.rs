@@ -40,7 +40,9 @@ impl<B: Backend> Regressor<B> {
     }
 
     fn regress(&self, batch: Batch<B>) -> RegressionOutput<B> {
-        let output = self.head.forward(activation::gelu(self.hidden.forward(batch.inputs)));
+        let output = self
+            .head
+            .forward(activation::gelu(self.hidden.forward(batch.inputs)));
         let loss = (output.clone() - batch.targets.clone()).square().mean();
         RegressionOutput::new(loss, output, batch.targets)
     }
@@ -94,7 +96,9 @@ fn loader<B: Backend>(seed: u64, device: &B::Device) -> Arc<dyn DataLoader<B, Ba
         row[..8].copy_from_slice(x);
         row
     });
-    let builder = DataLoaderBuilder::new(Stack).batch_size(16).set_device(device.clone());
+    let builder = DataLoaderBuilder::new(Stack)
+        .batch_size(16)
+        .set_device(device.clone());
     builder.build(InMemDataset::new(rows.collect()))
 }
 
@@ -173,7 +177,11 @@ fn the_learner_trains_checkpoints_and_resumes_to_the_same_bits() {
     let [at_once, resumed] = at_once_and_resumed::<Mx>(&device);
     assert_all_same_bits(&resumed, &at_once, "weight after the resume");
     let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&FlexDevice);
-    assert_all_same_bits(&plain_resumed, &plain, "Burn alone: weight after the resume");
+    assert_all_same_bits(
+        &plain_resumed,
+        &plain,
+        "Burn alone: weight after the resume",
+    );
     assert_ne!(at_once, plain, "training is emulated");
 }
 
@@ -206,7 +214,15 @@ fn the_learner_keeps_the_specs_of_each_layer() {
             };
             specs_of(&layer.weight.val())
         };
-        assert_eq!(specs(pinned).as_ref(), Some(&coarse), "the pinned layer, {pinned}");
-        assert_eq!(specs(other).as_ref(), Some(&fine), "the other layer, {other}");
+        assert_eq!(
+            specs(pinned).as_ref(),
+            Some(&coarse),
+            "the pinned layer, {pinned}"
+        );
+        assert_eq!(
+            specs(other).as_ref(),
+            Some(&fine),
+            "the other layer, {other}"
+        );
     }
 }

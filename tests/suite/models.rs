@@ -2,13 +2,17 @@
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
-use burn::nn::conv::{Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use burn::nn::conv::{
+    Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig,
+};
 use burn::nn::pool::{AdaptiveAvgPool2dConfig, MaxPool2dConfig};
-use burn::nn::transformer::{TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput};
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
+};
 use burn::nn::{
-    Embedding, EmbeddingConfig, Gru, GruConfig, GroupNorm, GroupNormConfig, LayerNorm,
-    LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d, PaddingConfig1d, RmsNorm, RmsNormConfig,
-    SwiGlu, SwiGluConfig,
+    Embedding, EmbeddingConfig, GroupNorm, GroupNormConfig, Gru, GruConfig, LayerNorm,
+    LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig1d, PaddingConfig2d,
+    RmsNorm, RmsNormConfig, SwiGlu, SwiGluConfig,
 };
 use burn::prelude::*;
 use burn::tensor::activation;
@@ -164,7 +168,9 @@ impl<B: Backend> Forward<B> for ConvModel<B> {
         let x = noise_tensor([3, 3, 9, 9], 22, device);
         let x = activation::relu(self.first.forward(x));
         let x = self.norm.forward(self.grouped.forward(x));
-        let x = MaxPool2dConfig::new([2, 2]).init().forward(self.up.forward(x));
+        let x = MaxPool2dConfig::new([2, 2])
+            .init()
+            .forward(self.up.forward(x));
         let x = AdaptiveAvgPool2dConfig::new([2, 2]).init().forward(x);
         let x = activation::gelu(self.line.forward(x.flatten::<3>(2, 3)));
         self.head.forward(x.flatten(1, 2))

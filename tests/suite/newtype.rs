@@ -205,7 +205,11 @@ impl QTensorOps<Self> for Newtype {
         Flex::q_into_data(tensor).await
     }
 
-    fn quantize(tensor: T, scheme: &QuantScheme, params: QuantizationParametersPrimitive<Self>) -> Q {
+    fn quantize(
+        tensor: T,
+        scheme: &QuantScheme,
+        params: QuantizationParametersPrimitive<Self>,
+    ) -> Q {
         let params = QuantizationParametersPrimitive {
             scales: params.scales,
         };

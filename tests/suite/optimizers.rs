@@ -5,8 +5,8 @@ use burn::backend::flex::FlexDevice;
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::{Module, Param};
 use burn::optim::decay::WeightDecayConfig;
-use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::optim::lr_scheduler::LrScheduler;
+use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
     AdaGradConfig, AdamConfig, AdamWConfig, AdanConfig, GradientsAccumulator, GradientsParams,
@@ -46,8 +46,8 @@ impl<B: Exact> Params<B> {
         let wide = self.wide.val();
         let tall_grad = noise_tensor::<B, 2>(tall.dims(), 100 + step, device);
         let wide_grad = noise_tensor::<B, 2>(wide.dims(), 200 + step, device);
-        let mut loss = B::loss_with_gradient(tall, tall_grad.clone())
-            + B::loss_with_gradient(wide, wide_grad);
+        let mut loss =
+            B::loss_with_gradient(tall, tall_grad.clone()) + B::loss_with_gradient(wide, wide_grad);
         if let Some(bias) = &self.bias {
             let grad = noise_tensor::<B, 1>(bias.dims(), 300 + step, device);
             loss = loss + B::loss_with_gradient(bias.val(), grad);
@@ -136,7 +136,10 @@ where
         (None, "without reload: parameter"),
         (Some(&device), "loaded on the same device: parameter"),
         (Some(&other), "loaded on a device of other specs: parameter"),
-        (Some(&MxDevice::default()), "loaded on a default device: parameter"),
+        (
+            Some(&MxDevice::default()),
+            "loaded on a default device: parameter",
+        ),
     ] {
         let got = ten_steps::<Mx, O>(&mx, with_bias, &device, reload);
         assert_all_same_bits(&got, &expected, what);
@@ -253,14 +256,13 @@ fn lbfgs<B: Exact>(line_search: LineSearchFn, device: &B::Device) -> Vec<Vec<f32
     let mut optimizer = config.with_line_search_fn(line_search).init::<B>();
     for _ in 0..3 {
         (params, _) = optimizer.step(0.4, params, |params: Params<B>| {
-            let (w, target) = (params.tall.val(), noise_tensor([7, 4], 9, device));
-            let w = B::exact(w);
-            let distance = w.clone() - B::exact(target);
-            let quartic = w.clone() * w.clone() * w.clone() * w / 40.0;
-            let others = B::exact(params.wide.val()) * B::exact(params.wide.val());
+            // Each parameter enters the exact piece once: outside of it gradients add up emulated.
+            let [tall, target] = [params.tall.val(), noise_tensor([7, 4], 9, device)].map(B::exact);
+            let wide = B::exact(params.wide.val());
             let bias = B::exact(params.bias.as_ref().expect("the parameters have one").val());
-            let loss = (distance.clone() * distance / 2.0 + quartic).sum()
-                + others.sum()
+            let distance = tall.clone() - target;
+            let loss = (distance.clone() * distance / 2.0 + tall.powi_scalar(4) / 40.0).sum()
+                + (wide.clone() * wide).sum()
                 + (bias.clone() * bias).sum();
             let value = f64::from(values(loss.clone())[0]);
             (value, GradientsParams::from_grads(loss.backward(), &params))

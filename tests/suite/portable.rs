@@ -2,8 +2,8 @@
 
 use burn::backend::{Flex, NdArray};
 use burn::module::AutodiffModule;
-use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::nn::conv::Conv2dConfig;
+use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn_mx::microscaling::Rounding;
@@ -32,7 +32,10 @@ fn specs(seed: u64) -> Vec<(String, MxSpecs)> {
                 seed,
                 ..base
             };
-            all.push((format!("{} {round:?}", specs.resolve().expect("sound")), specs));
+            all.push((
+                format!("{} {round:?}", specs.resolve().expect("sound")),
+                specs,
+            ));
         }
     }
     let odd = MxSpecs {
@@ -145,7 +148,15 @@ fn quantized_values_are_the_same_on_ndarray_and_flex() {
     }
     for (name, specs) in specs(18) {
         let flex = quantized::<Flex>(&specs);
-        assert_same_bits(&quantized::<NdArray>(&specs), &flex, &format!("ndarray, {name}"));
-        assert_same_bits(&quantized::<Newtype>(&specs), &flex, &format!("newtype, {name}"));
+        assert_same_bits(
+            &quantized::<NdArray>(&specs),
+            &flex,
+            &format!("ndarray, {name}"),
+        );
+        assert_same_bits(
+            &quantized::<Newtype>(&specs),
+            &flex,
+            &format!("newtype, {name}"),
+        );
     }
 }

@@ -235,8 +235,14 @@ fn without_quantize_backprop_gradients_are_those_of_the_unrounded_inputs() {
             ..specs
         };
         let device = mx_device(&specs);
-        assert_exact_gradients(linear_layer::<Mx>(&device), linear_layer::<Plain>(&FlexDevice));
-        assert_exact_gradients(convolution::<Mx>(&device), convolution::<Plain>(&FlexDevice));
+        assert_exact_gradients(
+            linear_layer::<Mx>(&device),
+            linear_layer::<Plain>(&FlexDevice),
+        );
+        assert_exact_gradients(
+            convolution::<Mx>(&device),
+            convolution::<Plain>(&FlexDevice),
+        );
         let plain_product = || {
             let device = &FlexDevice;
             let a = leaf::<Plain, 2>([34, 40], 1, device);

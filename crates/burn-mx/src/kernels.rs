@@ -5,6 +5,9 @@ mod flex;
 mod host;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod recipe;
+
+pub use recipe::{BinaryRecipe, Steps, UnaryRecipe};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
@@ -37,6 +40,22 @@ pub trait MxKernels: Backend {
         stream: RandomStream,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| format.round_slice(data, rounding, stream))
+    }
+
+    /// A recipe of one tensor, which need not be rounded, in one pass.
+    fn unary_recipe(recipe: UnaryRecipe, tensor: FloatTensor<Self>, steps: Steps) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, _| recipe.apply(data, steps))
+    }
+
+    /// A recipe of the input of an op and its output's gradient, of the same shape, in one pass.
+    fn binary_recipe(
+        recipe: BinaryRecipe,
+        input: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        steps: Steps,
+    ) -> FloatTensor<Self> {
+        let input = host::read::<Self>(input);
+        host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
     }
 
     /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.

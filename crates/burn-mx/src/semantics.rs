@@ -5,6 +5,7 @@
 //! its backward steps, so that training and inference agree bit for bit.
 
 pub(crate) mod activation;
+pub(crate) mod arithmetic;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
 pub(crate) mod linear;

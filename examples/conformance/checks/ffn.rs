@@ -39,11 +39,7 @@ pub(crate) fn check<B: MxKernels>(
         let specs = specs
             .get(&params.spec)
             .ok_or_else(|| file.bad_case(id, format!("specs.json has no `{}`", params.spec)))?;
-        let run = Run {
-            file,
-            id,
-            params,
-        };
+        let run = Run { file, id, params };
         let mismatch = match specs {
             Ok(specs) => {
                 let losses = run.losses::<B>(specs)?;

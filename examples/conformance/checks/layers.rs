@@ -36,15 +36,19 @@ pub(crate) fn check<B: MxKernels>(
     backend: &str,
 ) -> Result<Report, GoldenError> {
     let report = Report::new("layers", backend);
-    check_cases::<B, Layer, Params>(file, specs, report, Layer::of, |_, _, format| {
-        match format {
+    check_cases::<B, Layer, Params>(
+        file,
+        specs,
+        report,
+        Layer::of,
+        |_, _, format| match format {
             Some(format) => Rule::OneStep {
                 format,
                 share: 0.005,
             },
             None => Rule::OfLargest(1e-6),
-        }
-    })
+        },
+    )
 }
 
 enum Layer {
@@ -102,7 +106,9 @@ impl Op for Layer {
     fn forward<B: MxTensorOps, const D: usize>(&self, inputs: &Inputs<B>) -> Tensor<B, D> {
         let bias = inputs.has("bias").then(|| inputs.weight::<1>("bias"));
         match self {
-            Self::Linear => module::linear::<B, D>(inputs.activation("input"), inputs.weight("weight"), bias),
+            Self::Linear => {
+                module::linear::<B, D>(inputs.activation("input"), inputs.weight("weight"), bias)
+            }
             Self::Matmul([first, second]) => {
                 let operand = |name, is_weight| match is_weight {
                     true => inputs.weight::<D>(name),

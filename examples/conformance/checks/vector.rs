@@ -3,8 +3,8 @@
 //! Where nothing but + − × ÷ √ happens on rounded values, bits are compared. exp, log and tanh differ by an
 //! ulp between libraries, and a float32 sum by its order: after rounding, by one step on few elements.
 
-use burn::nn::LayerNormConfig;
 use burn::module::Param;
+use burn::nn::LayerNormConfig;
 use burn::tensor::{Tensor, activation};
 use burn_mx::MxKernels;
 use burn_mx::module::MxTensorOps;
@@ -60,7 +60,7 @@ enum VectorOp {
     Relu,
     Gelu,
     Sigmoid,
-    Tanh, Silu, Leaky,
+    Tanh,
     Exp,
     Log,
     Sqrt,
@@ -69,10 +69,17 @@ enum VectorOp {
     Sub,
     Mul,
     Div,
-    Softmax { dim: Option<usize> },
+    Softmax {
+        dim: Option<usize>,
+    },
     /// Along the one axis that the output has not.
-    Reduce { dim: usize, mean: bool },
-    LayerNorm { eps: f64 },
+    Reduce {
+        dim: usize,
+        mean: bool,
+    },
+    LayerNorm {
+        eps: f64,
+    },
 }
 
 impl VectorOp {
@@ -84,7 +91,6 @@ impl VectorOp {
             "gelu" => Self::Gelu,
             "sigmoid" => Self::Sigmoid,
             "tanh" => Self::Tanh,
-            "silu" => Self::Silu, "leaky_relu" => Self::Leaky,
             "exp" => Self::Exp,
             "log" => Self::Log,
             "sqrt" => Self::Sqrt,
@@ -103,7 +109,11 @@ impl VectorOp {
                 }
             }
             "layer_norm" => Self::LayerNorm {
-                eps: case.params.more.eps.ok_or_else(|| file.bad_case(&case.id, "has no `eps`"))?,
+                eps: case
+                    .params
+                    .more
+                    .eps
+                    .ok_or_else(|| file.bad_case(&case.id, "has no `eps`"))?,
             },
             _ => return Ok(None),
         }))
@@ -112,7 +122,7 @@ impl VectorOp {
     /// Of the gradient of an input, or (`None`) of the output.
     fn arithmetic(&self, grad: Option<&str>) -> Arithmetic {
         match (self, grad) {
-            (Self::Leaky|Self::Relu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,
+            (Self::Relu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,
             // The gradient of an operand that may be broadcast is summed.
             (Self::Add | Self::Sub | Self::Mul | Self::Div, Some("b")) => Arithmetic::Sum,
             (Self::Add | Self::Sub | Self::Mul | Self::Div, _) => Arithmetic::Exact,
@@ -122,7 +132,7 @@ impl VectorOp {
             // A quotient of rounded values.
             (Self::Log, Some(_)) => Arithmetic::Exact,
             (Self::Softmax { .. } | Self::Log, None) => Arithmetic::Library,
-            (Self::Silu|Self::Gelu | Self::Sigmoid | Self::Tanh | Self::Exp, _) => Arithmetic::Library,
+            (Self::Gelu | Self::Sigmoid | Self::Tanh | Self::Exp, _) => Arithmetic::Library,
         }
     }
 }
@@ -132,7 +142,9 @@ fn reduced_axis(file: &Golden, id: &str) -> Result<Option<usize>, GoldenError> {
     let input = &file.floats(&format!("{id}/in/x"))?.shape;
     let output = &file.floats(&format!("{id}/out"))?.shape;
     let mut axes = (0..input.len()).filter(|&axis| output.get(axis) != Some(&input[axis]));
-    Ok(axes.next().filter(|_| axes.next().is_none() && input.len() == output.len()))
+    Ok(axes
+        .next()
+        .filter(|_| axes.next().is_none() && input.len() == output.len()))
 }
 
 impl Op for VectorOp {
@@ -145,7 +157,7 @@ impl Op for VectorOp {
             Self::Gelu => activation::gelu(x()),
             Self::Sigmoid => activation::sigmoid(x()),
             Self::Tanh => activation::tanh(x()),
-            Self::Exp => x().exp(), Self::Silu => activation::silu(x()), Self::Leaky => activation::leaky_relu(x(), 0.01),
+            Self::Exp => x().exp(),
             Self::Log => x().log(),
             Self::Sqrt => x().sqrt(),
             Self::Square => x().square(),

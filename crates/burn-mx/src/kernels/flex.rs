@@ -4,7 +4,7 @@ use burn_backend::{Bytes, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{MxKernels, memory_order, quantize_dense};
+use super::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
 
 impl MxKernels for Flex {
     fn mx_quantize(
@@ -27,6 +27,23 @@ impl MxKernels for Flex {
         stream: RandomStream,
     ) -> FlexTensor {
         dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
+    }
+
+    fn unary_recipe(recipe: UnaryRecipe, tensor: FlexTensor, steps: Steps) -> FlexTensor {
+        dense(tensor, Rounding::Even, |data, _, _| recipe.apply(data, steps))
+    }
+
+    fn binary_recipe(recipe: BinaryRecipe, input: FlexTensor, grad: FlexTensor, steps: Steps) -> FlexTensor {
+        let input = row_major(input);
+        let input = input.as_slice::<f32>().expect("the layout is row-major");
+        dense(row_major(grad), Rounding::Even, |grad, _, _| recipe.apply(grad, input, steps))
+    }
+}
+
+fn row_major(tensor: FlexTensor) -> FlexTensor {
+    match tensor.is_contiguous() {
+        true => tensor,
+        false => tensor.to_contiguous(),
     }
 }
 

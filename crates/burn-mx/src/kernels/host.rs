@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, DType, TensorData, read_sync};
+use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
 
 /// Applies `kernel(data, shape)` to the row-major values of an `f32` tensor.
 ///
@@ -18,14 +18,22 @@ pub(super) fn apply<B: Backend>(
 ) -> FloatTensor<B> {
     let device = B::float_device(&tensor);
     note_once::<B>(&device);
-    let data = read_sync(B::float_into_data(tensor))
-        .unwrap_or_else(|error| panic!("burn-mx: reading a tensor to quantize failed: {error}"));
-    let shape = data.shape.clone();
-    let mut values = data
-        .into_vec::<f32>()
-        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32));
+    let shape = tensor.shape();
+    let mut values = read::<B>(tensor);
     kernel(&mut values, &shape);
     B::float_from_data(TensorData::new(values, shape), &device)
+}
+
+/// The row-major values of an `f32` tensor.
+///
+/// # Panics
+///
+/// As [`apply`].
+pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
+    read_sync(B::float_into_data(tensor))
+        .unwrap_or_else(|error| panic!("burn-mx: reading a tensor to quantize failed: {error}"))
+        .into_vec::<f32>()
+        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32))
 }
 
 /// Says once a backend that it has no native kernels.

@@ -5,7 +5,7 @@ use burn_backend::{DType, TensorMetadata};
 use burn_ndarray::{FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{MxKernels, memory_order, quantize_dense};
+use super::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where
@@ -36,6 +36,27 @@ where
         dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
     }
 
+    fn unary_recipe(recipe: UnaryRecipe, tensor: NdArrayTensor, steps: Steps) -> NdArrayTensor {
+        dense(tensor, Rounding::Even, |data, _, _| recipe.apply(data, steps))
+    }
+
+    fn binary_recipe(
+        recipe: BinaryRecipe,
+        input: NdArrayTensor,
+        grad: NdArrayTensor,
+        steps: Steps,
+    ) -> NdArrayTensor {
+        let (input, mut grad) = (into_array(input), into_array(grad));
+        let input = input.as_standard_layout();
+        let input = input.as_slice().expect("the array has standard layout");
+        if !grad.is_standard_layout() {
+            grad = grad.as_standard_layout().into_owned().into_shared();
+        }
+        let data = grad.as_slice_memory_order_mut().expect("the array is dense in memory");
+        recipe.apply(data, input, steps);
+        grad.into()
+    }
+
     /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
     fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {
         dense(tensor, Rounding::Even, |data, _, _| {
@@ -51,10 +72,7 @@ fn dense(
     rounding: Rounding,
     kernel: impl FnOnce(&mut [f32], &[usize], &[usize]),
 ) -> NdArrayTensor {
-    let mut array: ArcArray<f32, IxDyn> = match tensor {
-        NdArrayTensor::F32(storage) => storage.into_shared(),
-        other => panic!("burn-mx: expected {:?} data, got {:?}", DType::F32, other.dtype()),
-    };
+    let mut array = into_array(tensor);
     // Random numbers go by the element's logical position.
     let order = match rounding {
         Rounding::Stochastic => None,
@@ -72,4 +90,11 @@ fn dense(
         .expect("the array is dense in memory");
     kernel(data, &shape, &order);
     array.into()
+}
+
+fn into_array(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {
+    match tensor {
+        NdArrayTensor::F32(storage) => storage.into_shared(),
+        other => panic!("burn-mx: expected {:?} data, got {:?}", DType::F32, other.dtype()),
+    }
 }

@@ -1,10 +1,12 @@
 //! Activations by recipe; each step is one rounded op. `d…` are gradients.
 
+use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
+use super::arithmetic::Arithmetic;
 use super::elementwise::{Passes, Vector, unary};
-use crate::kernels::MxKernels;
+use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, in_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
@@ -33,15 +35,20 @@ pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> F
 /// `1 / (exp(-x) + 1)`
 pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    match Vector::<B>::recipe(&join) {
-        Some(v) => v.finish(sigmoid_steps(&v, v.operand(x)), &join),
-        None => MxTensor::new(B::sigmoid(x.inner), join.result),
-    }
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        return MxTensor::new(B::sigmoid(x.inner), join.result);
+    };
+    let y = match v.one_pass() {
+        Some(steps) => one_pass::<B>(UnaryRecipe::Sigmoid, x.inner, steps),
+        None => sigmoid_steps(&v, v.operand(x)),
+    };
+    v.finish(y, &join)
 }
 
-pub(crate) fn sigmoid_steps<B: MxKernels>(v: &Vector<B>, x: FloatTensor<B>) -> FloatTensor<B> {
-    let denominator = v.add_scalar(v.exp(v.neg(x)), 1.0);
-    v.recip(denominator)
+#[inline(always)]
+pub(crate) fn sigmoid_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
+    let denominator = s.add_scalar(s.exp(s.neg(x)), 1.0);
+    s.recip(denominator)
 }
 
 /// `y (1 - y) g`
@@ -56,13 +63,10 @@ pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -
     }
 }
 
-pub(crate) fn sigmoid_backward_steps<B: MxKernels>(
-    v: &Vector<B>,
-    y: FloatTensor<B>,
-    g: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let derivative = v.mul(y.clone(), v.one_minus(y));
-    v.mul(derivative, g)
+#[inline(always)]
+pub(crate) fn sigmoid_backward_steps<A: Arithmetic>(s: &A, y: A::Value, g: A::Value) -> A::Value {
+    let derivative = s.mul(y.clone(), s.one_minus(y));
+    s.mul(derivative, g)
 }
 
 /// Coefficients of the gelu recipe: the tanh approximation written as a sigmoid, in bfloat16.
@@ -75,42 +79,83 @@ mod gelu_coefficients {
 }
 
 /// `Φ = sigmoid(1.59375 (x + 0.044677734 x³))`
-fn gelu_gate<B: MxKernels>(v: &Vector<B>, x: FloatTensor<B>) -> FloatTensor<B> {
-    let square = v.mul(x.clone(), x.clone());
-    let cube = v.mul(square, x.clone());
-    let argument = v.add(v.mul_scalar(cube, gelu_coefficients::CUBIC), x);
-    let argument = v.mul_scalar(argument, gelu_coefficients::SLOPE);
-    sigmoid_steps(v, argument)
+#[inline(always)]
+fn gelu_gate<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
+    let square = s.mul(x.clone(), x.clone());
+    let cube = s.mul(square, x.clone());
+    let argument = s.add(s.mul_scalar(cube, gelu_coefficients::CUBIC), x);
+    let argument = s.mul_scalar(argument, gelu_coefficients::SLOPE);
+    sigmoid_steps(s, argument)
 }
 
 /// `x Φ`
 pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    match Vector::<B>::recipe(&join) {
-        Some(v) => {
-            let x = v.operand(x);
-            let gate = gelu_gate(&v, x.clone());
-            v.finish(v.mul(x, gate), &join)
-        }
-        None => MxTensor::new(B::gelu(x.inner), join.result),
-    }
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        return MxTensor::new(B::gelu(x.inner), join.result);
+    };
+    let y = match v.one_pass() {
+        Some(steps) => one_pass::<B>(UnaryRecipe::Gelu, x.inner, steps),
+        None => gelu_steps(&v, v.operand(x)),
+    };
+    v.finish(y, &join)
+}
+
+#[inline(always)]
+pub(crate) fn gelu_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
+    let gate = gelu_gate(s, x.clone());
+    s.mul(x, gate)
 }
 
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    match Passes::<B>::recipe(&join) {
-        Some(Passes { forward, backward: v }) => {
-            let gate = gelu_gate(&forward, forward.operand(x.clone()));
-            let (x, g) = (v.operand(x), v.operand(grad));
-            let slope = v.mul(gate.clone(), v.one_minus(gate.clone()));
-            let square = v.mul(x.clone(), x.clone());
-            let inner = v.mul_scalar(square, gelu_coefficients::CUBIC_SLOPE);
-            let inner = v.add_scalar(inner, gelu_coefficients::SLOPE);
-            let slope = v.mul(inner, slope);
-            let derivative = v.add(gate, v.mul(x, slope));
-            v.finish(v.mul(derivative, g), &join)
-        }
-        None => MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result),
-    }
+    let Some(Passes { forward, backward: v }) = Passes::<B>::recipe(&join) else {
+        return MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result);
+    };
+    let dx = match v.one_pass() {
+        Some(steps) => one_pass_of_two::<B>(BinaryRecipe::GeluBackward, x.inner, grad.inner, steps),
+        None => gelu_backward_steps(
+            &forward,
+            &v,
+            forward.operand(x.clone()),
+            v.operand(x),
+            v.operand(grad),
+        ),
+    };
+    v.finish(dx, &join)
+}
+
+/// `forward_x` is the input as the forward pass rounded it, `x` as this pass does.
+#[inline(always)]
+pub(crate) fn gelu_backward_steps<V: Clone>(
+    forward: &impl Arithmetic<Value = V>,
+    s: &impl Arithmetic<Value = V>,
+    forward_x: V,
+    x: V,
+    g: V,
+) -> V {
+    let gate = gelu_gate(forward, forward_x);
+    let slope = s.mul(gate.clone(), s.one_minus(gate.clone()));
+    let square = s.mul(x.clone(), x.clone());
+    let inner = s.mul_scalar(square, gelu_coefficients::CUBIC_SLOPE);
+    let inner = s.add_scalar(inner, gelu_coefficients::SLOPE);
+    let slope = s.mul(inner, slope);
+    let derivative = s.add(gate, s.mul(x, slope));
+    s.mul(derivative, g)
+}
+
+fn one_pass<B: MxKernels>(recipe: UnaryRecipe, x: FloatTensor<B>, steps: Steps) -> FloatTensor<B> {
+    in_f32::<B>(x, |x| B::unary_recipe(recipe, x, steps))
+}
+
+/// The gradient by `recipe`, of the type of `grad`.
+pub(crate) fn one_pass_of_two<B: MxKernels>(
+    recipe: BinaryRecipe,
+    x: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    steps: Steps,
+) -> FloatTensor<B> {
+    let x = B::float_cast(x, FloatDType::F32);
+    in_f32::<B>(grad, |grad| B::binary_recipe(recipe, x, grad, steps))
 }

@@ -7,12 +7,10 @@ use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, RandomStream, Rounding};
 
 use super::Float;
-use crate::kernels::{MxKernels, in_f32};
+use super::arithmetic::{Arithmetic, LOG2_E};
+use crate::kernels::{MxKernels, Steps, in_f32};
 use crate::registry::Interned;
 use crate::tensor::{Join, MxTensor};
-
-/// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
-const LOG2_E: f32 = 1.4453125;
 
 /// Rounding to the elementwise format of some specs.
 #[derive(Clone, Copy, Debug)]
@@ -232,20 +230,24 @@ impl<B: MxKernels> Vector<B> {
         MxTensor::new(inner, meta)
     }
 
+    /// How the recipe rounds, for a kernel that runs it in one pass; `None` if it has to be composed.
+    pub(crate) fn one_pass(&self) -> Option<Steps> {
+        let specs = &self.interned.specs;
+        let rounding = specs.round();
+        let format = specs.float_format().filter(|_| rounding != Rounding::Stochastic)?;
+        Some(Steps {
+            forward: (format, rounding),
+            backward: self.rounder.map(|rounder| (rounder.format, rounder.rounding)),
+            exp2: specs.specs().vec_use_exp2,
+        })
+    }
+
     pub(crate) fn softmax_exp2(&self) -> bool {
         self.interned.specs.specs().softmax_exp2
     }
 
-    pub(crate) fn add(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_add(lhs, rhs))
-    }
-
     pub(crate) fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
         self.round(B::float_sub(lhs, rhs))
-    }
-
-    pub(crate) fn mul(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_mul(lhs, rhs))
     }
 
     pub(crate) fn div(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
@@ -255,40 +257,12 @@ impl<B: MxKernels> Vector<B> {
         self.round(B::float_div(lhs, rhs))
     }
 
-    pub(crate) fn add_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.round(B::float_add_scalar(lhs, rhs.into()))
-    }
-
-    pub(crate) fn mul_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.round(B::float_mul_scalar(lhs, rhs.into()))
-    }
-
     pub(crate) fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
         self.round(B::float_div_scalar(lhs, rhs.into()))
     }
 
-    /// `1 - x`
-    pub(crate) fn one_minus(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.add_scalar(B::float_neg(tensor), 1.0)
-    }
-
-    pub(crate) fn neg(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        B::float_neg(tensor)
-    }
-
-    pub(crate) fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(exact_recip::<B>(tensor))
-    }
-
     pub(crate) fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         self.round(B::float_sqrt(tensor))
-    }
-
-    pub(crate) fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        if self.interned.specs.specs().vec_use_exp2 {
-            return self.exp2(self.mul_scalar(tensor, LOG2_E));
-        }
-        self.round(B::float_exp(tensor))
     }
 
     #[cfg(feature = "autodiff")]
@@ -321,6 +295,41 @@ impl<B: MxKernels> Vector<B> {
         dims: impl IntoIterator<Item = usize>,
     ) -> FloatTensor<B> {
         self.round(sum_dims::<B>(tensor, dims))
+    }
+}
+
+impl<B: MxKernels> Arithmetic for Vector<B> {
+    type Value = FloatTensor<B>;
+
+    fn add(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_add(lhs, rhs))
+    }
+
+    fn mul(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_mul(lhs, rhs))
+    }
+
+    fn add_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.round(B::float_add_scalar(lhs, rhs.into()))
+    }
+
+    fn mul_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.round(B::float_mul_scalar(lhs, rhs.into()))
+    }
+
+    fn neg(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_neg(tensor)
+    }
+
+    fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(exact_recip::<B>(tensor))
+    }
+
+    fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        if self.interned.specs.specs().vec_use_exp2 {
+            return self.exp2(self.mul_scalar(tensor, LOG2_E));
+        }
+        self.round(B::float_exp(tensor))
     }
 }
 

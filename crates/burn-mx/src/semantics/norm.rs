@@ -4,6 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
+use super::arithmetic::Arithmetic;
 #[cfg(feature = "autodiff")]
 use super::elementwise::Passes;
 use super::elementwise::Vector;

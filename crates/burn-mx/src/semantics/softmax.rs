@@ -1,6 +1,7 @@
 //! Softmax along one axis.
 
 use super::Float;
+use super::arithmetic::Arithmetic;
 use super::elementwise::Vector;
 use crate::kernels::MxKernels;
 use crate::tensor::{Join, MxTensor};

@@ -16,8 +16,9 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
+use crate::kernels::{BinaryRecipe, MxKernels};
 use crate::semantics::Float;
+use crate::semantics::arithmetic::Arithmetic;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{Passes, broadcast_dims};
 use crate::tensor::{Join, Meta, MxTensor};
@@ -117,8 +118,13 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
         activation::sigmoid::<B>(x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        if let Some(steps) = v.one_pass() {
+            let recipe = BinaryRecipe::SigmoidBackward;
+            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        }
         let y = activation::sigmoid_steps(&pass.forward, pass.forward.operand(x));
-        activation::sigmoid_backward_steps(&pass.backward, y, pass.backward.operand(g))
+        activation::sigmoid_backward_steps(v, y, v.operand(g))
     }
 }
 
