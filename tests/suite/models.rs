@@ -249,10 +249,10 @@ impl<B: Backend> FunctionsModel<B> {
             "erf": x.clone().erf();
             "sum": x.clone().sum().reshape([1, 1]).repeat_dim(1, 6);
             "mean": x.clone().mean().reshape([1, 1]).repeat_dim(1, 6);
-            "prod": x.clone().prod().reshape([1, 1]).repeat_dim(1, 6);
+            "prod": positive.clone().prod().reshape([1, 1]).repeat_dim(1, 6);
             "sum_dim": row(x.clone().sum_dim(1));
             "mean_dim": row(x.clone().mean_dim(1));
-            "prod_dim": row(x.clone().prod_dim(1));
+            "prod_dim": row(positive.clone().prod_dim(1));
             "max_dim": row(x.clone().max_dim(1));
             "min_dim": row(x.clone().min_dim(1));
             "max_abs_dim": row(x.clone().max_abs_dim(1));

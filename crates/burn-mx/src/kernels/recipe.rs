@@ -3,11 +3,15 @@
 use microscaling::{FloatFormat, Rounding, map_in_place, zip_in_place};
 
 use crate::semantics::activation;
-use crate::semantics::arithmetic::ScalarSteps;
+use crate::semantics::arithmetic::{self, Arithmetic, ScalarSteps};
 
 /// A recipe of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnaryRecipe {
+    /// e to the power of x.
+    Exp,
+    /// 2 to the power of x.
+    Exp2,
     /// The sigmoid of x.
     Sigmoid,
     /// The gelu of x.
@@ -38,32 +42,35 @@ pub struct Steps {
 /// Binds `$steps` to scalar arithmetic with the rounding as a constant, so that a loop is compiled for each.
 macro_rules! with_steps {
     ($rounding:expr, $exp2:expr, $steps:ident => $body:expr) => {
+        match $exp2 {
+            false => with_steps!(@rounding $rounding, false, $steps => $body),
+            true => with_steps!(@rounding $rounding, true, $steps => $body),
+        }
+    };
+    (@rounding $rounding:expr, $exp2:literal, $steps:ident => $body:expr) => {
         match $rounding {
             None => {
-                let $steps = ScalarSteps::new(|x| x, $exp2);
+                let $steps = ScalarSteps::<_, $exp2>::new(|x| x);
                 $body
             }
             Some((format, Rounding::Nearest)) => {
-                let $steps = ScalarSteps::new(
+                let $steps = ScalarSteps::<_, $exp2>::new(
                     #[inline(always)]
                     move |x| format.round(x, Rounding::Nearest, 0),
-                    $exp2,
                 );
                 $body
             }
             Some((format, Rounding::Even)) => {
-                let $steps = ScalarSteps::new(
+                let $steps = ScalarSteps::<_, $exp2>::new(
                     #[inline(always)]
                     move |x| format.round(x, Rounding::Even, 0),
-                    $exp2,
                 );
                 $body
             }
             Some((format, Rounding::Floor)) => {
-                let $steps = ScalarSteps::new(
+                let $steps = ScalarSteps::<_, $exp2>::new(
                     #[inline(always)]
                     move |x| format.round(x, Rounding::Floor, 0),
-                    $exp2,
                 );
                 $body
             }
@@ -76,6 +83,16 @@ impl UnaryRecipe {
     /// Replaces every element, which need not be rounded.
     pub(crate) fn apply(self, data: &mut [f32], steps: Steps) {
         with_steps!(Some(steps.forward), steps.exp2, s => match self {
+            Self::Exp => map_in_place(
+                data,
+                #[inline(always)]
+                move |x| s.exp(s.round(x)),
+            ),
+            Self::Exp2 => map_in_place(
+                data,
+                #[inline(always)]
+                move |x| s.round(arithmetic::exp2(s.round(x))),
+            ),
             Self::Sigmoid => map_in_place(
                 data,
                 #[inline(always)]
@@ -94,7 +111,8 @@ impl BinaryRecipe {
     /// Replaces every gradient by the gradient of the input; neither need be rounded.
     pub(crate) fn apply(self, grad: &mut [f32], input: &[f32], steps: Steps) {
         with_steps!(Some(steps.forward), steps.exp2, f => {
-            with_steps!(steps.backward, steps.exp2, b => match self {
+            // No exponential is computed in the backward pass's own steps.
+            with_steps!(@rounding steps.backward, false, b => match self {
                 Self::SigmoidBackward => zip_in_place(
                     grad,
                     input,

@@ -8,7 +8,7 @@ use microscaling::{FloatFormat, RandomStream, Rounding};
 
 use super::Float;
 use super::arithmetic::{Arithmetic, LOG2_E};
-use crate::kernels::{MxKernels, Steps, in_f32};
+use crate::kernels::{MxKernels, Steps, UnaryRecipe, in_f32};
 use crate::registry::Interned;
 use crate::tensor::{Join, MxTensor};
 
@@ -271,6 +271,9 @@ impl<B: MxKernels> Vector<B> {
     }
 
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        if let Some(steps) = self.one_pass() {
+            return in_f32::<B>(tensor, |tensor| B::unary_recipe(UnaryRecipe::Exp2, tensor, steps));
+        }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
         let ones = Shape::from(vec![1; tensor.rank()]);
@@ -326,6 +329,9 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
     }
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        if let Some(steps) = self.one_pass() {
+            return in_f32::<B>(tensor, |tensor| B::unary_recipe(UnaryRecipe::Exp, tensor, steps));
+        }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));
         }
