@@ -87,6 +87,9 @@ fn pinned_specs_survive_optimizer_steps() {
             mlp = optimizer.step(0.01, mlp, grads);
             assert_head_pinned(&mlp, Some(&on_device()), what);
         }
+        // Still by name: a move does not replace them.
+        let others = resolved(MxSpecs::mxint8());
+        assert_head_pinned(&mlp.fork(&other_device()), Some(&others), what);
     }
     assert_kept(SgdConfig::new().init(), "SGD");
     assert_kept(AdamConfig::new().init(), "Adam");

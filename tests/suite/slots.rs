@@ -5,6 +5,7 @@
 
 use burn::backend::flex::FlexDevice;
 use burn::tensor::Tensor;
+use burn::tensor::activation;
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn_mx::MxSpecs;
@@ -251,4 +252,42 @@ fn without_quantize_backprop_gradients_are_those_of_the_unrounded_inputs() {
         };
         assert_exact_gradients(product_with_a_weight(&device), plain_product());
     }
+}
+
+/// Gradients of functions whose gradient Burn and the emulation write the same way.
+fn elementwise_gradients<B: Exact>(device: &B::Device) -> Vec<(&'static str, Vec<f32>)> {
+    type Function<B> = fn(Tensor<B, 2>, Tensor<B, 2>) -> Tensor<B, 2>;
+    let functions: [(&str, Function<B>); 7] = [
+        ("add", |x, y| x + y),
+        ("sub", |x, y| x - y),
+        ("mul", |x, y| x * y),
+        ("scalar", |x, _| x * 1.3),
+        ("mean_dim", |x, y| x.mean_dim(1) + y.sum_dim(1)),
+        ("relu", |x, y| activation::relu(x) - activation::relu(y)),
+        ("cat", |x, y| Tensor::cat(vec![x, y], 0).flip([0])),
+    ];
+    let gradients = functions.into_iter().flat_map(|(name, function)| {
+        let x = leaf::<B, 2>([6, 7], 1, device);
+        let y = leaf::<B, 2>([6, 7], 2, device);
+        let out = function(x.clone(), y.clone());
+        let grad = noise_tensor(out.dims(), 9, device);
+        let grads = B::loss_with_gradient(out, grad).backward();
+        [x, y].map(|input| (name, input.grad(&grads).map_or_else(Vec::new, values)))
+    });
+    gradients.collect()
+}
+
+#[test]
+fn without_quantize_backprop_elementwise_gradients_are_those_of_burn_alone() {
+    let specs = MxSpecs {
+        quantize_backprop: false,
+        ..bfloat16_only()
+    };
+    let got = elementwise_gradients::<Mx>(&mx_device(&specs));
+    let expected = elementwise_gradients::<Plain>(&FlexDevice);
+    for ((name, got), (_, expected)) in got.iter().zip(&expected) {
+        assert_same_bits(got, expected, name);
+    }
+    let emulated = elementwise_gradients::<Mx>(&mx_device(&bfloat16_only()));
+    assert_ne!(emulated, got);
 }

@@ -7,7 +7,7 @@ mod host;
 mod ndarray;
 mod recipe;
 
-pub use recipe::{BinaryRecipe, Steps, UnaryRecipe};
+pub use recipe::{BinaryRecipe, LayerNormRecipe, Steps, UnaryRecipe};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
@@ -58,6 +58,30 @@ pub trait MxKernels: Backend {
         host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
     }
 
+    /// Layer normalization of `tensor` [.., D] with `gamma` and `beta` [D], none of which need be rounded, in one
+    /// pass over each row.
+    fn layer_norm_recipe(
+        recipe: LayerNormRecipe,
+        tensor: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (gamma, beta) = (host::read::<Self>(gamma), beta.map(host::read::<Self>));
+        host::apply::<Self>(tensor, |data, _| recipe.forward(data, &gamma, beta.as_deref()))
+    }
+
+    /// The gradient of layer normalization's input, and the products of the output's gradient and the
+    /// normalized input that sum up to that of `gamma`.
+    fn layer_norm_backward_recipe(
+        recipe: LayerNormRecipe,
+        tensor: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let gamma = host::read::<Self>(gamma);
+        host::apply_to_two::<Self>(grad, tensor, |grad, x| recipe.backward(grad, x, &gamma))
+    }
+
     /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
     fn exact_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::float_recip(tensor)
@@ -90,6 +114,14 @@ pub(crate) fn in_f32<B: Backend>(
             let tensor = kernel(B::float_cast(tensor, FloatDType::F32));
             B::float_cast(tensor, other.into())
         }
+    }
+}
+
+/// A tensor of any float type as `f32`.
+pub(crate) fn to_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    match tensor.dtype() {
+        DType::F32 => tensor,
+        _ => B::float_cast(tensor, FloatDType::F32),
     }
 }
 

@@ -67,3 +67,91 @@ pub(crate) const fn exponent(abs: u32) -> i32 {
     let (significand, base) = split(abs);
     log2(significand) + (base >> MANTISSA_BITS) as i32 + LOWEST_EXPONENT
 }
+
+/// significand · 2^unit of a pattern, with the unit of its exponent field.
+#[inline(always)]
+pub(crate) const fn parts(abs: u32) -> (u32, i32) {
+    let (significand, base) = split(abs);
+    (
+        significand,
+        (base >> MANTISSA_BITS) as i32 + LOWEST_EXPONENT,
+    )
+}
+
+/// steps · 2^exponent as a pattern, for `steps` < 2^24; limits as in [`scale`].
+#[inline(always)]
+pub(crate) const fn fixed(steps: u32, exponent: i32) -> u32 {
+    if steps == 0 {
+        return 0;
+    }
+    scale((steps as i32 as f32).to_bits(), exponent)
+}
+
+/// The float64 of a finite pattern, exactly.
+#[inline(always)]
+fn widen(abs: u32) -> f64 {
+    let (significand, unit) = parts(abs);
+    // Conversion and product are exact, and never subnormal.
+    f64::from(significand as i32) * f64::from_bits(((unit + 1023) as u64) << 52)
+}
+
+/// The pattern of a non-negative float64, rounded half to even, with subnormals; +Inf if too large.
+#[inline(always)]
+fn narrow(x: f64) -> u32 {
+    let pattern = x.to_bits();
+    let exponent = (pattern >> 52) as i32 - 1023;
+    if exponent > BIAS {
+        return INFINITY;
+    }
+    let significand = (pattern & ((1 << 52) - 1)) | (1 << 52);
+    // A subnormal loses more bits; from 54 on nothing but zero can remain.
+    let lowest = 1 - BIAS;
+    let shift = (29 + (lowest - exponent).max(0)).min(54) as u32;
+    let last = (significand >> shift) & 1;
+    let rounded = ((significand + (1 << (shift - 1)) - 1 + last) >> shift) as u32;
+    // A carry goes into the exponent field, at the top into that of Inf.
+    rounded + (((exponent - lowest).max(0) as u32) << MANTISSA_BITS)
+}
+
+/// The float32 quotient of two finite patterns, of which `b` is not 0: rounded half to even, +Inf if
+/// too large. Unlike `/` it knows nothing of the thread's flush-to-zero state.
+#[inline(always)]
+pub(crate) fn quotient(a: u32, b: u32) -> u32 {
+    // 53 bits are enough that rounding twice is rounding once, also to a subnormal.
+    narrow(widen(a) / widen(b))
+}
+
+/// The float32 product of two finite patterns, as [`quotient`].
+#[inline(always)]
+pub(crate) fn product(a: u32, b: u32) -> u32 {
+    // The product of 24-bit significands is exact.
+    narrow(widen(a) * widen(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RandomStream;
+
+    /// The hardware's quotients and products, of all sizes.
+    #[test]
+    fn arithmetic_is_ieee() {
+        let stream = RandomStream::new(5, 5);
+        for i in 0..400_000 {
+            let [a, b] = [0, 1].map(|j| stream.draw(2 * i + j) & ABS);
+            // Small significands make ties; every fourth pair is subnormal.
+            let [a, b] = if i % 2 == 0 {
+                [a, b]
+            } else {
+                [a & !0xfff, b & !0x7ff]
+            };
+            let a = if i % 4 < 2 { a } else { a & (IMPLICIT - 1) };
+            if a >= INFINITY || b >= INFINITY || b == 0 {
+                continue;
+            }
+            let [x, y] = [a, b].map(f32::from_bits);
+            assert_eq!(quotient(a, b), (x / y).to_bits(), "{x:e} / {y:e}");
+            assert_eq!(product(a, b), (x * y).to_bits(), "{x:e} * {y:e}");
+        }
+    }
+}

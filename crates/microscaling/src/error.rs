@@ -3,6 +3,27 @@
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
+impl FormatError {
+    /// [`FormatError::Field`] unless `got` is `min` to `max`.
+    pub(crate) const fn check(
+        format: &'static str,
+        field: &'static str,
+        got: usize,
+        (min, max): (usize, usize),
+    ) -> Result<(), Self> {
+        if got >= min && got <= max {
+            return Ok(());
+        }
+        Err(Self::Field {
+            format,
+            field,
+            min,
+            max,
+            got,
+        })
+    }
+}
+
 /// A name that stands for no value of the named enum.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
@@ -27,6 +48,20 @@ pub enum FormatError {
         max: u32,
         /// The number that was given.
         got: u32,
+    },
+    /// A free parameter of a block format is out of range.
+    #[error("{format}: {field} is {got}, expected {min} to {max}")]
+    Field {
+        /// The family of formats, for example "bfp".
+        format: &'static str,
+        /// The parameter, for example "bit_width".
+        field: &'static str,
+        /// Least value.
+        min: usize,
+        /// Greatest value.
+        max: usize,
+        /// The value that was given.
+        got: usize,
     },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]

@@ -41,40 +41,64 @@ impl MxFormat {
         stream: RandomStream,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let &length = shape.get(axis).ok_or(QuantizeError::AxisOutOfRange {
-            axis,
-            rank: shape.len(),
-        })?;
-        let expected = count(shape)?;
-        if data.len() != expected {
-            let (shape, got) = (shape.to_vec(), data.len());
-            return Err(QuantizeError::LengthMismatch {
-                shape,
-                expected,
-                got,
-            });
-        }
+        let block_size = match self.shared_exp_method {
+            SharedExpMethod::None => 1,
+            SharedExpMethod::Max => self.block_size,
+        };
+        let layout = layout(shape, axis, block_size)?;
+        check_length(data, shape)?;
         if data.is_empty() {
             return Ok(());
         }
-        let block = match (self.shared_exp_method, self.block_size) {
-            (SharedExpMethod::None, _) => 1,
-            (SharedExpMethod::Max, 0) => length,
-            (SharedExpMethod::Max, size) => size.min(length),
-        };
-        let layout = Layout {
-            axis: length,
-            inner: shape[axis + 1..].iter().product(),
-            block,
-        };
         let block = BlockRule::of(self);
         with_rule!(rounding, rule => quantize_all(Job { rule, block, stream }, layout, data));
         Ok(())
     }
 }
 
+/// The blocks of a tensor with blocks along `axis`; block size 0 makes the whole axis one block. Only
+/// of a tensor with elements are all its numbers positive.
+pub(crate) fn layout(
+    shape: &[usize],
+    axis: usize,
+    block_size: usize,
+) -> Result<Layout, QuantizeError> {
+    let &length = shape.get(axis).ok_or(QuantizeError::AxisOutOfRange {
+        axis,
+        rank: shape.len(),
+    })?;
+    let empty = count(shape)? == 0;
+    Ok(Layout {
+        axis: length,
+        // The product may overflow where another length is 0.
+        inner: if empty {
+            0
+        } else {
+            shape[axis + 1..].iter().product()
+        },
+        block: match block_size {
+            0 => length,
+            size => size.min(length),
+        },
+    })
+}
+
+/// Checks that the data have as many elements as the shape.
+pub(crate) fn check_length(data: &[f32], shape: &[usize]) -> Result<(), QuantizeError> {
+    let expected = count(shape)?;
+    if data.len() == expected {
+        return Ok(());
+    }
+    let (shape, got) = (shape.to_vec(), data.len());
+    Err(QuantizeError::LengthMismatch {
+        shape,
+        expected,
+        got,
+    })
+}
+
 /// Number of elements of a shape.
-fn count(shape: &[usize]) -> Result<usize, QuantizeError> {
+pub(crate) fn count(shape: &[usize]) -> Result<usize, QuantizeError> {
     // A length of 0 makes the product 0 even where the others overflow.
     if shape.contains(&0) {
         return Ok(0);
@@ -108,12 +132,8 @@ fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
         });
         return;
     }
-    let runs = Runs {
-        layout,
-        per_axis: layout.axis.div_ceil(layout.block),
-    };
-    let outer = data.len() / (layout.axis * layout.inner);
-    let all = 0..outer * runs.per_axis;
+    let runs = Runs::of(layout);
+    let all = runs.all(data);
     if all.len() >= threads() || data.len() < PARALLEL_THRESHOLD {
         quantize_runs(job, runs, data, all);
         return;
@@ -126,14 +146,40 @@ fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
     }
 }
 
+/// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
+fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Range<usize>) {
+    runs.share(data, range, &|data, at, start| {
+        dispatch(Blocks {
+            job,
+            layout: runs.layout,
+            data,
+            at,
+            start,
+        });
+    });
+}
+
 /// The runs of a tensor: `inner` interleaved blocks each, contiguous in memory as a whole.
 #[derive(Clone, Copy)]
-struct Runs {
+pub(crate) struct Runs {
     layout: Layout,
     per_axis: usize,
 }
 
 impl Runs {
+    /// The runs of a tensor with at least one element.
+    pub(crate) fn of(layout: Layout) -> Self {
+        Self {
+            layout,
+            per_axis: layout.axis.div_ceil(layout.block),
+        }
+    }
+
+    /// All runs of the tensor whose elements `data` are.
+    pub(crate) fn all(&self, data: &[f32]) -> Range<usize> {
+        0..data.len() / (self.layout.axis * self.layout.inner) * self.per_axis
+    }
+
     /// Position of a run in the tensor.
     fn start(&self, run: usize) -> usize {
         let Layout { axis, inner, .. } = self.layout;
@@ -144,28 +190,26 @@ impl Runs {
     fn at(&self, run: usize) -> usize {
         (run % self.per_axis) * self.layout.block
     }
-}
 
-/// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
-fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Range<usize>) {
-    let start = runs.start(range.start);
-    if range.len() < 2 || data.len() < PARALLEL_THRESHOLD || threads() == 1 {
-        let at = runs.at(range.start);
-        dispatch(Blocks {
-            job,
-            layout: runs.layout,
-            data,
-            at,
-            start: start as u64,
-        });
-        return;
+    /// Shares consecutive runs, whose elements `data` are, among threads: calls `work` with pieces of
+    /// whole runs, the position of each on its axis, and in the tensor.
+    pub(crate) fn share(
+        &self,
+        data: &mut [f32],
+        range: Range<usize>,
+        work: &(impl Fn(&mut [f32], usize, u64) + Sync),
+    ) {
+        let start = self.start(range.start);
+        if range.len() < 2 || data.len() < PARALLEL_THRESHOLD || threads() == 1 {
+            return work(data, self.at(range.start), start as u64);
+        }
+        let middle = range.start + range.len() / 2;
+        let (low, high) = data.split_at_mut(self.start(middle) - start);
+        join(
+            || self.share(low, range.start..middle, work),
+            || self.share(high, middle..range.end, work),
+        );
     }
-    let middle = range.start + range.len() / 2;
-    let (low, high) = data.split_at_mut(runs.start(middle) - start);
-    join(
-        || quantize_runs(job, runs, low, range.start..middle),
-        || quantize_runs(job, runs, high, middle..range.end),
-    );
 }
 
 /// Quantizes one run in two parallel passes: there are fewer runs than threads.

@@ -71,8 +71,8 @@ impl ScaleMode {
 /// ceil(log2(p)) with p the float32 product a · b (rounded half to even, with subnormals) of two
 /// positive finite floats given as patterns.
 fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
-    let (a_significand, a_unit) = significand(a);
-    let (b_significand, b_unit) = significand(b);
+    let (a_significand, a_unit) = bits::parts(a);
+    let (b_significand, b_unit) = bits::parts(b);
     let product = u64::from(a_significand) * u64::from(b_significand);
     let unit = a_unit + b_unit;
     let log2 = 63 - product.leading_zeros() as i32;
@@ -86,15 +86,6 @@ fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
         _ => false,
     };
     unit + log2 + i32::from(above)
-}
-
-/// x = significand · 2^unit, of a pattern.
-fn significand(abs: u32) -> (u32, i32) {
-    let (significand, base) = bits::split(abs);
-    (
-        significand,
-        (base >> MANTISSA_BITS) as i32 + LOWEST_EXPONENT,
-    )
 }
 
 impl_by_name!(ScaleMode, "scale mode");

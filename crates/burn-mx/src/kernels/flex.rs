@@ -4,7 +4,7 @@ use burn_backend::{Bytes, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
+use super::{BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
 
 impl MxKernels for Flex {
     fn mx_quantize(
@@ -37,6 +37,35 @@ impl MxKernels for Flex {
         let input = row_major(input);
         let input = input.as_slice::<f32>().expect("the layout is row-major");
         dense(row_major(grad), Rounding::Even, |grad, _, _| recipe.apply(grad, input, steps))
+    }
+
+    fn layer_norm_recipe(
+        recipe: LayerNormRecipe,
+        tensor: FlexTensor,
+        gamma: FlexTensor,
+        beta: Option<FlexTensor>,
+    ) -> FlexTensor {
+        let (gamma, beta) = (row_major(gamma), beta.map(row_major));
+        let gamma = gamma.as_slice::<f32>().expect("the layout is row-major");
+        let beta = beta.as_ref().and_then(|beta| beta.as_slice::<f32>());
+        dense(row_major(tensor), Rounding::Even, |data, _, _| recipe.forward(data, gamma, beta))
+    }
+
+    fn layer_norm_backward_recipe(
+        recipe: LayerNormRecipe,
+        tensor: FlexTensor,
+        gamma: FlexTensor,
+        grad: FlexTensor,
+    ) -> (FlexTensor, FlexTensor) {
+        let gamma = row_major(gamma);
+        let gamma = gamma.as_slice::<f32>().expect("the layout is row-major");
+        let mut products = None;
+        let grad = dense(row_major(grad), Rounding::Even, |grad, _, _| {
+            products = Some(dense(row_major(tensor), Rounding::Even, |x, _, _| {
+                recipe.backward(grad, x, gamma);
+            }));
+        });
+        (grad, products.expect("the kernel has run"))
     }
 }
 

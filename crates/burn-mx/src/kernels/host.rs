@@ -24,6 +24,26 @@ pub(super) fn apply<B: Backend>(
     B::float_from_data(TensorData::new(values, shape), &device)
 }
 
+/// Applies `kernel(first, second)` to the row-major values of two `f32` tensors, both of which it changes.
+///
+/// # Panics
+///
+/// As [`apply`].
+pub(super) fn apply_to_two<B: Backend>(
+    first: FloatTensor<B>,
+    second: FloatTensor<B>,
+    kernel: impl FnOnce(&mut [f32], &mut [f32]),
+) -> (FloatTensor<B>, FloatTensor<B>) {
+    let device = B::float_device(&first);
+    let shapes = (first.shape(), second.shape());
+    let (mut first, mut second) = (read::<B>(first), read::<B>(second));
+    kernel(&mut first, &mut second);
+    (
+        B::float_from_data(TensorData::new(first, shapes.0), &device),
+        B::float_from_data(TensorData::new(second, shapes.1), &device),
+    )
+}
+
 /// The row-major values of an `f32` tensor.
 ///
 /// # Panics

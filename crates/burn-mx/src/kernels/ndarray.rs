@@ -5,7 +5,7 @@ use burn_backend::{DType, TensorMetadata};
 use burn_ndarray::{FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
+use super::{BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where
@@ -46,15 +46,36 @@ where
         grad: NdArrayTensor,
         steps: Steps,
     ) -> NdArrayTensor {
-        let (input, mut grad) = (into_array(input), into_array(grad));
-        let input = input.as_standard_layout();
-        let input = input.as_slice().expect("the array has standard layout");
-        if !grad.is_standard_layout() {
-            grad = grad.as_standard_layout().into_owned().into_shared();
-        }
-        let data = grad.as_slice_memory_order_mut().expect("the array is dense in memory");
-        recipe.apply(data, input, steps);
+        let (input, mut grad) = (row_major(input), row_major(grad));
+        recipe.apply(row_major_slice(&mut grad), input.as_slice().expect(ROW_MAJOR), steps);
         grad.into()
+    }
+
+    fn layer_norm_recipe(
+        recipe: LayerNormRecipe,
+        tensor: NdArrayTensor,
+        gamma: NdArrayTensor,
+        beta: Option<NdArrayTensor>,
+    ) -> NdArrayTensor {
+        let (mut tensor, gamma, beta) = (row_major(tensor), row_major(gamma), beta.map(row_major));
+        let beta = beta.as_ref().map(|beta| beta.as_slice().expect(ROW_MAJOR));
+        recipe.forward(row_major_slice(&mut tensor), gamma.as_slice().expect(ROW_MAJOR), beta);
+        tensor.into()
+    }
+
+    fn layer_norm_backward_recipe(
+        recipe: LayerNormRecipe,
+        tensor: NdArrayTensor,
+        gamma: NdArrayTensor,
+        grad: NdArrayTensor,
+    ) -> (NdArrayTensor, NdArrayTensor) {
+        let (mut tensor, gamma, mut grad) = (row_major(tensor), row_major(gamma), row_major(grad));
+        recipe.backward(
+            row_major_slice(&mut grad),
+            row_major_slice(&mut tensor),
+            gamma.as_slice().expect(ROW_MAJOR),
+        );
+        (grad.into(), tensor.into())
     }
 
     /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
@@ -90,6 +111,21 @@ fn dense(
         .expect("the array is dense in memory");
     kernel(data, &shape, &order);
     array.into()
+}
+
+const ROW_MAJOR: &str = "the array has standard layout";
+
+fn row_major(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {
+    let array = into_array(tensor);
+    match array.is_standard_layout() {
+        true => array,
+        false => array.as_standard_layout().into_owned().into_shared(),
+    }
+}
+
+/// The values, copied first if somebody else holds them too.
+fn row_major_slice(array: &mut ArcArray<f32, IxDyn>) -> &mut [f32] {
+    array.as_slice_mut().expect(ROW_MAJOR)
 }
 
 fn into_array(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {

@@ -1,6 +1,6 @@
 //! Recipes in one pass over memory: the functions of an element that are a dozen rounded steps each.
 
-use microscaling::{FloatFormat, Rounding, map_in_place, zip_in_place};
+use microscaling::{FloatFormat, Rounding, map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 
 use crate::semantics::activation;
 use crate::semantics::arithmetic::{self, Arithmetic, ScalarSteps};
@@ -25,6 +25,13 @@ pub enum BinaryRecipe {
     SigmoidBackward,
     /// The gradient of a gelu from its input and its output's gradient.
     GeluBackward,
+}
+
+/// Layer normalization over the last axis.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNormRecipe {
+    epsilon: f32,
+    steps: Steps,
 }
 
 /// How the steps of a recipe round. Stochastic rounding is not among the modes: its random numbers go by the
@@ -131,4 +138,83 @@ impl BinaryRecipe {
             })
         });
     }
+}
+
+impl LayerNormRecipe {
+    pub(crate) fn new(epsilon: f64, steps: Steps) -> Self {
+        Self {
+            epsilon: epsilon as f32,
+            steps,
+        }
+    }
+
+    /// Replaces every row by `γ n + β`, with n the normalized row.
+    pub(crate) fn forward(self, data: &mut [f32], gamma: &[f32], beta: Option<&[f32]>) {
+        let epsilon = self.epsilon;
+        // The exponential is not used.
+        with_steps!(@rounding Some(self.steps.forward), false, s => rows_in_place(
+            data,
+            gamma.len(),
+            #[inline(always)]
+            move |row| {
+                let variance = center(&s, row, epsilon);
+                let scale = s.recip(s.sqrt(variance));
+                for (x, gamma) in row.iter_mut().zip(gamma) {
+                    *x = s.mul(s.round(*gamma), s.mul(*x, scale));
+                }
+                for (x, beta) in row.iter_mut().zip(beta.unwrap_or_default()) {
+                    *x = s.add(*x, s.round(*beta));
+                }
+            },
+        ));
+    }
+
+    /// Replaces the output's gradient by the input's, and the input x by the products `g n`.
+    pub(crate) fn backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
+        let epsilon = self.epsilon;
+        with_steps!(@rounding Some(self.steps.forward), false, f => {
+            with_steps!(@rounding self.steps.backward, false, b => row_pairs_in_place(
+                grad,
+                x,
+                gamma.len(),
+                #[inline(always)]
+                move |g, x| {
+                    let variance = center(&f, x, epsilon);
+                    let scale = f.recip(f.sqrt(variance));
+                    let sigma = b.sqrt(variance);
+                    let inverse = b.recip(sigma);
+                    for x in x.iter_mut() {
+                        *x = f.mul(*x, scale);
+                    }
+                    let weighted = |g: f32, i: usize| b.mul(b.round(g), b.round(gamma[i]));
+                    let count = x.len().min(g.len()).min(gamma.len());
+                    let q = b.mean(count, |i| b.mul(b.mul(weighted(g[i], i), x[i]), sigma));
+                    let q = b.mul(q, b.recip(variance));
+                    for i in 0..count {
+                        let product = b.mul(b.round(g[i]), x[i]);
+                        g[i] = b.add(b.mul(weighted(g[i], i), inverse), b.mul(-q, x[i]));
+                        x[i] = product;
+                    }
+                    let mean = b.mean(count, |i| g[i]);
+                    for d in g.iter_mut() {
+                        *d = b.sub(*d, mean);
+                    }
+                },
+            ))
+        });
+    }
+}
+
+/// Replaces a row, which need not be rounded, by its deviations from the mean; returns variance plus ε.
+#[inline(always)]
+fn center<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, row: &mut [f32], epsilon: f32) -> f32 {
+    for x in row.iter_mut() {
+        *x = s.round(*x);
+    }
+    let mean = s.mean(row.len(), |i| row[i]);
+    for x in row.iter_mut() {
+        *x = s.sub(*x, mean);
+    }
+    let variance = s.mean(row.len(), |i| s.mul(row[i], row[i]));
+    s.add_scalar(variance, epsilon)
 }

@@ -1,12 +1,11 @@
 //! Activations by recipe; each step is one rounded op. `d…` are gradients.
 
-use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::{Passes, Vector, unary};
-use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, in_f32};
+use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, in_f32, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
@@ -156,6 +155,6 @@ pub(crate) fn one_pass_of_two<B: MxKernels>(
     grad: FloatTensor<B>,
     steps: Steps,
 ) -> FloatTensor<B> {
-    let x = B::float_cast(x, FloatDType::F32);
+    let x = to_f32::<B>(x);
     in_f32::<B>(grad, |grad| B::binary_recipe(recipe, x, grad, steps))
 }

@@ -246,10 +246,6 @@ impl<B: MxKernels> Vector<B> {
         self.interned.specs.specs().softmax_exp2
     }
 
-    pub(crate) fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_sub(lhs, rhs))
-    }
-
     pub(crate) fn div(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
         if self.interned.specs.specs().vec_use_recip {
             return self.mul(lhs, self.recip(rhs));
@@ -259,10 +255,6 @@ impl<B: MxKernels> Vector<B> {
 
     pub(crate) fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
         self.round(B::float_div_scalar(lhs, rhs.into()))
-    }
-
-    pub(crate) fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_sqrt(tensor))
     }
 
     #[cfg(feature = "autodiff")]
@@ -303,6 +295,14 @@ impl<B: MxKernels> Vector<B> {
 
 impl<B: MxKernels> Arithmetic for Vector<B> {
     type Value = FloatTensor<B>;
+
+    fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_sub(lhs, rhs))
+    }
+
+    fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_sqrt(tensor))
+    }
 
     fn add(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
         self.round(B::float_add(lhs, rhs))

@@ -8,7 +8,7 @@ use super::arithmetic::Arithmetic;
 #[cfg(feature = "autodiff")]
 use super::elementwise::Passes;
 use super::elementwise::Vector;
-use crate::kernels::MxKernels;
+use crate::kernels::{LayerNormRecipe, MxKernels, in_f32, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`layer_norm`].
@@ -35,6 +35,12 @@ pub(crate) fn layer_norm<B: MxKernels>(
         let beta = beta.map(|beta| beta.inner);
         return MxTensor::new(B::layer_norm(x.inner, gamma.inner, beta, epsilon), join.result);
     };
+    if let Some(steps) = v.one_pass() {
+        let recipe = LayerNormRecipe::new(epsilon, steps);
+        let (gamma, beta) = (to_f32::<B>(gamma.inner), beta.map(|beta| to_f32::<B>(beta.inner)));
+        let output = in_f32::<B>(x.inner, |x| B::layer_norm_recipe(recipe, x, gamma, beta));
+        return v.finish(output, &join);
+    }
     let rank = x.rank();
     let moments = Moments::new(&v, v.operand(x), epsilon);
     let gamma = as_row::<B>(v.operand(gamma), rank);
@@ -63,6 +69,25 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
     let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
 
+    let of_parameter = |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
+
+    if let Some(steps) = v.one_pass() {
+        let recipe = LayerNormRecipe::new(epsilon, steps);
+        let dtype = grad.dtype();
+        let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
+        let (d_x, products) = B::layer_norm_backward_recipe(
+            recipe,
+            to_f32::<B>(x.inner),
+            to_f32::<B>(gamma.inner),
+            to_f32::<B>(grad.inner),
+        );
+        let d_gamma = v.sum_dims(products, 0..last);
+        return LayerNormGrads {
+            x: v.finish(B::float_cast(d_x, dtype.into()), &x_join),
+            gamma: of_parameter(B::float_cast(d_gamma, dtype.into())),
+            beta: of_parameter(d_beta),
+        };
+    }
     let moments = Moments::new(&forward, forward.operand(x), epsilon);
     let normalized = moments.normalized(&forward);
     let g = v.operand(grad);
@@ -78,8 +103,8 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
     let d_x = v.sub(d.clone(), v.mean_dim(d, last));
     LayerNormGrads {
         x: v.finish(d_x, &x_join),
-        gamma: v.finish(B::float_reshape(d_gamma, features.clone()), &gamma_join),
-        beta: v.finish(B::float_reshape(d_beta, features), &gamma_join),
+        gamma: of_parameter(d_gamma),
+        beta: of_parameter(d_beta),
     }
 }
 

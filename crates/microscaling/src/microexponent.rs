@@ -1,0 +1,202 @@
+//! Microexponents: an exponent a block, and a small shift a sub-block.
+
+use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
+use crate::block::Grid;
+use crate::groups::{GroupRule, quantize_groups};
+use crate::quantize::{check_length, layout};
+use crate::round::{Rule, with_rule};
+use crate::{FormatError, QuantizeError, RandomStream, Rounding};
+
+/// A microexponent format: `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A
+/// Little Shifting Goes a Long Way" (ISCA 2023), as AMD Quark's `to_bfp_prime` computes them. Not to be
+/// confused with OCP's MX formats.
+///
+/// A block shares E, the biased exponent (exponent field of the float32) of its largest magnitude. Each
+/// sub-block of it has a shift d = min(E − its own largest biased exponent, 2^shift_bits − 1). With
+/// m = [`mantissa_bits`](Self::mantissa_bits), an element x becomes `round(x / u) · u` with
+/// u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over into
+/// 2^m, which m bits cannot say.)
+///
+/// Float32 subnormals count as zero, everywhere. A block with a NaN or an Inf is all NaN. A block of
+/// zeros stays zero; −0 stays −0, and a negative number that becomes zero becomes −0. There is no
+/// overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MicroexponentFormat {
+    /// Bits of one element with its sign and all 8 bits of the shared exponent, as Quark counts:
+    /// 10 to 32, for 1 to 23 mantissa bits.
+    pub bit_width: u32,
+    /// Elements in a block, at least 1. One that is longer than the axis is one short block.
+    pub block_size: usize,
+    /// Elements in a sub-block, 1 to `block_size`. The last one of a block may be shorter.
+    pub sub_block_size: usize,
+    /// Bits of a sub-block's shift, 0 to 8.
+    pub shift_bits: u32,
+}
+
+impl MicroexponentFormat {
+    /// `mx4`: 2 mantissa bits and a sign an element, blocks of 16, pairs with a shift of one bit: 4 bits
+    /// an element in all.
+    pub const MX4: Self = Self::paper(11);
+    /// `mx6`: as [`MX4`](Self::MX4) with 4 mantissa bits.
+    pub const MX6: Self = Self::paper(13);
+    /// `mx9`: as [`MX4`](Self::MX4) with 7 mantissa bits.
+    pub const MX9: Self = Self::paper(16);
+
+    const fn paper(bit_width: u32) -> Self {
+        Self {
+            bit_width,
+            block_size: 16,
+            sub_block_size: 2,
+            shift_bits: 1,
+        }
+    }
+
+    /// Allowed values of [`bit_width`](Self::bit_width).
+    pub(crate) const BIT_WIDTHS: (usize, usize) = (10, 32);
+    /// Allowed values of [`shift_bits`](Self::shift_bits).
+    pub(crate) const SHIFT_BITS: (usize, usize) = (0, 8);
+
+    /// Checks the fields.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] unless `bit_width` is 10 to 32, `block_size` at least 1,
+    /// `sub_block_size` 1 to `block_size`, and `shift_bits` 0 to 8.
+    pub fn validate(&self) -> Result<(), FormatError> {
+        let checks = [
+            ("bit_width", self.bit_width as usize, Self::BIT_WIDTHS),
+            ("block_size", self.block_size, (1, usize::MAX)),
+            ("sub_block_size", self.sub_block_size, (1, self.block_size)),
+            ("shift_bits", self.shift_bits as usize, Self::SHIFT_BITS),
+        ];
+        checks.into_iter().try_for_each(|(field, got, allowed)| {
+            FormatError::check("microexponent", field, got, allowed)
+        })
+    }
+
+    /// Magnitude bits of an element: `bit_width` − 9.
+    pub const fn mantissa_bits(&self) -> u32 {
+        self.bit_width - 9
+    }
+
+    /// The biased shared exponent E, 0 to 254, of a block whose largest magnitude has the float32
+    /// pattern `amax`; `None` if that is a NaN or Inf. The sign bit of `amax` is ignored.
+    pub const fn shared_exponent(&self, amax: u32) -> Option<u8> {
+        if amax & ABS >= INFINITY {
+            return None;
+        }
+        Some(((amax & ABS) >> MANTISSA_BITS) as u8)
+    }
+
+    /// The shift d, 0 to 2^shift_bits − 1, of a sub-block whose largest magnitude has the float32
+    /// pattern `sub_amax`, in a block whose largest magnitude has the finite pattern `amax`. Sign bits
+    /// are ignored.
+    pub const fn shift(&self, amax: u32, sub_amax: u32) -> u32 {
+        let below =
+            ((amax & ABS) >> MANTISSA_BITS).saturating_sub((sub_amax & ABS) >> MANTISSA_BITS);
+        let largest = (1 << self.shift_bits) - 1;
+        if below < largest { below } else { largest }
+    }
+
+    /// One element, given the float32 patterns of the largest magnitudes of its block and of its
+    /// sub-block: rounded, saturated and scaled back. NaN if `amax` is NaN or Inf, zero if `x` is
+    /// subnormal. `draw` matters only to [`Rounding::Stochastic`].
+    ///
+    /// The format must be [valid](Self::validate), the magnitude of `x` at most `sub_amax`, and that at
+    /// most `amax`.
+    pub fn round_element(
+        &self,
+        x: f32,
+        amax: u32,
+        sub_amax: u32,
+        rounding: Rounding,
+        draw: u32,
+    ) -> f32 {
+        let group = MicroexponentRule::of(self);
+        let grid = group.grid(amax & ABS, sub_amax & ABS);
+        with_rule!(rounding, rule => group.round(grid, rule, x, draw))
+    }
+
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
+    /// along `axis`, and sub-blocks anew from the beginning of each block; arguments, draws, threads and
+    /// errors are those of [`MxFormat::quantize`](crate::MxFormat::quantize).
+    ///
+    /// # Errors
+    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    pub fn quantize(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<(), QuantizeError> {
+        self.validate()?;
+        let layout = layout(shape, axis, self.block_size)?;
+        check_length(data, shape)?;
+        if !data.is_empty() {
+            quantize_groups(MicroexponentRule::of(self), layout, data, rounding, stream);
+        }
+        Ok(())
+    }
+}
+
+/// A [`MicroexponentFormat`] as the loops hold it.
+#[derive(Clone, Copy)]
+pub(crate) struct MicroexponentRule {
+    sub_block: usize,
+    largest_shift: i32,
+    /// Mantissa bits below the leading one.
+    fraction_bits: i32,
+    /// Pattern of the largest element of a sub-block with exponent 0.
+    max: u32,
+}
+
+impl MicroexponentRule {
+    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
+        let fraction_bits = format.mantissa_bits() as i32 - 1;
+        Self {
+            sub_block: format.sub_block_size,
+            largest_shift: (1 << format.shift_bits) - 1,
+            fraction_bits,
+            max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
+        }
+    }
+}
+
+impl GroupRule for MicroexponentRule {
+    type Grid = Grid;
+
+    #[inline(always)]
+    fn sub_block(&self) -> usize {
+        self.sub_block
+    }
+
+    #[inline(always)]
+    fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
+        let shared = (amax >> MANTISSA_BITS) as i32;
+        let below = shared - (sub_amax >> MANTISSA_BITS) as i32;
+        let exponent = shared - below.min(self.largest_shift) - BIAS;
+        let max = if amax >= INFINITY {
+            NAN
+        } else {
+            bits::scale(self.max, exponent)
+        };
+        Grid {
+            emin: exponent,
+            max,
+        }
+    }
+
+    #[inline(always)]
+    fn round<R: Rule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
+        let sign = x.to_bits() & SIGN;
+        let abs = x.to_bits() & ABS;
+        let normal = if abs < IMPLICIT { 0 } else { abs };
+        grid.round(
+            rule,
+            self.fraction_bits,
+            f32::from_bits(sign | normal),
+            draw,
+        )
+    }
+}

@@ -1,0 +1,246 @@
+//! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
+
+use crate::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::groups::{GroupRule, largest, quantize_groups};
+use crate::quantize::{check_length, layout};
+use crate::round::{Rule, round_magnitude, with_rule};
+use crate::{QuantizeError, RandomStream, Rounding};
+
+/// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
+/// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
+///
+/// Without a tensor scale t is 1, otherwise t = amax(tensor) / (448 · 6). A block's scale c is
+/// (amax(block) / 6) / t, limited to 2^−6 … 448 and rounded to E4M3, half to even whatever the rounding
+/// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
+/// saturating at ±6. Each of these operations rounds to float32.
+///
+/// Blocks lie along one axis; the last one of an axis may be shorter.
+///
+/// Without a tensor scale a block with a NaN or an Inf is all NaN. With one the whole tensor is, as
+/// they all share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that
+/// t or t · c is zero. −0 stays −0, and a negative number that rounds to zero becomes −0. Where (1 / t) / c
+/// overflows, in tensors below about 2^−116, q is round(x / (t · c)). The product q · (t · c) does not
+/// overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Nvfp4Format {
+    /// Whether the tensor has a scale of its own.
+    pub tensor_scale: bool,
+}
+
+/// 6, the largest element.
+const ELEMENT_MAX: u32 = 0x40c0_0000;
+/// 448 · 6.
+const TENSOR_MAX: u32 = 0x4528_0000;
+/// 2^−6 and 448, the smallest and the largest scale of a block.
+const SCALE_MIN: u32 = 0x3c80_0000;
+const SCALE_MAX: u32 = 0x43e0_0000;
+/// 1.
+const ONE: u32 = 0x3f80_0000;
+/// 2^−80, see [`Nvfp4Rule`].
+const LARGE: u32 = 0x1780_0000;
+/// E4M3's code of NaN.
+pub(crate) const NAN_CODE: u8 = 0x7f;
+
+impl Nvfp4Format {
+    /// Elements in a block.
+    pub const BLOCK_SIZE: usize = 16;
+
+    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
+    /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
+    /// of `amax` is ignored.
+    pub fn tensor_scale_of(&self, amax: u32) -> f32 {
+        f32::from_bits(match self.tensor_scale {
+            false => ONE,
+            true if amax & ABS >= INFINITY => NAN,
+            true => bits::quotient(amax & ABS, TENSOR_MAX),
+        })
+    }
+
+    /// The E4M3 code of the scale c of a block whose largest magnitude has the float32 pattern `amax`,
+    /// in a tensor with the scale `tensor_scale`: 0x08 (2^−6) to 0x7e (448), or 0x7f, NaN, if either is
+    /// NaN or Inf. A tensor scale of 0 gives 0x08. The sign bit of `amax` is ignored.
+    pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
+        let scale = Nvfp4Rule::<true>::of(tensor_scale).block_scale(amax & ABS);
+        // Both formats have an implicit bit, and the limits are normal numbers of both.
+        if scale >= INFINITY {
+            NAN_CODE
+        } else {
+            ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
+        }
+    }
+
+    /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
+    /// the scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to
+    /// [`Rounding::Stochastic`].
+    pub fn round_element(
+        &self,
+        x: f32,
+        amax: u32,
+        tensor_scale: f32,
+        rounding: Rounding,
+        draw: u32,
+    ) -> f32 {
+        let group = Nvfp4Rule::<true>::of(tensor_scale);
+        let grid = group.grid(amax & ABS, amax & ABS);
+        with_rule!(rounding, rule => group.round(grid, rule, x, draw))
+    }
+
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
+    /// along `axis`; arguments, draws, threads and errors are those of
+    /// [`MxFormat::quantize`](crate::MxFormat::quantize). A tensor scale takes one more pass over the
+    /// data, which reads them.
+    ///
+    /// # Errors
+    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    pub fn quantize(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<(), QuantizeError> {
+        let layout = layout(shape, axis, Self::BLOCK_SIZE)?;
+        check_length(data, shape)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let amax = if self.tensor_scale { largest(data) } else { 0 };
+        let scale = self.tensor_scale_of(amax);
+        if scale.to_bits() >= LARGE {
+            let group = Nvfp4Rule::<false>::of(scale);
+            quantize_groups(group, layout, data, rounding, stream);
+        } else {
+            let group = Nvfp4Rule::<true>::of(scale);
+            quantize_groups(group, layout, data, rounding, stream);
+        }
+        Ok(())
+    }
+}
+
+/// An [`Nvfp4Format`] and its tensor scale as the loops hold them.
+///
+/// If not `TINY`, the tensor scale must be at least 2^−80. No result depends on a subnormal number then,
+/// so that float arithmetic may be used whatever the thread's flush-to-zero state is: a block scale made
+/// of subnormals is below 2^−6, and a subnormal element is below 2^−40 steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Nvfp4Rule<const TINY: bool> {
+    /// t, and 1 / t, as patterns.
+    tensor_scale: u32,
+    inverse: u32,
+}
+
+/// What the elements of a block need to know, as patterns.
+#[derive(Clone, Copy)]
+pub(crate) struct ScalePair {
+    /// t · c, or NaN.
+    scale: u32,
+    /// (1 / t) / c; Inf if that is too large.
+    inverse: u32,
+}
+
+impl<const TINY: bool> Nvfp4Rule<TINY> {
+    pub(crate) fn of(tensor_scale: f32) -> Self {
+        let tensor_scale = tensor_scale.to_bits();
+        let inverse = match tensor_scale {
+            0 | INFINITY.. => 0,
+            _ => bits::quotient(ONE, tensor_scale),
+        };
+        Self {
+            tensor_scale,
+            inverse,
+        }
+    }
+
+    #[inline(always)]
+    fn product(a: u32, b: u32) -> u32 {
+        if TINY {
+            return bits::product(a, b);
+        }
+        (f32::from_bits(a) * f32::from_bits(b)).to_bits()
+    }
+
+    #[inline(always)]
+    fn quotient(a: u32, b: u32) -> u32 {
+        if TINY {
+            return bits::quotient(a, b);
+        }
+        (f32::from_bits(a) / f32::from_bits(b)).to_bits()
+    }
+
+    /// c as a pattern; NaN if the block or the tensor scale is not finite.
+    #[inline(always)]
+    fn block_scale(&self, amax: u32) -> u32 {
+        if amax >= INFINITY || self.tensor_scale >= INFINITY {
+            return NAN;
+        }
+        if TINY && self.tensor_scale == 0 {
+            return SCALE_MIN;
+        }
+        let scale = Self::quotient(Self::quotient(amax, ELEMENT_MAX), self.tensor_scale);
+        let scale = scale.clamp(SCALE_MIN, SCALE_MAX);
+        // To 3 mantissa bits, half to even; no carry leads beyond the limits.
+        (scale + 0x7_ffff + ((scale >> 20) & 1)) & !0xf_ffff
+    }
+
+    /// q as a pattern without a sign. `abs` must be finite.
+    #[inline(always)]
+    pub(crate) fn round_unit<R: Rule>(&self, grid: ScalePair, _: R, abs: u32, draw: u32) -> u32 {
+        let scaled = if TINY && grid.scale == 0 {
+            0
+        } else if TINY && grid.inverse >= INFINITY {
+            bits::quotient(abs, grid.scale)
+        } else {
+            Self::product(abs, grid.inverse)
+        };
+        round_magnitude::<R>(scaled.min(ELEMENT_MAX), 1, 0, draw)
+    }
+}
+
+impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
+    type Grid = ScalePair;
+
+    #[inline(always)]
+    fn sub_block(&self) -> usize {
+        usize::MAX
+    }
+
+    #[inline(always)]
+    fn grid(&self, amax: u32, _: u32) -> ScalePair {
+        let scale = self.block_scale(amax);
+        if scale >= INFINITY {
+            return ScalePair {
+                scale: NAN,
+                inverse: 0,
+            };
+        }
+        ScalePair {
+            scale: Self::product(self.tensor_scale, scale),
+            inverse: if TINY && self.inverse >= INFINITY {
+                INFINITY
+            } else {
+                Self::quotient(self.inverse, scale)
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn round<R: Rule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> f32 {
+        let nan = grid.scale >= INFINITY;
+        let abs = if nan { 0 } else { x.to_bits() & ABS };
+        let unit = self.round_unit(grid, rule, abs, draw);
+        let value = Self::product(unit, if nan { 0 } else { grid.scale });
+        f32::from_bits(if nan {
+            NAN
+        } else {
+            (x.to_bits() & SIGN) | value
+        })
+    }
+}
+
+// The patterns that are written as numbers.
+const _: () = {
+    assert!(TENSOR_MAX == (448.0_f32 * 6.0).to_bits() && ELEMENT_MAX == 6.0_f32.to_bits());
+    assert!(SCALE_MIN == bits::pow2(-6) && SCALE_MAX == 448.0_f32.to_bits());
+    assert!(ONE == bits::pow2(0) && LARGE == bits::pow2(-80));
+};
