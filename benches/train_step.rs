@@ -82,7 +82,9 @@ impl<B: Backend> Ffn<B> {
     }
 
     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let inner = self.gelu.forward(self.up.forward(self.norm.forward(x.clone())));
+        let inner = self
+            .gelu
+            .forward(self.up.forward(self.norm.forward(x.clone())));
         x + self.down.forward(inner)
     }
 }
@@ -111,7 +113,10 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     fn step(&mut self) {
-        let model = self.model.take().expect("a model is put back after each step");
+        let model = self
+            .model
+            .take()
+            .expect("a model is put back after each step");
         let output = model.forward(self.x.clone());
         let loss = MseLoss::new().forward(output, self.target.clone(), Reduction::Mean);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
@@ -119,7 +124,11 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     fn inference(&self) -> impl FnMut() + use<B> {
-        let model = self.model.as_ref().expect("a model is put back after each step").valid();
+        let model = self
+            .model
+            .as_ref()
+            .expect("a model is put back after each step")
+            .valid();
         let x = self.x.clone().inner();
         move || {
             std::hint::black_box(model.forward(x.clone()).into_data());
@@ -148,7 +157,11 @@ fn pairs(seconds: f64, mut own: impl FnMut(), mut peer: impl FnMut()) -> (f64, f
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    (median(|pair| pair.0), median(|pair| pair.1), median(|pair| pair.0 / pair.1))
+    (
+        median(|pair| pair.0),
+        median(|pair| pair.1),
+        median(|pair| pair.0 / pair.1),
+    )
 }
 
 fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(

@@ -112,7 +112,10 @@ impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C> {
         Ad::<B, C>::backward(tensor)
     }
 
-    fn grad(tensor: &FloatTensor<Self>, grads: &Self::Gradients) -> Option<FloatTensor<MxBackend<B>>> {
+    fn grad(
+        tensor: &FloatTensor<Self>,
+        grads: &Self::Gradients,
+    ) -> Option<FloatTensor<MxBackend<B>>> {
         let grad = Ad::<B, C>::grad(tensor, grads)?;
         Some(for_optimizer(grad, tensor.primitive.meta))
     }

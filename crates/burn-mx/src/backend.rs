@@ -118,7 +118,10 @@ impl<B: MxKernels> BackendIr for MxBackend<B> {
     fn quantized_tensor(handle: TensorHandle<Self::Handle>) -> QuantizedTensor<Self> {
         match handle.handle {
             HandleKind::Quantized(tensor) => tensor,
-            other => panic!("expected a quantized tensor handle, got a {} one", other.name()),
+            other => panic!(
+                "expected a quantized tensor handle, got a {} one",
+                other.name()
+            ),
         }
     }
 

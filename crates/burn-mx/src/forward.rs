@@ -107,10 +107,32 @@ macro_rules! plain_values {
 }
 
 plain_values!(
-    usize, bool, f64, Scalar, Shape, TensorData, Distribution, FloatDType, IntDType, BoolDType,
-    &[usize], &[Slice], [usize; 2], Option<usize>, Range<i64>, IndexingUpdateOp, &QuantScheme,
-    GridSampleOptions, InterpolateOptions, ConvOptions<1>, ConvOptions<2>, ConvOptions<3>,
-    ConvTransposeOptions<1>, ConvTransposeOptions<2>, ConvTransposeOptions<3>, DeformConvOptions<2>,
+    usize,
+    bool,
+    f64,
+    Scalar,
+    Shape,
+    TensorData,
+    Distribution,
+    FloatDType,
+    IntDType,
+    BoolDType,
+    &[usize],
+    &[Slice],
+    [usize; 2],
+    Option<usize>,
+    Range<i64>,
+    IndexingUpdateOp,
+    &QuantScheme,
+    GridSampleOptions,
+    InterpolateOptions,
+    ConvOptions<1>,
+    ConvOptions<2>,
+    ConvOptions<3>,
+    ConvTransposeOptions<1>,
+    ConvTransposeOptions<2>,
+    ConvTransposeOptions<3>,
+    DeformConvOptions<2>,
 );
 
 impl<P> Wrap for MxTensor<P> {

@@ -43,7 +43,11 @@ pub trait MxKernels: Backend {
     }
 
     /// A recipe of one tensor, which need not be rounded, in one pass.
-    fn unary_recipe(recipe: UnaryRecipe, tensor: FloatTensor<Self>, steps: Steps) -> FloatTensor<Self> {
+    fn unary_recipe(
+        recipe: UnaryRecipe,
+        tensor: FloatTensor<Self>,
+        steps: Steps,
+    ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| recipe.apply(data, steps))
     }
 
@@ -67,7 +71,9 @@ pub trait MxKernels: Backend {
         beta: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (gamma, beta) = (host::read::<Self>(gamma), beta.map(host::read::<Self>));
-        host::apply::<Self>(tensor, |data, _| recipe.forward(data, &gamma, beta.as_deref()))
+        host::apply::<Self>(tensor, |data, _| {
+            recipe.forward(data, &gamma, beta.as_deref())
+        })
     }
 
     /// The gradient of layer normalization's input, and the products of the output's gradient and the
@@ -154,7 +160,14 @@ mod tests {
         assert_eq!(memory_order(&[], &[]), Some(vec![]));
         // A length-1 axis may have any stride.
         let order = memory_order(&[1, 5, 2], &[7, 2, 1]).unwrap();
-        assert_eq!(order.iter().copied().filter(|&axis| axis != 0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            order
+                .iter()
+                .copied()
+                .filter(|&axis| axis != 0)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
     }
 
     #[test]

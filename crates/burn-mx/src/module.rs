@@ -158,7 +158,9 @@ pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Te
 #[derive(Clone, Debug, Error)]
 pub enum PathError {
     /// The pattern is not a glob.
-    #[error("path pattern `{pattern}`: {reason}; allowed: a parameter path such as `layers.0.weight`, a prefix of one, or a glob such as `blocks.*`")]
+    #[error(
+        "path pattern `{pattern}`: {reason}; allowed: a parameter path such as `layers.0.weight`, a prefix of one, or a glob such as `blocks.*`"
+    )]
     Pattern {
         /// The pattern given.
         pattern: String,
@@ -264,7 +266,10 @@ impl<B: MxTensorOps> ModuleMapper<B> for SpecsMapper {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let path = self.path.join(".");
-        let matches = self.pattern.as_ref().is_none_or(|pattern| pattern.matches(&path));
+        let matches = self
+            .pattern
+            .as_ref()
+            .is_none_or(|pattern| pattern.matches(&path));
         self.seen.push(path);
         if !matches {
             return param;

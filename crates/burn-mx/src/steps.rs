@@ -35,8 +35,8 @@ pub(crate) fn metas<B: MxKernels, const N: usize>(tensors: [&Tracked<B>; N]) -> 
 /// to be quantized: the recomputed values would not be those of the forward pass.
 pub(crate) fn check_checkpointing<C: CheckpointStrategy>(specs: &crate::specs::ResolvedSpecs) {
     use core::any::TypeId;
-    let recomputes = TypeId::of::<C>()
-        != TypeId::of::<burn_autodiff::checkpoint::strategy::NoCheckpointing>();
+    let recomputes =
+        TypeId::of::<C>() != TypeId::of::<burn_autodiff::checkpoint::strategy::NoCheckpointing>();
     assert!(
         specs.quantize_backprop() || !recomputes || specs.float_format().is_none(),
         "burn-mx: gradient checkpointing recomputes elementwise ops in the backward pass, which \

@@ -2,8 +2,8 @@
 
 use bitflags::bitflags;
 use burn_backend::quantization::{QuantPropagation, QuantScheme};
-use burn_std::quantization::QuantAcc;
 use burn_backend::{DType, QTensorPrimitive, Shape, TensorMetadata};
+use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
 use crate::phase;
@@ -124,7 +124,11 @@ impl Meta {
     /// [`Meta::computed`], but what was rounded still is.
     pub(crate) fn moved<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut result = Self::computed(operands);
-        result.rounded = operands.into_iter().flatten().next().and_then(|meta| meta.rounded);
+        result.rounded = operands
+            .into_iter()
+            .flatten()
+            .next()
+            .and_then(|meta| meta.rounded);
         result
     }
 

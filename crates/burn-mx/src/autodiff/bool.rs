@@ -4,7 +4,8 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
+    TensorData,
 };
 
 use super::MxAutodiff;

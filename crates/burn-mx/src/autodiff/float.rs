@@ -69,7 +69,10 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     /// A leaf that requires gradients is a weight.
-    fn float_set_require_grad(mut tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
+    fn float_set_require_grad(
+        mut tensor: FloatTensor<Self>,
+        require_grad: bool,
+    ) -> FloatTensor<Self> {
         if require_grad {
             tensor.primitive.meta.flags.insert(Flags::WEIGHT);
         }

@@ -6,7 +6,8 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::IntTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    AutodiffBackend, BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape,
+    Slice, TensorData,
 };
 
 use super::MxAutodiff;

@@ -3,16 +3,17 @@
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::attention::attention_fallback;
 use burn_backend::ops::{
-    ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
-    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
+    ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
+    DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
+    MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::{Ad, MxAutodiff};
 use crate::forward::delegate;
 use crate::kernels::MxKernels;
-use crate::semantics::linear as linear_semantics;
 use crate::semantics::activation;
+use crate::semantics::linear as linear_semantics;
 use crate::steps::{elementwise, layer_norm, linear, metas, softmax};
 use crate::tensor::Join;
 
@@ -60,11 +61,17 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
 
     // burn-autodiff's
 
-    fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn linear_x_backward(
+        weight: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         Ad::<B, C>::linear_x_backward(weight, output_grad)
     }
 
-    fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn linear_weight_backward(
+        x: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         Ad::<B, C>::linear_weight_backward(x, output_grad)
     }
 
@@ -80,7 +87,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         dilation: usize,
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
-        let pooled = Ad::<B, C>::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        let pooled = Ad::<B, C>::max_pool1d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
         MaxPool1dWithIndices::new(pooled.output, pooled.indices)
     }
 
@@ -95,7 +109,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         indices: IntTensor<Self>,
     ) -> MaxPool1dBackward<Self> {
         let grads = Ad::<B, C>::max_pool1d_with_indices_backward(
-            x, kernel_size, stride, padding, dilation, ceil_mode, output_grad, indices,
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            output_grad,
+            indices,
         );
         MaxPool1dBackward::new(grads.x_grad)
     }
@@ -108,7 +129,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
-        let pooled = Ad::<B, C>::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        let pooled = Ad::<B, C>::max_pool2d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
         MaxPool2dWithIndices::new(pooled.output, pooled.indices)
     }
 
@@ -123,7 +151,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         indices: IntTensor<Self>,
     ) -> MaxPool2dBackward<Self> {
         let grads = Ad::<B, C>::max_pool2d_with_indices_backward(
-            x, kernel_size, stride, padding, dilation, ceil_mode, output_grad, indices,
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            output_grad,
+            indices,
         );
         MaxPool2dBackward::new(grads.x_grad)
     }
@@ -137,7 +172,8 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         output_grad: FloatTensor<Self>,
         options: DeformConvOptions<2>,
     ) -> DeformConv2dBackward<Self> {
-        let grads = Ad::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, output_grad, options);
+        let grads =
+            Ad::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, output_grad, options);
         DeformConv2dBackward::new(
             grads.x_grad,
             grads.offset_grad,

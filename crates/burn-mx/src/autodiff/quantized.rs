@@ -5,8 +5,8 @@ use burn_backend::ops::QTensorOps;
 use burn_backend::tensor::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
-    TensorPrimitive, quantization::QuantScheme,
+    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
+    TensorData, TensorPrimitive, quantization::QuantScheme,
 };
 
 use super::MxAutodiff;
@@ -27,7 +27,9 @@ fn lift<B: MxKernels, C: CheckpointStrategy>(
     tensor: TensorPrimitive<MxBackend<B>>,
 ) -> TensorPrimitive<MxAutodiff<B, C>> {
     match tensor {
-        TensorPrimitive::Float(tensor) => TensorPrimitive::Float(MxAutodiff::<B, C>::from_inner(tensor)),
+        TensorPrimitive::Float(tensor) => {
+            TensorPrimitive::Float(MxAutodiff::<B, C>::from_inner(tensor))
+        }
         TensorPrimitive::QFloat(tensor) => TensorPrimitive::QFloat(tensor),
     }
 }
@@ -47,7 +49,9 @@ impl<B: MxKernels, C: CheckpointStrategy> QTensorOps<Self> for MxAutodiff<B, C> 
         scheme: &QuantScheme,
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
-        let qparams = QuantizationParametersPrimitive { scales: qparams.scales.primitive };
+        let qparams = QuantizationParametersPrimitive {
+            scales: qparams.scales.primitive,
+        };
         MxBackend::<B>::quantize(tensor.primitive, scheme, qparams)
     }
 
@@ -64,7 +68,10 @@ impl<B: MxKernels, C: CheckpointStrategy> QTensorOps<Self> for MxAutodiff<B, C> 
     }
 
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
-        lift(MxBackend::<B>::q_matmul(lower::<B, C>(lhs), lower::<B, C>(rhs)))
+        lift(MxBackend::<B>::q_matmul(
+            lower::<B, C>(lhs),
+            lower::<B, C>(rhs),
+        ))
     }
 
     delegate_lifting! {

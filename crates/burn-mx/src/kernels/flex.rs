@@ -4,7 +4,9 @@ use burn_backend::{Bytes, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
+use super::{
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense,
+};
 
 impl MxKernels for Flex {
     fn mx_quantize(
@@ -15,7 +17,10 @@ impl MxKernels for Flex {
         stream: RandomStream,
     ) -> FlexTensor {
         dense(tensor, rounding, |data, shape, order| {
-            let axis = order.iter().position(|&at| at == axis).expect("axis is one of the tensor's");
+            let axis = order
+                .iter()
+                .position(|&at| at == axis)
+                .expect("axis is one of the tensor's");
             quantize_dense(data, shape, axis, format, rounding, stream);
         })
     }
@@ -26,17 +31,28 @@ impl MxKernels for Flex {
         rounding: Rounding,
         stream: RandomStream,
     ) -> FlexTensor {
-        dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
+        dense(tensor, rounding, |data, _, _| {
+            format.round_slice(data, rounding, stream)
+        })
     }
 
     fn unary_recipe(recipe: UnaryRecipe, tensor: FlexTensor, steps: Steps) -> FlexTensor {
-        dense(tensor, Rounding::Even, |data, _, _| recipe.apply(data, steps))
+        dense(tensor, Rounding::Even, |data, _, _| {
+            recipe.apply(data, steps)
+        })
     }
 
-    fn binary_recipe(recipe: BinaryRecipe, input: FlexTensor, grad: FlexTensor, steps: Steps) -> FlexTensor {
+    fn binary_recipe(
+        recipe: BinaryRecipe,
+        input: FlexTensor,
+        grad: FlexTensor,
+        steps: Steps,
+    ) -> FlexTensor {
         let input = row_major(input);
         let input = input.as_slice::<f32>().expect("the layout is row-major");
-        dense(row_major(grad), Rounding::Even, |grad, _, _| recipe.apply(grad, input, steps))
+        dense(row_major(grad), Rounding::Even, |grad, _, _| {
+            recipe.apply(grad, input, steps)
+        })
     }
 
     fn layer_norm_recipe(
@@ -48,7 +64,9 @@ impl MxKernels for Flex {
         let (gamma, beta) = (row_major(gamma), beta.map(row_major));
         let gamma = gamma.as_slice::<f32>().expect("the layout is row-major");
         let beta = beta.as_ref().and_then(|beta| beta.as_slice::<f32>());
-        dense(row_major(tensor), Rounding::Even, |data, _, _| recipe.forward(data, gamma, beta))
+        dense(row_major(tensor), Rounding::Even, |data, _, _| {
+            recipe.forward(data, gamma, beta)
+        })
     }
 
     fn layer_norm_backward_recipe(

@@ -2,10 +2,14 @@
 
 use ::ndarray::{ArcArray, IxDyn};
 use burn_backend::{DType, TensorMetadata};
-use burn_ndarray::{FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray};
+use burn_ndarray::{
+    FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray,
+};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
-use super::{BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense};
+use super::{
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense,
+};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where
@@ -22,7 +26,10 @@ where
         stream: RandomStream,
     ) -> NdArrayTensor {
         dense(tensor, rounding, |data, shape, order| {
-            let axis = order.iter().position(|&at| at == axis).expect("axis is one of the tensor's");
+            let axis = order
+                .iter()
+                .position(|&at| at == axis)
+                .expect("axis is one of the tensor's");
             quantize_dense(data, shape, axis, format, rounding, stream);
         })
     }
@@ -33,11 +40,15 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> NdArrayTensor {
-        dense(tensor, rounding, |data, _, _| format.round_slice(data, rounding, stream))
+        dense(tensor, rounding, |data, _, _| {
+            format.round_slice(data, rounding, stream)
+        })
     }
 
     fn unary_recipe(recipe: UnaryRecipe, tensor: NdArrayTensor, steps: Steps) -> NdArrayTensor {
-        dense(tensor, Rounding::Even, |data, _, _| recipe.apply(data, steps))
+        dense(tensor, Rounding::Even, |data, _, _| {
+            recipe.apply(data, steps)
+        })
     }
 
     fn binary_recipe(
@@ -47,7 +58,11 @@ where
         steps: Steps,
     ) -> NdArrayTensor {
         let (input, mut grad) = (row_major(input), row_major(grad));
-        recipe.apply(row_major_slice(&mut grad), input.as_slice().expect(ROW_MAJOR), steps);
+        recipe.apply(
+            row_major_slice(&mut grad),
+            input.as_slice().expect(ROW_MAJOR),
+            steps,
+        );
         grad.into()
     }
 
@@ -59,7 +74,11 @@ where
     ) -> NdArrayTensor {
         let (mut tensor, gamma, beta) = (row_major(tensor), row_major(gamma), beta.map(row_major));
         let beta = beta.as_ref().map(|beta| beta.as_slice().expect(ROW_MAJOR));
-        recipe.forward(row_major_slice(&mut tensor), gamma.as_slice().expect(ROW_MAJOR), beta);
+        recipe.forward(
+            row_major_slice(&mut tensor),
+            gamma.as_slice().expect(ROW_MAJOR),
+            beta,
+        );
         tensor.into()
     }
 
@@ -131,6 +150,10 @@ fn row_major_slice(array: &mut ArcArray<f32, IxDyn>) -> &mut [f32] {
 fn into_array(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {
     match tensor {
         NdArrayTensor::F32(storage) => storage.into_shared(),
-        other => panic!("burn-mx: expected {:?} data, got {:?}", DType::F32, other.dtype()),
+        other => panic!(
+            "burn-mx: expected {:?} data, got {:?}",
+            DType::F32,
+            other.dtype()
+        ),
     }
 }

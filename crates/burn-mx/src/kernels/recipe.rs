@@ -1,6 +1,8 @@
 //! Recipes in one pass over memory: the functions of an element that are a dozen rounded steps each.
 
-use microscaling::{FloatFormat, Rounding, map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
+use microscaling::{
+    FloatFormat, Rounding, map_in_place, row_pairs_in_place, rows_in_place, zip_in_place,
+};
 
 use crate::semantics::activation;
 use crate::semantics::arithmetic::{self, Arithmetic, ScalarSteps};
@@ -186,16 +188,23 @@ impl LayerNormRecipe {
                     for x in x.iter_mut() {
                         *x = f.mul(*x, scale);
                     }
-                    let weighted = |g: f32, i: usize| b.mul(b.round(g), b.round(gamma[i]));
                     let count = x.len().min(g.len()).min(gamma.len());
-                    let q = b.mean(count, |i| b.mul(b.mul(weighted(g[i], i), x[i]), sigma));
+                    let q = b.mean(
+                        count,
+                        #[inline(always)]
+                        |i| b.mul(b.mul(weighted(&b, g[i], gamma[i]), x[i]), sigma),
+                    );
                     let q = b.mul(q, b.recip(variance));
                     for i in 0..count {
                         let product = b.mul(b.round(g[i]), x[i]);
-                        g[i] = b.add(b.mul(weighted(g[i], i), inverse), b.mul(-q, x[i]));
+                        g[i] = b.add(b.mul(weighted(&b, g[i], gamma[i]), inverse), b.mul(-q, x[i]));
                         x[i] = product;
                     }
-                    let mean = b.mean(count, |i| g[i]);
+                    let mean = b.mean(
+                        count,
+                        #[inline(always)]
+                        |i| g[i],
+                    );
                     for d in g.iter_mut() {
                         *d = b.sub(*d, mean);
                     }
@@ -205,16 +214,30 @@ impl LayerNormRecipe {
     }
 }
 
+/// `g γ`, neither of which need be rounded.
+#[inline(always)]
+fn weighted<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, g: f32, gamma: f32) -> f32 {
+    s.mul(s.round(g), s.round(gamma))
+}
+
 /// Replaces a row, which need not be rounded, by its deviations from the mean; returns variance plus ε.
 #[inline(always)]
 fn center<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, row: &mut [f32], epsilon: f32) -> f32 {
     for x in row.iter_mut() {
         *x = s.round(*x);
     }
-    let mean = s.mean(row.len(), |i| row[i]);
+    let mean = s.mean(
+        row.len(),
+        #[inline(always)]
+        |i| row[i],
+    );
     for x in row.iter_mut() {
         *x = s.sub(*x, mean);
     }
-    let variance = s.mean(row.len(), |i| s.mul(row[i], row[i]));
+    let variance = s.mean(
+        row.len(),
+        #[inline(always)]
+        |i| s.mul(row[i], row[i]),
+    );
     s.add_scalar(variance, epsilon)
 }

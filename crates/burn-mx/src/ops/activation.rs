@@ -74,7 +74,10 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     /// Softmax of the negated tensor, by the recipe of [`softmax`](Self::softmax).
     fn softmin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         if activation::is_composed::<B>(&tensor) {
-            return Self::softmax(<Self as burn_backend::ops::FloatTensorOps<Self>>::float_neg(tensor), dim);
+            return Self::softmax(
+                <Self as burn_backend::ops::FloatTensorOps<Self>>::float_neg(tensor),
+                dim,
+            );
         }
         let meta = Meta::computed([Some(tensor.meta)]);
         Wrap::wrap(B::softmin(tensor.inner, dim), meta)

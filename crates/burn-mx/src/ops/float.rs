@@ -3,7 +3,8 @@
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
-    BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData, TensorMetadata,
+    BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
+    TensorData, TensorMetadata,
 };
 
 use crate::backend::MxBackend;
@@ -57,7 +58,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         elementwise::mean_dim::<B>(tensor, dim)
     }
 
-    fn float_cross(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+    fn float_cross(
+        lhs: FloatTensor<Self>,
+        rhs: FloatTensor<Self>,
+        dim: usize,
+    ) -> FloatTensor<Self> {
         elementwise::binary::<B>(lhs, rhs, |lhs, rhs| B::float_cross(lhs, rhs, dim))
     }
 
@@ -71,7 +76,9 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
         // The grid says where to read: positions, which are not rounded.
-        elementwise::unary::<B>(tensor, |tensor| B::float_grid_sample_2d(tensor, grid.inner, options))
+        elementwise::unary::<B>(tensor, |tensor| {
+            B::float_grid_sample_2d(tensor, grid.inner, options)
+        })
     }
 
     fn float_scatter_add(
@@ -108,7 +115,10 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
             });
         }
         let meta = Meta::computed([Some(data.meta), Some(values.meta)]);
-        MxTensor::new(B::float_scatter_nd(data.inner, indices.inner, values.inner, reduction), meta)
+        MxTensor::new(
+            B::float_scatter_nd(data.inner, indices.inner, values.inner, reduction),
+            meta,
+        )
     }
 
     unary! {

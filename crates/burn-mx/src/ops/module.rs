@@ -2,9 +2,9 @@
 
 use burn_backend::ops::attention::attention_fallback;
 use burn_backend::ops::{
-    AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
-    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
-    UnfoldOptions,
+    AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
+    DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
+    MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, UnfoldOptions,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
@@ -140,25 +140,37 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         linear::forward::<B>(x, weight, bias)
     }
 
-    fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn linear_x_backward(
+        weight: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let join = Join::of([Some(weight.meta), Some(output_grad.meta)]);
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_x_backward");
                 linear::x_backward::<B>(weight, output_grad, interned, join.result)
             }
-            None => MxTensor::new(B::linear_x_backward(weight.inner, output_grad.inner), join.result),
+            None => MxTensor::new(
+                B::linear_x_backward(weight.inner, output_grad.inner),
+                join.result,
+            ),
         }
     }
 
-    fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn linear_weight_backward(
+        x: FloatTensor<Self>,
+        output_grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let join = Join::of([Some(x.meta), Some(output_grad.meta)]);
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_weight_backward");
                 linear::weight_backward::<B>(x, output_grad, interned, join.result)
             }
-            None => MxTensor::new(B::linear_weight_backward(x.inner, output_grad.inner), join.result),
+            None => MxTensor::new(
+                B::linear_weight_backward(x.inner, output_grad.inner),
+                join.result,
+            ),
         }
     }
 
@@ -220,7 +232,14 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         let (x, indices) = (x.inner, indices.inner);
         MaxPool1dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
             B::max_pool1d_with_indices_backward(
-                x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices,
+                x,
+                kernel_size,
+                stride,
+                padding,
+                dilation,
+                ceil_mode,
+                grad,
+                indices,
             )
             .x_grad
         }))
@@ -239,13 +258,24 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         let (x, indices) = (x.inner, indices.inner);
         MaxPool2dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
             B::max_pool2d_with_indices_backward(
-                x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices,
+                x,
+                kernel_size,
+                stride,
+                padding,
+                dilation,
+                ceil_mode,
+                grad,
+                indices,
             )
             .x_grad
         }))
     }
 
-    fn rfft(signal: FloatTensor<Self>, dim: usize, n: Option<usize>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    fn rfft(
+        signal: FloatTensor<Self>,
+        dim: usize,
+        n: Option<usize>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         elementwise::complex::<B>(signal, None, |signal, _| B::rfft(signal, dim, n))
     }
 
@@ -312,7 +342,14 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         }
         join.warn_if_unset("attention");
         let (mask, attn_bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(attn_bias));
-        let inner = B::attention(query.inner, key.inner, value.inner, mask, attn_bias, options);
+        let inner = B::attention(
+            query.inner,
+            key.inner,
+            value.inner,
+            mask,
+            attn_bias,
+            options,
+        );
         MxTensor::new(inner, join.result)
     }
 
@@ -330,7 +367,13 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         let meta = Meta::computed([Some(x.meta), Some(weight.meta), Some(output_grad.meta)]);
         let (mask, bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(bias));
         let grads = B::deform_conv2d_backward(
-            x.inner, offset.inner, weight.inner, mask, bias, output_grad.inner, options,
+            x.inner,
+            offset.inner,
+            weight.inner,
+            mask,
+            bias,
+            output_grad.inner,
+            options,
         );
         let wrap = |inner| MxTensor::new(inner, meta);
         DeformConv2dBackward::new(
@@ -342,7 +385,11 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         )
     }
 
-    fn unfold4d(x: FloatTensor<Self>, kernel_size: [usize; 2], options: UnfoldOptions) -> FloatTensor<Self> {
+    fn unfold4d(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        options: UnfoldOptions,
+    ) -> FloatTensor<Self> {
         let meta = Meta::moved([Some(x.meta)]);
         MxTensor::new(B::unfold4d(x.inner, kernel_size, options), meta)
     }

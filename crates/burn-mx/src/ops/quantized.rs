@@ -4,8 +4,8 @@ use burn_backend::ops::QTensorOps;
 use burn_backend::tensor::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
-    BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData, TensorPrimitive,
-    quantization::QuantScheme,
+    BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    TensorPrimitive, quantization::QuantScheme,
 };
 
 use crate::backend::MxBackend;
@@ -39,12 +39,20 @@ impl<B: MxKernels> QTensorOps<Self> for MxBackend<B> {
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
         let meta = Meta::computed([Some(tensor.meta)]);
-        let qparams = QuantizationParametersPrimitive { scales: qparams.scales.inner };
+        let qparams = QuantizationParametersPrimitive {
+            scales: qparams.scales.inner,
+        };
         MxTensor::new(B::quantize(tensor.inner, scheme, qparams), meta)
     }
 
-    fn q_set_require_grad(tensor: QuantizedTensor<Self>, require_grad: bool) -> QuantizedTensor<Self> {
-        MxTensor::new(B::q_set_require_grad(tensor.inner, require_grad), tensor.meta)
+    fn q_set_require_grad(
+        tensor: QuantizedTensor<Self>,
+        require_grad: bool,
+    ) -> QuantizedTensor<Self> {
+        MxTensor::new(
+            B::q_set_require_grad(tensor.inner, require_grad),
+            tensor.meta,
+        )
     }
 
     fn q_is_require_grad(tensor: &QuantizedTensor<Self>) -> bool {

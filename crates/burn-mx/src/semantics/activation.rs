@@ -23,7 +23,10 @@ pub(crate) fn relu<B: MxKernels>(x: Float<B>) -> Float<B> {
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
     match Passes::<B>::recipe(&join) {
-        Some(Passes { forward, backward: v }) => {
+        Some(Passes {
+            forward,
+            backward: v,
+        }) => {
             let masked = B::relu_backward(forward.operand(output), v.operand(grad));
             v.finish(v.round(masked), &join)
         }
@@ -109,7 +112,11 @@ pub(crate) fn gelu_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    let Some(Passes { forward, backward: v }) = Passes::<B>::recipe(&join) else {
+    let Some(Passes {
+        forward,
+        backward: v,
+    }) = Passes::<B>::recipe(&join)
+    else {
         return MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result);
     };
     let dx = match v.one_pass() {

@@ -37,7 +37,11 @@ impl Direction {
     }
 }
 
-fn join<B: MxKernels>(others: [Option<&Float<B>>; 2], weight: &Float<B>, bias: Option<&Float<B>>) -> Join {
+fn join<B: MxKernels>(
+    others: [Option<&Float<B>>; 2],
+    weight: &Float<B>,
+    bias: Option<&Float<B>>,
+) -> Join {
     // A convolution's weight is one by its place.
     let as_weight = |tensor: &Float<B>| {
         let mut meta = tensor.meta;
@@ -90,7 +94,10 @@ pub(crate) fn forward<B: MxKernels>(
     );
     let mut meta = join.result;
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_output()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_output()),
+        meta,
+    )
 }
 
 /// The gradient of the input, `op(weight, grad)`; `x`, if Burn hands it over, only lends its specs.
@@ -127,7 +134,10 @@ pub(crate) fn x_backward<B: MxKernels>(
     );
     let mut meta = join.result;
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_input()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_grad_input()),
+        meta,
+    )
 }
 
 /// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs.
@@ -163,7 +173,10 @@ pub(crate) fn weight_backward<B: MxKernels>(
     );
     let mut meta = join.result;
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_weight()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_grad_weight()),
+        meta,
+    )
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.

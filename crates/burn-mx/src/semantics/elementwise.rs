@@ -87,7 +87,10 @@ pub(crate) fn binary<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
     match rounder(&join) {
-        Some(rounder) => rounder.result::<B>(op(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)), &join),
+        Some(rounder) => rounder.result::<B>(
+            op(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)),
+            &join,
+        ),
         None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
     }
 }
@@ -105,11 +108,17 @@ pub(crate) fn complex<B: MxKernels>(
                 rounder.operand::<B>(first),
                 second.map(|tensor| rounder.operand::<B>(tensor)),
             );
-            (rounder.result::<B>(re, &join), rounder.result::<B>(im, &join))
+            (
+                rounder.result::<B>(re, &join),
+                rounder.result::<B>(im, &join),
+            )
         }
         None => {
             let (re, im) = op(first.inner, second.map(|tensor| tensor.inner));
-            (MxTensor::new(re, join.result), MxTensor::new(im, join.result))
+            (
+                MxTensor::new(re, join.result),
+                MxTensor::new(im, join.result),
+            )
         }
     }
 }
@@ -234,10 +243,14 @@ impl<B: MxKernels> Vector<B> {
     pub(crate) fn one_pass(&self) -> Option<Steps> {
         let specs = &self.interned.specs;
         let rounding = specs.round();
-        let format = specs.float_format().filter(|_| rounding != Rounding::Stochastic)?;
+        let format = specs
+            .float_format()
+            .filter(|_| rounding != Rounding::Stochastic)?;
         Some(Steps {
             forward: (format, rounding),
-            backward: self.rounder.map(|rounder| (rounder.format, rounder.rounding)),
+            backward: self
+                .rounder
+                .map(|rounder| (rounder.format, rounder.rounding)),
             exp2: specs.specs().vec_use_exp2,
         })
     }
@@ -264,7 +277,9 @@ impl<B: MxKernels> Vector<B> {
 
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.one_pass() {
-            return in_f32::<B>(tensor, |tensor| B::unary_recipe(UnaryRecipe::Exp2, tensor, steps));
+            return in_f32::<B>(tensor, |tensor| {
+                B::unary_recipe(UnaryRecipe::Exp2, tensor, steps)
+            });
         }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -330,7 +345,9 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.one_pass() {
-            return in_f32::<B>(tensor, |tensor| B::unary_recipe(UnaryRecipe::Exp, tensor, steps));
+            return in_f32::<B>(tensor, |tensor| {
+                B::unary_recipe(UnaryRecipe::Exp, tensor, steps)
+            });
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));

@@ -12,7 +12,11 @@ use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// `x · w`, rounded, plus `b`, rounded again.
-pub(crate) fn forward<B: MxKernels>(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>) -> Float<B> {
+pub(crate) fn forward<B: MxKernels>(
+    x: Float<B>,
+    weight: Float<B>,
+    bias: Option<Float<B>>,
+) -> Float<B> {
     let join = join::<B>(&x, &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("linear");
@@ -40,7 +44,8 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, weight: Float<B>, bias: Option<
 
     let output = match (bias, Rounder::new(interned, specs.round_weight())) {
         (Some(bias), Some(rounder)) => {
-            let output = round_result::<B>(B::linear(x, weight, None), interned, specs.round_output());
+            let output =
+                round_result::<B>(B::linear(x, weight, None), interned, specs.round_output());
             let columns = bias.shape()[0];
             let bias = B::float_reshape(rounder.operand::<B>(bias), Shape::new([1, columns]));
             round_result::<B>(B::float_add(output, bias), interned, specs.round_output())
@@ -131,7 +136,10 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let grad = as_matrix::<B>(grad_operand.quantize::<B>(grad, interned));
     let product = B::float_matmul(B::float_transpose(x), grad);
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_weight()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_grad_weight()),
+        meta,
+    )
 }
 
 /// `db = Σ g` over all axes but the last, with the specs `meta`.
@@ -150,7 +158,11 @@ pub(crate) fn bias_backward<B: MxKernels>(
         None => grad.inner,
     };
     meta.rounded = specs.float_format();
-    let sum = round_result::<B>(B::linear_bias_backward(grad), interned, specs.round_grad_weight());
+    let sum = round_result::<B>(
+        B::linear_bias_backward(grad),
+        interned,
+        specs.round_grad_weight(),
+    );
     MxTensor::new(sum, meta)
 }
 

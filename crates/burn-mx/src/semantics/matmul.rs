@@ -33,10 +33,17 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     let specs = &interned.specs;
     let mut meta = join.result;
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_output()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_output()),
+        meta,
+    )
 }
 
-fn forward_operand<B: MxKernels>(tensor: &Float<B>, axis: usize, interned: &'static Interned) -> Operand {
+fn forward_operand<B: MxKernels>(
+    tensor: &Float<B>,
+    axis: usize,
+    interned: &'static Interned,
+) -> Operand {
     let specs = &interned.specs;
     let (slot, elementwise) = match tensor.meta.is_weight() {
         true => (Slot::W, specs.round_weight()),
@@ -61,7 +68,12 @@ pub(crate) fn lhs_backward<B: MxKernels>(
 ) -> Float<B> {
     let last = grad.rank() - 1;
     let (b, grad) = backward_operands::<B>(b, grad, last, interned);
-    gradient::<B>(B::float_matmul(grad, B::float_transpose(b)), shape, interned, meta)
+    gradient::<B>(
+        B::float_matmul(grad, B::float_transpose(b)),
+        shape,
+        interned,
+        meta,
+    )
 }
 
 /// `db = aᵀ · g`, summed to the shape of `b`, with the specs of `b`.
@@ -75,7 +87,12 @@ pub(crate) fn rhs_backward<B: MxKernels>(
 ) -> Float<B> {
     let rows = grad.rank() - 2;
     let (a, grad) = backward_operands::<B>(a, grad, rows, interned);
-    gradient::<B>(B::float_matmul(B::float_transpose(a), grad), shape, interned, meta)
+    gradient::<B>(
+        B::float_matmul(B::float_transpose(a), grad),
+        shape,
+        interned,
+        meta,
+    )
 }
 
 /// The saved operand and the output's gradient, quantized along `axis`; both untouched where the backward
@@ -130,5 +147,8 @@ fn gradient<B: MxKernels>(
         return MxTensor::new(product, meta);
     }
     meta.rounded = specs.float_format();
-    MxTensor::new(round_result::<B>(product, interned, specs.round_grad_input()), meta)
+    MxTensor::new(
+        round_result::<B>(product, interned, specs.round_grad_input()),
+        meta,
+    )
 }

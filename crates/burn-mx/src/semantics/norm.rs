@@ -33,11 +33,17 @@ pub(crate) fn layer_norm<B: MxKernels>(
     ]);
     let Some(v) = Vector::<B>::recipe(&join) else {
         let beta = beta.map(|beta| beta.inner);
-        return MxTensor::new(B::layer_norm(x.inner, gamma.inner, beta, epsilon), join.result);
+        return MxTensor::new(
+            B::layer_norm(x.inner, gamma.inner, beta, epsilon),
+            join.result,
+        );
     };
     if let Some(steps) = v.one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);
-        let (gamma, beta) = (to_f32::<B>(gamma.inner), beta.map(|beta| to_f32::<B>(beta.inner)));
+        let (gamma, beta) = (
+            to_f32::<B>(gamma.inner),
+            beta.map(|beta| to_f32::<B>(beta.inner)),
+        );
         let output = in_f32::<B>(x.inner, |x| B::layer_norm_recipe(recipe, x, gamma, beta));
         return v.finish(output, &join);
     }
@@ -64,12 +70,16 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
     let Some(interned) = join.emulation() else {
         unreachable!("layer_norm has a step of its own only where something is emulated")
     };
-    let Passes { forward, backward: v } = Passes::<B>::steps(interned, &join);
+    let Passes {
+        forward,
+        backward: v,
+    } = Passes::<B>::steps(interned, &join);
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
     let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
 
-    let of_parameter = |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
+    let of_parameter =
+        |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
 
     if let Some(steps) = v.one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);

@@ -18,8 +18,8 @@ use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::{BinaryRecipe, MxKernels};
 use crate::semantics::Float;
-use crate::semantics::arithmetic::Arithmetic;
 use crate::semantics::activation;
+use crate::semantics::arithmetic::Arithmetic;
 use crate::semantics::elementwise::{Passes, broadcast_dims};
 use crate::tensor::{Join, Meta, MxTensor};
 
@@ -294,7 +294,8 @@ fn check<C: CheckpointStrategy>(join: &Join) {
 
 /// The arithmetic of a backward pass of ops with these metas.
 fn passes<B: MxKernels>(join: &Join) -> Passes<B> {
-    Passes::recipe(join).expect("the op has a step of its own only where elementwise ops are emulated")
+    Passes::recipe(join)
+        .expect("the op has a step of its own only where elementwise ops are emulated")
 }
 
 #[derive(Debug)]
@@ -326,7 +327,12 @@ struct BinaryState {
 impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
     type State = BinaryState;
 
-    fn backward(self, ops: Ops<BinaryState, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<BinaryState, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
         let BinaryState {
             saved,
             shapes: [lhs_shape, rhs_shape],
@@ -355,8 +361,22 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             ops.parents,
             ops.node,
             grads,
-            |grad| reduce(R::lhs(&pass, operands.clone(), grad), R::LHS_ROUNDED, &lhs_shape, lhs_meta),
-            |grad| reduce(R::rhs(&pass, operands.clone(), grad), true, &rhs_shape, rhs_meta),
+            |grad| {
+                reduce(
+                    R::lhs(&pass, operands.clone(), grad),
+                    R::LHS_ROUNDED,
+                    &lhs_shape,
+                    lhs_meta,
+                )
+            },
+            |grad| {
+                reduce(
+                    R::rhs(&pass, operands.clone(), grad),
+                    true,
+                    &rhs_shape,
+                    rhs_meta,
+                )
+            },
         );
     }
 }

@@ -41,12 +41,16 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                         gamma: prep.checkpoint(&gamma),
                         epsilon,
                     };
-                    let output = norm::layer_norm::<B>(x.primitive, gamma.primitive, $beta, epsilon);
+                    let output =
+                        norm::layer_norm::<B>(x.primitive, gamma.primitive, $beta, epsilon);
                     prep.finish(state, output)
                 }
-                OpsKind::UnTracked(prep) => {
-                    prep.finish(norm::layer_norm::<B>(x.primitive, gamma.primitive, $beta, epsilon))
-                }
+                OpsKind::UnTracked(prep) => prep.finish(norm::layer_norm::<B>(
+                    x.primitive,
+                    gamma.primitive,
+                    $beta,
+                    epsilon,
+                )),
             }
         };
     }

@@ -70,8 +70,12 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             ops.parents,
             ops.node,
             grads,
-            |grad| matmul::lhs_backward::<B>(rhs.expect(wanted), grad, &lhs_shape, interned, lhs_meta),
-            |grad| matmul::rhs_backward::<B>(lhs.expect(wanted), grad, &rhs_shape, interned, rhs_meta),
+            |grad| {
+                matmul::lhs_backward::<B>(rhs.expect(wanted), grad, &lhs_shape, interned, lhs_meta)
+            },
+            |grad| {
+                matmul::rhs_backward::<B>(lhs.expect(wanted), grad, &rhs_shape, interned, rhs_meta)
+            },
         );
     }
 }

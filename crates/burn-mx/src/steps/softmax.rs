@@ -20,7 +20,10 @@ struct State<T> {
 }
 
 /// Softmax of tensors that are emulated.
-pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(x: Tracked<B>, dim: usize) -> Tracked<B> {
+pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    dim: usize,
+) -> Tracked<B> {
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Softmax, [x.node])
         .compute_bound()
         .stateful()
