@@ -62,7 +62,7 @@ pub trait MxKernels: Backend {
         host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
     }
 
-    /// Layer normalization of `tensor` [.., D] with `gamma` and `beta` [D], none of which need be rounded, in one
+    /// Layer normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
     /// pass over each row.
     fn layer_norm_recipe(
         recipe: LayerNormRecipe,

@@ -46,8 +46,16 @@ mod kernels;
 mod ops;
 mod phase;
 mod registry;
+#[cfg_attr(
+    not(feature = "autodiff"),
+    allow(dead_code, reason = "backward passes")
+)]
 mod semantics;
 mod specs;
+#[cfg_attr(
+    not(feature = "autodiff"),
+    allow(dead_code, reason = "asked by autodiff")
+)]
 mod tensor;
 
 #[cfg(feature = "clap")]

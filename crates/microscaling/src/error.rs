@@ -77,6 +77,47 @@ pub enum FormatError {
     },
 }
 
+/// A text that stands for no format.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParseFormatError {
+    /// Neither a name nor one with parameters.
+    #[error(transparent)]
+    Unknown(#[from] NameError),
+    /// The parameters are not written as `(field=value,…)`.
+    #[error("format `{value}`: expected `{format}` or `{format}(field=value,…)`")]
+    Syntax {
+        /// The family of formats, for example "bfp".
+        format: &'static str,
+        /// The text that was given.
+        value: String,
+    },
+    /// The family has no such parameter, or it is given twice.
+    #[error("{format}: unknown or repeated parameter `{field}`: expected one of {}", .allowed.join(", "))]
+    UnknownField {
+        /// The family of formats.
+        format: &'static str,
+        /// The parameter that was given.
+        field: String,
+        /// The parameters of the family.
+        allowed: &'static [&'static str],
+    },
+    /// The value of a parameter cannot be read.
+    #[error("{format}: {field} is `{value}`, expected {allowed}")]
+    FieldValue {
+        /// The family of formats.
+        format: &'static str,
+        /// The parameter.
+        field: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
 /// Why a tensor was not quantized. It is untouched then.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum QuantizeError {

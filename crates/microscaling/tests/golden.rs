@@ -1,74 +1,14 @@
 //! Compares with the outputs of the reference implementations, bit for bit (−0 equals 0). The files
 //! and what made them are described in the repository's `tests/data`.
 
-use microscaling::{ElementFormat, FloatFormat, MxFormat, RandomStream, Rounding};
-use safetensors::{Dtype, SafeTensors};
+mod golden_file;
+
+use golden_file::{Golden, assert_same, axis, bytes, floats, same};
+use microscaling::{
+    BfpFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
+    RandomStream, Rounding,
+};
 use serde::Deserialize;
-use std::path::Path;
-
-/// A golden file: tensors, and a list of cases in its metadata.
-struct Golden {
-    bytes: Vec<u8>,
-}
-
-impl Golden {
-    fn open(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/data/golden")
-            .join(name);
-        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        Self { bytes }
-    }
-
-    fn cases<T: for<'de> Deserialize<'de>>(&self) -> Vec<T> {
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).unwrap();
-        let json = &metadata.metadata().as_ref().unwrap()["cases"];
-        serde_json::from_str(json).unwrap()
-    }
-
-    fn tensors(&self) -> SafeTensors<'_> {
-        SafeTensors::deserialize(&self.bytes).unwrap()
-    }
-}
-
-fn floats(tensors: &SafeTensors<'_>, name: &str) -> (Vec<f32>, Vec<usize>) {
-    let view = tensors.tensor(name).unwrap();
-    assert_eq!(view.dtype(), Dtype::F32);
-    let words = view.data().chunks_exact(4);
-    let floats = words
-        .map(|word| f32::from_le_bytes(word.try_into().unwrap()))
-        .collect();
-    (floats, view.shape().to_vec())
-}
-
-fn bytes(tensors: &SafeTensors<'_>, name: &str) -> Vec<u8> {
-    let view = tensors.tensor(name).unwrap();
-    assert_eq!(view.dtype(), Dtype::U8);
-    view.data().to_vec()
-}
-
-/// The same bits, but for the sign of zero and what is in a NaN.
-fn same(a: f32, b: f32) -> bool {
-    a == b || (a.is_nan() && b.is_nan())
-}
-
-fn assert_same(got: &[f32], expected: &[f32], input: &[f32], case: &dyn std::fmt::Debug) {
-    assert_eq!(got.len(), expected.len());
-    for (i, ((got, expected), x)) in got.iter().zip(expected).zip(input).enumerate() {
-        assert!(
-            same(*got, *expected),
-            "{case:?}, element {i}: {x:e} became {got:e}, not {expected:e}"
-        );
-    }
-}
-
-fn axis(axis: isize, rank: usize) -> usize {
-    if axis < 0 {
-        rank - axis.unsigned_abs()
-    } else {
-        axis as usize
-    }
-}
 
 #[derive(Debug, Deserialize)]
 struct MxCase {
@@ -204,5 +144,122 @@ fn scale_modes() {
                 );
             }
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct MicroexponentCase {
+    id: usize,
+    input: String,
+    format: String,
+    bit_width: u32,
+    block_size: usize,
+    sub_block_size: Option<usize>,
+    sub_block_shift_bits: Option<u32>,
+    round: Rounding,
+    axis: isize,
+    invalid: usize,
+}
+
+/// Microexponents and BFP. Where the reference runs over into a value that the format does not have,
+/// ours is the largest that it has.
+#[test]
+fn microexponents() {
+    let golden = Golden::open("microexponents.safetensors");
+    let tensors = golden.tensors();
+    let cases: Vec<MicroexponentCase> = golden.cases();
+    assert_eq!(cases.len(), 36);
+    for case in cases {
+        let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
+        let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
+        let valid = bytes(&tensors, &format!("valid/{}", case.id));
+        assert_eq!(valid.iter().filter(|v| **v == 0).count(), case.invalid);
+        let mut data = input.clone();
+        let axis = axis(case.axis, shape.len());
+        let stream = RandomStream::new(0, 0);
+        if case.format == "bfp" {
+            let format = BfpFormat {
+                bit_width: case.bit_width,
+                block_size: case.block_size,
+            };
+            format.quantize(&mut data, &shape, axis, case.round, stream)
+        } else {
+            let format = MicroexponentFormat {
+                bit_width: case.bit_width,
+                block_size: case.block_size,
+                sub_block_size: case.sub_block_size.unwrap(),
+                shift_bits: case.sub_block_shift_bits.unwrap(),
+            };
+            let preset = match case.format.as_str() {
+                "mx4" => MicroexponentFormat::MX4,
+                "mx6" => MicroexponentFormat::MX6,
+                _ => MicroexponentFormat::MX9,
+            };
+            assert_eq!(format, preset);
+            format.quantize(&mut data, &shape, axis, case.round, stream)
+        }
+        .unwrap();
+        for (i, valid) in valid.into_iter().enumerate() {
+            if valid == 1 {
+                assert_same(&data[i..=i], &expected[i..=i], &input[i..=i], &case);
+            } else {
+                // One step, 2^-m of it, less than what the reference has.
+                let steps = f32::from(1_u16 << (case.bit_width - 9));
+                assert_eq!(
+                    data[i] * steps,
+                    expected[i] * (steps - 1.0),
+                    "{case:?}, {i}"
+                );
+            }
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Nvfp4Case {
+    id: usize,
+    input: String,
+    per_tensor_scale: bool,
+    axis: isize,
+}
+
+/// The values, the scales of the tensor and of the blocks.
+#[test]
+fn nvfp4() {
+    let golden = Golden::open("nvfp4.safetensors");
+    let tensors = golden.tensors();
+    let cases: Vec<Nvfp4Case> = golden.cases();
+    assert_eq!(cases.len(), 8);
+    for case in cases {
+        let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
+        let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
+        let scales = bytes(&tensors, &format!("scale/{}", case.id));
+        let format = Nvfp4Format {
+            tensor_scale: case.per_tensor_scale,
+        };
+        let mut data = input.clone();
+        let axis = axis(case.axis, shape.len());
+        format
+            .quantize(
+                &mut data,
+                &shape,
+                axis,
+                Rounding::Even,
+                RandomStream::new(0, 0),
+            )
+            .unwrap();
+        assert_same(&data, &expected, &input, &case);
+
+        let amax = |data: &[f32]| data.iter().map(|x| x.abs().to_bits()).max().unwrap();
+        let tensor_scale = format.tensor_scale_of(amax(&input));
+        if case.per_tensor_scale {
+            let (expected, _) = floats(&tensors, &format!("tensor_scale/{}", case.id));
+            assert_eq!([tensor_scale], *expected);
+        }
+        let codes: Vec<u8> = input
+            .chunks(16)
+            .map(|block| format.block_scale(amax(block), tensor_scale))
+            .collect();
+        assert_eq!(codes, scales, "{case:?}");
     }
 }

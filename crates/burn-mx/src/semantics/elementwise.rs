@@ -270,7 +270,6 @@ impl<B: MxKernels> Vector<B> {
         self.round(B::float_div_scalar(lhs, rhs.into()))
     }
 
-    #[cfg(feature = "autodiff")]
     pub(crate) fn tanh(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         self.round(B::float_tanh(tensor))
     }
@@ -373,7 +372,6 @@ impl<B: MxKernels> Passes<B> {
     }
 
     /// As [`Vector::steps`].
-    #[cfg(feature = "autodiff")]
     pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
         Self {
             forward: Vector::as_in_forward(interned),

@@ -2,19 +2,16 @@
 //!
 //! `a` [.., M, K] times `b` [.., K, N]; the leading axes broadcast.
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
-#[cfg(feature = "autodiff")]
 use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Operand, round_result};
 use crate::kernels::MxKernels;
 use crate::registry::Interned;
 use crate::specs::Slot;
-#[cfg(feature = "autodiff")]
-use crate::tensor::Meta;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{Join, Meta, MxTensor};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
@@ -58,11 +55,10 @@ fn forward_operand<B: MxKernels>(
 }
 
 /// `da = g · bᵀ`, summed to the shape of `a` (given by `shape_of`), with the specs of `a`.
-#[cfg(feature = "autodiff")]
 pub(crate) fn lhs_backward<B: MxKernels>(
     b: Float<B>,
     grad: Float<B>,
-    shape: &burn_backend::Shape,
+    shape: &Shape,
     interned: &'static Interned,
     meta: Meta,
 ) -> Float<B> {
@@ -77,11 +73,10 @@ pub(crate) fn lhs_backward<B: MxKernels>(
 }
 
 /// `db = aᵀ · g`, summed to the shape of `b`, with the specs of `b`.
-#[cfg(feature = "autodiff")]
 pub(crate) fn rhs_backward<B: MxKernels>(
     a: Float<B>,
     grad: Float<B>,
-    shape: &burn_backend::Shape,
+    shape: &Shape,
     interned: &'static Interned,
     meta: Meta,
 ) -> Float<B> {
@@ -97,7 +92,6 @@ pub(crate) fn rhs_backward<B: MxKernels>(
 
 /// The saved operand and the output's gradient, quantized along `axis`; both untouched where the backward
 /// pass is not to be quantized.
-#[cfg(feature = "autodiff")]
 fn backward_operands<B: MxKernels>(
     saved: Float<B>,
     grad: Float<B>,
@@ -132,10 +126,9 @@ fn backward_operands<B: MxKernels>(
 
 /// The gradient of an operand of shape `shape`: the product summed over the axes that were broadcast, then
 /// rounded once.
-#[cfg(feature = "autodiff")]
 fn gradient<B: MxKernels>(
     product: FloatTensor<B>,
-    shape: &burn_backend::Shape,
+    shape: &Shape,
     interned: &'static Interned,
     meta: Meta,
 ) -> Float<B> {

@@ -5,14 +5,11 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::arithmetic::Arithmetic;
-#[cfg(feature = "autodiff")]
-use super::elementwise::Passes;
-use super::elementwise::Vector;
+use super::elementwise::{Passes, Vector};
 use crate::kernels::{LayerNormRecipe, MxKernels, in_f32, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`layer_norm`].
-#[cfg(feature = "autodiff")]
 pub(crate) struct LayerNormGrads<B: MxKernels> {
     pub(crate) x: Float<B>,
     pub(crate) gamma: Float<B>,
@@ -59,7 +56,6 @@ pub(crate) fn layer_norm<B: MxKernels>(
 }
 
 /// The gradients of x, γ and β from that of the output.
-#[cfg(feature = "autodiff")]
 pub(crate) fn layer_norm_backward<B: MxKernels>(
     x: Float<B>,
     gamma: Float<B>,

@@ -29,7 +29,6 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
 
 /// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
 /// `output`.
-#[cfg(feature = "autodiff")]
 pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(output.meta)]);
     let Some(interned) = join.emulation() else {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod blocks;
+
 use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
 
 /// 2^e, exactly, also where f32 has no such number.

@@ -1,0 +1,126 @@
+//! Formats with parameters as text: `family(field=value,…)`, and serde by that text.
+
+use crate::ParseFormatError;
+use alloc::{string::ToString, vec::Vec};
+use core::str::FromStr;
+
+/// The parameters of a format that are not yet read.
+pub(crate) struct Parameters<'a> {
+    format: &'static str,
+    allowed: &'static [&'static str],
+    fields: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Parameters<'a> {
+    /// The parameters in `text` if it is `format` or `format(field=value,…)`; `None` if it is another
+    /// name. Spaces around fields and values do not matter.
+    pub(crate) fn of(
+        text: &'a str,
+        format: &'static str,
+        allowed: &'static [&'static str],
+    ) -> Option<Result<Self, ParseFormatError>> {
+        let rest = text.strip_prefix(format)?;
+        if !rest.is_empty() && !rest.starts_with('(') {
+            return None;
+        }
+        let syntax = || ParseFormatError::Syntax {
+            format,
+            value: text.to_string(),
+        };
+        Some(Self::fields(rest).ok_or_else(syntax).map(|fields| Self {
+            format,
+            allowed,
+            fields,
+        }))
+    }
+
+    /// Splits what stands after the name.
+    fn fields(rest: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+        if rest.is_empty() {
+            return Some(Vec::new());
+        }
+        let inside = rest.strip_prefix('(')?.strip_suffix(')')?;
+        let field = |part: &'a str| {
+            let (field, value) = part.split_once('=')?;
+            Some((field.trim(), value.trim()))
+        };
+        inside.split(',').map(field).collect()
+    }
+
+    /// Reads a parameter, which may have an alias; `default` if it is not given. `expected` says what
+    /// is allowed.
+    pub(crate) fn take<T: FromStr>(
+        &mut self,
+        field: &'static str,
+        alias: &'static str,
+        default: T,
+        expected: impl FnOnce() -> alloc::string::String,
+    ) -> Result<T, ParseFormatError> {
+        let here = |(name, _): &(&str, &str)| *name == field || *name == alias;
+        let Some(at) = self.fields.iter().position(here) else {
+            return Ok(default);
+        };
+        let (_, value) = self.fields.remove(at);
+        value.parse().map_err(|_| ParseFormatError::FieldValue {
+            format: self.format,
+            field,
+            value: value.to_string(),
+            allowed: expected(),
+        })
+    }
+
+    /// That nothing is left.
+    pub(crate) fn finish(self) -> Result<(), ParseFormatError> {
+        match self.fields.first() {
+            None => Ok(()),
+            Some((field, _)) => Err(ParseFormatError::UnknownField {
+                format: self.format,
+                field: field.to_string(),
+                allowed: self.allowed,
+            }),
+        }
+    }
+}
+
+/// Serde by `Display` and `FromStr`.
+macro_rules! impl_serde_by_text {
+    ($name:ident, $expected:literal) => {
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str($crate::parameters::TextVisitor {
+                    expected: $expected,
+                    value: core::marker::PhantomData,
+                })
+            }
+        }
+    };
+}
+pub(crate) use impl_serde_by_text;
+
+/// Reads a value from a string, borrowed or not.
+#[cfg(feature = "serde")]
+pub(crate) struct TextVisitor<T> {
+    pub(crate) expected: &'static str,
+    pub(crate) value: core::marker::PhantomData<T>,
+}
+
+#[cfg(feature = "serde")]
+impl<T: FromStr<Err = ParseFormatError>> serde::de::Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}

@@ -1,0 +1,335 @@
+//! Microexponents, BFP and NVFP4: the slice kernels and the scalar rules against an oracle, along any
+//! axis, with all special values; and what holds for all of them.
+
+mod oracle;
+
+use microscaling::{BfpFormat, MicroexponentFormat, Nvfp4Format, RandomStream, Rounding};
+use oracle::{blocks, identical};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[derive(Debug, Clone, Copy)]
+enum Format {
+    Bfp(BfpFormat),
+    Microexponent(MicroexponentFormat),
+    Nvfp4(Nvfp4Format),
+}
+
+use Format::{Bfp, Microexponent, Nvfp4};
+
+impl Format {
+    fn block_size(self) -> usize {
+        match self {
+            Bfp(format) => format.block_size,
+            Microexponent(format) => format.block_size,
+            Nvfp4(_) => 16,
+        }
+    }
+
+    fn quantize(
+        self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) {
+        match self {
+            Bfp(format) => format.quantize(data, shape, axis, rounding, stream),
+            Microexponent(format) => format.quantize(data, shape, axis, rounding, stream),
+            Nvfp4(format) => format.quantize(data, shape, axis, rounding, stream),
+        }
+        .unwrap();
+    }
+
+    fn quantized(self, data: &[f32], rounding: Rounding) -> Vec<f32> {
+        let mut data = data.to_vec();
+        let shape = [data.len()];
+        self.quantize(&mut data, &shape, 0, rounding, RandomStream::new(3, 9));
+        data
+    }
+
+    fn oracle(
+        self,
+        tensor_amax: f32,
+        block: &[f32],
+        rounding: Rounding,
+        draws: &[u32],
+    ) -> Vec<f32> {
+        match self {
+            Bfp(format) => blocks::bfp(&format, block, rounding, draws),
+            Microexponent(format) => blocks::microexponent(&format, block, rounding, draws),
+            Nvfp4(format) => blocks::nvfp4(&format, tensor_amax, block, rounding, draws),
+        }
+    }
+
+    /// The scalar functions, for the block and sub-block at hand.
+    fn scalar(
+        self,
+        tensor_amax: f32,
+        block: &[f32],
+        rounding: Rounding,
+        draws: &[u32],
+    ) -> Vec<f32> {
+        let largest = |data: &[f32]| {
+            data.iter()
+                .map(|x| x.to_bits() & 0x7fff_ffff)
+                .max()
+                .unwrap()
+        };
+        let amax = largest(block);
+        let each = block.iter().zip(draws).enumerate();
+        each.map(|(i, (&x, &draw))| match self {
+            Bfp(format) => {
+                let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
+                let amax = if finite.is_empty() {
+                    0
+                } else {
+                    largest(&finite)
+                };
+                format.round_element(x, amax, rounding, draw)
+            }
+            Microexponent(format) => {
+                let sub_block = block
+                    .chunks(format.sub_block_size)
+                    .nth(i / format.sub_block_size);
+                format.round_element(x, amax, largest(sub_block.unwrap()), rounding, draw)
+            }
+            Nvfp4(format) => {
+                let tensor_scale = format.tensor_scale_of(tensor_amax.to_bits());
+                format.round_element(x, amax, tensor_scale, rounding, draw)
+            }
+        })
+        .collect()
+    }
+}
+
+fn formats() -> impl Strategy<Value = Format> {
+    let block_size = || prop_oneof![3 => 1..40_usize, 1 => Just(usize::MAX)];
+    let bfp = (10..=32_u32, block_size());
+    let bfp = bfp.prop_map(|(bit_width, block_size)| {
+        Bfp(BfpFormat {
+            bit_width,
+            block_size,
+        })
+    });
+    let free = (
+        10..=32_u32,
+        block_size(),
+        prop_oneof![1..6_usize, 1..40_usize],
+        0..=8_u32,
+    );
+    let free = free.prop_map(|(bit_width, block_size, sub_block_size, shift_bits)| {
+        Microexponent(MicroexponentFormat {
+            bit_width,
+            block_size,
+            sub_block_size: sub_block_size.min(block_size),
+            shift_bits,
+        })
+    });
+    let presets = vec![
+        Bfp(BfpFormat::BFP16),
+        Microexponent(MicroexponentFormat::MX4),
+        Microexponent(MicroexponentFormat::MX6),
+        Microexponent(MicroexponentFormat::MX9),
+        Nvfp4(Nvfp4Format {
+            tensor_scale: false,
+        }),
+        Nvfp4(Nvfp4Format { tensor_scale: true }),
+    ];
+    prop_oneof![1 => bfp, 1 => free, 2 => select(presets)]
+}
+
+/// Numbers of different sizes around 2^center; now and then a special value.
+fn numbers(count: usize, center: i32, specials: bool, seed: u64) -> Vec<f32> {
+    let stream = RandomStream::new(seed, 1);
+    let number = |i: u64| {
+        let exponent = center + (stream.draw(3 * i) % 9) as i32 - 4;
+        let x = f64::from(stream.draw(3 * i + 1) as i32) * oracle::pow2(exponent - 31);
+        // Few bits, so that there are ties.
+        let x = if i % 3 == 0 {
+            (x / oracle::pow2(exponent - 4)).round() * oracle::pow2(exponent - 4)
+        } else {
+            x
+        };
+        match stream.draw(3 * i + 2) % 401 {
+            0 if specials => f32::NAN,
+            1 if specials => f32::NEG_INFINITY,
+            2 => f32::from_bits(x.to_bits() as u32 & 0x807f_ffff),
+            3..20 => 0.0_f32.copysign(x as f32),
+            _ => (x as f32).clamp(-f32::MAX, f32::MAX),
+        }
+    };
+    (0..count as u64).map(number).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// Kernel, scalar rule and oracle agree, also on the sign of zero.
+    #[test]
+    fn any_axis_is_the_rule(
+        format in formats(),
+        shape in (1..4_usize, prop_oneof![1..10_usize, 1..100_usize], prop_oneof![Just(1), 1..10_usize, 1..70_usize]),
+        center in prop_oneof![3 => -10..10, 1 => -149..=-100, 1 => -100..=128],
+        specials: bool,
+        seed: u64,
+    ) {
+        let (outer, axis, inner) = shape;
+        let data = numbers(outer * axis * inner, center, specials, seed);
+        let stream = RandomStream::new(seed, 0);
+        let tensor_amax = blocks::amax(&data);
+        for rounding in Rounding::ALL {
+            let mut got = data.clone();
+            format.quantize(&mut got, &[outer, axis, inner], 1, rounding, stream);
+            for lane in 0..outer * inner {
+                let at = |a: usize| (lane / inner * axis + a) * inner + lane % inner;
+                let positions: Vec<usize> = (0..axis).map(at).collect();
+                for positions in positions.chunks(format.block_size()) {
+                    let block: Vec<f32> = positions.iter().map(|i| data[*i]).collect();
+                    let draws: Vec<u32> = positions.iter().map(|i| stream.draw(*i as u64)).collect();
+                    let expected = format.oracle(tensor_amax, &block, rounding, &draws);
+                    let scalar = format.scalar(tensor_amax, &block, rounding, &draws);
+                    for (j, i) in positions.iter().enumerate() {
+                        prop_assert!(
+                            identical(got[*i], expected[j]) && identical(scalar[j], expected[j]),
+                            "{} {}: {:e} became {:e} and {:e}, not {:e}",
+                            rounding, i, data[*i], got[*i], scalar[j], expected[j]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fixed-point blocks are their own quantization.
+    #[test]
+    fn idempotent(format in formats(), center in -130..=128, count in 1..70_usize, seed: u64) {
+        prop_assume!(!matches!(format, Nvfp4(_)));
+        let data = numbers(count, center, true, seed);
+        for rounding in Rounding::ALL {
+            let once = format.quantized(&data, rounding);
+            for again in Rounding::ALL {
+                for (x, y) in format.quantized(&once, again).iter().zip(&once) {
+                    prop_assert!(identical(*x, *y), "{:e} became {:e}", y, x);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn symmetric(format in formats(), center in -149..=128, count in 1..70_usize, seed: u64) {
+        let data = numbers(count, center, true, seed);
+        let negative: Vec<f32> = data.iter().map(|x| -x).collect();
+        for rounding in Rounding::ALL {
+            let output = format.quantized(&data, rounding);
+            for (a, b) in output.into_iter().zip(format.quantized(&negative, rounding)) {
+                prop_assert!(identical(a, -b));
+            }
+        }
+    }
+
+    /// Whatever is finite stays so, if all of it is.
+    #[test]
+    fn finite_stays_finite(format in formats(), center in -149..=128, count in 1..70_usize, seed: u64) {
+        let mut data = numbers(count, center, false, seed);
+        if seed % 4 == 0 {
+            data[0] = f32::MAX;
+        }
+        for rounding in Rounding::ALL {
+            prop_assert!(format.quantized(&data, rounding).iter().all(|x| x.is_finite()));
+        }
+    }
+}
+
+/// Zeros stay, with their signs, and so do tensors of nothing but the smallest subnormals, or they
+/// become zero.
+#[test]
+fn zeros() {
+    let presets = [
+        Bfp(BfpFormat::BFP16),
+        Microexponent(MicroexponentFormat::MX9),
+        Nvfp4(Nvfp4Format {
+            tensor_scale: false,
+        }),
+        Nvfp4(Nvfp4Format { tensor_scale: true }),
+    ];
+    for format in presets {
+        for rounding in Rounding::ALL {
+            let output = format.quantized(&[0.0, -0.0, 0.0], rounding);
+            let signs: Vec<u32> = output.iter().map(|x| x.to_bits()).collect();
+            assert_eq!(signs, [0, 1 << 31, 0], "{format:?}");
+            let tiny = f32::from_bits(1);
+            let output = format.quantized(&[tiny, -tiny, 0.0], rounding);
+            assert!(output.iter().all(|x| x.abs() <= 2.0 * tiny), "{format:?}");
+        }
+    }
+}
+
+/// What a NaN or an Inf does to its neighbours.
+#[test]
+fn special_values() {
+    for special in [f32::NAN, f32::INFINITY, -f32::INFINITY] {
+        let mut data = vec![1.0; 48];
+        data[20] = special;
+        let nans = |format: Format| -> Vec<usize> {
+            let output = format.quantized(&data, Rounding::Even);
+            (0..48).filter(|i| output[*i].is_nan()).collect()
+        };
+        let block: Vec<usize> = (16..32).collect();
+        assert_eq!(nans(Microexponent(MicroexponentFormat::MX6)), block);
+        assert_eq!(
+            nans(Nvfp4(Nvfp4Format {
+                tensor_scale: false
+            })),
+            block
+        );
+        assert_eq!(nans(Nvfp4(Nvfp4Format { tensor_scale: true })).len(), 48);
+        let mut expected = vec![1.0; 48];
+        expected[20] = special;
+        let output = Bfp(BfpFormat::BFP16).quantized(&data, Rounding::Even);
+        assert!(output.iter().zip(&expected).all(|(a, b)| identical(*a, *b)));
+    }
+}
+
+/// Large enough for threads.
+#[test]
+fn threads_do_not_matter() {
+    let data = numbers(600 * 513, 0, false, 5);
+    let pool = |threads| {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap()
+    };
+    let (one, four) = (pool(1), pool(4));
+    let formats = [
+        Bfp(BfpFormat::BFP16),
+        Microexponent(MicroexponentFormat::MX6),
+        Nvfp4(Nvfp4Format {
+            tensor_scale: false,
+        }),
+        Nvfp4(Nvfp4Format { tensor_scale: true }),
+    ];
+    for format in formats {
+        for axis in [0, 1] {
+            for rounding in [Rounding::Even, Rounding::Stochastic] {
+                let run = || {
+                    let mut data = data.clone();
+                    format.quantize(
+                        &mut data,
+                        &[600, 513],
+                        axis,
+                        rounding,
+                        RandomStream::new(7, 7),
+                    );
+                    data
+                };
+                assert!(
+                    one.install(run) == four.install(run),
+                    "{format:?} {axis} {rounding}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The formats with more than one level of scale, in f64 (NVFP4 in f32, which is its rule).
+
+use super::{floor_log2, goes_up, magnitudes, pow2, round_to_table};
+use microscaling::{BfpFormat, ElementFormat, MicroexponentFormat, Nvfp4Format, Rounding};
+
+pub(crate) fn amax(block: &[f32]) -> f32 {
+    block.iter().fold(0.0, |max, x| {
+        if x.abs() > max || x.is_nan() {
+            x.abs()
+        } else {
+            max
+        }
+    })
+}
+
+/// The exponent field of a float32 magnitude.
+fn biased(x: f32) -> i32 {
+    match f64::from(x) {
+        x if x < pow2(-126) => 0,
+        x => floor_log2(x) + 127,
+    }
+}
+
+/// To a multiple of 2^exponent, at most `most` of them.
+fn fixed_point(x: f32, exponent: i32, most: f64, rounding: Rounding, draw: u32) -> f32 {
+    let steps = f64::from(x.abs()) / pow2(exponent);
+    let lower = steps.floor();
+    let up = goes_up(steps - lower, lower % 2.0 == 0.0, rounding, draw);
+    let steps = (lower + f64::from(u8::from(up))).min(most);
+    ((steps * pow2(exponent)) as f32).copysign(x)
+}
+
+pub(crate) fn bfp(
+    format: &BfpFormat,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<f32> {
+    let m = format.bit_width as i32 - 9;
+    let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
+    let exponent = biased(amax(&finite)) - 127 - (m - 1);
+    let round = |(x, draw): (&f32, &u32)| match x.is_finite() {
+        true => fixed_point(*x, exponent, pow2(m) - 1.0, rounding, *draw),
+        false => *x,
+    };
+    block.iter().zip(draws).map(round).collect()
+}
+
+pub(crate) fn microexponent(
+    format: &MicroexponentFormat,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<f32> {
+    if block.iter().any(|x| !x.is_finite()) {
+        return vec![f32::NAN; block.len()];
+    }
+    let m = format.bit_width as i32 - 9;
+    let shared = biased(amax(block));
+    let sub_blocks = block
+        .chunks(format.sub_block_size)
+        .zip(draws.chunks(format.sub_block_size));
+    sub_blocks
+        .flat_map(|(sub_block, draws)| {
+            let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
+            let exponent = shared - 127 - shift + 1 - m;
+            sub_block.iter().zip(draws).map(move |(x, draw)| {
+                let x = if biased(x.abs()) == 0 {
+                    0.0_f32.copysign(*x)
+                } else {
+                    *x
+                };
+                fixed_point(x, exponent, pow2(m) - 1.0, rounding, *draw)
+            })
+        })
+        .collect()
+}
+
+/// A block of a tensor whose largest magnitude is `tensor_amax`.
+pub(crate) fn nvfp4(
+    format: &Nvfp4Format,
+    tensor_amax: f32,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<f32> {
+    let t = if format.tensor_scale {
+        tensor_amax / 2688.0
+    } else {
+        1.0
+    };
+    if !t.is_finite() || block.iter().any(|x| !x.is_finite()) {
+        return vec![f32::NAN; block.len()];
+    }
+    if t == 0.0 {
+        return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
+    }
+    let wanted = (amax(block) / 6.0 / t).clamp(2.0_f32.powi(-6), 448.0);
+    let scales = magnitudes(ElementFormat::Fp8E4M3);
+    let c = round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32;
+    let inverse = 1.0 / t / c;
+    let elements = magnitudes(ElementFormat::Fp4E2M1);
+    let round = |(x, draw): (&f32, &u32)| {
+        let scaled = match () {
+            () if t * c == 0.0 => 0.0,
+            () if inverse.is_infinite() => x.abs() / (t * c),
+            () => x.abs() * inverse,
+        };
+        let unit = round_to_table(f64::from(scaled), &elements, rounding, *draw) as f32;
+        (unit * (t * c)).copysign(*x)
+    };
+    block.iter().zip(draws).map(round).collect()
+}
