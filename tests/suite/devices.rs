@@ -139,13 +139,18 @@ fn pinned_specs_survive_a_multi_device_step() {
     assert_head_pinned(&stepped, Some(&on_device()), "after the step");
 }
 
+/// L-BFGS joins all parameters to one vector: nothing can tell them apart when it is cut up again.
 #[test]
-fn pinned_specs_survive_an_lbfgs_step() {
+fn an_lbfgs_step_leaves_the_models_specs_to_be_set_by_path_again() {
     let mut optimizer = LBFGSConfig::new().with_max_iter(2).init::<Mx>();
     let (mlp, _) = optimizer.step(0.01, pinned_mlp(), |mlp: MlpModel<Mx>| {
         (1.0, some_gradients(&mlp))
     });
-    assert_head_pinned(&mlp, Some(&on_device()), "after the step");
+    for tensor in [mlp.head.weight.val(), mlp.up.weight.val()] {
+        assert_eq!(specs_of(&tensor), Some(on_device()));
+    }
+    let again = set_specs_at(mlp, "head", &pinned()).expect("the path is there");
+    assert_head_pinned(&again, Some(&on_device()), "set again");
 }
 
 #[test]

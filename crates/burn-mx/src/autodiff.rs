@@ -180,6 +180,7 @@ fn for_optimizer<P>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
     let meta = Meta {
         specs: parameter.specs,
         flags: (parameter.flags & Flags::PINNED) | Flags::MASTER,
+        home: parameter.home,
         rounded: grad.meta.rounded,
     };
     MxTensor::new(grad.inner, meta)

@@ -44,10 +44,7 @@ enum Change {
 impl MetaChange {
     fn apply(self, mut meta: Meta) -> Meta {
         match self.0 {
-            Change::Pin(specs) => {
-                meta.specs = Some(specs);
-                meta.flags.insert(Flags::PINNED);
-            }
+            Change::Pin(specs) => meta = meta.pin(specs),
             Change::Specs(specs) => meta.specs = Some(specs),
             Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
             Change::Weight(on) => meta.flags.set(Flags::WEIGHT, on),
@@ -189,6 +186,9 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &ResolvedSpecs)
 /// Specs set so stay with the parameter: through optimizer steps, loading a record, and moves to devices that
 /// carry other specs. They hold for the ops that the parameter takes part in; what follows goes on by the
 /// specs of the activations.
+///
+/// L-BFGS joins all parameters to one vector, which loses the specs set by path (and says so through `log`):
+/// set them again after each of its steps.
 ///
 /// # Errors
 ///

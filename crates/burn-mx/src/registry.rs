@@ -21,6 +21,7 @@ static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
     LazyLock::new(Default::default);
 static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
 static WARNED: AtomicBool = AtomicBool::new(false);
+static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
 
 impl Interned {
     /// The one interned copy of `specs`.
@@ -61,6 +62,16 @@ pub(crate) fn installed_default() -> Option<&'static Interned> {
 /// Sets or clears the process-wide default.
 pub(crate) fn install_default(specs: Option<&ResolvedSpecs>) {
     *DEFAULT.write().unwrap_or_else(|poison| poison.into_inner()) = specs.map(Interned::of);
+}
+
+/// Says once in the process that an optimizer joined parameters whose specs were set by path.
+pub(crate) fn warn_merged() {
+    if !WARNED_MERGED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "burn-mx: an optimizer (L-BFGS does) joined parameters with different specs to one tensor; what it gives \
+             back has the model's specs. Call `set_specs_at` again after each step."
+        );
+    }
 }
 
 /// Says once in the process that a product ran without specs.

@@ -99,6 +99,9 @@ pub(crate) struct Meta {
     /// Unset, or the interned specs.
     pub(crate) specs: Option<&'static Interned>,
     pub(crate) flags: Flags,
+    /// Of a parameter whose specs were set by name: the specs that it would have otherwise, which is what its
+    /// device passes on.
+    pub(crate) home: Option<&'static Interned>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
     pub(crate) rounded: Option<FloatFormat>,
 }
@@ -138,6 +141,7 @@ impl Meta {
         let mut result = Self::moved(operands);
         if let Some(first) = operands.into_iter().flatten().next() {
             result.flags |= first.flags & (Flags::WEIGHT | Flags::PINNED);
+            result.home = first.home;
         }
         result
     }
@@ -145,16 +149,44 @@ impl Meta {
     /// Meta of several tensors taken together, as by a concatenation.
     pub(crate) fn merged(self, other: Self) -> Self {
         let mut result = Self::computed([Some(self), Some(other)]);
+        let pinned = (self.flags | other.flags).contains(Flags::PINNED);
+        if pinned && result.flags.intersects(Flags::OPTIMIZER) && !self.same_specs(&other) {
+            // One vector of parameters with different specs, which are lost when it is cut up again.
+            registry::warn_merged();
+            if result.flags.contains(Flags::PINNED) {
+                result.flags.remove(Flags::PINNED);
+                result.specs = result.home.take();
+            }
+        }
         result.rounded = self.rounded.filter(|format| other.rounded == Some(*format));
         result
+    }
+
+    fn same_specs(&self, other: &Self) -> bool {
+        match (self.specs, other.specs) {
+            (Some(own), Some(others)) => core::ptr::eq(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        }
+    }
+
+    /// Sets the specs of a parameter by name.
+    pub(crate) fn pin(mut self, specs: &'static Interned) -> Self {
+        if !self.flags.contains(Flags::PINNED) {
+            self.home = self.specs;
+        }
+        self.specs = Some(specs);
+        self.flags.insert(Flags::PINNED);
+        self
     }
 
     /// What a tensor's device passes on to the tensors that are created on it: the specs, and the marks that
     /// spread from operand to result; the role stays with the tensor.
     pub(crate) fn for_device(self) -> Self {
+        let pinned = self.flags.contains(Flags::PINNED);
         Self {
-            specs: self.specs,
+            specs: if pinned { self.home } else { self.specs },
             flags: self.flags & (Flags::OPTIMIZER | Flags::FULL_PRECISION),
+            home: None,
             rounded: None,
         }
     }
@@ -162,9 +194,11 @@ impl Meta {
     /// Meta after a move to a device with meta `device`: its specs, if set, replace those that were not
     /// set for this tensor by name.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
-        if !self.flags.contains(Flags::PINNED) || self.specs.is_none() {
-            self.specs = device.specs.or(self.specs);
-        }
+        let specs = match self.flags.contains(Flags::PINNED) {
+            true => &mut self.home,
+            false => &mut self.specs,
+        };
+        *specs = device.specs.or(*specs);
         self.flags |= device.flags;
         self
     }
@@ -197,7 +231,7 @@ impl Join {
         let mut flags = Flags::empty();
         let mut all_inner = true;
         let mut any = false;
-        let (mut weight, mut activation) = (None, None);
+        let (mut weight, mut activation, mut pinned) = (None, None, None);
         for meta in operands.into_iter().flatten() {
             any = true;
             all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
@@ -207,23 +241,29 @@ impl Join {
             } else {
                 &mut activation
             };
-            *role = role.or(meta.specs.map(|specs| (specs, meta.flags)));
+            *role = role.or(meta.specs);
+            if meta.flags.contains(Flags::PINNED) {
+                pinned = pinned.or(Some(meta));
+            }
         }
         if any && all_inner && !flags.contains(Flags::MASTER) {
             flags |= Flags::INNER;
         }
-        let carried = activation.or(weight);
-        if let Some((_, source)) = carried
+        let mut carried = activation.or(weight);
+        let mut home = None;
+        if let Some(parameter) = pinned
             && flags.intersects(Flags::OPTIMIZER)
         {
             // What an optimizer computes from a pinned parameter is the parameter's next value.
-            flags |= source & Flags::PINNED;
+            flags |= Flags::PINNED;
+            (carried, home) = (parameter.specs, parameter.home);
         }
         Self {
-            specs: weight.or(activation).map(|(specs, _)| specs),
+            specs: weight.or(activation),
             result: Meta {
-                specs: carried.map(|(specs, _)| specs),
+                specs: carried,
                 flags,
+                home,
                 rounded: None,
             },
         }

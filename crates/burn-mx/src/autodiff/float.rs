@@ -57,6 +57,8 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Log;
         fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tanh;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Sqrt;
+        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Prod { dim: None };
+        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Prod { dim: Some(dim) };
         fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Mean { dim: None };
         fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Mean { dim: Some(dim) };
     }

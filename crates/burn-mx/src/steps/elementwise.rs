@@ -154,6 +154,36 @@ impl<B: MxKernels> UnaryRule<B> for Mean {
     }
 }
 
+/// Product over one axis, or over all: `g y / x`, where no x is zero.
+#[derive(Clone, Debug)]
+pub(crate) struct Prod {
+    pub(crate) dim: Option<usize>,
+}
+
+impl<B: MxKernels> UnaryRule<B> for Prod {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        match self.dim {
+            Some(dim) => MxBackend::<B>::float_prod_dim(x, dim),
+            None => MxBackend::<B>::float_prod(x),
+        }
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let forward_x = pass.forward.operand(x.clone());
+        let y = match self.dim {
+            Some(dim) => B::float_prod_dim(forward_x, dim),
+            None => B::float_prod(forward_x),
+        };
+        let weighted = v.mul(v.operand(g), pass.forward.round(y));
+        let shape = x.shape();
+        let weighted = match self.dim {
+            Some(_) => weighted,
+            None => B::float_reshape(weighted, Shape::from(vec![1; shape.num_dims()])),
+        };
+        v.div(B::float_expand(weighted, shape), v.operand(x))
+    }
+}
+
 /// Sum: `g`, `g`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Add;
