@@ -4,6 +4,8 @@
 //! that unwraps its arguments, calls the wrapped backend's method of that name, and wraps what comes back.
 //! How each type is unwrapped and wrapped is said once, in the impls of [`Unwrap`] and [`Wrap`].
 
+pub(crate) mod tables;
+
 use core::ops::Range;
 
 use burn_backend::ops::{
