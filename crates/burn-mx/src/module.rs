@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::registry::Interned;
+use crate::semantics::activation;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Flags, Meta};
 
@@ -23,6 +24,8 @@ mod sealed {
 pub trait MxTensorOps: Backend + sealed::Sealed {
     #[doc(hidden)]
     fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self>;
     #[doc(hidden)]
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
 }
@@ -53,12 +56,27 @@ impl MetaChange {
     }
 }
 
+/// A function that Burn composes and the reference has as one.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum Function {
+    GeluFirstOrder,
+    Silu,
+}
+
 impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
 
 impl<B: MxKernels> MxTensorOps for MxBackend<B> {
     fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
         tensor.meta = change.apply(tensor.meta);
         tensor
+    }
+
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+        match function {
+            Function::GeluFirstOrder => activation::gelu_first_order::<B>(tensor),
+            Function::Silu => activation::silu::<B>(tensor),
+        }
     }
 
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
@@ -69,10 +87,11 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
 #[cfg(feature = "autodiff")]
 mod autodiff {
     use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+    use burn_backend::ops::{ActivationOps, FloatTensorOps};
 
     use super::*;
     use crate::autodiff::MxAutodiff;
-    use crate::steps::boundary;
+    use crate::steps::{boundary, elementwise};
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
@@ -88,6 +107,22 @@ mod autodiff {
                 Change::Specs(_) | Change::FullPrecision(_) => {
                     boundary::cross::<B, C>(tensor, |meta| change.apply(meta))
                 }
+            }
+        }
+
+        fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+            let emulated = activation::is_composed::<B>(&tensor.primitive);
+            match (function, emulated) {
+                (Function::GeluFirstOrder, true) => {
+                    elementwise::unary::<B, C, _>(tensor, elementwise::GeluFirstOrder)
+                }
+                (Function::Silu, true) => elementwise::unary::<B, C, _>(tensor, elementwise::Silu),
+                (Function::GeluFirstOrder, false) => {
+                    let slope = activation::GELU_SLOPE.into();
+                    let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));
+                    Self::float_mul(tensor, gate)
+                }
+                (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
             }
         }
 
@@ -132,6 +167,22 @@ pub fn with_specs<B: MxTensorOps, const D: usize>(
     specs: &ResolvedSpecs,
 ) -> Tensor<B, D> {
     change(tensor, Change::Specs(Interned::of(specs)))
+}
+
+fn apply<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, function: Function) -> Tensor<B, D> {
+    let primitive = B::apply(tensor.into_primitive().tensor(), function);
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// `x · sigmoid(x)` by the reference's recipe, gradient included. `burn`'s own silu is composed of a sigmoid and
+/// a product, which rounds its gradient elsewhere.
+pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    apply(x, Function::Silu)
+}
+
+/// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its recipe, gradient included.
+pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    apply(x, Function::GeluFirstOrder)
 }
 
 /// The specs that the tensor carries, if any.

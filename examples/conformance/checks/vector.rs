@@ -7,7 +7,7 @@ use burn::module::Param;
 use burn::nn::LayerNormConfig;
 use burn::tensor::{Tensor, activation};
 use burn_mx::MxKernels;
-use burn_mx::module::MxTensorOps;
+use burn_mx::module::{MxTensorOps, gelu_first_order, silu};
 use microscaling::FloatFormat;
 use serde::Deserialize;
 
@@ -59,6 +59,9 @@ enum Arithmetic {
 enum VectorOp {
     Relu,
     Gelu,
+    GeluFirstOrder,
+    LeakyRelu,
+    Silu,
     Sigmoid,
     Tanh,
     Exp,
@@ -89,6 +92,9 @@ impl VectorOp {
         Ok(Some(match name {
             "relu" => Self::Relu,
             "gelu" => Self::Gelu,
+            "gelu_first_order" => Self::GeluFirstOrder,
+            "leaky_relu" => Self::LeakyRelu,
+            "silu" => Self::Silu,
             "sigmoid" => Self::Sigmoid,
             "tanh" => Self::Tanh,
             "exp" => Self::Exp,
@@ -122,7 +128,7 @@ impl VectorOp {
     /// Of the gradient of an input, or (`None`) of the output.
     fn arithmetic(&self, grad: Option<&str>) -> Arithmetic {
         match (self, grad) {
-            (Self::Relu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,
+            (Self::Relu | Self::LeakyRelu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,
             // The gradient of an operand that may be broadcast is summed.
             (Self::Add | Self::Sub | Self::Mul | Self::Div, Some("b")) => Arithmetic::Sum,
             (Self::Add | Self::Sub | Self::Mul | Self::Div, _) => Arithmetic::Exact,
@@ -132,7 +138,8 @@ impl VectorOp {
             // A quotient of rounded values.
             (Self::Log, Some(_)) => Arithmetic::Exact,
             (Self::Softmax { .. } | Self::Log, None) => Arithmetic::Library,
-            (Self::Gelu | Self::Sigmoid | Self::Tanh | Self::Exp, _) => Arithmetic::Library,
+            (Self::Gelu | Self::GeluFirstOrder | Self::Silu, _) => Arithmetic::Library,
+            (Self::Sigmoid | Self::Tanh | Self::Exp, _) => Arithmetic::Library,
         }
     }
 }
@@ -155,6 +162,10 @@ impl Op for VectorOp {
         match *self {
             Self::Relu => activation::relu(x()),
             Self::Gelu => activation::gelu(x()),
+            Self::GeluFirstOrder => gelu_first_order(x()),
+            // The default slope of PyTorch.
+            Self::LeakyRelu => activation::leaky_relu(x(), 0.01),
+            Self::Silu => silu(x()),
             Self::Sigmoid => activation::sigmoid(x()),
             Self::Tanh => activation::tanh(x()),
             Self::Exp => x().exp(),

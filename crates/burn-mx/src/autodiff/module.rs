@@ -1,6 +1,7 @@
 //! Module ops and activations: burn-autodiff's, and own steps for what holds products or recipes.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::Scalar;
 use burn_backend::ops::attention::attention_fallback;
 use burn_backend::ops::{
     ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
@@ -273,6 +274,18 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
         match activation::is_composed::<B>(&tensor.primitive) {
             true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
             false => Ad::<B, C>::sigmoid(tensor),
+        }
+    }
+
+    fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => {
+                let rule = elementwise::LeakyRelu {
+                    slope: negative_slope,
+                };
+                elementwise::unary::<B, C, _>(tensor, rule)
+            }
+            false => Ad::<B, C>::leaky_relu(tensor, negative_slope),
         }
     }
 

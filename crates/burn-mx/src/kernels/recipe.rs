@@ -18,6 +18,10 @@ pub enum UnaryRecipe {
     Sigmoid,
     /// The gelu of x.
     Gelu,
+    /// The first-order gelu of x.
+    GeluFirstOrder,
+    /// The silu of x.
+    Silu,
 }
 
 /// A recipe of two tensors of the same shape.
@@ -27,6 +31,10 @@ pub enum BinaryRecipe {
     SigmoidBackward,
     /// The gradient of a gelu from its input and its output's gradient.
     GeluBackward,
+    /// The gradient of a first-order gelu from its input and its output's gradient.
+    GeluFirstOrderBackward,
+    /// The gradient of a silu from its input and its output's gradient.
+    SiluBackward,
 }
 
 /// Layer normalization over the last axis.
@@ -107,6 +115,16 @@ impl UnaryRecipe {
                 #[inline(always)]
                 move |x| activation::sigmoid_steps(&s, s.round(x)),
             ),
+            Self::GeluFirstOrder => map_in_place(
+                data,
+                #[inline(always)]
+                move |x| activation::gelu_first_order_steps(&s, s.round(x)),
+            ),
+            Self::Silu => map_in_place(
+                data,
+                #[inline(always)]
+                move |x| activation::silu_steps(&s, s.round(x)),
+            ),
             Self::Gelu => map_in_place(
                 data,
                 #[inline(always)]
@@ -130,6 +148,21 @@ impl BinaryRecipe {
                         let y = activation::sigmoid_steps(&f, f.round(x));
                         activation::sigmoid_backward_steps(&b, y, b.round(g))
                     },
+                ),
+                Self::GeluFirstOrderBackward => zip_in_place(
+                    grad,
+                    input,
+                    #[inline(always)]
+                    move |g, x| {
+                        let (forward_x, x, g) = (f.round(x), b.round(x), b.round(g));
+                        activation::gelu_first_order_backward_steps(&f, &b, forward_x, x, g)
+                    },
+                ),
+                Self::SiluBackward => zip_in_place(
+                    grad,
+                    input,
+                    #[inline(always)]
+                    move |g, x| activation::silu_backward_steps(&f, &b, f.round(x), b.round(g)),
                 ),
                 Self::GeluBackward => zip_in_place(
                     grad,

@@ -56,6 +56,10 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         activation::sigmoid_backward::<B>(output, grad)
     }
 
+    fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {
+        activation::leaky_relu::<B>(tensor, negative_slope)
+    }
+
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         softmax::forward::<B>(tensor, dim)
     }
@@ -63,7 +67,6 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     // Composed
 
     composed! {
-        fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self>;
         fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self>;
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
         fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;

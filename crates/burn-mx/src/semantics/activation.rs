@@ -1,5 +1,6 @@
 //! Activations by recipe; each step is one rounded op. `d…` are gradients.
 
+use burn_backend::Scalar;
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
@@ -69,6 +70,86 @@ pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -
 pub(crate) fn sigmoid_backward_steps<A: Arithmetic>(s: &A, y: A::Value, g: A::Value) -> A::Value {
     let derivative = s.mul(y.clone(), s.one_minus(y));
     s.mul(derivative, g)
+}
+
+/// `x sigmoid(x)`
+pub(crate) fn silu<B: MxKernels>(x: Float<B>) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        let gate = B::sigmoid(x.inner.clone());
+        return MxTensor::new(B::float_mul(x.inner, gate), join.result);
+    };
+    let y = match v.one_pass() {
+        Some(steps) => one_pass::<B>(UnaryRecipe::Silu, x.inner, steps),
+        None => silu_steps(&v, v.operand(x)),
+    };
+    v.finish(y, &join)
+}
+
+#[inline(always)]
+pub(crate) fn silu_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
+    s.mul(x.clone(), sigmoid_steps(s, x))
+}
+
+/// `(σ + y (1 - σ)) g` with `σ` the sigmoid and `y` the output; `x` is as the forward pass rounded it.
+#[inline(always)]
+pub(crate) fn silu_backward_steps<V: Clone>(
+    forward: &impl Arithmetic<Value = V>,
+    s: &impl Arithmetic<Value = V>,
+    x: V,
+    g: V,
+) -> V {
+    let gate = sigmoid_steps(forward, x.clone());
+    let y = forward.mul(x, gate.clone());
+    let derivative = s.add(gate.clone(), s.mul(y, s.one_minus(gate)));
+    s.mul(derivative, g)
+}
+
+/// The slope of the first-order gelu's sigmoid, 1.702 in bfloat16.
+const FIRST_ORDER_SLOPE: f32 = 1.703125;
+
+/// `x sigmoid(1.702 x)`
+pub(crate) fn gelu_first_order<B: MxKernels>(x: Float<B>) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        let gate = B::sigmoid(B::float_mul_scalar(x.inner.clone(), GELU_SLOPE.into()));
+        return MxTensor::new(B::float_mul(x.inner, gate), join.result);
+    };
+    let y = match v.one_pass() {
+        Some(steps) => one_pass::<B>(UnaryRecipe::GeluFirstOrder, x.inner, steps),
+        None => gelu_first_order_steps(&v, v.operand(x)),
+    };
+    v.finish(y, &join)
+}
+
+/// The slope of the first-order gelu's sigmoid where nothing is emulated.
+pub(crate) const GELU_SLOPE: f32 = 1.702;
+
+#[inline(always)]
+pub(crate) fn gelu_first_order_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
+    let gate = sigmoid_steps(s, s.mul_scalar(x.clone(), FIRST_ORDER_SLOPE));
+    s.mul(x, gate)
+}
+
+/// `(Φ + x Φ') g`; `forward_x` is the input as the forward pass rounded it, `x` as this pass does.
+#[inline(always)]
+pub(crate) fn gelu_first_order_backward_steps<V: Clone>(
+    forward: &impl Arithmetic<Value = V>,
+    s: &impl Arithmetic<Value = V>,
+    forward_x: V,
+    x: V,
+    g: V,
+) -> V {
+    let gate = sigmoid_steps(forward, forward.mul_scalar(forward_x, FIRST_ORDER_SLOPE));
+    let slope = s.mul(gate.clone(), s.one_minus(gate.clone()));
+    let slope = s.mul_scalar(slope, FIRST_ORDER_SLOPE);
+    let derivative = s.add(gate, s.mul(x, slope));
+    s.mul(derivative, g)
+}
+
+/// `x` where it is positive, `slope · x` elsewhere; rounded in and out.
+pub(crate) fn leaky_relu<B: MxKernels>(x: Float<B>, slope: Scalar) -> Float<B> {
+    unary::<B>(x, |x| B::leaky_relu(x, slope))
 }
 
 /// Coefficients of the gelu recipe: the tanh approximation written as a sigmoid, in bfloat16.

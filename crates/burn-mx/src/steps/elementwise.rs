@@ -12,7 +12,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as unary_step};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
+use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
@@ -125,6 +125,64 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
         }
         let y = activation::sigmoid_steps(&pass.forward, pass.forward.operand(x));
         activation::sigmoid_backward_steps(v, y, v.operand(g))
+    }
+}
+
+/// Silu: `(σ + y (1 - σ)) g`.
+#[derive(Clone, Debug)]
+pub(crate) struct Silu;
+
+impl<B: MxKernels> UnaryRule<B> for Silu {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        activation::silu::<B>(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        if let Some(steps) = v.one_pass() {
+            let recipe = BinaryRecipe::SiluBackward;
+            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        }
+        let x = pass.forward.operand(x);
+        activation::silu_backward_steps(&pass.forward, v, x, v.operand(g))
+    }
+}
+
+/// First-order gelu: `(Φ + x Φ') g`.
+#[derive(Clone, Debug)]
+pub(crate) struct GeluFirstOrder;
+
+impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        activation::gelu_first_order::<B>(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let (forward, v) = (&pass.forward, &pass.backward);
+        if let Some(steps) = v.one_pass() {
+            let recipe = BinaryRecipe::GeluFirstOrderBackward;
+            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        }
+        let (forward_x, x, g) = (forward.operand(x.clone()), v.operand(x), v.operand(g));
+        activation::gelu_first_order_backward_steps(forward, v, forward_x, x, g)
+    }
+}
+
+/// Leaky relu: `g` or `slope · g`.
+#[derive(Clone, Debug)]
+pub(crate) struct LeakyRelu {
+    pub(crate) slope: Scalar,
+}
+
+impl<B: MxKernels> UnaryRule<B> for LeakyRelu {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        activation::leaky_relu::<B>(x, self.slope)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let bool_dtype = get_device_settings::<B>(&B::float_device(&x.inner)).bool_dtype;
+        let negative = B::float_lower_elem(pass.forward.operand(x), 0.0.into(), bool_dtype);
+        let g = v.operand(g);
+        let scaled = v.round(B::float_mul_scalar(g.clone(), self.slope));
+        B::float_mask_where(g, negative, scaled)
     }
 }
 
