@@ -161,7 +161,7 @@ impl BlockRule {
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
-    fn scale(&self, amax: u32) -> (i32, bool) {
+    pub(crate) fn scale(&self, amax: u32) -> (i32, bool) {
         let exponent = self.scale_mode.exponent(amax, &self.row);
         let nan = amax >= INFINITY || exponent > self.largest_exponent;
         (exponent.max(-self.largest_exponent), nan)

@@ -179,6 +179,14 @@ fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatEr
     let elements = || one_of(ElementFormat::ALL.map(ElementFormat::name));
     let modes = || one_of(ScaleMode::ALL.map(ScaleMode::name));
     let methods = || one_of(SharedExpMethod::ALL.map(SharedExpMethod::name));
+    if !parameters.has("element") {
+        return Err(ParseFormatError::FieldValue {
+            format: "mx",
+            field: "element",
+            value: String::new(),
+            allowed: elements(),
+        });
+    }
     let format = MxFormat {
         element: parameters.take("element", "", base.element, elements)?,
         block_size: parameters.take("block_size", "block", base.block_size, || at_least(0))?,

@@ -149,3 +149,57 @@ pub enum QuantizeError {
         shape: Vec<usize>,
     },
 }
+
+/// Why a tensor was not packed, or bytes are no packed tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PackError {
+    /// The format, the shape or the axis are not valid, or the data do not fit the shape.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
+    /// The number of bytes does not fit a `usize`.
+    #[error("pack: the number of bytes of shape {shape:?} overflows")]
+    SizeOverflow {
+        /// The shape that was given.
+        shape: Vec<usize>,
+    },
+    /// The format has no code for a NaN or an Inf among the elements.
+    #[error(
+        "pack: the {format} block format has no code for NaN or Inf, found at position {position}"
+    )]
+    NotFinite {
+        /// The family of formats.
+        format: &'static str,
+        /// Position of the first one in the data.
+        position: usize,
+    },
+    /// The scales are not as many bytes as the blocks of the tensor need.
+    #[error("pack: the scales of shape {shape:?} are {expected} bytes, got {got}")]
+    ScalesLength {
+        /// The shape that was given.
+        shape: Vec<usize>,
+        /// Number of bytes of that shape.
+        expected: usize,
+        /// The number that was given.
+        got: usize,
+    },
+    /// The element codes are not as many bytes as the tensor needs.
+    #[error("pack: the elements of shape {shape:?} are {expected} bytes, got {got}")]
+    ElementsLength {
+        /// The shape that was given.
+        shape: Vec<usize>,
+        /// Number of bytes of that shape.
+        expected: usize,
+        /// The number that was given.
+        got: usize,
+    },
+    /// There is no tensor scale where the format has one, or one where it has none.
+    #[error("pack: the format has {} tensor scale, got {}", count(*.expected), count(!*.expected))]
+    TensorScale {
+        /// Whether the format has one.
+        expected: bool,
+    },
+}
+
+fn count(one: bool) -> &'static str {
+    if one { "one" } else { "no" }
+}

@@ -60,13 +60,7 @@ impl Nvfp4Format {
     /// in a tensor with the scale `tensor_scale`: 0x08 (2^−6) to 0x7e (448), or 0x7f, NaN, if either is
     /// NaN or Inf. A tensor scale of 0 gives 0x08. The sign bit of `amax` is ignored.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
-        let scale = Nvfp4Rule::<true>::of(tensor_scale).block_scale(amax & ABS);
-        // Both formats have an implicit bit, and the limits are normal numbers of both.
-        if scale >= INFINITY {
-            NAN_CODE
-        } else {
-            ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
-        }
+        Nvfp4Rule::<true>::of(tensor_scale).block_scale_code(amax & ABS)
     }
 
     /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
@@ -181,6 +175,18 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
         let scale = scale.clamp(SCALE_MIN, SCALE_MAX);
         // To 3 mantissa bits, half to even; no carry leads beyond the limits.
         (scale + 0x7_ffff + ((scale >> 20) & 1)) & !0xf_ffff
+    }
+
+    /// c as an E4M3 code.
+    #[inline(always)]
+    pub(crate) fn block_scale_code(&self, amax: u32) -> u8 {
+        let scale = self.block_scale(amax);
+        // Both formats have an implicit bit, and the limits are normal numbers of both.
+        if scale >= INFINITY {
+            NAN_CODE
+        } else {
+            ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
+        }
     }
 
     /// q as a pattern without a sign. `abs` must be finite.

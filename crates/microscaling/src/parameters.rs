@@ -47,7 +47,12 @@ impl<'a> Parameters<'a> {
         inside.split(',').map(field).collect()
     }
 
-    /// Reads a parameter, which may have an alias; `default` if it is not given. `expected` says what
+    /// Whether a parameter is given.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, _)| *name == field)
+    }
+
+    /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` says what
     /// is allowed.
     pub(crate) fn take<T: FromStr>(
         &mut self,
@@ -56,7 +61,8 @@ impl<'a> Parameters<'a> {
         default: T,
         expected: impl FnOnce() -> alloc::string::String,
     ) -> Result<T, ParseFormatError> {
-        let here = |(name, _): &(&str, &str)| *name == field || *name == alias;
+        let here =
+            |(name, _): &(&str, &str)| *name == field || (!alias.is_empty() && *name == alias);
         let Some(at) = self.fields.iter().position(here) else {
             return Ok(default);
         };

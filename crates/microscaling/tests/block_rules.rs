@@ -1,8 +1,10 @@
 //! Microexponents, BFP and NVFP4: the slice kernels and the scalar rules against an oracle, along any
 //! axis, with all special values; and what holds for all of them.
 
+mod inputs;
 mod oracle;
 
+use inputs::numbers;
 use microscaling::{BfpFormat, MicroexponentFormat, Nvfp4Format, RandomStream, Rounding};
 use oracle::{blocks, identical};
 use proptest::prelude::*;
@@ -138,29 +140,6 @@ fn formats() -> impl Strategy<Value = Format> {
         Nvfp4(Nvfp4Format { tensor_scale: true }),
     ];
     prop_oneof![1 => bfp, 1 => free, 2 => select(presets)]
-}
-
-/// Numbers of different sizes around 2^center; now and then a special value.
-fn numbers(count: usize, center: i32, specials: bool, seed: u64) -> Vec<f32> {
-    let stream = RandomStream::new(seed, 1);
-    let number = |i: u64| {
-        let exponent = center + (stream.draw(3 * i) % 9) as i32 - 4;
-        let x = f64::from(stream.draw(3 * i + 1) as i32) * oracle::pow2(exponent - 31);
-        // Few bits, so that there are ties.
-        let x = if i % 3 == 0 {
-            (x / oracle::pow2(exponent - 4)).round() * oracle::pow2(exponent - 4)
-        } else {
-            x
-        };
-        match stream.draw(3 * i + 2) % 401 {
-            0 if specials => f32::NAN,
-            1 if specials => f32::NEG_INFINITY,
-            2 => f32::from_bits(x.to_bits() as u32 & 0x807f_ffff),
-            3..20 => 0.0_f32.copysign(x as f32),
-            _ => (x as f32).clamp(-f32::MAX, f32::MAX),
-        }
-    };
-    (0..count as u64).map(number).collect()
 }
 
 proptest! {

@@ -1,0 +1,79 @@
+//! Formats and data for property tests.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
+    RandomStream, ScaleMode, SharedExpMethod,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Formats of all kinds, valid ones.
+pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
+    let elements = (
+        select(ElementFormat::ALL.to_vec()),
+        select(vec![0, 1, 16, 32, 64_usize]),
+    );
+    let rest = (
+        1..=8_u32,
+        select(ScaleMode::ALL.to_vec()),
+        select(SharedExpMethod::ALL.to_vec()),
+        any::<bool>(),
+    );
+    let mx = (elements, rest).prop_map(|((element, block_size), rest)| {
+        let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms) = rest;
+        BlockFormat::Mx(MxFormat {
+            element,
+            block_size,
+            scale_bits,
+            scale_mode,
+            shared_exp_method,
+            flush_fp32_subnorms,
+        })
+    });
+    let bfp = (10..=32_u32, 1..100_usize).prop_map(|(bit_width, block_size)| {
+        BlockFormat::Bfp(BfpFormat {
+            bit_width,
+            block_size,
+        })
+    });
+    let microexponent = (10..=32_u32, 1..100_usize, 1..10_usize, 0..=8_u32).prop_map(
+        |(bit_width, block_size, sub_block_size, shift_bits)| {
+            let sub_block_size = sub_block_size.min(block_size);
+            BlockFormat::Microexponent(MicroexponentFormat {
+                bit_width,
+                block_size,
+                sub_block_size,
+                shift_bits,
+            })
+        },
+    );
+    let nvfp4 =
+        any::<bool>().prop_map(|tensor_scale| BlockFormat::Nvfp4(Nvfp4Format { tensor_scale }));
+    let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
+    prop_oneof![mx, bfp, microexponent, nvfp4, named]
+}
+
+/// Numbers of different sizes around 2^center; now and then a special value.
+pub(crate) fn numbers(count: usize, center: i32, specials: bool, seed: u64) -> Vec<f32> {
+    let stream = RandomStream::new(seed, 1);
+    let number = |i: u64| {
+        let exponent = center + (stream.draw(3 * i) % 9) as i32 - 4;
+        let x = f64::from(stream.draw(3 * i + 1) as i32) * 2.0_f64.powi(exponent - 31);
+        // Few bits, so that there are ties.
+        let x = if i.is_multiple_of(3) {
+            (x / 2.0_f64.powi(exponent - 4)).round() * 2.0_f64.powi(exponent - 4)
+        } else {
+            x
+        };
+        match stream.draw(3 * i + 2) % 401 {
+            0 if specials => f32::NAN,
+            1 if specials => f32::NEG_INFINITY,
+            2 => f32::from_bits(x.to_bits() as u32 & 0x807f_ffff),
+            3..20 => 0.0_f32.copysign(x as f32),
+            _ => (x as f32).clamp(-f32::MAX, f32::MAX),
+        }
+    };
+    (0..count as u64).map(number).collect()
+}

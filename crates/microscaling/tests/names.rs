@@ -1,0 +1,394 @@
+//! Block formats as text, and what their sizes are.
+
+mod inputs;
+mod oracle;
+
+use inputs::formats;
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, Nvfp4Format,
+    ParseFormatError, RandomStream, Rounding, ScaleMode, SlotFormat,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const OCP: [(&str, &str, ElementFormat, f64); 6] = [
+    ("mxfp8_e5m2", "MXFP8E5M2", ElementFormat::Fp8E5M2, 8.25),
+    ("mxfp8_e4m3", "MXFP8E4M3", ElementFormat::Fp8E4M3, 8.25),
+    ("mxfp6_e3m2", "MXFP6E3M2", ElementFormat::Fp6E3M2, 6.25),
+    ("mxfp6_e2m3", "MXFP6E2M3", ElementFormat::Fp6E2M3, 6.25),
+    ("mxfp4", "MXFP4E2M1", ElementFormat::Fp4E2M1, 4.25),
+    ("mxint8", "MXINT8", ElementFormat::Int8, 8.25),
+];
+
+/// Bits per element of the paper's formats: 4, 6 and 9, as they are called.
+const OWN: [(&str, &str, SlotFormat, f64); 5] = [
+    (
+        "mx4",
+        "MX4",
+        SlotFormat::Microexponent(MicroexponentFormat::MX4),
+        4.0,
+    ),
+    (
+        "mx6",
+        "MX6",
+        SlotFormat::Microexponent(MicroexponentFormat::MX6),
+        6.0,
+    ),
+    (
+        "mx9",
+        "MX9",
+        SlotFormat::Microexponent(MicroexponentFormat::MX9),
+        9.0,
+    ),
+    ("bfp16", "BFP16", SlotFormat::Bfp(BfpFormat::BFP16), 9.0),
+    (
+        "nvfp4",
+        "NVFP4",
+        SlotFormat::Nvfp4(Nvfp4Format {
+            tensor_scale: false,
+        }),
+        4.5,
+    ),
+];
+
+#[test]
+fn every_name() {
+    let mut names = Vec::new();
+    for (name, alias, element, bits) in OCP {
+        let format = BlockFormat::Mx(MxFormat::new(element, 32));
+        assert_eq!(name.parse(), Ok(format));
+        assert_eq!(alias.parse(), Ok(format));
+        assert_eq!(format.to_string(), name);
+        assert_eq!(format.bits_per_element(), bits);
+        names.push(name);
+    }
+    let rceil = MxFormat {
+        scale_mode: ScaleMode::Rceil,
+        ..MxFormat::new(ElementFormat::Fp8E4M3, 32)
+    };
+    assert_eq!("mxfp8_rceil".parse(), Ok(BlockFormat::Mx(rceil)));
+    assert_eq!(BlockFormat::Mx(rceil).to_string(), "mxfp8_rceil");
+    names.push("mxfp8_rceil");
+    let shared = MxFormat {
+        scale_bits: 3,
+        ..rceil
+    };
+    let mut slots: Vec<&str> = Vec::new();
+    for element in ElementFormat::ALL {
+        assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
+        assert_eq!(SlotFormat::from(element).to_string(), element.name());
+        let block = SlotFormat::from(element).block_format(&shared);
+        assert_eq!(block, BlockFormat::Mx(MxFormat { element, ..shared }));
+        slots.push(element.name());
+    }
+    for (name, alias, slot, bits) in OWN {
+        assert_eq!(name.parse(), Ok(slot));
+        assert_eq!(alias.parse(), Ok(slot));
+        assert_eq!(slot.to_string(), name);
+        let format = slot.block_format(&shared);
+        assert_eq!(name.parse(), Ok(format));
+        assert_eq!(alias.parse(), Ok(format));
+        assert_eq!(format.to_string(), name);
+        assert_eq!(format.bits_per_element(), bits);
+        names.push(name);
+        slots.push(name);
+    }
+    assert_eq!(BlockFormat::NAMES.to_vec(), names);
+    assert_eq!(SlotFormat::NAMES.to_vec(), slots);
+    assert_eq!(
+        "fp4".parse(),
+        Ok(SlotFormat::Element(ElementFormat::Fp4E2M1))
+    );
+}
+
+proptest! {
+    /// Text and serde give back the format.
+    #[test]
+    fn round_trips(format in formats()) {
+        let text = format.to_string();
+        prop_assert_eq!(text.parse(), Ok(format));
+        let json = serde_json::to_string(&format).unwrap();
+        prop_assert_eq!(&json, &format!("\"{text}\""));
+        prop_assert_eq!(serde_json::from_str::<BlockFormat>(&json).unwrap(), format);
+        if !matches!(format, BlockFormat::Mx(_)) {
+            let slot: SlotFormat = text.parse().unwrap();
+            prop_assert_eq!(slot.to_string(), text);
+            prop_assert_eq!(serde_json::from_str::<SlotFormat>(&json).unwrap(), slot);
+        }
+    }
+
+    /// No text makes a panic, and what is understood is valid.
+    #[test]
+    fn any_text(
+        family in select(vec!["mx", "bfp", "microexponent", "nvfp4", "fp8_e4m3", ""]),
+        rest in prop_oneof![
+            "[(]?(bit_width|block|block_size|element|shift_bits|tensor_scale)?=?[0-9a-z_]{0,4}[,)]{0,2}",
+            any::<String>(),
+        ],
+    ) {
+        let text = family.to_string() + &rest;
+        if let Ok(format) = text.parse::<BlockFormat>() {
+            prop_assert!(format.validate().is_ok());
+        }
+        if let Ok(slot) = text.parse::<SlotFormat>() {
+            prop_assert!(slot.validate().is_ok());
+        }
+    }
+
+    /// One type over all does what each of them does.
+    #[test]
+    fn quantize_is_the_formats_own(format in formats(), data in prop::collection::vec(-9.0..9.0_f32, 60)) {
+        let stream = RandomStream::new(1, 2);
+        let (shape, axis, rounding) = ([5, 12], 1, Rounding::Stochastic);
+        let (mut got, mut expected) = (data.clone(), data);
+        format.quantize(&mut got, &shape, axis, rounding, stream).unwrap();
+        match format {
+            BlockFormat::Mx(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
+            BlockFormat::Microexponent(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
+            BlockFormat::Bfp(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
+            BlockFormat::Nvfp4(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
+        }.unwrap();
+        prop_assert!(got.iter().zip(&expected).all(|(a, b)| oracle::identical(*a, *b)));
+    }
+}
+
+#[test]
+fn parameters() {
+    let parse = |text: &str| text.parse::<SlotFormat>();
+    let bfp = |bit_width, block_size| {
+        Ok(SlotFormat::Bfp(BfpFormat {
+            bit_width,
+            block_size,
+        }))
+    };
+    assert_eq!(parse("bfp(bit_width=12,block=16)"), bfp(12, 16));
+    assert_eq!(parse("bfp( block_size = 4 )"), bfp(16, 4));
+    assert_eq!(parse("bfp"), bfp(16, 8));
+    let free = MicroexponentFormat {
+        bit_width: 12,
+        block_size: 64,
+        sub_block_size: 8,
+        shift_bits: 2,
+    };
+    let text = "microexponent(bit_width=12,block=64,sub_block=8,shift_bits=2)";
+    assert_eq!(parse(text), Ok(SlotFormat::Microexponent(free)));
+    let nvfp4 = SlotFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    assert_eq!(parse("nvfp4(tensor_scale=true)"), Ok(nvfp4));
+    let block = |text: &str| text.parse::<BlockFormat>();
+    assert_eq!(block("mx(element=int8)"), block("mxint8"));
+    // 4 bits, a scale of 8 bits for each 16.
+    assert_eq!(
+        block("mx(element=int4,block=16)")
+            .unwrap()
+            .bits_per_element(),
+        4.5
+    );
+    assert_eq!(
+        block("mx(element=int4,block=0)")
+            .unwrap()
+            .bits_per_element(),
+        4.0
+    );
+    let each = block("mx(element=int4,shared_exp_method=none)").unwrap();
+    assert_eq!(each.bits_per_element(), 12.0);
+    // 3 + 1 bits; an exponent for 10; shifts of 3 bits for 4, 4 and 2.
+    let uneven = block("microexponent(bit_width=12,block=10,sub_block=4,shift_bits=3)").unwrap();
+    assert_eq!(uneven.bits_per_element(), 4.0 + 1.7);
+}
+
+/// Each error, and what it says.
+#[test]
+fn errors() {
+    let error = |text: &str| text.parse::<BlockFormat>().unwrap_err().to_string();
+    assert_eq!(
+        error("mx5"),
+        "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
+    );
+    let slot = "fp5".parse::<SlotFormat>().unwrap_err().to_string();
+    assert_eq!(
+        slot,
+        "unknown block format `fp5`: expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, \
+         int8, int4, int2, float16, bfloat16, mx4, mx6, mx9, bfp16, nvfp4, bfp(…), microexponent(…), nvfp4(…)"
+    );
+    let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
+    assert_eq!(error("bfp(12)"), expected);
+    assert!(matches!(
+        "bfp(bit_width=12".parse::<SlotFormat>(),
+        Err(ParseFormatError::Syntax { .. })
+    ));
+    assert_eq!(
+        error("bfp(bits=12)"),
+        "bfp: unknown or repeated parameter `bits`: expected one of bit_width, block_size"
+    );
+    assert_eq!(
+        error("bfp(block=8,block_size=8)"),
+        "bfp: unknown or repeated parameter `block_size`: expected one of bit_width, block_size"
+    );
+    assert_eq!(
+        error("bfp(bit_width=-1)"),
+        "bfp: bit_width is `-1`, expected 10 to 32"
+    );
+    assert_eq!(
+        error("bfp(bit_width=9)"),
+        "bfp: bit_width is 9, expected 10 to 32"
+    );
+    assert_eq!(
+        error("nvfp4(tensor_scale=1)"),
+        "nvfp4: tensor_scale is `1`, expected true or false"
+    );
+    assert_eq!(
+        error("mx(block_size=32)"),
+        "mx: element is ``, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, \
+         int4, int2, float16, bfloat16"
+    );
+    assert_eq!(
+        error("mx(element=int8,scale_mode=up)"),
+        "mx: scale_mode is `up`, expected one of floor, ceil, even, rceil"
+    );
+    assert_eq!(
+        error("mx(element=int8,scale_bits=9)"),
+        "MX format: scale_bits is 9, expected 1 to 8"
+    );
+    assert_eq!(
+        serde_json::from_str::<SlotFormat>("3")
+            .unwrap_err()
+            .to_string(),
+        "invalid type: integer `3`, expected the name of a block format at line 1 column 1"
+    );
+}
+
+/// Every parameter out of range: the error names format, parameter, value and what is allowed, and the
+/// data are untouched.
+#[test]
+fn invalid_parameters() {
+    let free = MicroexponentFormat::MX6;
+    let bfp = BfpFormat::BFP16;
+    let most = usize::MAX;
+    let cases: [(BlockFormat, _, _, _, _, _); 9] = [
+        (
+            BfpFormat {
+                bit_width: 9,
+                ..bfp
+            }
+            .into(),
+            "bfp",
+            "bit_width",
+            9,
+            10,
+            32,
+        ),
+        (
+            BfpFormat {
+                bit_width: 33,
+                ..bfp
+            }
+            .into(),
+            "bfp",
+            "bit_width",
+            33,
+            10,
+            32,
+        ),
+        (
+            BfpFormat {
+                block_size: 0,
+                ..bfp
+            }
+            .into(),
+            "bfp",
+            "block_size",
+            0,
+            1,
+            most,
+        ),
+        (
+            MicroexponentFormat {
+                bit_width: 0,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "bit_width",
+            0,
+            10,
+            32,
+        ),
+        (
+            MicroexponentFormat {
+                bit_width: 33,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "bit_width",
+            33,
+            10,
+            32,
+        ),
+        (
+            MicroexponentFormat {
+                block_size: 0,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "block_size",
+            0,
+            1,
+            most,
+        ),
+        (
+            MicroexponentFormat {
+                sub_block_size: 0,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "sub_block_size",
+            0,
+            1,
+            16,
+        ),
+        (
+            MicroexponentFormat {
+                sub_block_size: 17,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "sub_block_size",
+            17,
+            1,
+            16,
+        ),
+        (
+            MicroexponentFormat {
+                shift_bits: 9,
+                ..free
+            }
+            .into(),
+            "microexponent",
+            "shift_bits",
+            9,
+            0,
+            8,
+        ),
+    ];
+    for (block, format, field, got, min, max) in cases {
+        let expected = FormatError::Field {
+            format,
+            field,
+            min,
+            max,
+            got,
+        };
+        assert_eq!(block.validate(), Err(expected));
+        let text = format!("{format}: {field} is {got}, expected {min} to {max}");
+        assert_eq!(expected.to_string(), text);
+        let mut data = [1.1; 6];
+        let result = block.quantize(&mut data, &[6], 0, Rounding::Even, RandomStream::new(0, 0));
+        assert_eq!(result.unwrap_err().to_string(), format!("quantize: {text}"));
+        assert_eq!(data, [1.1; 6]);
+    }
+}

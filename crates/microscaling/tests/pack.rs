@@ -1,0 +1,357 @@
+//! Packed tensors: decoding gives what quantizing gives, the bytes are those of the reference
+//! implementations and of the README, and whatever does not fit is an error.
+
+mod golden_file;
+mod inputs;
+mod oracle;
+mod packed;
+
+use golden_file::{Golden, bytes, floats};
+use inputs::{formats, numbers};
+use microscaling::{
+    BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, PackError, Packed,
+    QuantizeError, RandomStream, Rounding, ScaleMode,
+};
+use packed::{assert_decodes_to, encode, stream};
+use proptest::prelude::*;
+use serde::Deserialize;
+
+/// Formats with codes for what quantizing gives.
+fn says_nan(format: BlockFormat) -> bool {
+    !matches!(format, BlockFormat::Bfp(_))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn decoding_is_quantizing(
+        format in formats(),
+        shape in (1..4_usize, prop_oneof![1..10_usize, 1..100_usize], prop_oneof![Just(1), 1..20_usize]),
+        center in prop_oneof![3 => -10..10, 1 => -149..=-100, 1 => -100..=128],
+        specials: bool,
+        seed: u64,
+    ) {
+        let shape = [shape.0, shape.1, shape.2];
+        let data = numbers(shape.iter().product(), center, specials && says_nan(format), seed);
+        for axis in 0..3 {
+            for rounding in Rounding::ALL {
+                let mut expected = data.clone();
+                format.quantize(&mut expected, &shape, axis, rounding, stream()).unwrap();
+                let packed = Packed::encode(format, &data, &shape, axis, rounding, stream()).unwrap();
+                assert_decodes_to(&packed, &expected, &(format, axis, rounding));
+
+                prop_assert_eq!(packed.format(), format);
+                prop_assert_eq!(packed.shape(), shape);
+                prop_assert_eq!(packed.axis(), axis);
+                let scales: usize = packed.scales_shape().iter().product();
+                prop_assert_eq!(packed.scales().len(), scales);
+                let bits = data.len() * format.element_bits() as usize;
+                prop_assert_eq!(packed.elements().len(), bits.div_ceil(8));
+                let again = Packed::from_parts(
+                    format, &shape, axis, packed.tensor_scale(),
+                    packed.scales().to_vec(), packed.elements().to_vec(),
+                );
+                prop_assert_eq!(again.as_ref(), Ok(&packed));
+            }
+        }
+    }
+
+    /// Any bytes have values; nothing panics.
+    #[test]
+    fn any_bytes_decode(
+        format in formats(),
+        shape in (1..4_usize, 1..40_usize, 1..4_usize),
+        tensor_scale: u32,
+        seed: u64,
+    ) {
+        let shape = [shape.0, shape.1, shape.2];
+        let size = shape.iter().product();
+        let valid = encode(format, &vec![1.0; size], &shape, 1);
+        let random = |count: usize, seed| -> Vec<u8> {
+            (0..count as u64).map(|i| RandomStream::new(seed, 0).draw(i) as u8).collect()
+        };
+        let scales = random(valid.scales().len(), seed);
+        let elements = random(valid.elements().len(), !seed);
+        let tensor_scale = valid.tensor_scale().map(|_| f32::from_bits(tensor_scale));
+        let packed = Packed::from_parts(format, &shape, 1, tensor_scale, scales, elements).unwrap();
+        prop_assert_eq!(packed.decode().len(), size);
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    id: usize,
+    input: String,
+    #[serde(default)]
+    elem_format: Option<ElementFormat>,
+    #[serde(default)]
+    scale_mode: ScaleMode,
+    #[serde(default)]
+    per_tensor_scale: bool,
+    block_size: usize,
+    #[serde(default)]
+    packed: Option<String>,
+}
+
+/// Codes of 6 bits, four of them in three bytes, one a byte: so are they in the golden file.
+fn unpacked_six_bits(bytes: &[u8]) -> Vec<u8> {
+    let codes = |three: &[u8]| {
+        let word = u32::from_le_bytes([three[0], three[1], three[2], 0]);
+        [0, 6, 12, 18].map(|shift| (word >> shift) as u8 & 63)
+    };
+    bytes.chunks(3).flat_map(codes).collect()
+}
+
+/// Scale and element bytes of the reference implementations.
+#[test]
+fn golden_bytes() {
+    for (name, count) in [("scale_modes", 80), ("nvfp4", 8)] {
+        let golden = Golden::open(&format!("{name}.safetensors"));
+        let tensors = golden.tensors();
+        let cases: Vec<Case> = golden.cases();
+        assert_eq!(cases.len(), count);
+        for case in cases {
+            let format = match case.elem_format {
+                Some(element) => BlockFormat::Mx(MxFormat {
+                    scale_mode: case.scale_mode,
+                    ..MxFormat::new(element, case.block_size)
+                }),
+                None => BlockFormat::Nvfp4(Nvfp4Format {
+                    tensor_scale: case.per_tensor_scale,
+                }),
+            };
+            let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
+            let packed = encode(format, &input, &shape, 1);
+            assert_eq!(
+                packed.scales(),
+                bytes(&tensors, &format!("scale/{}", case.id)),
+                "{case:?}"
+            );
+            let stored = bytes(&tensors, &format!("bits/{}", case.id));
+            let six_bits = format.element_bits() == 6;
+            assert_eq!(
+                case.packed.as_deref() == Some("one a byte"),
+                format.element_bits() != 4 && case.elem_format.is_some()
+            );
+            let got = if six_bits {
+                unpacked_six_bits(packed.elements())
+            } else {
+                packed.elements().to_vec()
+            };
+            assert!(got == stored, "{case:?}");
+            let scales_shape = tensors
+                .tensor(&format!("scale/{}", case.id))
+                .unwrap()
+                .shape()
+                .to_vec();
+            assert_eq!(packed.scales_shape(), scales_shape);
+            let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
+            let decoded = packed.decode();
+            assert!(
+                decoded
+                    .iter()
+                    .zip(&expected)
+                    .all(|(a, b)| golden_file::same(*a, *b))
+            );
+        }
+    }
+}
+
+/// The worked blocks of the README.
+#[test]
+fn worked_blocks() {
+    let hex = |text: &str| -> Vec<u8> {
+        text.split(' ')
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect()
+    };
+    let block = |first: &[f32], length: usize| {
+        let mut block = first.to_vec();
+        block.resize(length, 0.0);
+        block
+    };
+    let full = |first: &str, length: usize| {
+        let mut bytes = hex(first);
+        bytes.resize(length, 0);
+        bytes
+    };
+    // Format, first elements of a full block, its scales, first bytes of its elements and their number.
+    let rows: [(&str, &[f32], &str, &str, usize); 11] = [
+        ("mxfp8_e5m2", &[6.0, -0.5], "72", "7a ec", 32),
+        ("mxfp8_e4m3", &[6.0, -0.5], "79", "7c e0", 32),
+        ("mxfp6_e3m2", &[6.0, -0.5, 1.0, 0.25], "7d", "1e 4c 31", 24),
+        ("mxfp6_e2m3", &[6.0, -0.5, 1.0, 0.25], "7f", "1c 89 08", 24),
+        ("mxfp4", &[6.0, -0.5, 1.0, -4.0], "7f", "97 e2", 16),
+        ("mxint8", &[6.0, -0.5], "81", "60 f8", 32),
+        ("mx4", &[1.5, -1.0, 0.25, 0.25], "7f fe", "73 02", 6),
+        ("mx6", &[1.5, -1.0, 0.25, 0.25], "7f fe", "0c 13 02", 10),
+        ("mx9", &[1.5, -1.0, 0.25, 0.25], "7f fe", "60 c0 20 20", 16),
+        ("bfp16", &[1.5, -1.0, 0.25, 0.25], "7f", "60 c0 10 10", 8),
+        ("nvfp4", &[3.0, -0.5, 1.0, -2.0], "30", "a7 e4", 8),
+    ];
+    for (name, first, scales, elements, length) in rows {
+        let format: BlockFormat = name.parse().unwrap();
+        let data = block(first, format.block_size());
+        let packed = encode(format, &data, &[data.len()], 0);
+        let got = (packed.scales().to_vec(), packed.elements().to_vec());
+        assert_eq!(got, (hex(scales), full(elements, length)), "{name}");
+        assert_decodes_to(&packed, &data, &name);
+        let bits = 8 * (packed.scales().len() + packed.elements().len());
+        assert_eq!(
+            bits as f64,
+            data.len() as f64 * format.bits_per_element(),
+            "{name}"
+        );
+    }
+    let format = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    let packed = encode(format, &block(&[2688.0, -448.0], 16), &[16], 0);
+    assert_eq!(
+        (packed.tensor_scale(), packed.scales()),
+        (Some(1.0), &[0x7e][..])
+    );
+    assert_eq!(packed.elements(), full("a7", 8));
+}
+
+/// Order of scales and elements for an axis in the middle, with short blocks and a rest of a byte.
+#[test]
+fn order_along_any_axis() {
+    let format = BlockFormat::Mx(MxFormat::new(ElementFormat::Fp4E2M1, 2));
+    // [1, 3, 3]: blocks of rows 0 and 1, then of row 2.
+    let data = [6.0, 12.0, 24.0, 3.0, 6.0, 12.0, 48.0, 96.0, 192.0];
+    let packed = encode(format, &data, &[1, 3, 3], 1);
+    assert_eq!(packed.scales_shape(), [1, 2, 3]);
+    assert_eq!(packed.scales(), [127, 128, 129, 130, 131, 132]);
+    assert_eq!(packed.elements(), [0x77, 0x57, 0x55, 0x77, 0x07]);
+    assert_eq!(packed.decode(), data);
+    // A record of two bytes is one more axis.
+    let packed = encode("mx6".parse().unwrap(), &[1.0; 40], &[20, 2], 0);
+    assert_eq!(packed.scales_shape(), [2, 2, 2]);
+    assert_eq!((packed.scales().len(), packed.elements().len()), (8, 25));
+}
+
+#[test]
+fn empty_tensors() {
+    for name in BlockFormat::NAMES {
+        for shape in [&[0][..], &[0, 3], &[3, 0], &[2, 0, usize::MAX, 2]] {
+            for axis in 0..shape.len() {
+                let packed = encode(name.parse().unwrap(), &[], shape, axis);
+                assert!(packed.decode().is_empty());
+                assert!(packed.scales().is_empty() && packed.elements().is_empty());
+                assert!(packed.scales_shape().contains(&0));
+            }
+        }
+    }
+}
+
+/// Each error, and what it says.
+#[test]
+fn errors() {
+    let mxfp4: BlockFormat = "mxfp4".parse().unwrap();
+    let parts = |format, shape: &[usize], axis, scales, elements| {
+        let (scales, elements) = (vec![0; scales], vec![0; elements]);
+        Packed::from_parts(format, shape, axis, None, scales, elements)
+            .map(|packed| packed.decode())
+    };
+    let text = |result: Result<Vec<f32>, PackError>| result.unwrap_err().to_string();
+    assert_eq!(parts(mxfp4, &[2, 33], 1, 4, 33), Ok(vec![0.0; 66]));
+    assert_eq!(
+        text(parts(mxfp4, &[2, 33], 1, 3, 33)),
+        "pack: the scales of shape [2, 33] are 4 bytes, got 3"
+    );
+    assert_eq!(
+        text(parts(mxfp4, &[2, 33], 1, 4, 34)),
+        "pack: the elements of shape [2, 33] are 33 bytes, got 34"
+    );
+    assert_eq!(
+        parts(mxfp4, &[2, 33], 2, 4, 33),
+        Err(QuantizeError::AxisOutOfRange { axis: 2, rank: 2 }.into())
+    );
+    assert_eq!(
+        parts(mxfp4, &[usize::MAX, 2], 1, 0, 0),
+        Err(QuantizeError::ShapeOverflow {
+            shape: vec![usize::MAX, 2]
+        }
+        .into())
+    );
+    let wide = BlockFormat::Mx(MxFormat::new(ElementFormat::Float16, 32));
+    let error = parts(wide, &[usize::MAX], 0, 0, 0).unwrap_err();
+    assert_eq!(
+        error,
+        PackError::SizeOverflow {
+            shape: vec![usize::MAX]
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "pack: the number of bytes of shape [{}] overflows",
+            usize::MAX
+        )
+    );
+    let invalid = BlockFormat::Mx(MxFormat {
+        scale_bits: 9,
+        ..MxFormat::new(ElementFormat::Int8, 32)
+    });
+    let expected = FormatError::ScaleBits {
+        min: 1,
+        max: 8,
+        got: 9,
+    };
+    assert_eq!(
+        parts(invalid, &[1], 0, 1, 1),
+        Err(QuantizeError::Format(expected).into())
+    );
+    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    assert_eq!(
+        text(parts(nvfp4, &[16], 0, 1, 8)),
+        "pack: the format has one tensor scale, got no"
+    );
+    let with_scale = Packed::from_parts(mxfp4, &[2], 0, Some(1.0), vec![0], vec![0]);
+    assert_eq!(
+        with_scale.unwrap_err().to_string(),
+        "pack: the format has no tensor scale, got one"
+    );
+    let refused = Packed::encode(
+        "bfp16".parse().unwrap(),
+        &[1.0, f32::NAN],
+        &[2],
+        0,
+        Rounding::Even,
+        stream(),
+    );
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "pack: the bfp block format has no code for NaN or Inf, found at position 1"
+    );
+    let short = Packed::encode(mxfp4, &[1.0; 5], &[2, 3], 0, Rounding::Even, stream());
+    assert_eq!(
+        short.unwrap_err().to_string(),
+        "quantize: shape [2, 3] has 6 elements, the data have 5"
+    );
+}
+
+/// Codes that encoding does not write.
+#[test]
+fn foreign_codes() {
+    let decode = |name: &str, tensor_scale, scales: &[u8], elements: &[u8], count| {
+        let format = name.parse().unwrap();
+        let (scales, elements) = (scales.to_vec(), elements.to_vec());
+        Packed::from_parts(format, &[count], 0, tensor_scale, scales, elements)
+            .unwrap()
+            .decode()
+    };
+    assert!(decode("bfp16", None, &[255], &[1], 1)[0].is_nan());
+    assert!(decode("mx9", None, &[255, 0], &[1], 1)[0].is_nan());
+    assert_eq!(decode("mxint8", None, &[127], &[0x80], 1), [-2.0]);
+    assert_eq!(
+        decode("mxfp8_e5m2", None, &[0], &[0x7c, 0xfc], 2),
+        [f32::INFINITY, -f32::INFINITY]
+    );
+    assert!(decode("mxfp8_e4m3", None, &[0], &[0xff], 1)[0].is_nan());
+    // A negative scale turns the signs.
+    assert_eq!(decode("nvfp4", None, &[0xb8], &[0xa2], 2), [-1.0, 1.0]);
+    for scale in [f32::NAN, f32::INFINITY, -1.0] {
+        assert!(decode("nvfp4(tensor_scale=true)", Some(scale), &[0x38], &[2], 1)[0].is_nan());
+    }
+}

@@ -1,0 +1,33 @@
+//! Packing in tests.
+
+use crate::oracle::identical;
+use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+
+pub(crate) fn stream() -> RandomStream {
+    RandomStream::new(5, 6)
+}
+
+pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: usize) -> Packed {
+    Packed::encode(format, data, shape, axis, Rounding::Even, stream()).unwrap()
+}
+
+fn is_integer(format: BlockFormat) -> bool {
+    matches!(format, BlockFormat::Mx(format) if format.element.is_integer())
+}
+
+/// That decoding gives the same bits, but that integer elements have no −0.
+pub(crate) fn assert_decodes_to(packed: &Packed, expected: &[f32], context: &dyn std::fmt::Debug) {
+    let decoded = packed.decode();
+    assert_eq!(decoded.len(), expected.len());
+    for (i, (got, expected)) in decoded.iter().zip(expected).enumerate() {
+        let expected = if is_integer(packed.format()) && *expected == 0.0 {
+            0.0
+        } else {
+            *expected
+        };
+        assert!(
+            identical(*got, expected),
+            "{context:?}, {i}: {got:e}, not {expected:e}"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Files of packed tensors: what is saved is loaded, other readers find what the docs say, and every
+//! defect has its error.
+
+mod inputs;
+
+use inputs::{formats, numbers};
+use microscaling::safetensors::{FileError, load, save};
+use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use proptest::prelude::*;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::{BTreeMap, HashMap};
+
+fn pack(format: &str, data: &[f32], shape: &[usize], axis: usize) -> Packed {
+    let format: BlockFormat = format.parse().unwrap();
+    Packed::encode(
+        format,
+        data,
+        shape,
+        axis,
+        Rounding::Even,
+        RandomStream::new(0, 0),
+    )
+    .unwrap()
+}
+
+fn one(format: &str) -> BTreeMap<String, Packed> {
+    BTreeMap::from([("w".to_string(), pack(format, &[1.0; 66], &[2, 33], 1))])
+}
+
+proptest! {
+    #[test]
+    fn loading_is_what_was_saved(
+        formats in prop::collection::vec((formats(), "\\PC{0,8}", (0..3_usize, 0..40_usize), 0..2_usize), 0..5),
+        seed: u64,
+    ) {
+        let tensors: BTreeMap<String, Packed> = formats
+            .into_iter()
+            .map(|(format, name, shape, axis)| {
+                let shape = [shape.0, shape.1];
+                let data = numbers(shape.iter().product(), 0, false, seed);
+                let stream = RandomStream::new(seed, 0);
+                (name, Packed::encode(format, &data, &shape, axis, Rounding::Even, stream).unwrap())
+            })
+            .collect();
+        let file = save(&tensors).unwrap();
+        prop_assert_eq!(load(&file).unwrap(), tensors.clone());
+        prop_assert_eq!(save(&tensors).unwrap(), file);
+    }
+}
+
+/// What another reader sees.
+#[test]
+fn stored_tensors() {
+    let mut tensors = one("mxfp6_e3m2");
+    tensors.insert(
+        "v".to_string(),
+        pack("nvfp4(tensor_scale=true)", &[2688.0; 32], &[2, 16], 1),
+    );
+    tensors.insert("m".to_string(), pack("mx6", &[1.0; 64], &[2, 32], 1));
+    let file = save(&tensors).unwrap();
+    let stored = SafeTensors::deserialize(&file).unwrap();
+    let shape = |name: &str| stored.tensor(name).unwrap().shape().to_vec();
+    let names = [
+        ("w.scales", vec![2, 2]),
+        // 33 codes of 6 bits: rows are no whole bytes.
+        ("w.elements", vec![50]),
+        ("v.scales", vec![2, 1]),
+        ("v.elements", vec![2, 8]),
+        ("v.tensor_scale", vec![1]),
+        ("m.scales", vec![2, 2, 2]),
+        ("m.elements", vec![2, 20]),
+    ];
+    assert_eq!(stored.len(), names.len());
+    for (name, expected) in names {
+        assert_eq!(shape(name), expected, "{name}");
+    }
+    assert_eq!(
+        stored.tensor("v.tensor_scale").unwrap().data(),
+        1.0_f32.to_le_bytes()
+    );
+    assert_eq!(
+        stored.tensor("m.elements").unwrap().data(),
+        tensors["m"].elements()
+    );
+    let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+    assert_eq!(
+        header.metadata().as_ref().unwrap()["microscaling"],
+        concat!(
+            r#"{"m":{"format":"mx6","shape":[2,32],"axis":1},"#,
+            r#""v":{"format":"nvfp4(tensor_scale=true)","shape":[2,16],"axis":1},"#,
+            r#""w":{"format":"mxfp6_e3m2","shape":[2,33],"axis":1}}"#
+        )
+    );
+}
+
+/// A file with these metadata and these stored tensors.
+fn file(metadata: Option<&str>, parts: &[(&str, Dtype, usize)]) -> Vec<u8> {
+    let zeros = vec![0; 1000];
+    let views = parts.iter().map(|(name, dtype, count)| {
+        let bytes = &zeros[..count * dtype.bitsize() / 8];
+        (*name, TensorView::new(*dtype, vec![*count], bytes).unwrap())
+    });
+    let metadata =
+        metadata.map(|text| HashMap::from([("microscaling".to_string(), text.to_string())]));
+    safetensors::serialize(views, metadata).unwrap()
+}
+
+const MXFP4: &str = r#"{"w":{"format":"mxfp4","shape":[2,33],"axis":1}}"#;
+const NVFP4: &str = r#"{"w":{"format":"nvfp4(tensor_scale=true)","shape":[16],"axis":0}}"#;
+const PARTS: [(&str, Dtype, usize); 2] =
+    [("w.scales", Dtype::U8, 4), ("w.elements", Dtype::U8, 33)];
+
+fn error(file: &[u8]) -> String {
+    load(file).unwrap_err().to_string()
+}
+
+#[test]
+fn the_files_of_the_errors_are_right_otherwise() {
+    assert_eq!(
+        load(&file(Some(MXFP4), &PARTS)).unwrap()["w"].decode(),
+        [0.0; 66]
+    );
+    let scale = [
+        ("w.scales", Dtype::U8, 1),
+        ("w.elements", Dtype::U8, 8),
+        ("w.tensor_scale", Dtype::F32, 1),
+    ];
+    assert_eq!(
+        load(&file(Some(NVFP4), &scale)).unwrap()["w"].tensor_scale(),
+        Some(0.0)
+    );
+    // Other tensors are skipped.
+    let others = [PARTS[0], PARTS[1], ("bias", Dtype::F32, 3)];
+    assert_eq!(load(&file(Some(MXFP4), &others)).unwrap().len(), 1);
+    assert!(load(&file(Some("{}"), &[])).unwrap().is_empty());
+}
+
+#[test]
+fn truncated() {
+    let whole = save(&one("mxfp4")).unwrap();
+    for length in 0..whole.len() {
+        assert!(load(&whole[..length]).is_err(), "{length}");
+    }
+    assert_eq!(
+        error(&whole[..5]),
+        "packed tensors: no safetensors file: header too small"
+    );
+    assert_eq!(
+        error(&whole[..20]),
+        "packed tensors: no safetensors file: invalid header length"
+    );
+    assert!(matches!(
+        load(&whole[..whole.len() - 1]),
+        Err(FileError::Offsets { .. })
+    ));
+    let mut longer = whole;
+    longer.push(0);
+    assert!(matches!(load(&longer), Err(FileError::Safetensors(_))));
+}
+
+#[test]
+fn no_metadata() {
+    assert_eq!(
+        error(&file(None, &PARTS)),
+        "packed tensors: the metadata have no key `microscaling`"
+    );
+}
+
+#[test]
+fn unreadable_metadata() {
+    for text in [
+        "",
+        "[]",
+        "{\"w\":3}",
+        r#"{"w":{"format":"mxfp4","shape":[-1],"axis":1}}"#,
+        r#"{"w":{"format":"mxfp4","shape":[1]}}"#,
+        r#"{"w":{"format":"mxfp4","shape":[1],"axis":0,"x":0}}"#,
+    ] {
+        assert!(
+            error(&file(Some(text), &PARTS))
+                .starts_with("packed tensors: the metadata cannot be read: ")
+        );
+    }
+}
+
+#[test]
+fn unreadable_header() {
+    let mut bytes = 4_u64.to_le_bytes().to_vec();
+    bytes.extend(b"{\"a\"");
+    assert!(error(&bytes).starts_with("packed tensors: the header cannot be read: "));
+}
+
+#[test]
+fn unknown_format() {
+    let text = error(&file(Some(&MXFP4.replace("mxfp4", "mxfp5")), &PARTS));
+    assert!(text.starts_with(
+        "packed tensors: tensor `w`: unknown block format `mxfp5`: expected one of mxfp8_e5m2, "
+    ));
+}
+
+#[test]
+fn invalid_format() {
+    let text = error(&file(
+        Some(&MXFP4.replace("mxfp4", "bfp(bit_width=9)")),
+        &PARTS,
+    ));
+    assert_eq!(
+        text,
+        "packed tensors: tensor `w`: bfp: bit_width is 9, expected 10 to 32"
+    );
+}
+
+#[test]
+fn missing_part() {
+    assert_eq!(
+        error(&file(Some(MXFP4), &PARTS[..1])),
+        "packed tensors: tensor `w`: `w.elements` is missing"
+    );
+    assert_eq!(
+        error(&file(Some(MXFP4), &PARTS[1..])),
+        "packed tensors: tensor `w`: `w.scales` is missing"
+    );
+    let parts = [("w.scales", Dtype::U8, 1), ("w.elements", Dtype::U8, 8)];
+    assert_eq!(
+        error(&file(Some(NVFP4), &parts)),
+        "packed tensors: tensor `w`: `w.tensor_scale` is missing"
+    );
+}
+
+#[test]
+fn wrong_type() {
+    let parts = [("w.scales", Dtype::F32, 1), PARTS[1]];
+    assert_eq!(
+        error(&file(Some(MXFP4), &parts)),
+        "packed tensors: tensor `w`: `w.scales` is F32, expected u8"
+    );
+    let parts = [
+        ("w.scales", Dtype::U8, 1),
+        ("w.elements", Dtype::U8, 8),
+        ("w.tensor_scale", Dtype::F32, 2),
+    ];
+    assert_eq!(
+        error(&file(Some(NVFP4), &parts)),
+        "packed tensors: tensor `w`: `w.tensor_scale` is F32 of shape [2], expected one f32"
+    );
+}
+
+#[test]
+fn wrong_scale_count() {
+    assert_eq!(
+        error(&file(Some(MXFP4), &[("w.scales", Dtype::U8, 3), PARTS[1]])),
+        "packed tensors: tensor `w`: pack: the scales of shape [2, 33] are 4 bytes, got 3"
+    );
+}
+
+#[test]
+fn wrong_length() {
+    assert_eq!(
+        error(&file(
+            Some(MXFP4),
+            &[PARTS[0], ("w.elements", Dtype::U8, 34)]
+        )),
+        "packed tensors: tensor `w`: pack: the elements of shape [2, 33] are 33 bytes, got 34"
+    );
+}
+
+#[test]
+fn wrong_axis() {
+    assert_eq!(
+        error(&file(Some(&MXFP4.replace(":1}", ":2}")), &PARTS)),
+        "packed tensors: tensor `w`: quantize: axis 2 is out of range for a tensor of rank 2"
+    );
+}
+
+#[test]
+fn overflowing_sizes() {
+    let with_shape = |format: &str, shape: &str| {
+        let text = MXFP4.replace("mxfp4", format).replace("2,33", shape);
+        error(&file(Some(&text), &PARTS))
+    };
+    let most = usize::MAX;
+    assert_eq!(
+        with_shape("mxfp4", &format!("{most},2")),
+        format!(
+            "packed tensors: tensor `w`: quantize: the number of elements of shape [{most}, 2] overflows"
+        )
+    );
+    assert_eq!(
+        with_shape("mx(element=float16)", &format!("1,{most}")),
+        format!(
+            "packed tensors: tensor `w`: pack: the number of bytes of shape [1, {most}] overflows"
+        )
+    );
+    assert_eq!(
+        with_shape(
+            "microexponent(block=1,sub_block=1,shift_bits=8)",
+            &format!("1,{most}")
+        ),
+        format!(
+            "packed tensors: tensor `w`: pack: the number of bytes of shape [1, {most}] overflows"
+        )
+    );
+    assert!(with_shape("mxfp4", &format!("{most}0,2")).contains("the metadata cannot be read"));
+}
+
+/// Stored tensors so large that the sum of their sizes overflows: safetensors adds before it checks.
+#[test]
+fn overflowing_offsets() {
+    let size = (1_u64 << 61) - 1;
+    let tensor = |i: u64| {
+        let (start, end) = (i * size, (i + 1) * size);
+        format!(r#""{i}":{{"dtype":"U8","shape":[{size}],"data_offsets":[{start},{end}]}}"#)
+    };
+    let header = format!("{{{}}}", (0..8).map(tensor).collect::<Vec<_>>().join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    assert_eq!(
+        error(&bytes),
+        "packed tensors: `0` does not lie within the 0 bytes of data"
+    );
+}
