@@ -47,14 +47,14 @@ mod ops;
 mod phase;
 mod registry;
 #[cfg_attr(
-    not(feature = "autodiff"),
-    allow(dead_code, reason = "backward passes")
+    not(all(feature = "autodiff", feature = "module")),
+    allow(dead_code, reason = "used by those features")
 )]
 mod semantics;
 mod specs;
 #[cfg_attr(
-    not(feature = "autodiff"),
-    allow(dead_code, reason = "asked by autodiff")
+    not(all(feature = "autodiff", feature = "module")),
+    allow(dead_code, reason = "used by those features")
 )]
 mod tensor;
 
@@ -65,6 +65,10 @@ mod autodiff;
 #[cfg(feature = "module")]
 pub mod module;
 #[cfg(feature = "autodiff")]
+#[cfg_attr(
+    not(feature = "module"),
+    allow(dead_code, reason = "used by that feature")
+)]
 mod steps;
 
 #[cfg(feature = "clap")]

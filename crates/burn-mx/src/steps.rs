@@ -4,7 +4,6 @@
 //! Each step saves its unrounded inputs and calls the semantics' backward function; the gradient it hands on
 //! carries the specs of the tensor it belongs to.
 
-#[cfg(feature = "module")]
 pub(crate) mod boundary;
 pub(crate) mod elementwise;
 pub(crate) mod layer_norm;

@@ -130,16 +130,27 @@ impl<G: GroupRule, R: Rule> Kernel for Groups<'_, G, R> {
             grids: [group.grid(0, 0); WINDOW],
         };
         let mut rest = data;
+        if layout.inner == 1 {
+            while !rest.is_empty() {
+                // Whole blocks, but for the last one of an axis.
+                let length = (layout.axis - at).min(rest.len());
+                let (line, tail) = rest.split_at_mut(length);
+                // The usual lengths as constants, so that there are vectors for them.
+                match layout.block {
+                    8 => scratch.line(line, 8, start),
+                    16 => scratch.line(line, 16, start),
+                    block => scratch.line(line, block, start),
+                }
+                (at, start, rest) = (0, start + length as u64, tail);
+            }
+            return;
+        }
         while !rest.is_empty() {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at_mut(length * layout.inner);
-            if layout.inner == 1 {
-                scratch.block(run, start);
-            } else {
-                for first in (0..layout.inner).step_by(WINDOW) {
-                    let columns = first..layout.inner.min(first + WINDOW);
-                    scratch.columns(run, layout.inner, columns, start);
-                }
+            for first in (0..layout.inner).step_by(WINDOW) {
+                let columns = first..layout.inner.min(first + WINDOW);
+                scratch.columns(run, layout.inner, columns, start);
             }
             at += length;
             if at == layout.axis {
@@ -162,9 +173,89 @@ struct Scratch<G: GroupRule, R> {
 }
 
 impl<G: GroupRule, R: Rule> Scratch<G, R> {
-    /// Quantizes one contiguous block.
+    /// Quantizes contiguous blocks; the last one may be shorter.
     #[inline(always)]
-    fn block(&mut self, block: &mut [f32], start: u64) {
+    fn line(&mut self, line: &mut [f32], block: usize, start: u64) {
+        if block > WINDOW {
+            for (i, data) in line.chunks_mut(block).enumerate() {
+                self.long_block(data, start + (i * block) as u64);
+            }
+            return;
+        }
+        // Several blocks at a time: their loop over elements is one.
+        let together = WINDOW / block * block;
+        for (i, piece) in line.chunks_mut(together).enumerate() {
+            match self.group.sub_block() {
+                2 if block.is_multiple_of(2) => {
+                    self.see_pairs(piece);
+                    self.see_blocks(block, piece.len());
+                }
+                sub_block if sub_block < block => {
+                    self.see_sub_blocks(piece, block, sub_block);
+                    self.see_blocks(block, piece.len());
+                }
+                _ => {
+                    for (grids, block) in self.grids.chunks_mut(block).zip(piece.chunks(block)) {
+                        let amax = fold(0, block, G::counted);
+                        grids.fill(self.group.grid(amax, amax));
+                    }
+                }
+            }
+            self.round(piece, start + (i * together) as u64);
+        }
+    }
+
+    /// The largest magnitudes of contiguous pairs, at most [`WINDOW`] elements, for each element; the
+    /// usual sub-blocks, in a loop that has vectors.
+    #[inline(always)]
+    fn see_pairs(&mut self, piece: &[f32]) {
+        let pairs = self.sub_maxima.chunks_exact_mut(2);
+        for (maxima, pair) in pairs.zip(piece.chunks_exact(2)) {
+            let [a, b] = [pair[0], pair[1]].map(|x| G::counted(x.to_bits() & ABS));
+            maxima.copy_from_slice(&[a.max(b); 2]);
+        }
+        if let [.., last] = piece
+            && !piece.len().is_multiple_of(2)
+        {
+            self.sub_maxima[piece.len() - 1] = G::counted(last.to_bits() & ABS);
+        }
+    }
+
+    /// The largest magnitudes of sub-blocks of contiguous blocks, as [`Self::see_pairs`].
+    #[inline(always)]
+    fn see_sub_blocks(&mut self, piece: &[f32], block: usize, sub_block: usize) {
+        let blocks = self.sub_maxima.chunks_mut(block).zip(piece.chunks(block));
+        for (maxima, block) in blocks {
+            let sub_blocks = maxima.chunks_mut(sub_block).zip(block.chunks(sub_block));
+            for (maxima, sub_block) in sub_blocks {
+                maxima.fill(fold(0, sub_block, G::counted));
+            }
+        }
+    }
+
+    /// From the largest magnitudes of sub-blocks to those of the blocks, and to the grids.
+    #[inline(always)]
+    fn see_blocks(&mut self, block: usize, width: usize) {
+        let sub_maxima = self.sub_maxima[..width].chunks(block);
+        for (maxima, sub_maxima) in self.maxima.chunks_mut(block).zip(sub_maxima) {
+            let amax = sub_maxima.iter().fold(0, |amax, max| amax.max(*max));
+            maxima.fill(amax);
+        }
+        self.make_grids(width);
+    }
+
+    /// The grids of some elements or columns from the largest magnitudes.
+    #[inline(always)]
+    fn make_grids(&mut self, width: usize) {
+        let maxima = self.maxima.iter().zip(&self.sub_maxima);
+        for (grid, (amax, sub_amax)) in self.grids[..width].iter_mut().zip(maxima) {
+            *grid = self.group.grid(*amax, *sub_amax);
+        }
+    }
+
+    /// Quantizes one contiguous block that is longer than [`WINDOW`].
+    #[inline(always)]
+    fn long_block(&mut self, block: &mut [f32], start: u64) {
         let amax = fold(0, block, G::counted);
         let sub_block = self.group.sub_block();
         if sub_block >= block.len() {
@@ -192,10 +283,7 @@ impl<G: GroupRule, R: Rule> Scratch<G, R> {
         let sub_rows = self.group.sub_block().min(run.len() / inner);
         for (i, rows) in run.chunks_mut(sub_rows * inner).enumerate() {
             see::<G>(&mut self.sub_maxima[..width], rows, inner, &columns);
-            let maxima = self.maxima.iter().zip(&self.sub_maxima);
-            for (grid, (amax, sub_amax)) in self.grids[..width].iter_mut().zip(maxima) {
-                *grid = self.group.grid(*amax, *sub_amax);
-            }
+            self.make_grids(width);
             let start = start + (i * sub_rows * inner + columns.start) as u64;
             for (row, line) in rows.chunks_mut(inner).enumerate() {
                 self.round(&mut line[columns.clone()], start + (row * inner) as u64);

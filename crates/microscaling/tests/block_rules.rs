@@ -312,3 +312,55 @@ fn threads_do_not_matter() {
         }
     }
 }
+
+/// Blocks and sub-blocks longer than what the kernels look at together.
+#[test]
+fn long_blocks() {
+    let formats = [
+        (1500, 2),
+        (1500, 7),
+        (2500, 1100),
+        (usize::MAX, 2),
+        (usize::MAX, 1500),
+        (1000, 3),
+        (15, 2),
+        (3, 2),
+    ];
+    let microexponent = |(block_size, sub_block_size)| {
+        Microexponent(MicroexponentFormat {
+            bit_width: 13,
+            block_size,
+            sub_block_size,
+            shift_bits: 3,
+        })
+    };
+    let bfp = |block_size| {
+        Bfp(BfpFormat {
+            bit_width: 14,
+            block_size,
+        })
+    };
+    let formats = formats.map(microexponent).into_iter();
+    let stream = RandomStream::new(1, 1);
+    for format in formats.chain([bfp(1500), bfp(usize::MAX)]) {
+        for inner in [1, 3] {
+            let data = numbers(3001 * inner, 3, false, 9);
+            let mut got = data.clone();
+            format.quantize(&mut got, &[3001, inner], 0, Rounding::Stochastic, stream);
+            for lane in 0..inner {
+                let positions: Vec<usize> = (lane..data.len()).step_by(inner).collect();
+                for positions in positions.chunks(format.block_size()) {
+                    let block: Vec<f32> = positions.iter().map(|i| data[*i]).collect();
+                    let draws: Vec<u32> =
+                        positions.iter().map(|i| stream.draw(*i as u64)).collect();
+                    let expected = format.oracle(0.0, &block, Rounding::Stochastic, &draws);
+                    let got = positions.iter().map(|i| got[*i]);
+                    assert!(
+                        got.zip(expected).all(|(a, b)| identical(a, b)),
+                        "{format:?} {inner}"
+                    );
+                }
+            }
+        }
+    }
+}

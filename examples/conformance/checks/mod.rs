@@ -5,7 +5,7 @@
 //! | `golden.rs` | reading golden files and `specs.json` |
 //! | `compare.rs` | the rules by which a result agrees |
 //! | `report.rs` | counting and printing what came out |
-//! | `mx_quantize.rs`, `elementwise.rs`, `scale_modes.rs` | number formats, through the slice API (`slices.rs`) |
+//! | `mx_quantize.rs`, `elementwise.rs`, `scale_modes.rs`, `microexponents.rs`, `nvfp4.rs` | number formats, through the slice API (`slices.rs`) |
 //! | `layers.rs`, `vector.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
 //! | `ffn.rs` | a training run |
 
@@ -14,7 +14,9 @@ mod elementwise;
 mod ffn;
 mod golden;
 mod layers;
+mod microexponents;
 mod mx_quantize;
+mod nvfp4;
 mod ops;
 mod report;
 mod scale_modes;
@@ -25,13 +27,11 @@ mod vector;
 use std::path::Path;
 
 use burn::backend::{Flex, NdArray};
-use serde_json::Value;
 
 pub(crate) use golden::GoldenError;
 pub(crate) use report::Report;
 
 use golden::{Golden, Specs};
-use report::Outcome;
 
 /// The golden files that are known, without `.safetensors`.
 pub(crate) const FILES: [&str; 8] = [
@@ -89,14 +89,15 @@ pub(crate) fn check(
         "mx_quantize" => mx_quantize::check(&file).map(|report| vec![report]),
         "elementwise" => elementwise::check(&file).map(|report| vec![report]),
         "scale_modes" => scale_modes::check(&file).map(|report| vec![report]),
-        "layers" | "vector" | "ffn" => {
+        "microexponents" => microexponents::check(&file).map(|report| vec![report]),
+        "nvfp4" => nvfp4::check(&file).map(|report| vec![report]),
+        _ => {
             let specs = Specs::read(dir)?;
             backends
                 .iter()
                 .map(|&backend| check_on(&file, name, &specs, backend))
                 .collect()
         }
-        _ => skip_all(&file, name).map(|report| vec![report]),
     }
 }
 
@@ -116,14 +117,4 @@ fn check_on(
         (_, Backend::NdArray) => ffn::check::<NdArray>,
     };
     check(file, specs, backend.name())
-}
-
-/// The report on a file none of whose cases is built.
-fn skip_all(file: &Golden, name: &str) -> Result<Report, GoldenError> {
-    let mut report = Report::new(name, "slice");
-    for case in file.cases::<Value>()? {
-        let kind = case.params["format"].as_str().unwrap_or(name);
-        report.add(&case.id, Outcome::Skipped(format!("format `{kind}`")));
-    }
-    Ok(report)
 }

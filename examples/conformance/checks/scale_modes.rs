@@ -1,13 +1,12 @@
 //! `scale_modes`: MX blocks by each way to choose the shared scale. Every case is three checks: the
-//! values, the E8M0 codes of the scales, and the codes of the elements (not built yet). Bits are compared.
+//! values, the E8M0 codes of the scales, and the codes of the elements as they are packed. Bits are compared.
 
 use microscaling::{MxFormat, Rounding};
 use serde::Deserialize;
 
-use super::compare::compare_codes;
-use super::golden::{Array, Golden, GoldenError};
+use super::golden::{Golden, GoldenError};
 use super::report::{Outcome, Report};
-use super::slices::{check_quantize, named};
+use super::slices::{check_packed, check_quantize, named};
 
 #[derive(Debug, Deserialize)]
 struct Params {
@@ -38,6 +37,7 @@ pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
         let input = file.floats(&format!("in/{}", params.input))?;
         let values = file.floats(&format!("out/{id}"))?;
         let scales = file.bytes(&format!("scale/{id}"))?;
+        let elements = file.bytes(&format!("bits/{id}"))?;
         let axis = input
             .axis(params.axis)
             .ok_or_else(|| file.bad_case(id, "`axis` is out of range"))?;
@@ -46,40 +46,12 @@ pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
             Ok((format, rounding)) => {
                 let outcome = check_quantize(format, rounding, input, axis, values);
                 report.add(&case, outcome);
-                report.add(&case, check_scales(format, input, axis, scales));
-                report.add(&case, Outcome::Skipped("codes of elements".to_owned()));
+                for outcome in check_packed(format, rounding, input, axis, scales, elements) {
+                    report.add(&case, outcome);
+                }
             }
             Err(kind) => report.add(&case, Outcome::Skipped(kind)),
         }
     }
     Ok(report)
-}
-
-/// Compares the E8M0 codes of all blocks along the last axis: exponent + 127, or 255 for NaN.
-fn check_scales(
-    format: MxFormat,
-    input: &Array<f32>,
-    axis: usize,
-    expected: &Array<u8>,
-) -> Outcome {
-    if axis + 1 != input.rank() || format.block_size == 0 {
-        let kind = "codes of scales that are not one a block of the last axis";
-        return Outcome::Skipped(kind.to_owned());
-    }
-    let code = |block: &[f32]| {
-        let amax = block.iter().map(|x| x.abs().to_bits()).max().unwrap_or(0);
-        format
-            .scale_exponent(amax)
-            .map_or(255, |exponent| (exponent + 127) as u8)
-    };
-    let length = input.shape[axis];
-    let mut shape = input.shape.clone();
-    shape[axis] = length.div_ceil(format.block_size);
-    let values = input
-        .values
-        .chunks(length.max(1))
-        .flat_map(|row| row.chunks(format.block_size))
-        .map(code)
-        .collect();
-    compare_codes("scale", &Array { shape, values }, expected).into()
 }

@@ -2,9 +2,9 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use microscaling::{MxFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
 
-use super::compare::{Mismatch, Rule, compare};
+use super::compare::{Mismatch, Rule, compare, compare_codes};
 use super::golden::Array;
 use super::report::Outcome;
 
@@ -15,17 +15,78 @@ pub(crate) fn named<T: FromStr>(field: &str, name: &str) -> Result<T, String> {
 
 /// Quantizes a copy of `input` along `axis` and compares the bits.
 pub(crate) fn check_quantize(
-    format: MxFormat,
+    format: impl Into<BlockFormat>,
     rounding: Rounding,
     input: &Array<f32>,
     axis: usize,
     expected: &Array<f32>,
 ) -> Outcome {
     let mut got = input.clone();
+    let format = format.into();
     match format.quantize(&mut got.values, &got.shape, axis, rounding, NO_STREAM) {
         Ok(()) => compare("out", &got, expected, Rule::Bits).into(),
         Err(error) => refused(error),
     }
+}
+
+/// Packs `input` along `axis` and compares the bytes of its scales, one a block, and of its elements.
+pub(crate) fn check_packed(
+    format: impl Into<BlockFormat>,
+    rounding: Rounding,
+    input: &Array<f32>,
+    axis: usize,
+    scales: &Array<u8>,
+    elements: &Array<u8>,
+) -> [Outcome; 2] {
+    let format = format.into();
+    let encoded = Packed::encode(
+        format,
+        &input.values,
+        &input.shape,
+        axis,
+        rounding,
+        NO_STREAM,
+    );
+    let format_bits = format.element_bits() as usize;
+    let packed = match encoded {
+        Ok(packed) => packed,
+        Err(error) => return [refused(&error), refused(&error)],
+    };
+    let bytes = |values: &[u8], like: &Array<u8>| Array {
+        shape: like.shape.clone(),
+        values: values.to_vec(),
+    };
+    let codes = |tensor, got: &[u8], expected: &Array<u8>| {
+        if got.len() != expected.values.len() {
+            let message = format!(
+                "got {} bytes, expected {}",
+                got.len(),
+                expected.values.len()
+            );
+            return Outcome::Failed(vec![Mismatch::new(tensor, message)]);
+        }
+        compare_codes(tensor, &bytes(got, expected), expected).into()
+    };
+    [
+        codes("scale", packed.scales(), scales),
+        // Six-bit codes stand one a byte in the golden file.
+        match elements.values.len() == input.values.len() {
+            true => codes(
+                "bits",
+                &one_a_byte(packed.elements(), format_bits),
+                elements,
+            ),
+            false => codes("bits", packed.elements(), elements),
+        },
+    ]
+}
+
+/// Codes of `bits` bits, packed low bits first, as a byte each.
+fn one_a_byte(packed: &[u8], bits: usize) -> Vec<u8> {
+    let bit = |at: usize| packed[at / 8] >> (at % 8) & 1;
+    (0..packed.len() * 8 / bits)
+        .map(|i| (0..bits).fold(0, |code, place| code | bit(i * bits + place) << place))
+        .collect()
 }
 
 /// The outcome where the library does not take a case that it should.

@@ -1,0 +1,52 @@
+//! The thread's flush-to-zero state, which other libraries set, does not matter.
+
+#![cfg(target_arch = "x86_64")]
+
+mod inputs;
+
+use inputs::numbers;
+use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use std::hint::black_box;
+
+/// Calls with subnormals flushed, as operands and as results.
+fn flushing<T>(call: impl FnOnce() -> T) -> T {
+    let mut before = 0_u32;
+    // SAFETY: the pointer is to 4 bytes, which are written.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut before) };
+    let flush = before | 1 << 15 | 1 << 6;
+    // SAFETY: the pointer is to 4 bytes; only the two flush bits are changed, and set back below.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flush) };
+    assert_eq!(black_box(f32::MIN_POSITIVE) * black_box(0.5), 0.0);
+    let result = call();
+    // SAFETY: as above.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const before) };
+    result
+}
+
+#[test]
+fn every_format_at_every_size() {
+    let stream = RandomStream::new(0, 0);
+    for name in BlockFormat::NAMES
+        .into_iter()
+        .chain(["nvfp4(tensor_scale=true)"])
+    {
+        let format: BlockFormat = name.parse().unwrap();
+        for center in -149..=128 {
+            let data = numbers(64, center, false, center as u64);
+            for rounding in Rounding::ALL {
+                let run = || {
+                    let mut values = data.clone();
+                    format
+                        .quantize(&mut values, &[64], 0, rounding, stream)
+                        .unwrap();
+                    let packed = Packed::encode(format, &data, &[64], 0, rounding, stream).unwrap();
+                    let decoded = packed.decode();
+                    let bits =
+                        |data: Vec<f32>| data.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+                    (bits(values), bits(decoded), packed)
+                };
+                assert!(flushing(run) == run(), "{name} {rounding} 2^{center}");
+            }
+        }
+    }
+}
