@@ -41,7 +41,7 @@ pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
     let Some(v) = Vector::<B>::recipe(&join) else {
         return MxTensor::new(B::sigmoid(x.inner), join.result);
     };
-    let y = match v.one_pass() {
+    let y = match v.in_one_pass() {
         Some(steps) => one_pass::<B>(UnaryRecipe::Sigmoid, x.inner, steps),
         None => sigmoid_steps(&v, v.operand(x)),
     };
@@ -79,7 +79,7 @@ pub(crate) fn silu<B: MxKernels>(x: Float<B>) -> Float<B> {
         let gate = B::sigmoid(x.inner.clone());
         return MxTensor::new(B::float_mul(x.inner, gate), join.result);
     };
-    let y = match v.one_pass() {
+    let y = match v.in_one_pass() {
         Some(steps) => one_pass::<B>(UnaryRecipe::Silu, x.inner, steps),
         None => silu_steps(&v, v.operand(x)),
     };
@@ -115,7 +115,7 @@ pub(crate) fn gelu_first_order<B: MxKernels>(x: Float<B>) -> Float<B> {
         let gate = B::sigmoid(B::float_mul_scalar(x.inner.clone(), GELU_SLOPE.into()));
         return MxTensor::new(B::float_mul(x.inner, gate), join.result);
     };
-    let y = match v.one_pass() {
+    let y = match v.in_one_pass() {
         Some(steps) => one_pass::<B>(UnaryRecipe::GeluFirstOrder, x.inner, steps),
         None => gelu_first_order_steps(&v, v.operand(x)),
     };
@@ -177,7 +177,7 @@ pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
     let Some(v) = Vector::<B>::recipe(&join) else {
         return MxTensor::new(B::gelu(x.inner), join.result);
     };
-    let y = match v.one_pass() {
+    let y = match v.in_one_pass() {
         Some(steps) => one_pass::<B>(UnaryRecipe::Gelu, x.inner, steps),
         None => gelu_steps(&v, v.operand(x)),
     };
@@ -200,7 +200,7 @@ pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<
     else {
         return MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result);
     };
-    let dx = match v.one_pass() {
+    let dx = match v.backward_in_one_pass() {
         Some(steps) => one_pass_of_two::<B>(BinaryRecipe::GeluBackward, x.inner, grad.inner, steps),
         None => gelu_backward_steps(
             &forward,

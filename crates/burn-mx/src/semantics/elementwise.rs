@@ -239,8 +239,15 @@ impl<B: MxKernels> Vector<B> {
         MxTensor::new(inner, meta)
     }
 
-    /// How the recipe rounds, for a kernel that runs it in one pass; `None` if it has to be composed.
-    pub(crate) fn one_pass(&self) -> Option<Steps> {
+    /// How a recipe rounds that a kernel runs in one pass; `None` if it has to be composed: where random
+    /// numbers are drawn for each step, or nothing is rounded.
+    pub(crate) fn in_one_pass(&self) -> Option<Steps> {
+        self.rounder.and_then(|_| self.backward_in_one_pass())
+    }
+
+    /// As [`in_one_pass`](Self::in_one_pass), for the gradient of a recipe, which computes steps of the
+    /// forward pass again: they are rounded also where the backward pass is not.
+    pub(crate) fn backward_in_one_pass(&self) -> Option<Steps> {
         let specs = &self.interned.specs;
         let rounding = specs.round();
         let format = specs
@@ -275,7 +282,7 @@ impl<B: MxKernels> Vector<B> {
     }
 
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        if let Some(steps) = self.one_pass() {
+        if let Some(steps) = self.in_one_pass() {
             return in_f32::<B>(tensor, |tensor| {
                 B::unary_recipe(UnaryRecipe::Exp2, tensor, steps)
             });
@@ -343,7 +350,7 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
     }
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        if let Some(steps) = self.one_pass() {
+        if let Some(steps) = self.in_one_pass() {
             return in_f32::<B>(tensor, |tensor| {
                 B::unary_recipe(UnaryRecipe::Exp, tensor, steps)
             });

@@ -35,7 +35,7 @@ pub(crate) fn layer_norm<B: MxKernels>(
             join.result,
         );
     };
-    if let Some(steps) = v.one_pass() {
+    if let Some(steps) = v.in_one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);
         let (gamma, beta) = (
             to_f32::<B>(gamma.inner),
@@ -77,7 +77,7 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
     let of_parameter =
         |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
 
-    if let Some(steps) = v.one_pass() {
+    if let Some(steps) = v.backward_in_one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);
         let dtype = grad.dtype();
         let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);

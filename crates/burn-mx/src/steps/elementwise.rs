@@ -119,7 +119,7 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(steps) = v.one_pass() {
+        if let Some(steps) = v.backward_in_one_pass() {
             let recipe = BinaryRecipe::SigmoidBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
@@ -138,7 +138,7 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(steps) = v.one_pass() {
+        if let Some(steps) = v.backward_in_one_pass() {
             let recipe = BinaryRecipe::SiluBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
@@ -157,7 +157,7 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let (forward, v) = (&pass.forward, &pass.backward);
-        if let Some(steps) = v.one_pass() {
+        if let Some(steps) = v.backward_in_one_pass() {
             let recipe = BinaryRecipe::GeluFirstOrderBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
