@@ -90,7 +90,9 @@ pub trait MxKernels: Backend {
 
     /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
     fn exact_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_recip(tensor)
+        host::apply::<Self>(tensor, |data, _| {
+            data.iter_mut().for_each(|x| *x = x.recip())
+        })
     }
 }
 
@@ -107,6 +109,21 @@ fn quantize_dense(
     format
         .quantize(data, shape, axis, rounding, stream)
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+}
+
+/// [`quantize_dense`] of values as they lie in memory: `order` gives the tensor's axis at each axis of `shape`.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn quantize_in_order(
+    data: &mut [f32],
+    (shape, order): (&[usize], &[usize]),
+    axis: usize,
+    format: MxFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) {
+    let axis = order.iter().position(|&at| at == axis);
+    let axis = axis.expect("axis is one of the tensor's");
+    quantize_dense(data, shape, axis, format, rounding, stream);
 }
 
 /// Calls a kernel for `f32` with a tensor of any float type: other types are converted and stored back.

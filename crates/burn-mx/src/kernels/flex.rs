@@ -1,11 +1,12 @@
 //! Native kernels for Flex: in place on the tensor's own bytes.
 
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Bytes, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense,
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_in_order,
 };
 
 impl MxKernels for Flex {
@@ -17,11 +18,7 @@ impl MxKernels for Flex {
         stream: RandomStream,
     ) -> FlexTensor {
         dense(tensor, rounding, |data, shape, order| {
-            let axis = order
-                .iter()
-                .position(|&at| at == axis)
-                .expect("axis is one of the tensor's");
-            quantize_dense(data, shape, axis, format, rounding, stream);
+            quantize_in_order(data, (shape, order), axis, format, rounding, stream);
         })
     }
 
@@ -34,6 +31,11 @@ impl MxKernels for Flex {
         dense(tensor, rounding, |data, _, _| {
             format.round_slice(data, rounding, stream)
         })
+    }
+
+    /// Flex divides.
+    fn exact_recip(tensor: FlexTensor) -> FlexTensor {
+        Flex::float_recip(tensor)
     }
 
     fn unary_recipe(recipe: UnaryRecipe, tensor: FlexTensor, steps: Steps) -> FlexTensor {

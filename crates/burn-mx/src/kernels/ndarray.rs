@@ -8,7 +8,7 @@ use burn_ndarray::{
 use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_dense,
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_in_order,
 };
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
@@ -26,11 +26,7 @@ where
         stream: RandomStream,
     ) -> NdArrayTensor {
         dense(tensor, rounding, |data, shape, order| {
-            let axis = order
-                .iter()
-                .position(|&at| at == axis)
-                .expect("axis is one of the tensor's");
-            quantize_dense(data, shape, axis, format, rounding, stream);
+            quantize_in_order(data, (shape, order), axis, format, rounding, stream);
         })
     }
 

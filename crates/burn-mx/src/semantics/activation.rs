@@ -37,15 +37,7 @@ pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> F
 
 /// `1 / (exp(-x) + 1)`
 pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
-        return MxTensor::new(B::sigmoid(x.inner), join.result);
-    };
-    let y = match v.in_one_pass() {
-        Some(steps) => one_pass::<B>(UnaryRecipe::Sigmoid, x.inner, steps),
-        None => sigmoid_steps(&v, v.operand(x)),
-    };
-    v.finish(y, &join)
+    by_recipe::<B>(x, UnaryRecipe::Sigmoid, sigmoid_steps, B::sigmoid)
 }
 
 #[inline(always)]
@@ -74,16 +66,9 @@ pub(crate) fn sigmoid_backward_steps<A: Arithmetic>(s: &A, y: A::Value, g: A::Va
 
 /// `x sigmoid(x)`
 pub(crate) fn silu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
-        let gate = B::sigmoid(x.inner.clone());
-        return MxTensor::new(B::float_mul(x.inner, gate), join.result);
-    };
-    let y = match v.in_one_pass() {
-        Some(steps) => one_pass::<B>(UnaryRecipe::Silu, x.inner, steps),
-        None => silu_steps(&v, v.operand(x)),
-    };
-    v.finish(y, &join)
+    by_recipe::<B>(x, UnaryRecipe::Silu, silu_steps, |x| {
+        B::float_mul(x.clone(), B::sigmoid(x))
+    })
 }
 
 #[inline(always)]
@@ -110,16 +95,15 @@ const FIRST_ORDER_SLOPE: f32 = 1.703125;
 
 /// `x sigmoid(1.702 x)`
 pub(crate) fn gelu_first_order<B: MxKernels>(x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
-        let gate = B::sigmoid(B::float_mul_scalar(x.inner.clone(), GELU_SLOPE.into()));
-        return MxTensor::new(B::float_mul(x.inner, gate), join.result);
-    };
-    let y = match v.in_one_pass() {
-        Some(steps) => one_pass::<B>(UnaryRecipe::GeluFirstOrder, x.inner, steps),
-        None => gelu_first_order_steps(&v, v.operand(x)),
-    };
-    v.finish(y, &join)
+    by_recipe::<B>(
+        x,
+        UnaryRecipe::GeluFirstOrder,
+        gelu_first_order_steps,
+        |x| {
+            let gate = B::sigmoid(B::float_mul_scalar(x.clone(), GELU_SLOPE.into()));
+            B::float_mul(x, gate)
+        },
+    )
 }
 
 /// The slope of the first-order gelu's sigmoid where nothing is emulated.
@@ -173,15 +157,7 @@ fn gelu_gate<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 
 /// `x Φ`
 pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
-        return MxTensor::new(B::gelu(x.inner), join.result);
-    };
-    let y = match v.in_one_pass() {
-        Some(steps) => one_pass::<B>(UnaryRecipe::Gelu, x.inner, steps),
-        None => gelu_steps(&v, v.operand(x)),
-    };
-    v.finish(y, &join)
+    by_recipe::<B>(x, UnaryRecipe::Gelu, gelu_steps, B::gelu)
 }
 
 #[inline(always)]
@@ -232,8 +208,23 @@ pub(crate) fn gelu_backward_steps<V: Clone>(
     s.mul(derivative, g)
 }
 
-fn one_pass<B: MxKernels>(recipe: UnaryRecipe, x: FloatTensor<B>, steps: Steps) -> FloatTensor<B> {
-    in_f32::<B>(x, |x| B::unary_recipe(recipe, x, steps))
+/// A function of one tensor: `recipe` in one pass, the same steps composed where that cannot be, and `plain`
+/// where elementwise ops are not emulated.
+fn by_recipe<B: MxKernels>(
+    x: Float<B>,
+    recipe: UnaryRecipe,
+    steps: impl FnOnce(&Vector<B>, FloatTensor<B>) -> FloatTensor<B>,
+    plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let Some(v) = Vector::<B>::recipe(&join) else {
+        return MxTensor::new(plain(x.inner), join.result);
+    };
+    let y = match v.in_one_pass() {
+        Some(rounding) => in_f32::<B>(x.inner, |x| B::unary_recipe(recipe, x, rounding)),
+        None => steps(&v, v.operand(x)),
+    };
+    v.finish(y, &join)
 }
 
 /// The gradient by `recipe`, of the type of `grad`.
