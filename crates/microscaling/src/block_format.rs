@@ -1,11 +1,9 @@
 //! One type over all block formats.
 
 use crate::parameters::{Parameters, impl_serde_by_text};
-use crate::slot::at_least;
 use crate::{
     BfpFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, NameError, Nvfp4Format,
     ParseFormatError, QuantizeError, RandomStream, Rounding, ScaleMode, SharedExpMethod,
-    SlotFormat,
 };
 use alloc::{
     format,
@@ -16,10 +14,15 @@ use core::str::FromStr;
 
 /// Any block format, with all its parameters.
 ///
-/// As text (`FromStr`, `Display`, serde) it is one of [`NAMES`](Self::NAMES), or a format with
-/// parameters: `mx(element=int4,block_size=16,scale_mode=rceil)`, whose parameters `scale_bits`,
-/// `scale_mode`, `shared_exp_method` and `flush_fp32_subnorms` may be left out, as may a block size of
-/// 32; or as [`SlotFormat`] has it. Quark's names (`MXFP8E4M3`, `MX6`, `BFP16`, …) are understood.
+/// As text (`FromStr`, `Display`, serde) it is one of [`NAMES`](Self::NAMES), Quark's name for it (`MXFP8E4M3`,
+/// `MX6`, `BFP16`, …), or a format with parameters of its own:
+/// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
+///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`;
+/// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
+/// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
+/// * `nvfp4(tensor_scale=true)`.
+///
+/// `block` and `sub_block` are understood too.
 ///
 /// ```
 /// use microscaling::{BlockFormat, ElementFormat, MxFormat};
@@ -41,19 +44,40 @@ pub enum BlockFormat {
     Nvfp4(Nvfp4Format),
 }
 
-/// The MX blocks with a name: name, Quark's name, element, scale mode. All have blocks of 32 and 8 scale
-/// bits.
-const MX: [(&str, &str, ElementFormat, ScaleMode); 7] = {
+/// The formats with a name: name, Quark's name if it has one, format.
+const NAMED: [(&str, Option<&str>, BlockFormat); 12] = {
     use ElementFormat::{Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E5M2, Int8};
+    use ScaleMode::{Floor, Rceil};
     [
-        ("mxfp8_e5m2", "MXFP8E5M2", Fp8E5M2, ScaleMode::Floor),
-        ("mxfp8_e4m3", "MXFP8E4M3", Fp8E4M3, ScaleMode::Floor),
-        ("mxfp6_e3m2", "MXFP6E3M2", Fp6E3M2, ScaleMode::Floor),
-        ("mxfp6_e2m3", "MXFP6E2M3", Fp6E2M3, ScaleMode::Floor),
-        ("mxfp4", "MXFP4E2M1", Fp4E2M1, ScaleMode::Floor),
-        ("mxint8", "MXINT8", Int8, ScaleMode::Floor),
-        ("mxfp8_rceil", "", Fp8E4M3, ScaleMode::Rceil),
+        ("mxfp8_e5m2", Some("MXFP8E5M2"), mx(Fp8E5M2, Floor)),
+        ("mxfp8_e4m3", Some("MXFP8E4M3"), mx(Fp8E4M3, Floor)),
+        ("mxfp6_e3m2", Some("MXFP6E3M2"), mx(Fp6E3M2, Floor)),
+        ("mxfp6_e2m3", Some("MXFP6E2M3"), mx(Fp6E2M3, Floor)),
+        ("mxfp4", Some("MXFP4E2M1"), mx(Fp4E2M1, Floor)),
+        ("mxint8", Some("MXINT8"), mx(Int8, Floor)),
+        ("mxfp8_rceil", None, mx(Fp8E4M3, Rceil)),
+        ("mx4", Some("MX4"), microexponent(MicroexponentFormat::MX4)),
+        ("mx6", Some("MX6"), microexponent(MicroexponentFormat::MX6)),
+        ("mx9", Some("MX9"), microexponent(MicroexponentFormat::MX9)),
+        ("bfp16", Some("BFP16"), BlockFormat::Bfp(BfpFormat::BFP16)),
+        ("nvfp4", Some("NVFP4"), BlockFormat::Nvfp4(NVFP4)),
     ]
+};
+
+/// An MX block with a name: 32 elements, 8 scale bits.
+const fn mx(element: ElementFormat, scale_mode: ScaleMode) -> BlockFormat {
+    BlockFormat::Mx(MxFormat {
+        scale_mode,
+        ..MxFormat::new(element, 32)
+    })
+}
+
+const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
+    BlockFormat::Microexponent(format)
+}
+
+const NVFP4: Nvfp4Format = Nvfp4Format {
+    tensor_scale: false,
 };
 
 /// The parameters of an MX block.
@@ -66,20 +90,41 @@ const MX_FIELDS: &[&str] = &[
     "flush_fp32_subnorms",
 ];
 
-const fn mx(element: ElementFormat, scale_mode: ScaleMode) -> BlockFormat {
-    BlockFormat::Mx(MxFormat {
-        scale_mode,
-        ..MxFormat::new(element, 32)
-    })
-}
+/// The parameters of a microexponent format.
+const MICROEXPONENT_FIELDS: &[&str] = &["bit_width", "block_size", "sub_block_size", "shift_bits"];
+
+/// A family whose formats have parameters: its name, its parameters, how they make a format.
+type Family = (
+    &'static str,
+    &'static [&'static str],
+    fn(Parameters<'_>) -> Result<BlockFormat, ParseFormatError>,
+);
+
+const FAMILIES: [Family; 4] = [
+    ("mx", MX_FIELDS, parse_mx),
+    ("bfp", &["bit_width", "block_size"], parse_bfp),
+    ("microexponent", MICROEXPONENT_FIELDS, parse_microexponent),
+    ("nvfp4", &["tensor_scale"], parse_nvfp4),
+];
 
 impl BlockFormat {
     /// The names without parameters: the concrete formats of OCP MX v1.0, NVIDIA's recipe for MXFP8
     /// (E4M3, scale mode `rceil`), the microexponents, BFP16 and NVFP4 without a tensor scale.
-    pub const NAMES: [&'static str; 12] = [
-        MX[0].0, MX[1].0, MX[2].0, MX[3].0, MX[4].0, MX[5].0, MX[6].0, "mx4", "mx6", "mx9",
-        "bfp16", "nvfp4",
-    ];
+    pub const NAMES: [&'static str; NAMED.len()] = {
+        let mut names = [""; NAMED.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = NAMED[i].0;
+            i += 1;
+        }
+        names
+    };
+
+    /// What an error lists as allowed: the names, then the families.
+    pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
+        let families = ["mx(…)", "bfp(…)", "microexponent(…)", "nvfp4(…)"];
+        Self::NAMES.into_iter().chain(families)
+    }
 
     /// Checks the parameters.
     ///
@@ -207,66 +252,117 @@ fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatEr
     Ok(BlockFormat::Mx(format))
 }
 
+fn parse_bfp(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let preset = BfpFormat::BFP16;
+    let bit_widths = || range(BfpFormat::BIT_WIDTHS);
+    let format = BfpFormat {
+        bit_width: parameters.take("bit_width", "", preset.bit_width, bit_widths)?,
+        block_size: parameters.take("block_size", "block", preset.block_size, || at_least(1))?,
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::Bfp(format))
+}
+
+fn parse_microexponent(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let preset = MicroexponentFormat::MX9;
+    let bit_widths = || range(MicroexponentFormat::BIT_WIDTHS);
+    let shift_bits = || range(MicroexponentFormat::SHIFT_BITS);
+    let sub_block_size = preset.sub_block_size;
+    let format = MicroexponentFormat {
+        bit_width: parameters.take("bit_width", "", preset.bit_width, bit_widths)?,
+        block_size: parameters.take("block_size", "block", preset.block_size, || at_least(1))?,
+        sub_block_size: parameters.take("sub_block_size", "sub_block", sub_block_size, || {
+            at_least(1)
+        })?,
+        shift_bits: parameters.take("shift_bits", "", preset.shift_bits, shift_bits)?,
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::Microexponent(format))
+}
+
+fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let allowed = || "true or false".to_string();
+    let format = Nvfp4Format {
+        tensor_scale: parameters.take("tensor_scale", "", NVFP4.tensor_scale, allowed)?,
+    };
+    parameters.finish()?;
+    Ok(BlockFormat::Nvfp4(format))
+}
+
+/// What to say of a number that is none.
+fn range((min, max): (usize, usize)) -> String {
+    format!("{min} to {max}")
+}
+
+/// As [`range`], of a length.
+fn at_least(min: usize) -> String {
+    format!("a number of at least {min}")
+}
+
 impl FromStr for BlockFormat {
     type Err = ParseFormatError;
 
     /// The format that the text says, spelled exactly.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = |(name, alias, ..): &(&str, &str, _, _)| {
-            *name == text || (!alias.is_empty() && *alias == text)
-        };
-        if let Some((_, _, element, scale_mode)) = MX.into_iter().find(named) {
-            return Ok(mx(element, scale_mode));
+        let named = |(name, alias, _): &(_, _, _)| *name == text || *alias == Some(text);
+        if let Some((_, _, format)) = NAMED.into_iter().find(named) {
+            return Ok(format);
         }
-        // What a slot says without shared parameters.
-        if let Some(slot) = SlotFormat::parse_own(text) {
-            let unused = MxFormat::new(ElementFormat::Int8, 0);
-            return slot.map(|slot| slot.block_format(&unused));
+        for (family, fields, parse) in FAMILIES {
+            if let Some(parameters) = Parameters::of(text, family, fields) {
+                return parameters.and_then(parse);
+            }
         }
-        if let Some(parameters) = Parameters::of(text, "mx", MX_FIELDS) {
-            return parameters.and_then(parse_mx);
-        }
-        let families = ["mx(…)", "bfp(…)", "microexponent(…)", "nvfp4(…)"];
         Err(ParseFormatError::Unknown(NameError {
             kind: "block format",
             value: text.to_string(),
-            allowed: Self::NAMES.into_iter().chain(families).collect(),
+            allowed: Self::expected().collect(),
         }))
     }
 }
 
 impl fmt::Display for BlockFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let format = match *self {
-            Self::Mx(format) => format,
-            Self::Microexponent(format) => return SlotFormat::Microexponent(format).fmt(f),
-            Self::Bfp(format) => return SlotFormat::Bfp(format).fmt(f),
-            Self::Nvfp4(format) => return SlotFormat::Nvfp4(format).fmt(f),
-        };
-        let named = |(_, _, element, mode): &(_, _, _, _)| mx(*element, *mode) == *self;
-        if let Some((name, ..)) = MX.iter().find(|row| named(row)) {
+        if let Some((name, ..)) = NAMED.iter().find(|(.., format)| format == self) {
             return f.pad(name);
         }
-        let usual = MxFormat::new(format.element, format.block_size);
-        let mut text = format!(
-            "mx(element={},block_size={}",
-            format.element, format.block_size
-        );
-        if format.scale_bits != usual.scale_bits {
-            text += &format!(",scale_bits={}", format.scale_bits);
-        }
-        if format.scale_mode != usual.scale_mode {
-            text += &format!(",scale_mode={}", format.scale_mode);
-        }
-        if format.shared_exp_method != usual.shared_exp_method {
-            text += &format!(",shared_exp_method={}", format.shared_exp_method);
-        }
-        if format.flush_fp32_subnorms {
-            text += ",flush_fp32_subnorms=true";
-        }
-        text.push(')');
-        f.pad(&text)
+        f.pad(&match self {
+            Self::Mx(format) => mx_text(format),
+            Self::Microexponent(format) => format!(
+                "microexponent(bit_width={},block_size={},sub_block_size={},shift_bits={})",
+                format.bit_width, format.block_size, format.sub_block_size, format.shift_bits
+            ),
+            Self::Bfp(format) => format!(
+                "bfp(bit_width={},block_size={})",
+                format.bit_width, format.block_size
+            ),
+            Self::Nvfp4(format) => format!("nvfp4(tensor_scale={})", format.tensor_scale),
+        })
     }
+}
+
+fn mx_text(format: &MxFormat) -> String {
+    let usual = MxFormat::new(format.element, format.block_size);
+    let mut text = format!(
+        "mx(element={},block_size={}",
+        format.element, format.block_size
+    );
+    if format.scale_bits != usual.scale_bits {
+        text += &format!(",scale_bits={}", format.scale_bits);
+    }
+    if format.scale_mode != usual.scale_mode {
+        text += &format!(",scale_mode={}", format.scale_mode);
+    }
+    if format.shared_exp_method != usual.shared_exp_method {
+        text += &format!(",shared_exp_method={}", format.shared_exp_method);
+    }
+    if format.flush_fp32_subnorms {
+        text += ",flush_fp32_subnorms=true";
+    }
+    text.push(')');
+    text
 }
 
 impl From<MxFormat> for BlockFormat {

@@ -21,35 +21,21 @@ const OCP: [(&str, &str, ElementFormat, f64); 6] = [
 ];
 
 /// Bits per element of the paper's formats: 4, 6 and 9, as they are called.
-const OWN: [(&str, &str, SlotFormat, f64); 5] = [
-    (
-        "mx4",
-        "MX4",
-        SlotFormat::Microexponent(MicroexponentFormat::MX4),
-        4.0,
-    ),
-    (
-        "mx6",
-        "MX6",
-        SlotFormat::Microexponent(MicroexponentFormat::MX6),
-        6.0,
-    ),
-    (
-        "mx9",
-        "MX9",
-        SlotFormat::Microexponent(MicroexponentFormat::MX9),
-        9.0,
-    ),
-    ("bfp16", "BFP16", SlotFormat::Bfp(BfpFormat::BFP16), 9.0),
-    (
-        "nvfp4",
-        "NVFP4",
-        SlotFormat::Nvfp4(Nvfp4Format {
-            tensor_scale: false,
-        }),
-        4.5,
-    ),
+const OWN: [(&str, &str, BlockFormat, f64); 5] = [
+    ("mx4", "MX4", microexponent(MicroexponentFormat::MX4), 4.0),
+    ("mx6", "MX6", microexponent(MicroexponentFormat::MX6), 6.0),
+    ("mx9", "MX9", microexponent(MicroexponentFormat::MX9), 9.0),
+    ("bfp16", "BFP16", BlockFormat::Bfp(BfpFormat::BFP16), 9.0),
+    ("nvfp4", "NVFP4", nvfp4(false), 4.5),
 ];
+
+const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
+    BlockFormat::Microexponent(format)
+}
+
+const fn nvfp4(tensor_scale: bool) -> BlockFormat {
+    BlockFormat::Nvfp4(Nvfp4Format { tensor_scale })
+}
 
 #[test]
 fn every_name() {
@@ -69,32 +55,39 @@ fn every_name() {
     assert_eq!("mxfp8_rceil".parse(), Ok(BlockFormat::Mx(rceil)));
     assert_eq!(BlockFormat::Mx(rceil).to_string(), "mxfp8_rceil");
     names.push("mxfp8_rceil");
-    let shared = MxFormat {
-        scale_bits: 3,
-        ..rceil
-    };
-    let mut slots: Vec<&str> = Vec::new();
-    for element in ElementFormat::ALL {
-        assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
-        assert_eq!(SlotFormat::from(element).to_string(), element.name());
-        let block = SlotFormat::from(element).block_format(&shared);
-        assert_eq!(block, BlockFormat::Mx(MxFormat { element, ..shared }));
-        slots.push(element.name());
-    }
-    for (name, alias, slot, bits) in OWN {
-        assert_eq!(name.parse(), Ok(slot));
-        assert_eq!(alias.parse(), Ok(slot));
-        assert_eq!(slot.to_string(), name);
-        let format = slot.block_format(&shared);
+    for (name, alias, format, bits) in OWN {
         assert_eq!(name.parse(), Ok(format));
         assert_eq!(alias.parse(), Ok(format));
         assert_eq!(format.to_string(), name);
         assert_eq!(format.bits_per_element(), bits);
         names.push(name);
-        slots.push(name);
     }
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
-    assert_eq!(SlotFormat::NAMES.to_vec(), slots);
+}
+
+#[test]
+fn every_slot() {
+    let shared = MxFormat {
+        scale_bits: 3,
+        scale_mode: ScaleMode::Rceil,
+        ..MxFormat::new(ElementFormat::Fp8E4M3, 48)
+    };
+    let mut names = Vec::new();
+    for element in ElementFormat::ALL {
+        assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
+        assert_eq!(SlotFormat::from(element).to_string(), element.name());
+        let block = SlotFormat::from(element).block_format(&shared);
+        assert_eq!(block, BlockFormat::Mx(MxFormat { element, ..shared }));
+        names.push(element.name());
+    }
+    for name in BlockFormat::NAMES {
+        let format: BlockFormat = name.parse().unwrap();
+        assert_eq!(name.parse(), Ok(SlotFormat::from(format)));
+        assert_eq!(SlotFormat::from(format).block_format(&shared), format);
+        assert_eq!(SlotFormat::from(format).to_string(), name);
+        names.push(name);
+    }
+    assert_eq!(SlotFormat::NAMES.to_vec(), names);
     assert_eq!(
         "fp4".parse(),
         Ok(SlotFormat::Element(ElementFormat::Fp4E2M1))
@@ -110,11 +103,10 @@ proptest! {
         let json = serde_json::to_string(&format).unwrap();
         prop_assert_eq!(&json, &format!("\"{text}\""));
         prop_assert_eq!(serde_json::from_str::<BlockFormat>(&json).unwrap(), format);
-        if !matches!(format, BlockFormat::Mx(_)) {
-            let slot: SlotFormat = text.parse().unwrap();
-            prop_assert_eq!(slot.to_string(), text);
-            prop_assert_eq!(serde_json::from_str::<SlotFormat>(&json).unwrap(), slot);
-        }
+        let slot = SlotFormat::from(format);
+        prop_assert_eq!(text.parse(), Ok(slot));
+        prop_assert_eq!(slot.to_string(), text);
+        prop_assert_eq!(serde_json::from_str::<SlotFormat>(&json).unwrap(), slot);
     }
 
     /// No text makes a panic, and what is understood is valid.
@@ -154,9 +146,9 @@ proptest! {
 
 #[test]
 fn parameters() {
-    let parse = |text: &str| text.parse::<SlotFormat>();
+    let parse = |text: &str| text.parse::<BlockFormat>();
     let bfp = |bit_width, block_size| {
-        Ok(SlotFormat::Bfp(BfpFormat {
+        Ok(BlockFormat::Bfp(BfpFormat {
             bit_width,
             block_size,
         }))
@@ -171,28 +163,26 @@ fn parameters() {
         shift_bits: 2,
     };
     let text = "microexponent(bit_width=12,block=64,sub_block=8,shift_bits=2)";
-    assert_eq!(parse(text), Ok(SlotFormat::Microexponent(free)));
-    let nvfp4 = SlotFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
-    assert_eq!(parse("nvfp4(tensor_scale=true)"), Ok(nvfp4));
-    let block = |text: &str| text.parse::<BlockFormat>();
-    assert_eq!(block("mx(element=int8)"), block("mxint8"));
+    assert_eq!(parse(text), Ok(microexponent(free)));
+    assert_eq!(parse("nvfp4(tensor_scale=true)"), Ok(nvfp4(true)));
+    assert_eq!(parse("mx(element=int8)"), parse("mxint8"));
     // 4 bits, a scale of 8 bits for each 16.
     assert_eq!(
-        block("mx(element=int4,block=16)")
+        parse("mx(element=int4,block=16)")
             .unwrap()
             .bits_per_element(),
         4.5
     );
     assert_eq!(
-        block("mx(element=int4,block=0)")
+        parse("mx(element=int4,block=0)")
             .unwrap()
             .bits_per_element(),
         4.0
     );
-    let each = block("mx(element=int4,shared_exp_method=none)").unwrap();
+    let each = parse("mx(element=int4,shared_exp_method=none)").unwrap();
     assert_eq!(each.bits_per_element(), 12.0);
     // 3 + 1 bits; an exponent for 10; shifts of 3 bits for 4, 4 and 2.
-    let uneven = block("microexponent(bit_width=12,block=10,sub_block=4,shift_bits=3)").unwrap();
+    let uneven = parse("microexponent(bit_width=12,block=10,sub_block=4,shift_bits=3)").unwrap();
     assert_eq!(uneven.bits_per_element(), 4.0 + 1.7);
 }
 
@@ -208,8 +198,9 @@ fn errors() {
     let slot = "fp5".parse::<SlotFormat>().unwrap_err().to_string();
     assert_eq!(
         slot,
-        "unknown block format `fp5`: expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, \
-         int8, int4, int2, float16, bfloat16, mx4, mx6, mx9, bfp16, nvfp4, bfp(…), microexponent(…), nvfp4(…)"
+        "unknown format `fp5`: expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
+         float16, bfloat16, mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, \
+         bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
     assert_eq!(error("bfp(12)"), expected);
@@ -254,7 +245,7 @@ fn errors() {
         serde_json::from_str::<SlotFormat>("3")
             .unwrap_err()
             .to_string(),
-        "invalid type: integer `3`, expected the name of a block format at line 1 column 1"
+        "invalid type: integer `3`, expected the name of an element format or a block format at line 1 column 1"
     );
 }
 
