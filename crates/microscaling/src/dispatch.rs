@@ -11,26 +11,54 @@ pub(crate) trait Kernel {
     fn run(self);
 }
 
+/// What a kernel is compiled for, from the least to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// The features that every processor of the target has: SSE2 on x86-64, NEON on AArch64.
+    Baseline,
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    Avx2,
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    Avx512,
+}
+
+impl Level {
+    /// The best one of this processor.
+    #[inline]
+    fn best() -> Self {
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        {
+            use std::arch::is_x86_feature_detected as detected;
+            if detected!("avx512f")
+                && detected!("avx512bw")
+                && detected!("avx512dq")
+                && detected!("avx512vl")
+            {
+                return Self::Avx512;
+            }
+            if detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Baseline
+    }
+}
+
 /// Runs a kernel with the widest vectors of this processor.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(kernel: K) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    {
-        use std::arch::is_x86_feature_detected as detected;
-        if detected!("avx512f")
-            && detected!("avx512bw")
-            && detected!("avx512dq")
-            && detected!("avx512vl")
-        {
-            // SAFETY: the processor has all features that the function is compiled for.
-            return unsafe { run_avx512(kernel) };
-        }
-        if detected!("avx2") {
-            // SAFETY: the processor has the feature that the function is compiled for.
-            return unsafe { run_avx2(kernel) };
-        }
+    let level = Level::best();
+    #[cfg(all(test, feature = "std"))]
+    let level = forced::level().unwrap_or(level);
+    match level {
+        Level::Baseline => kernel.run(),
+        // SAFETY: the processor has all features that the function is compiled for.
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        Level::Avx2 => unsafe { run_avx2(kernel) },
+        // SAFETY: the processor has all features that the function is compiled for.
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        Level::Avx512 => unsafe { run_avx512(kernel) },
     }
-    kernel.run()
 }
 
 /// # Safety
@@ -48,6 +76,49 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) {
 unsafe fn run_avx2<K: Kernel>(kernel: K) {
     kernel.run()
 }
+
+/// Tests choose what kernels are compiled for, in their own thread.
+#[cfg(all(test, feature = "std"))]
+mod forced {
+    use super::Level;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static LEVEL: Cell<Option<Level>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn level() -> Option<Level> {
+        LEVEL.get()
+    }
+
+    impl Level {
+        /// All that this processor has.
+        pub(crate) fn available() -> Vec<Self> {
+            let all = [
+                Self::Baseline,
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2,
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512,
+            ];
+            all.into_iter()
+                .filter(|level| *level <= Self::best())
+                .collect()
+        }
+    }
+
+    /// Runs `work` with all kernels of this thread at `level`, which must be available. Work that is
+    /// large enough for other threads is at their own level.
+    pub(crate) fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
+        assert!(level <= Level::best(), "{level:?} is not available");
+        LEVEL.set(Some(level));
+        let result = work();
+        LEVEL.set(None);
+        result
+    }
+}
+#[cfg(all(test, feature = "std"))]
+pub(crate) use forced::with_level;
 
 #[cfg(all(test, target_arch = "x86_64", feature = "std"))]
 mod tests {

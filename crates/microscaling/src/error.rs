@@ -63,6 +63,18 @@ pub enum FormatError {
         /// The value that was given.
         got: usize,
     },
+    /// A parameter is none of a few values.
+    #[error("{format}: {field} is {got}, expected one of {allowed:?}")]
+    OneOf {
+        /// What has the parameter, for example "random Hadamard transform".
+        format: &'static str,
+        /// The parameter, for example "block_size".
+        field: &'static str,
+        /// The values that are allowed.
+        allowed: &'static [usize],
+        /// The value that was given.
+        got: usize,
+    },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
     FloatBits {

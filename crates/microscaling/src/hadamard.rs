@@ -1,0 +1,481 @@
+//! The random Hadamard transform: a rotation that spreads outliers over their block.
+
+use crate::dispatch::{Kernel, dispatch};
+use crate::kernels::Layout;
+use crate::quantize::{Runs, check_length, layout};
+use crate::{FormatError, QuantizeError, RandomStream};
+use alloc::{vec, vec::Vec};
+use core::f32::consts::FRAC_1_SQRT_2;
+use core::ops::Range;
+
+/// The random Hadamard transform of both operands of a product along the axis that they share
+/// (Tseng, Yu and Park, "Training LLMs with MXFP4", AISTATS 2025): quantization errs less on its
+/// outputs, whose outliers are spread over their block, and in exact arithmetic the product is that of
+/// the operands as they were.
+///
+/// A block x of n consecutive elements along an axis becomes H · (s ∘ x). H is the Hadamard matrix of
+/// order n in Sylvester's order, times 1/√n, which makes it orthonormal. s are random signs: that of the
+/// element at index i of the axis is the uppermost bit of word number i of a [`RandomStream`], one for
+/// minus, whatever the other axes.
+///
+/// An axis whose length is no multiple of the block size ends with one block for each power of two in
+/// the rest, the largest first: 24 = 16 + 8. The product stays as it is, as both operands have that
+/// length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RandomHadamard {
+    /// Elements in a block, one of [`BLOCK_SIZES`](Self::BLOCK_SIZES).
+    pub block_size: usize,
+}
+
+impl RandomHadamard {
+    /// Allowed values of [`block_size`](Self::block_size).
+    pub const BLOCK_SIZES: [usize; 4] = [16, 32, 64, 128];
+
+    /// Checks the block size.
+    ///
+    /// # Errors
+    /// [`FormatError::OneOf`] unless it is one of [`BLOCK_SIZES`](Self::BLOCK_SIZES).
+    pub const fn validate(&self) -> Result<(), FormatError> {
+        match self.block_size {
+            16 | 32 | 64 | 128 => Ok(()),
+            got => Err(FormatError::OneOf {
+                format: "random Hadamard transform",
+                field: "block_size",
+                allowed: &Self::BLOCK_SIZES,
+                got,
+            }),
+        }
+    }
+
+    /// Transforms a tensor in place along `axis`. `data` are the elements in row-major order without
+    /// gaps, `shape` the lengths of the axes.
+    ///
+    /// In float32: an element is multiplied by its sign and the 1/√n of its block, then sums and
+    /// differences are formed at distance 1, 2, 4 … n/2. That order is fixed, so that results depend
+    /// neither on the number of threads nor on the processor. NaN and Inf make every element of their
+    /// block NaN or Inf.
+    ///
+    /// # Errors
+    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    pub fn transform(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        signs: RandomStream,
+    ) -> Result<(), QuantizeError> {
+        self.validate()?;
+        let layout = layout(shape, axis, self.block_size)?;
+        check_length(data, shape)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let factors = self.factors(layout.axis, signs);
+        let runs = Runs::of(layout);
+        let all = runs.all(data);
+        runs.share(data, all, &|data, at, _| {
+            dispatch(Transform {
+                layout,
+                factors: &factors,
+                data,
+                at,
+            });
+        });
+        Ok(())
+    }
+
+    /// What the elements of an axis are multiplied by: the sign, and 1/√n of the block.
+    fn factors(&self, axis: usize, signs: RandomStream) -> Vec<f32> {
+        let mut words = vec![0; axis];
+        signs.fill(0, &mut words);
+        let mut factors = Vec::with_capacity(axis);
+        for block in words.chunks(self.block_size) {
+            for piece in powers_of_two(block.len()) {
+                let scale = inverse_sqrt(piece.len()).to_bits();
+                let signed = |word: &u32| f32::from_bits(scale | (word & crate::bits::SIGN));
+                factors.extend(block[piece].iter().map(signed));
+            }
+        }
+        factors
+    }
+}
+
+/// Splits a length into powers of two, the largest first.
+#[inline(always)]
+fn powers_of_two(length: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        let power = 1 << (length - at).checked_ilog2()?;
+        at += power;
+        Some(at - power..at)
+    })
+}
+
+/// 1/√n of a power of two up to 2^16.
+fn inverse_sqrt(n: usize) -> f32 {
+    let exponent = n.ilog2();
+    let odd = if exponent % 2 == 1 {
+        FRAC_1_SQRT_2
+    } else {
+        1.0
+    };
+    odd / f32::from(1_u16 << (exponent / 2))
+}
+
+/// Columns of interleaved blocks that are worked on together.
+const COLUMNS: usize = 64;
+
+/// Room for so many columns of the longest blocks; it just fits the nearest cache.
+type Tile = [f32; 128 * COLUMNS];
+
+/// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
+struct Transform<'a> {
+    layout: Layout,
+    factors: &'a [f32],
+    data: &'a mut [f32],
+    /// Position of the data on the axis, a multiple of the block length.
+    at: usize,
+}
+
+impl Kernel for Transform<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            layout,
+            factors,
+            data,
+            mut at,
+        } = self;
+        let inner = layout.inner;
+        let mut tile = [0.0; _];
+        let mut rest = data;
+        while !rest.is_empty() {
+            // The last block of an axis is the only one that may be no power of two.
+            let length = layout.block.min(layout.axis - at);
+            let (run, tail) = rest.split_at_mut(length * inner);
+            for piece in powers_of_two(length) {
+                let run = &mut run[piece.start * inner..piece.end * inner];
+                transform_run(run, inner, &factors[at..][piece], &mut tile);
+            }
+            at = if at + length == layout.axis {
+                0
+            } else {
+                at + length
+            };
+            rest = tail;
+        }
+    }
+}
+
+/// Transforms interleaved blocks of as many elements as there are factors.
+#[inline(always)]
+fn transform_run(run: &mut [f32], inner: usize, factors: &[f32], tile: &mut Tile) {
+    // The lengths as constants, so that there are vectors for them.
+    match factors.len() {
+        128 => transform_blocks::<128>(run, inner, factors, tile),
+        64 => transform_blocks::<64>(run, inner, factors, tile),
+        32 => transform_blocks::<32>(run, inner, factors, tile),
+        16 => transform_blocks::<16>(run, inner, factors, tile),
+        8 => transform_blocks::<8>(run, inner, factors, tile),
+        4 => transform_blocks::<4>(run, inner, factors, tile),
+        2 => transform_blocks::<2>(run, inner, factors, tile),
+        _ => transform_blocks::<1>(run, inner, factors, tile),
+    }
+}
+
+#[inline(always)]
+fn transform_blocks<const N: usize>(
+    run: &mut [f32],
+    inner: usize,
+    factors: &[f32],
+    tile: &mut Tile,
+) {
+    if inner == 1 {
+        return transform_contiguous::<N>(run, factors);
+    }
+    if inner < COLUMNS {
+        for (row, factor) in run.chunks_exact_mut(inner).zip(factors) {
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+        return add_and_subtract::<N>(run, inner);
+    }
+    for first in (0..inner).step_by(COLUMNS) {
+        let width = COLUMNS.min(inner - first);
+        let rows = run.chunks_exact(inner).zip(factors);
+        for (line, (row, factor)) in tile.chunks_exact_mut(COLUMNS).zip(rows) {
+            for (out, x) in line.iter_mut().zip(&row[first..first + width]) {
+                *out = x * factor;
+            }
+        }
+        // The columns that are left from before do no harm.
+        add_and_subtract::<N>(&mut tile[..N * COLUMNS], COLUMNS);
+        for (line, row) in tile.chunks_exact(COLUMNS).zip(run.chunks_exact_mut(inner)) {
+            row[first..first + width].copy_from_slice(&line[..width]);
+        }
+    }
+}
+
+/// Sums and differences of `N` rows of `width` elements at all distances.
+#[inline(always)]
+fn add_and_subtract<const N: usize>(rows: &mut [f32], width: usize) {
+    let mut distance = 1;
+    while distance < N {
+        for pair in rows.chunks_exact_mut(2 * distance * width) {
+            let (low, high) = pair.split_at_mut(distance * width);
+            for (a, b) in low.iter_mut().zip(high) {
+                (*a, *b) = (*a + *b, *a - *b);
+            }
+        }
+        distance *= 2;
+    }
+}
+
+/// Transforms one contiguous block.
+#[inline(always)]
+fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
+    let mut x = [0.0; N];
+    for (x, (y, factor)) in x.iter_mut().zip(block.iter().zip(factors)) {
+        *x = y * factor;
+    }
+    // Each step takes neighbours and moves the lowest bit of an index to the top, so that the next one
+    // has the next distance for neighbours, and in the end all are where they were.
+    for _ in 0..N.ilog2() {
+        let mut y = [0.0; N];
+        let (sums, differences) = y.split_at_mut(N / 2);
+        for ((sum, difference), pair) in sums.iter_mut().zip(differences).zip(x.chunks_exact(2)) {
+            (*sum, *difference) = (pair[0] + pair[1], pair[0] - pair[1]);
+        }
+        x = y;
+    }
+    block.copy_from_slice(&x);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "std")]
+    use crate::dispatch::{Level, with_level};
+
+    const SIZES: [usize; 4] = RandomHadamard::BLOCK_SIZES;
+
+    fn noise(length: usize, seed: u64) -> Vec<f32> {
+        let stream = RandomStream::new(seed, 0);
+        let number = |i| stream.draw(i) as i32 as f32 * 2.0_f32.powi(-31 + i as i32 % 7);
+        (0..length as u64).map(number).collect()
+    }
+
+    fn transformed(block_size: usize, data: &[f32], shape: &[usize], axis: usize) -> Vec<f32> {
+        let mut data = data.to_vec();
+        RandomHadamard { block_size }
+            .transform(&mut data, shape, axis, RandomStream::new(3, 4))
+            .unwrap();
+        data
+    }
+
+    /// The matrix of an axis, from the definition: H[i][j] = (-1)^popcount(i & j) / sqrt(n), blocks on
+    /// the diagonal.
+    fn matrix(block_size: usize, length: usize) -> Vec<Vec<f64>> {
+        let signs = RandomStream::new(3, 4);
+        let mut matrix = vec![vec![0.0; length]; length];
+        let mut first = 0;
+        while first < length {
+            let mut n = block_size;
+            while n > length - first {
+                n /= 2;
+            }
+            for i in 0..n {
+                for j in 0..n {
+                    let negative = (i & j).count_ones() + (signs.draw((first + j) as u64) >> 31);
+                    let sign = [1.0, -1.0][negative as usize % 2];
+                    matrix[first + i][first + j] = sign / (n as f64).sqrt();
+                }
+            }
+            first += n;
+        }
+        matrix
+    }
+
+    fn close(a: f64, b: f64, scale: f64) -> bool {
+        (a - b).abs() <= 1e-6 * scale
+    }
+
+    /// Every axis of a tensor, of lengths with and without a rest, against the matrix in f64.
+    #[test]
+    fn is_the_matrix() {
+        for block_size in SIZES {
+            for length in [1, 2, 7, 16, 24, 32, 100, 128, 255, 256] {
+                let matrix = matrix(block_size, length);
+                for inner in [1, 3, 64, 70] {
+                    let data = noise(2 * length * inner, 1);
+                    let got = transformed(block_size, &data, &[2, length, inner], 1);
+                    for position in 0..data.len() {
+                        let column =
+                            position / (length * inner) * length * inner + position % inner;
+                        let x = (0..length).map(|i| f64::from(data[column + i * inner]));
+                        let row = &matrix[position / inner % length];
+                        let expected: f64 = row.iter().zip(x).map(|(m, x)| m * x).sum();
+                        assert!(
+                            close(f64::from(got[position]), expected, 128.0),
+                            "{block_size} {length} {inner}: {expected} became {}",
+                            got[position]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// H · Hᵀ = I, of the rows of a transformed identity.
+    #[test]
+    fn is_orthonormal() {
+        for block_size in SIZES {
+            for length in [block_size, 2 * block_size, block_size + 13] {
+                let mut identity = vec![0.0; length * length];
+                identity
+                    .iter_mut()
+                    .step_by(length + 1)
+                    .for_each(|x| *x = 1.0);
+                let h = transformed(block_size, &identity, &[length, length], 1);
+                for (i, a) in h.chunks(length).enumerate() {
+                    for (j, b) in h.chunks(length).enumerate() {
+                        let products = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                        let expected = f64::from(u8::from(i == j));
+                        assert!(close(products.sum(), expected, 1.0), "{i} {j}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// a · b, of operands with the shared axis last and first.
+    #[test]
+    fn product_stays() {
+        let product = |a: &[f32], b: &[f32], k: usize| -> Vec<f64> {
+            let n = b.len() / k;
+            let entry = |row: &[f32], j: usize| {
+                let pairs = row.iter().enumerate();
+                pairs
+                    .map(|(i, x)| f64::from(*x) * f64::from(b[i * n + j]))
+                    .sum::<f64>()
+            };
+            a.chunks(k)
+                .flat_map(|row| (0..n).map(move |j| entry(row, j)))
+                .collect()
+        };
+        for block_size in SIZES {
+            for k in [1, 64, 100, 131, 512] {
+                let (a, b) = (noise(5 * k, 1), noise(k * 7, 2));
+                let expected = product(&a, &b, k);
+                let a = transformed(block_size, &a, &[5, k], 1);
+                let b = transformed(block_size, &b, &[k, 7], 0);
+                for (got, expected) in product(&a, &b, k).into_iter().zip(expected) {
+                    assert!(
+                        close(got, expected, k as f64 * 100.0),
+                        "{expected} became {got}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spreads_an_outlier() {
+        let mut data = [0.0; 64];
+        data[5] = 8.0;
+        let got = transformed(64, &data, &[64], 0);
+        assert!(got.iter().all(|x| x.abs() == 1.0));
+    }
+
+    #[test]
+    fn seed_matters_and_other_axes_do_not() {
+        let h = RandomHadamard { block_size: 16 };
+        let run = |seed| {
+            let mut data = [1.0; 96];
+            h.transform(&mut data, &[2, 48], 1, RandomStream::new(seed, 0))
+                .unwrap();
+            data
+        };
+        assert_ne!(run(0), run(1));
+        let of_zero = run(0);
+        let (first, second) = of_zero.split_at(48);
+        assert_eq!(first, second);
+        assert_ne!(first[..16], first[16..32], "blocks have signs of their own");
+    }
+
+    /// The same bits from every instruction set, and along the last and any other axis.
+    #[test]
+    #[cfg(feature = "std")]
+    fn instruction_sets_and_axes_agree() {
+        for block_size in SIZES {
+            for (length, inner) in [
+                (256, 1),
+                (255, 1),
+                (256, 33),
+                (100, 70),
+                (131, 128),
+                (40, 129),
+            ] {
+                let data = noise(2 * length * inner, 5);
+                let run = |level| {
+                    with_level(level, || {
+                        transformed(block_size, &data, &[2, length, inner], 1)
+                    })
+                };
+                let expected = run(Level::Baseline);
+                for level in Level::available() {
+                    assert!(
+                        run(level) == expected,
+                        "{level:?} {block_size} {length} {inner}"
+                    );
+                }
+                for outer in 0..2 {
+                    for column in 0..inner {
+                        let line = |data: &[f32]| -> Vec<f32> {
+                            let first = outer * length * inner + column;
+                            (0..length).map(|i| data[first + i * inner]).collect()
+                        };
+                        let alone = transformed(block_size, &line(&data), &[length], 0);
+                        assert_eq!(alone, line(&expected));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "std")]
+    fn threads_do_not_matter() {
+        let pool = |threads| {
+            let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            builder.build().unwrap()
+        };
+        let (one, four) = (pool(1), pool(4));
+        let data = noise(600 * 513, 9);
+        for axis in [0, 1] {
+            let run = || transformed(32, &data, &[600, 513], axis);
+            assert_eq!(one.install(run), four.install(run));
+        }
+    }
+
+    #[test]
+    fn errors_leave_the_data() {
+        let mut data = [1.0; 6];
+        let mut error = |block_size, shape: &[usize], axis| {
+            let stream = RandomStream::new(0, 0);
+            let error = RandomHadamard { block_size }.transform(&mut data, shape, axis, stream);
+            assert_eq!(data, [1.0; 6]);
+            error.unwrap_err().to_string()
+        };
+        assert_eq!(
+            error(24, &[6], 0),
+            "quantize: random Hadamard transform: block_size is 24, expected one of [16, 32, 64, 128]"
+        );
+        assert!(error(16, &[6], 1).contains("axis 1"));
+        assert!(error(16, &[7], 0).contains("7 elements"));
+        let empty = RandomHadamard { block_size: 16 };
+        assert_eq!(
+            empty.transform(&mut [], &[0, 3], 1, RandomStream::new(0, 0)),
+            Ok(())
+        );
+    }
+}
