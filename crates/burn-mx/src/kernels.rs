@@ -6,8 +6,10 @@ mod host;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod recipe;
+mod steps;
 
-pub use recipe::{BinaryRecipe, LayerNormRecipe, Steps, UnaryRecipe};
+pub use recipe::{BinaryRecipe, LayerNormRecipe, UnaryRecipe};
+pub use steps::Steps;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};

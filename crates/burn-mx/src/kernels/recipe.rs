@@ -1,9 +1,8 @@
 //! Recipes in one pass over memory: the functions of an element that are a dozen rounded steps each.
 
-use microscaling::{
-    FloatFormat, Rounding, map_in_place, row_pairs_in_place, rows_in_place, zip_in_place,
-};
+use microscaling::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 
+use super::steps::{Steps, with_passes, with_steps};
 use crate::semantics::activation;
 use crate::semantics::arithmetic::{self, Arithmetic, ScalarSteps};
 
@@ -44,62 +43,10 @@ pub struct LayerNormRecipe {
     steps: Steps,
 }
 
-/// How the steps of a recipe round. Stochastic rounding is not among the modes: its random numbers go by the
-/// tensors of a composition.
-#[derive(Clone, Copy, Debug)]
-pub struct Steps {
-    /// Steps of the forward pass, also where a backward pass computes them again.
-    pub forward: (FloatFormat, Rounding),
-    /// Steps of the backward pass; `None` computes them in plain `f32`.
-    pub backward: Option<(FloatFormat, Rounding)>,
-    /// Whether the exponential function is computed as a power of 2.
-    pub exp2: bool,
-}
-
-/// Binds `$steps` to scalar arithmetic with the rounding as a constant, so that a loop is compiled for each.
-macro_rules! with_steps {
-    ($rounding:expr, $exp2:expr, $steps:ident => $body:expr) => {
-        match $exp2 {
-            false => with_steps!(@rounding $rounding, false, $steps => $body),
-            true => with_steps!(@rounding $rounding, true, $steps => $body),
-        }
-    };
-    (@rounding $rounding:expr, $exp2:literal, $steps:ident => $body:expr) => {
-        match $rounding {
-            None => {
-                let $steps = ScalarSteps::<_, $exp2>::new(|x| x);
-                $body
-            }
-            Some((format, Rounding::Nearest)) => {
-                let $steps = ScalarSteps::<_, $exp2>::new(
-                    #[inline(always)]
-                    move |x| format.round(x, Rounding::Nearest, 0),
-                );
-                $body
-            }
-            Some((format, Rounding::Even)) => {
-                let $steps = ScalarSteps::<_, $exp2>::new(
-                    #[inline(always)]
-                    move |x| format.round(x, Rounding::Even, 0),
-                );
-                $body
-            }
-            Some((format, Rounding::Floor)) => {
-                let $steps = ScalarSteps::<_, $exp2>::new(
-                    #[inline(always)]
-                    move |x| format.round(x, Rounding::Floor, 0),
-                );
-                $body
-            }
-            Some((_, Rounding::Stochastic)) => unreachable!("stochastic recipes are composed"),
-        }
-    };
-}
-
 impl UnaryRecipe {
     /// Replaces every element, which need not be rounded.
     pub(crate) fn apply(self, data: &mut [f32], steps: Steps) {
-        with_steps!(Some(steps.forward), steps.exp2, s => match self {
+        with_steps!(steps, exp2, s => match self {
             Self::Exp => map_in_place(
                 data,
                 #[inline(always)]
@@ -137,40 +84,37 @@ impl UnaryRecipe {
 impl BinaryRecipe {
     /// Replaces every gradient by the gradient of the input; neither need be rounded.
     pub(crate) fn apply(self, grad: &mut [f32], input: &[f32], steps: Steps) {
-        with_steps!(Some(steps.forward), steps.exp2, f => {
-            // No exponential is computed in the backward pass's own steps.
-            with_steps!(@rounding steps.backward, false, b => match self {
-                Self::SigmoidBackward => zip_in_place(
-                    grad,
-                    input,
-                    #[inline(always)]
-                    move |g, x| {
-                        let y = activation::sigmoid_steps(&f, f.round(x));
-                        activation::sigmoid_backward_steps(&b, y, b.round(g))
-                    },
-                ),
-                Self::GeluFirstOrderBackward => zip_in_place(
-                    grad,
-                    input,
-                    #[inline(always)]
-                    move |g, x| {
-                        let (forward_x, x, g) = (f.round(x), b.round(x), b.round(g));
-                        activation::gelu_first_order_backward_steps(&f, &b, forward_x, x, g)
-                    },
-                ),
-                Self::SiluBackward => zip_in_place(
-                    grad,
-                    input,
-                    #[inline(always)]
-                    move |g, x| activation::silu_backward_steps(&f, &b, f.round(x), b.round(g)),
-                ),
-                Self::GeluBackward => zip_in_place(
-                    grad,
-                    input,
-                    #[inline(always)]
-                    move |g, x| activation::gelu_backward_steps(&f, &b, f.round(x), b.round(x), b.round(g)),
-                ),
-            })
+        with_passes!(steps, exp2, (f, b) => match self {
+            Self::SigmoidBackward => zip_in_place(
+                grad,
+                input,
+                #[inline(always)]
+                move |g, x| {
+                    let y = activation::sigmoid_steps(&f, f.round(x));
+                    activation::sigmoid_backward_steps(&b, y, b.round(g))
+                },
+            ),
+            Self::GeluFirstOrderBackward => zip_in_place(
+                grad,
+                input,
+                #[inline(always)]
+                move |g, x| {
+                    let (forward_x, x, g) = (f.round(x), b.round(x), b.round(g));
+                    activation::gelu_first_order_backward_steps(&f, &b, forward_x, x, g)
+                },
+            ),
+            Self::SiluBackward => zip_in_place(
+                grad,
+                input,
+                #[inline(always)]
+                move |g, x| activation::silu_backward_steps(&f, &b, f.round(x), b.round(g)),
+            ),
+            Self::GeluBackward => zip_in_place(
+                grad,
+                input,
+                #[inline(always)]
+                move |g, x| activation::gelu_backward_steps(&f, &b, f.round(x), b.round(x), b.round(g)),
+            ),
         });
     }
 }
@@ -186,8 +130,7 @@ impl LayerNormRecipe {
     /// Replaces every row by `γ n + β`, with n the normalized row.
     pub(crate) fn forward(self, data: &mut [f32], gamma: &[f32], beta: Option<&[f32]>) {
         let epsilon = self.epsilon;
-        // The exponential is not used.
-        with_steps!(@rounding Some(self.steps.forward), false, s => rows_in_place(
+        with_steps!(self.steps, s => rows_in_place(
             data,
             gamma.len(),
             #[inline(always)]
@@ -207,43 +150,41 @@ impl LayerNormRecipe {
     /// Replaces the output's gradient by the input's, and the input x by the products `g n`.
     pub(crate) fn backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
         let epsilon = self.epsilon;
-        with_steps!(@rounding Some(self.steps.forward), false, f => {
-            with_steps!(@rounding self.steps.backward, false, b => row_pairs_in_place(
-                grad,
-                x,
-                gamma.len(),
-                #[inline(always)]
-                move |g, x| {
-                    let variance = center(&f, x, epsilon);
-                    let scale = f.recip(f.sqrt(variance));
-                    let sigma = b.sqrt(variance);
-                    let inverse = b.recip(sigma);
-                    for x in x.iter_mut() {
-                        *x = f.mul(*x, scale);
-                    }
-                    let count = x.len().min(g.len()).min(gamma.len());
-                    let q = b.mean(
-                        count,
-                        #[inline(always)]
-                        |i| b.mul(b.mul(weighted(&b, g[i], gamma[i]), x[i]), sigma),
-                    );
-                    let q = b.mul(q, b.recip(variance));
-                    for i in 0..count {
-                        let product = b.mul(b.round(g[i]), x[i]);
-                        g[i] = b.add(b.mul(weighted(&b, g[i], gamma[i]), inverse), b.mul(-q, x[i]));
-                        x[i] = product;
-                    }
-                    let mean = b.mean(
-                        count,
-                        #[inline(always)]
-                        |i| g[i],
-                    );
-                    for d in g.iter_mut() {
-                        *d = b.sub(*d, mean);
-                    }
-                },
-            ))
-        });
+        with_passes!(self.steps, (f, b) => row_pairs_in_place(
+            grad,
+            x,
+            gamma.len(),
+            #[inline(always)]
+            move |g, x| {
+                let variance = center(&f, x, epsilon);
+                let scale = f.recip(f.sqrt(variance));
+                let sigma = b.sqrt(variance);
+                let inverse = b.recip(sigma);
+                for x in x.iter_mut() {
+                    *x = f.mul(*x, scale);
+                }
+                let count = x.len().min(g.len()).min(gamma.len());
+                let q = b.mean(
+                    count,
+                    #[inline(always)]
+                    |i| b.mul(b.mul(weighted(&b, g[i], gamma[i]), x[i]), sigma),
+                );
+                let q = b.mul(q, b.recip(variance));
+                for i in 0..count {
+                    let product = b.mul(b.round(g[i]), x[i]);
+                    g[i] = b.add(b.mul(weighted(&b, g[i], gamma[i]), inverse), b.mul(-q, x[i]));
+                    x[i] = product;
+                }
+                let mean = b.mean(
+                    count,
+                    #[inline(always)]
+                    |i| g[i],
+                );
+                for d in g.iter_mut() {
+                    *d = b.sub(*d, mean);
+                }
+            },
+        ));
     }
 }
 

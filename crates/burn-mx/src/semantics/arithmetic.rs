@@ -133,17 +133,21 @@ pub(crate) fn exp(x: f32) -> f32 {
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let bounded = bound(x, -104.0, 89.0);
-    let n = round_to_integer(bounded * core::f32::consts::LOG2_E);
+    let (n, exponent) = round_to_integer(bounded * core::f32::consts::LOG2_E);
     let r = (bounded - n * LN_2_HIGH) - n * LN_2_LOW;
-    scale(exp_near_zero(r), n, x)
+    scale(exp_near_zero(r), exponent, x)
 }
 
 /// 2^x, as [`exp`].
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
     let bounded = bound(x, -151.0, 129.0);
-    let n = round_to_integer(bounded);
-    scale(exp_near_zero((bounded - n) * core::f32::consts::LN_2), n, x)
+    let (n, exponent) = round_to_integer(bounded);
+    scale(
+        exp_near_zero((bounded - n) * core::f32::consts::LN_2),
+        exponent,
+        x,
+    )
 }
 
 /// `x` clamped; a NaN becomes `low`, for [`scale`] to put back.
@@ -153,12 +157,15 @@ fn bound(x: f32, low: f32, high: f32) -> f32 {
     if x < high { x } else { high }
 }
 
-/// The nearest integer of a number of magnitude less than 2^22, ties to even.
+/// The nearest integer of a number of magnitude less than 2^22, ties to even, in both types. A conversion from
+/// one to the other saturates, which no vector instruction does.
 #[inline(always)]
-fn round_to_integer(x: f32) -> f32 {
+fn round_to_integer(x: f32) -> (f32, i32) {
     /// Its last place is worth 1.
     const MAGIC: f32 = 1.5 * (1 << 23) as f32;
-    (x + MAGIC) - MAGIC
+    let shifted = x + MAGIC;
+    let integer = shifted.to_bits().wrapping_sub(MAGIC.to_bits());
+    (shifted - MAGIC, integer as i32)
 }
 
 /// e^r for |r| ≤ ln 2 / 2, by the polynomial of Cephes' `expf`.
@@ -175,8 +182,7 @@ fn exp_near_zero(r: f32) -> f32 {
 
 /// `y · 2^n`, in two steps so that each factor is normal; the argument's NaN.
 #[inline(always)]
-fn scale(y: f32, n: f32, argument: f32) -> f32 {
-    let n = n as i32;
+fn scale(y: f32, n: i32, argument: f32) -> f32 {
     let half = n >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
     let scaled = y * power(half) * power(n - half);

@@ -254,10 +254,9 @@ impl<B: MxKernels> Vector<B> {
             .float_format()
             .filter(|_| rounding != Rounding::Stochastic)?;
         Some(Steps {
-            forward: (format, rounding),
-            backward: self
-                .rounder
-                .map(|rounder| (rounder.format, rounder.rounding)),
+            format,
+            rounding,
+            quantize_backward: self.rounder.is_some(),
             exp2: specs.specs().vec_use_exp2,
         })
     }
