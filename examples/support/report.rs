@@ -1,6 +1,6 @@
 //! Results of the runs: the table and the JSON.
 
-use burn_mx::{ResolvedSpecs, Slot, microscaling::SharedExpMethod};
+use burn_mx::{ResolvedSpecs, Slot};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
@@ -123,19 +123,12 @@ fn bits(specs: &ResolvedSpecs) -> String {
 }
 
 fn operand_bits(specs: &ResolvedSpecs, slot: Slot) -> f64 {
-    let Some(format) = specs.mx_format(slot) else {
+    let Some(format) = specs.block_format(slot) else {
         // Not in blocks: as the elementwise operations leave it.
         return match (specs.specs().bfloat, specs.specs().fp) {
             (0, 0) => 32.0,
             (bfloat, fp) => f64::from(bfloat + fp), // one of them is 0
         };
     };
-    let scale_bits = f64::from(format.scale_bits);
-    let scale_share = match (format.shared_exp_method, format.block_size) {
-        (SharedExpMethod::None, _) => scale_bits,
-        // The whole axis shares one: next to nothing.
-        (SharedExpMethod::Max, 0) => 0.0,
-        (SharedExpMethod::Max, block) => scale_bits / block as f64,
-    };
-    f64::from(format.element.bits()) + scale_share
+    format.bits_per_element()
 }

@@ -130,13 +130,13 @@ fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
 /// Specs whose phases differ: backward coarse, backward fine, backward not at all.
 fn phased_specs() -> [MxSpecs; 3] {
     let coarse_backward = MxSpecs {
-        a_elem_format_bp_os: Some(ElementFormat::Int2),
-        a_elem_format_bp_ex: Some(ElementFormat::Int2),
+        a_elem_format_bp_os: Some(ElementFormat::Int2.into()),
+        a_elem_format_bp_ex: Some(ElementFormat::Int2.into()),
         ..MxSpecs::mxfp8_e4m3()
     };
     let fine_backward = MxSpecs {
-        w_elem_format_bp: Some(ElementFormat::Fp8E4M3),
-        a_elem_format_bp: Some(ElementFormat::Fp8E4M3),
+        w_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
+        a_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
         ..MxSpecs::mxfp4()
     };
     let forward_only = MxSpecs {

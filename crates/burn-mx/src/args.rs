@@ -3,7 +3,7 @@
 use std::{fmt::Display, str::FromStr};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
-use microscaling::{ElementFormat, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Rounding, ScaleMode, SharedExpMethod, SlotFormat};
 
 use crate::specs::{
     BFLOAT, BitRange, FP, MxSpecs, ResolvedSpecs, SCALE_BITS, SpecsError, parse_unset_or,
@@ -52,24 +52,24 @@ struct Flags {
     /// Bits of the scale that a block shares: 1 to 8, 0 means 8
     #[arg(long, value_name = "BITS", value_parser = bits(&SCALE_BITS), allow_negative_numbers = true)]
     scale_bits: Option<u32>,
-    /// MX element format of weights, such as fp8_e4m3, or none
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    w_elem_format: Option<Unset<ElementFormat>>,
-    /// MX element format of activations, or none
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    a_elem_format: Option<Unset<ElementFormat>>,
+    /// Format of weights: an MX element such as fp8_e4m3, a block format such as mx6, or none
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    w_elem_format: Option<Unset<SlotFormat>>,
+    /// Format of activations, or none
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    a_elem_format: Option<Unset<SlotFormat>>,
     /// Backward: format of weights [default: w_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    w_elem_format_bp: Option<Unset<ElementFormat>>,
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    w_elem_format_bp: Option<Unset<SlotFormat>>,
     /// Backward: format of saved activations [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    a_elem_format_bp: Option<Unset<ElementFormat>>,
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    a_elem_format_bp: Option<Unset<SlotFormat>>,
     /// Backward: format of the gradient in a weight's gradient [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    a_elem_format_bp_ex: Option<Unset<ElementFormat>>,
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    a_elem_format_bp_ex: Option<Unset<SlotFormat>>,
     /// Backward: format of the gradient in an input's gradient [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<ElementFormat>)]
-    a_elem_format_bp_os: Option<Unset<ElementFormat>>,
+    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
+    a_elem_format_bp_os: Option<Unset<SlotFormat>>,
     /// Make a block of float32 subnormals zero
     #[arg(long)]
     mx_flush_fp32_subnorms: bool,
@@ -142,7 +142,10 @@ struct Flags {
     /// Has no effect: native kernels are always used where there are some
     #[arg(long)]
     custom_cuda: bool,
-    /// Seed of stochastic rounding
+    /// Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none
+    #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>, allow_negative_numbers = true)]
+    hadamard_block_size: Option<usize>,
+    /// Seed of stochastic rounding and of the Hadamard transform
     #[arg(long, value_name = "SEED", value_parser = whole_number::<u64>)]
     mx_seed: Option<u64>,
 }
@@ -204,6 +207,9 @@ impl MxArgs {
             vec_use_exp2: base.vec_use_exp2 || flags.vec_use_exp2,
             vec_use_recip: base.vec_use_recip || flags.vec_use_recip,
             custom_cuda: base.custom_cuda || flags.custom_cuda,
+            hadamard_block_size: flags
+                .hadamard_block_size
+                .unwrap_or(base.hadamard_block_size),
             seed: flags.mx_seed.unwrap_or(base.seed),
         }
     }
@@ -363,6 +369,7 @@ mod tests {
     fn every_field_has_a_flag() {
         let specs = MxSpecs {
             scale_mode: ScaleMode::Even,
+            hadamard_block_size: 64,
             seed: 1,
             ..MxSpecs::default()
         };

@@ -13,7 +13,7 @@ pub use steps::Steps;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
-use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 /// The kernels that [`MxBackend`](crate::MxBackend) needs of the backend it wraps.
 ///
@@ -21,16 +21,28 @@ use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
 /// makes any backend work, with results that are bit-identical to the native kernels'. Tensors handed over
 /// are always `f32`; a shared buffer must be left as it is, an unshared one may be reused.
 pub trait MxKernels: Backend {
-    /// Fake-quantizes blocks along `axis` to an MX format, as [`MxFormat::quantize`] does.
+    /// Fake-quantizes blocks along `axis` to a block format, as [`BlockFormat::quantize`] does.
     fn mx_quantize(
         tensor: FloatTensor<Self>,
         axis: usize,
-        format: MxFormat,
+        format: BlockFormat,
         rounding: Rounding,
         stream: RandomStream,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
             quantize_dense(data, shape, axis, format, rounding, stream);
+        })
+    }
+
+    /// Transforms blocks along `axis`, as [`RandomHadamard::transform`] does.
+    fn random_hadamard(
+        tensor: FloatTensor<Self>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: RandomStream,
+    ) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, shape| {
+            transform_dense(data, shape, axis, transform, signs);
         })
     }
 
@@ -98,13 +110,13 @@ pub trait MxKernels: Backend {
     }
 }
 
-/// [`MxFormat::quantize`] where format and axis are known to be right: specs are validated when they are
+/// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
 /// resolved, and the axis comes from the product's own shape.
 fn quantize_dense(
     data: &mut [f32],
     shape: &[usize],
     axis: usize,
-    format: MxFormat,
+    format: BlockFormat,
     rounding: Rounding,
     stream: RandomStream,
 ) {
@@ -113,19 +125,38 @@ fn quantize_dense(
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
 }
 
+/// [`RandomHadamard::transform`] where the block size and the axis are known to be right, as for
+/// [`quantize_dense`].
+fn transform_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    transform: RandomHadamard,
+    signs: RandomStream,
+) {
+    transform
+        .transform(data, shape, axis, signs)
+        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+}
+
+/// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn place_of(axis: usize, order: &[usize]) -> usize {
+    let place = order.iter().position(|&at| at == axis);
+    place.expect("axis is one of the tensor's")
+}
+
 /// [`quantize_dense`] of values as they lie in memory: `order` gives the tensor's axis at each axis of `shape`.
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 fn quantize_in_order(
     data: &mut [f32],
     (shape, order): (&[usize], &[usize]),
     axis: usize,
-    format: MxFormat,
+    format: BlockFormat,
     rounding: Rounding,
     stream: RandomStream,
 ) {
-    let axis = order.iter().position(|&at| at == axis);
-    let axis = axis.expect("axis is one of the tensor's");
-    quantize_dense(data, shape, axis, format, rounding, stream);
+    quantize_dense(data, shape, place_of(axis, order), format, rounding, stream);
 }
 
 /// Calls a kernel for `f32` with a tensor of any float type: other types are converted and stored back.

@@ -47,6 +47,11 @@ impl Interned {
         RandomStream::new(self.seed.load(Ordering::Relaxed), draw)
     }
 
+    /// The signs of every Hadamard transform: one stream, which no rounding gets.
+    pub(crate) fn signs(&self) -> RandomStream {
+        RandomStream::new(self.seed.load(Ordering::Relaxed), u64::MAX)
+    }
+
     /// Starts the sequence of streams anew from `seed`.
     pub(crate) fn reseed(&self, seed: u64) {
         self.seed.store(seed, Ordering::Relaxed);

@@ -6,7 +6,9 @@
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
-use microscaling::{ElementFormat, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{
+    BlockFormat, FormatError, RandomHadamard, Rounding, ScaleMode, SharedExpMethod, SlotFormat,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,9 +19,14 @@ mod resolved;
 
 /// Which number formats the emulation uses, and where.
 ///
-/// MX formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot
+/// Block formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot
 /// a role, see [`Slot`]); a bfloat or fp format applies to elementwise operations and to the
 /// results of products. Nothing set, the default, means no emulation at all.
+///
+/// A slot holds the element of an MX block, such as `fp8_e4m3`, or a whole [block
+/// format](microscaling::BlockFormat), such as `mx6`, `nvfp4` or `mx(element=int4,block_size=16)`.
+/// `block_size`, `scale_bits`, `scale_mode`, `shared_exp_method` and `mx_flush_fp32_subnorms` shape the
+/// MX blocks of the slots that name an element.
 ///
 /// Nothing is checked until [`resolve`](Self::resolve).
 ///
@@ -43,26 +50,26 @@ pub struct MxSpecs {
     /// v1.0).
     #[serde(deserialize_with = "null_is_default")]
     pub scale_bits: u32,
-    /// Element format of weights in the forward pass. Default: not quantized.
+    /// Format of weights in the forward pass. Default: not quantized.
     #[serde(deserialize_with = "unset_or")]
-    pub w_elem_format: Option<ElementFormat>,
-    /// Element format of activations in the forward pass. Default: not quantized.
+    pub w_elem_format: Option<SlotFormat>,
+    /// Format of activations in the forward pass. Default: not quantized.
     #[serde(deserialize_with = "unset_or")]
-    pub a_elem_format: Option<ElementFormat>,
-    /// Element format of weights in the backward pass. Default: `w_elem_format`.
+    pub a_elem_format: Option<SlotFormat>,
+    /// Format of weights in the backward pass. Default: `w_elem_format`.
     #[serde(deserialize_with = "unset_or")]
-    pub w_elem_format_bp: Option<ElementFormat>,
-    /// Element format of saved activations in the backward pass. Default: `a_elem_format`.
+    pub w_elem_format_bp: Option<SlotFormat>,
+    /// Format of saved activations in the backward pass. Default: `a_elem_format`.
     #[serde(deserialize_with = "unset_or")]
-    pub a_elem_format_bp: Option<ElementFormat>,
-    /// Element format of the output's gradient where a weight's gradient is computed. Default:
+    pub a_elem_format_bp: Option<SlotFormat>,
+    /// Format of the output's gradient where a weight's gradient is computed. Default:
     /// `a_elem_format`.
     #[serde(deserialize_with = "unset_or")]
-    pub a_elem_format_bp_ex: Option<ElementFormat>,
-    /// Element format of the output's gradient where an input's gradient is computed. Default:
+    pub a_elem_format_bp_ex: Option<SlotFormat>,
+    /// Format of the output's gradient where an input's gradient is computed. Default:
     /// `a_elem_format`.
     #[serde(deserialize_with = "unset_or")]
-    pub a_elem_format_bp_os: Option<ElementFormat>,
+    pub a_elem_format_bp_os: Option<SlotFormat>,
     /// Whether a block of float32 subnormals becomes zero. Default: false.
     pub mx_flush_fp32_subnorms: bool,
     /// Whether a block shares the exponent of its largest element (`max`, the default), or every
@@ -76,7 +83,7 @@ pub struct MxSpecs {
         skip_serializing_if = "is_default"
     )]
     pub scale_mode: ScaleMode,
-    /// Elements of a block; 0, the default, makes the whole axis one block. The concrete formats of
+    /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
     /// OCP MX v1.0 have 32.
     #[serde(deserialize_with = "null_is_default")]
     pub block_size: usize,
@@ -149,8 +156,18 @@ pub struct MxSpecs {
     /// Read so that the reference's JSON loads, without effect: native kernels are always used
     /// where there are some.
     pub custom_cuda: bool,
-    /// Seed of `stochastic` rounding. Default: 0. Beyond the reference, therefore not written to
-    /// JSON at its default.
+    /// Block size of a random Hadamard transform of both operands of every gradient product, before
+    /// they are quantized, along the axis that the product sums over: 16, 32, 64 or 128; 0, the
+    /// default, is off. It leaves the exact product as it is and spreads outliers over their block, see
+    /// [`RandomHadamard`]. The signs follow from the seed. No effect while no backward slot has a
+    /// format. Beyond the reference, therefore not written to JSON at its default.
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "is_default"
+    )]
+    pub hadamard_block_size: usize,
+    /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Default: 0. Beyond the
+    /// reference, therefore not written to JSON at its default.
     #[serde(skip_serializing_if = "is_default")]
     pub seed: u64,
 }
@@ -190,6 +207,7 @@ impl Default for MxSpecs {
             vec_use_exp2: false,
             vec_use_recip: false,
             custom_cuda: false,
+            hadamard_block_size: 0,
             seed: 0,
         }
     }
@@ -213,7 +231,7 @@ impl MxSpecs {
     }
 
     /// The specs as a JSON object, which [`from_json`](Self::from_json) reads back, and the
-    /// reference too unless `scale_mode` or `seed` is set.
+    /// reference too unless `scale_mode`, `hadamard_block_size`, `seed` or a format beyond its own is set.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self)
             .expect("a struct of numbers, strings and booleans is JSON")
@@ -228,7 +246,9 @@ impl MxSpecs {
     /// `round_grad_input`.
     ///
     /// # Errors
-    /// [`SpecsError::OutOfRange`] and [`SpecsError::BfloatAndFp`].
+    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`], and
+    /// [`SpecsError::WithoutEffect`] for a field that shapes MX blocks where every slot that is set brings a
+    /// format of its own.
     pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
         SCALE_BITS.check(self.scale_bits)?;
         BFLOAT.check(self.bfloat)?;
@@ -237,6 +257,8 @@ impl MxSpecs {
             let (bfloat, fp) = (self.bfloat, self.fp);
             return Err(SpecsError::BfloatAndFp { bfloat, fp });
         }
+        self.check_formats()?;
+        self.check_hadamard()?;
 
         let round = Some(self.round);
         let round_grad_input = self.round_grad_input.or(round);
@@ -269,8 +291,92 @@ impl MxSpecs {
         Ok(ResolvedSpecs::new(specs))
     }
 
+    /// Checks the formats of the slots, and that the fields which shape MX blocks have some to shape.
+    fn check_formats(&self) -> Result<(), SpecsError> {
+        let slots = Slot::ALL
+            .into_iter()
+            .filter_map(|slot| Some((slot.field(), self.slot_format(slot)?)));
+        for (field, format) in slots.clone() {
+            format.validate().map_err(|error| SpecsError::Format {
+                field,
+                format,
+                error,
+            })?;
+        }
+        let mut slots = slots.peekable();
+        match slots.peek().copied() {
+            Some((slot, SlotFormat::Block(format)))
+                if slots.all(|(_, format)| matches!(format, SlotFormat::Block(_))) =>
+            {
+                self.check_shapes_nothing(slot, format)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_hadamard(&self) -> Result<(), SpecsError> {
+        let value = self.hadamard_block_size;
+        let transform = RandomHadamard { block_size: value };
+        if value == 0 || transform.validate().is_ok() {
+            return Ok(());
+        }
+        let sizes = RandomHadamard::BLOCK_SIZES.map(|size| size.to_string());
+        Err(SpecsError::OutOfRange {
+            field: "hadamard_block_size",
+            value,
+            allowed: format!("0 (off), {}", sizes.join(", ")),
+        })
+    }
+
+    /// Checks the fields that shape MX blocks where none is shaped by them: all slots that are set bring
+    /// their own format, the first of which is `format` in `slot`.
+    fn check_shapes_nothing(
+        &self,
+        slot: &'static str,
+        format: BlockFormat,
+    ) -> Result<(), SpecsError> {
+        let default = Self::default();
+        let (size, bits, own) = (self.block_size, self.scale_bits, format.block_size());
+        let (mode, method) = (self.scale_mode, self.shared_exp_method);
+        let flush = self.mx_flush_fp32_subnorms;
+        let fields: [(_, &dyn Display, _, _); 5] = [
+            (
+                "block_size",
+                &size,
+                size == 0 || size == own,
+                format!("0 or {own}"),
+            ),
+            ("scale_bits", &bits, bits == 0 || bits == 8, "0 or 8".into()),
+            (
+                "scale_mode",
+                &mode,
+                mode == default.scale_mode,
+                default.scale_mode.to_string(),
+            ),
+            (
+                "shared_exp_method",
+                &method,
+                method == default.shared_exp_method,
+                default.shared_exp_method.to_string(),
+            ),
+            ("mx_flush_fp32_subnorms", &flush, !flush, "false".into()),
+        ];
+        for (field, value, is_allowed, allowed) in fields {
+            if !is_allowed {
+                return Err(SpecsError::WithoutEffect {
+                    field,
+                    value: value.to_string(),
+                    slot,
+                    format,
+                    allowed,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What the field of that slot holds.
-    fn element(&self, slot: Slot) -> Option<ElementFormat> {
+    fn slot_format(&self, slot: Slot) -> Option<SlotFormat> {
         match slot {
             Slot::W => self.w_elem_format,
             Slot::A => self.a_elem_format,
@@ -293,7 +399,7 @@ pub enum SpecsError {
         /// The field of [`MxSpecs`].
         field: &'static str,
         /// Its value.
-        value: u32,
+        value: usize,
         /// The values that it may have.
         allowed: String,
     },
@@ -304,6 +410,33 @@ pub enum SpecsError {
         bfloat: u32,
         /// The value of [`MxSpecs::fp`].
         fp: u32,
+    },
+    /// The parameters of a slot's format are out of range.
+    #[error("`{field}` is {format}; {error}")]
+    Format {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        format: SlotFormat,
+        /// The parameter, its value and what is allowed.
+        error: FormatError,
+    },
+    /// A field that shapes MX blocks, where no slot names an element to make them of.
+    #[error(
+        "`{field}` is {value}, but shapes only blocks of slots that name an element, and `{slot}` is {format}; \
+         allowed: {allowed}"
+    )]
+    WithoutEffect {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The first slot that is set.
+        slot: &'static str,
+        /// Its format.
+        format: BlockFormat,
+        /// The values that the field may have.
+        allowed: String,
     },
     /// No preset has this name.
     #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
@@ -384,11 +517,10 @@ impl BitRange {
         if value == 0 || self.bits.contains(&value) {
             return Ok(value);
         }
-        let (field, allowed) = (self.field, self.allowed());
         Err(SpecsError::OutOfRange {
-            field,
-            value,
-            allowed,
+            field: self.field,
+            value: value as usize,
+            allowed: self.allowed(),
         })
     }
 }
@@ -426,6 +558,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use microscaling::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+
     use super::*;
 
     /// Every key as the reference dumps it: numbers, booleans, names and nulls.
@@ -446,9 +580,9 @@ mod tests {
     fn json_of_the_reference_loads() {
         let expected = MxSpecs {
             scale_bits: 8,
-            w_elem_format: Some(ElementFormat::Fp8E4M3),
-            a_elem_format: Some(ElementFormat::Fp4E2M1),
-            a_elem_format_bp_ex: Some(ElementFormat::Int8),
+            w_elem_format: Some(ElementFormat::Fp8E4M3.into()),
+            a_elem_format: Some(ElementFormat::Fp4E2M1.into()),
+            a_elem_format_bp_ex: Some(ElementFormat::Int8.into()),
             block_size: 32,
             bfloat: 16,
             round: Rounding::Even,
@@ -503,13 +637,16 @@ mod tests {
     fn null_is_the_default_and_defaults_beyond_the_reference_are_not_written() {
         let json = MxSpecs::default().to_json();
         assert!(
-            !json.contains("scale_mode") && !json.contains("seed"),
+            ["scale_mode", "hadamard_block_size", "seed"]
+                .iter()
+                .all(|field| !json.contains(field)),
             "{json}"
         );
 
         let mut fields: Map<String, Value> = serde_json::from_str(&json).unwrap();
         fields.retain(|_, value| !value.is_boolean());
         fields.insert("scale_mode".into(), Value::Null);
+        fields.insert("hadamard_block_size".into(), Value::Null);
         fields.values_mut().for_each(|value| *value = Value::Null);
         let nulls = Value::from(fields).to_string();
         assert_eq!(MxSpecs::from_json(&nulls), Ok(MxSpecs::default()));
@@ -522,6 +659,7 @@ mod tests {
             scale_mode: ScaleMode::Rceil,
             shared_exp_method: SharedExpMethod::None,
             bfloat_subnorms: false,
+            hadamard_block_size: 128,
             seed: u64::MAX,
             ..MxSpecs::from_json(REFERENCE).unwrap()
         };
@@ -605,6 +743,29 @@ mod tests {
     }
 
     #[test]
+    fn sizes_of_the_hadamard_transform() {
+        for size in 0..=256 {
+            let specs = MxSpecs {
+                hadamard_block_size: size,
+                ..MxSpecs::mxfp4()
+            };
+            match specs.resolve() {
+                Ok(specs) => {
+                    assert!([0, 16, 32, 64, 128].contains(&size));
+                    assert_eq!(
+                        specs.hadamard().map(|h| h.block_size),
+                        (size > 0).then_some(size)
+                    );
+                }
+                Err(error) => assert_eq!(
+                    error.to_string(),
+                    format!("`hadamard_block_size` is {size}; allowed: 0 (off), 16, 32, 64, 128")
+                ),
+            }
+        }
+    }
+
+    #[test]
     fn bfloat_and_fp_exclude_each_other() {
         let specs = MxSpecs {
             fp: 12,
@@ -617,30 +778,143 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_takes_any_block_format() {
+        let specs = MxSpecs::from_json(
+            r#"{ "w_elem_format": "mx6", "a_elem_format": "nvfp4", "w_elem_format_bp": "BFP16",
+                "a_elem_format_bp": "mx(element=int4,block_size=8,scale_mode=even)",
+                "a_elem_format_bp_os": "fp8_e5m2", "block_size": 64, "scale_bits": 5 }"#,
+        )
+        .unwrap();
+        let resolved = specs.resolve().unwrap();
+        let own = MxFormat {
+            scale_mode: ScaleMode::Even,
+            ..MxFormat::new(ElementFormat::Int4, 8)
+        };
+        let shared = MxFormat {
+            scale_bits: 5,
+            ..MxFormat::new(ElementFormat::Fp8E5M2, 64)
+        };
+        let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::default());
+        assert_eq!(
+            Slot::ALL.map(|slot| resolved.block_format(slot).unwrap()),
+            [
+                MicroexponentFormat::MX6.into(),
+                nvfp4,
+                BfpFormat::BFP16.into(),
+                own.into(),
+                nvfp4,
+                shared.into(),
+            ]
+        );
+        assert_eq!(
+            resolved.to_string(),
+            "w mx6, a nvfp4, w_bp bfp16, a_bp mx(element=int4,block_size=8,scale_mode=even), a_bp_os fp8_e5m2, \
+             block 64, 5 scale bits"
+        );
+        assert_eq!(MxSpecs::from_json(&specs.to_json()), Ok(specs));
+    }
+
+    #[test]
+    fn parameters_of_a_format_out_of_range() {
+        let format = MicroexponentFormat {
+            block_size: 10,
+            sub_block_size: 11,
+            ..MicroexponentFormat::MX6
+        };
+        let specs = MxSpecs {
+            a_elem_format_bp: Some(BlockFormat::from(format).into()),
+            ..MxSpecs::mxfp4()
+        };
+        assert_eq!(
+            specs.resolve().unwrap_err().to_string(),
+            "`a_elem_format_bp` is microexponent(bit_width=13,block_size=10,sub_block_size=11,shift_bits=1); \
+             microexponent: sub_block_size is 11, expected 1 to 10"
+        );
+        for (json, parts) in [
+            (
+                r#"{ "w_elem_format": "bfp(bit_width=40)" }"#,
+                ["`w_elem_format`", "40", "10 to 32"],
+            ),
+            (
+                r#"{ "w_elem_format": "mx(element=int5)" }"#,
+                ["`w_elem_format`", "int5", "int4"],
+            ),
+        ] {
+            let error = MxSpecs::from_json(json).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "{error}: no {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_shapes_mx_blocks_needs_some() {
+        for (field, value, allowed) in [
+            ("block_size", "32", "0 or 16"),
+            ("scale_bits", "4", "0 or 8"),
+            ("scale_mode", "rceil", "floor"),
+            ("shared_exp_method", "none", "max"),
+            ("mx_flush_fp32_subnorms", "true", "false"),
+        ] {
+            let json_value = match value.parse::<u32>() {
+                Ok(_) => value.to_string(),
+                Err(_) if value == "true" => value.to_string(),
+                Err(_) => format!("\"{value}\""),
+            };
+            let specs = |slots: &str| {
+                let json = format!(r#"{{ {slots}, "{field}": {json_value} }}"#);
+                MxSpecs::from_json(&json).unwrap().resolve()
+            };
+            let error =
+                specs(r#""a_elem_format": "mx9", "w_elem_format_bp": "nvfp4""#).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "`{field}` is {value}, but shapes only blocks of slots that name an element, and \
+                     `a_elem_format` is mx9; allowed: {allowed}"
+                )
+            );
+            for good in [
+                r#""w_elem_format": "mx9", "a_elem_format": "int8""#,
+                r#""bfloat": 16"#,
+            ] {
+                assert!(specs(good).is_ok(), "{field} with {good}");
+            }
+        }
+        let fits = MxSpecs {
+            block_size: 16,
+            scale_bits: 8,
+            ..MxSpecs::preset("nvfp4").unwrap()
+        };
+        assert!(fits.resolve().is_ok());
+    }
+
+    #[test]
     fn formats_and_scale_bits_default() {
         let specs = MxSpecs {
-            w_elem_format: Some(ElementFormat::Int8),
-            a_elem_format: Some(ElementFormat::Fp8E5M2),
-            a_elem_format_bp_ex: Some(ElementFormat::Fp6E2M3),
+            w_elem_format: Some(ElementFormat::Int8.into()),
+            a_elem_format: Some(ElementFormat::Fp8E5M2.into()),
+            a_elem_format_bp_ex: Some(ElementFormat::Fp6E2M3.into()),
             ..MxSpecs::default()
         };
         let resolved = specs.resolve().unwrap();
         let specs = MxSpecs {
             scale_bits: 8,
-            w_elem_format_bp: Some(ElementFormat::Int8),
-            a_elem_format_bp: Some(ElementFormat::Fp8E5M2),
-            a_elem_format_bp_os: Some(ElementFormat::Fp8E5M2),
+            w_elem_format_bp: Some(ElementFormat::Int8.into()),
+            a_elem_format_bp: Some(ElementFormat::Fp8E5M2.into()),
+            a_elem_format_bp_os: Some(ElementFormat::Fp8E5M2.into()),
             ..specs
         };
         for slot in Slot::ALL {
-            let element = resolved.specs().element(slot);
-            assert_eq!(element, specs.element(slot), "{slot:?}");
+            let format = resolved.specs().slot_format(slot);
+            assert_eq!(format, specs.slot_format(slot), "{slot:?}");
+            let whole_axis = MxFormat::new(ElementFormat::Int8, 0);
             assert_eq!(
-                resolved.mx_format(slot).map(|format| format.element),
-                element
+                resolved.block_format(slot),
+                format.map(|format| format.block_format(&whole_axis)),
+                "{slot:?}"
             );
         }
-        assert_eq!(resolved.mx_format(Slot::W).unwrap().scale_bits, 8);
         // A second time changes nothing.
         assert_eq!(resolved.specs().resolve(), Ok(resolved.clone()));
     }

@@ -3,22 +3,34 @@
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Bytes, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
-use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_in_order,
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, place_of,
+    quantize_in_order, transform_dense,
 };
 
 impl MxKernels for Flex {
     fn mx_quantize(
         tensor: FlexTensor,
         axis: usize,
-        format: MxFormat,
+        format: BlockFormat,
         rounding: Rounding,
         stream: RandomStream,
     ) -> FlexTensor {
         dense(tensor, rounding, |data, shape, order| {
             quantize_in_order(data, (shape, order), axis, format, rounding, stream);
+        })
+    }
+
+    fn random_hadamard(
+        tensor: FlexTensor,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: RandomStream,
+    ) -> FlexTensor {
+        dense(tensor, Rounding::Even, |data, shape, order| {
+            transform_dense(data, shape, place_of(axis, order), transform, signs);
         })
     }
 

@@ -5,10 +5,11 @@ use burn_backend::{DType, TensorMetadata};
 use burn_ndarray::{
     FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray,
 };
-use microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, quantize_in_order,
+    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, place_of,
+    quantize_in_order, transform_dense,
 };
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
@@ -21,12 +22,23 @@ where
     fn mx_quantize(
         tensor: NdArrayTensor,
         axis: usize,
-        format: MxFormat,
+        format: BlockFormat,
         rounding: Rounding,
         stream: RandomStream,
     ) -> NdArrayTensor {
         dense(tensor, rounding, |data, shape, order| {
             quantize_in_order(data, (shape, order), axis, format, rounding, stream);
+        })
+    }
+
+    fn random_hadamard(
+        tensor: NdArrayTensor,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: RandomStream,
+    ) -> NdArrayTensor {
+        dense(tensor, Rounding::Even, |data, shape, order| {
+            transform_dense(data, shape, place_of(axis, order), transform, signs);
         })
     }
 

@@ -36,7 +36,8 @@ macro_rules! convolutions {
             output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            conv::x_backward::<B>(Some(&x), weight, output_grad, Direction::Normal, |weight, grad| {
+            let way = (Direction::Normal, options.groups);
+            conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
                 B::$x_backward(x.inner.clone(), weight, grad, options)
             })
         }
@@ -83,7 +84,8 @@ macro_rules! transposed_convolutions {
             output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            conv::x_backward::<B>(None, weight, output_grad, Direction::Transposed, |weight, grad| {
+            let way = (Direction::Transposed, options.groups);
+            conv::x_backward::<B>(None, weight, output_grad, way, |weight, grad| {
                 B::$x_backward(weight, grad, options)
             })
         }

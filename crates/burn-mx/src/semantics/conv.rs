@@ -100,12 +100,13 @@ pub(crate) fn forward<B: MxKernels>(
     )
 }
 
-/// The gradient of the input, `op(weight, grad)`; `x`, if Burn hands it over, only lends its specs.
+/// The gradient of the input, `op(weight, grad)`, of a convolution in `groups`; `x`, if Burn hands it over, only
+/// lends its specs.
 pub(crate) fn x_backward<B: MxKernels>(
     x: Option<&Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
-    direction: Direction,
+    (direction, groups): (Direction, usize),
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([x, Some(&grad)], &weight, None);
@@ -128,9 +129,14 @@ pub(crate) fn x_backward<B: MxKernels>(
         elementwise: specs.round_grad_input(),
         mx: specs.round_mx_grad_output_grad_input(),
     };
+    let weight_groups = match direction {
+        Direction::Normal => groups,
+        // A filter has the output channels of its own group only.
+        Direction::Transposed => 1,
+    };
     let product = op(
-        weight_operand.quantize::<B>(weight, interned),
-        grad_operand.quantize::<B>(grad, interned),
+        weight_operand.quantize_groups::<B>(weight, weight_groups, interned),
+        grad_operand.quantize_groups::<B>(grad, groups, interned),
     );
     let mut meta = join.result;
     meta.rounded = specs.float_format();

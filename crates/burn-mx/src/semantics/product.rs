@@ -1,8 +1,8 @@
-//! What all products share: how an operand is quantized, how the result is rounded.
+//! What all products share: how an operand is transformed and quantized, how the result is rounded.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::Rounding;
+use microscaling::{RandomHadamard, Rounding};
 
 use super::Float;
 use super::elementwise::{Rounder, stream_for};
@@ -19,29 +19,65 @@ pub(crate) struct Operand {
     pub(crate) slot: Slot,
     /// Rounding to the elementwise format, which comes first.
     pub(crate) elementwise: Rounding,
-    /// Rounding to the MX format.
+    /// Rounding to the block format.
     pub(crate) mx: Rounding,
 }
 
 impl Operand {
-    /// The operand as the product takes it: elementwise-rounded, then MX-quantized.
+    /// The operand as the product takes it: elementwise-rounded, in a gradient product transformed if the specs say so, then
+    /// quantized in blocks.
     pub(crate) fn quantize<B: MxKernels>(
         self,
         tensor: Float<B>,
+        interned: &'static Interned,
+    ) -> FloatTensor<B> {
+        self.quantize_groups::<B>(tensor, 1, interned)
+    }
+
+    /// [`quantize`](Self::quantize) where the axis has the elements of `groups` sums, one after another.
+    pub(crate) fn quantize_groups<B: MxKernels>(
+        self,
+        tensor: Float<B>,
+        groups: usize,
         interned: &'static Interned,
     ) -> FloatTensor<B> {
         let tensor = match Rounder::new(interned, self.elementwise) {
             Some(rounder) => rounder.operand::<B>(tensor),
             None => tensor.inner,
         };
-        let Some(format) = interned.specs.mx_format(self.slot) else {
+        debug_assert!(self.axis < tensor.rank());
+        let tensor = match interned.specs.hadamard() {
+            Some(transform) if self.slot.is_backward() => {
+                self.transform::<B>(tensor, groups, transform, interned)
+            }
+            _ => tensor,
+        };
+        let Some(format) = interned.specs.block_format(self.slot) else {
             return tensor;
         };
         let stream = stream_for(interned, self.mx);
-        debug_assert!(self.axis < tensor.rank());
         in_f32::<B>(tensor, |tensor| {
             B::mx_quantize(tensor, self.axis, format, self.mx, stream)
         })
+    }
+
+    /// The random Hadamard transform, which must not mix what belongs to different sums.
+    fn transform<B: MxKernels>(
+        self,
+        tensor: FloatTensor<B>,
+        groups: usize,
+        transform: RandomHadamard,
+        interned: &'static Interned,
+    ) -> FloatTensor<B> {
+        let shape = tensor.shape();
+        let mut split = shape.clone();
+        split[self.axis] /= groups;
+        split.insert(self.axis, groups);
+        let tensor = B::float_reshape(tensor, split);
+        let tensor = in_f32::<B>(tensor, |tensor| {
+            B::random_hadamard(tensor, self.axis + 1, transform, interned.signs())
+        });
+        B::float_reshape(tensor, shape)
     }
 }
 

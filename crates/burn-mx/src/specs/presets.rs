@@ -1,13 +1,16 @@
 //! The named specs.
 
-use microscaling::{ElementFormat, Rounding};
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding,
+    ScaleMode,
+};
 
 use super::{MxSpecs, SpecsError};
 
 type Preset = (&'static str, fn() -> MxSpecs);
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 7] = [
+const PRESETS: [Preset; 14] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -15,10 +18,17 @@ const PRESETS: [Preset; 7] = [
     ("mxfp6_e2m3", MxSpecs::mxfp6_e2m3),
     ("mxfp4", MxSpecs::mxfp4),
     ("mxint8", MxSpecs::mxint8),
+    ("mxfp8_rceil", MxSpecs::mxfp8_rceil),
+    ("mx4", MxSpecs::mx4),
+    ("mx6", MxSpecs::mx6),
+    ("mx9", MxSpecs::mx9),
+    ("bfp16", MxSpecs::bfp16),
+    ("nvfp4", MxSpecs::nvfp4),
+    ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
 ];
 
 impl MxSpecs {
-    /// The names that [`preset`](Self::preset) knows.
+    /// The names that [`preset`](Self::preset) knows; it understands AMD Quark's names of the formats too.
     pub const PRESETS: &'static [&'static str] = &{
         let mut names = [""; PRESETS.len()];
         let mut i = 0;
@@ -35,7 +45,7 @@ impl MxSpecs {
     /// ```
     /// # use burn_mx::MxSpecs;
     /// use microscaling::ElementFormat;
-    /// let weights_only = MxSpecs { w_elem_format: Some(ElementFormat::Int8), ..MxSpecs::mx() };
+    /// let weights_only = MxSpecs { w_elem_format: Some(ElementFormat::Int8.into()), ..MxSpecs::mx() };
     /// ```
     pub fn mx() -> Self {
         Self {
@@ -83,25 +93,100 @@ impl MxSpecs {
         Self::concrete(ElementFormat::Int8)
     }
 
+    /// MXFP8 with E4M3 elements and scale mode `rceil`, as NVIDIA's recipe for MXFP8 training has it, else as
+    /// [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp8_rceil() -> Self {
+        Self {
+            scale_mode: ScaleMode::Rceil,
+            ..Self::mxfp8_e4m3()
+        }
+    }
+
+    /// Microexponents with 4 bits an element ([`MicroexponentFormat::MX4`]) for weights and activations, forward
+    /// and backward; bfloat16 elementwise, ties to even. So are the next four but for their format.
+    pub fn mx4() -> Self {
+        Self::of(MicroexponentFormat::MX4)
+    }
+
+    /// Microexponents with 6 bits an element ([`MicroexponentFormat::MX6`]), else as [`mx4`](Self::mx4).
+    pub fn mx6() -> Self {
+        Self::of(MicroexponentFormat::MX6)
+    }
+
+    /// Microexponents with 9 bits an element ([`MicroexponentFormat::MX9`]), else as [`mx4`](Self::mx4).
+    pub fn mx9() -> Self {
+        Self::of(MicroexponentFormat::MX9)
+    }
+
+    /// Block floating point with 16 bits before blocks share the exponent ([`BfpFormat::BFP16`]), else as
+    /// [`mx4`](Self::mx4).
+    pub fn bfp16() -> Self {
+        Self::of(BfpFormat::BFP16)
+    }
+
+    /// NVFP4 without a tensor scale ([`Nvfp4Format`]), else as [`mx4`](Self::mx4).
+    pub fn nvfp4() -> Self {
+        Self::of(Nvfp4Format::default())
+    }
+
+    /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
+    /// blocks of 64, which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for
+    /// most of what MXFP4 loses.
+    ///
+    /// Their backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
+    /// saturates, as the paper's own factor of 3/4 sees to.
+    pub fn mxfp4_sr_rht() -> Self {
+        let backward = BlockFormat::Mx(MxFormat {
+            scale_mode: ScaleMode::Rceil,
+            ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+        });
+        let stochastic = Some(Rounding::Stochastic);
+        Self {
+            w_elem_format_bp: Some(backward.into()),
+            a_elem_format_bp: Some(backward.into()),
+            a_elem_format_bp_ex: Some(backward.into()),
+            a_elem_format_bp_os: Some(backward.into()),
+            round_mx_input_grad_input: stochastic,
+            round_mx_weight_grad_input: stochastic,
+            round_mx_grad_output_grad_input: stochastic,
+            round_mx_input_grad_weight: stochastic,
+            round_mx_grad_output_grad_weight: stochastic,
+            hadamard_block_size: 64,
+            ..Self::mxfp4()
+        }
+    }
+
     fn concrete(element: ElementFormat) -> Self {
         Self {
-            w_elem_format: Some(element),
-            a_elem_format: Some(element),
+            w_elem_format: Some(element.into()),
+            a_elem_format: Some(element.into()),
             bfloat: 16,
             round: Rounding::Even,
             ..Self::mx()
         }
     }
 
+    fn of(format: impl Into<BlockFormat>) -> Self {
+        let format = Some(format.into().into());
+        Self {
+            w_elem_format: format,
+            a_elem_format: format,
+            bfloat: 16,
+            round: Rounding::Even,
+            ..Self::default()
+        }
+    }
+
     /// The specs of that name, one of [`PRESETS`](Self::PRESETS); the constructor of the same name
-    /// gives the same.
+    /// gives the same. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are understood too.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].
     pub fn preset(name: &str) -> Result<Self, SpecsError> {
-        PRESETS
-            .iter()
-            .find(|(known, _)| *known == name)
+        let find = |name: &str| PRESETS.iter().find(|(known, _)| *known == name);
+        let alias = || find(&name.parse::<BlockFormat>().ok()?.to_string());
+        find(name)
+            .or_else(alias)
             .map(|(_, specs)| specs())
             .ok_or_else(|| SpecsError::UnknownPreset { name: name.into() })
     }
@@ -110,6 +195,7 @@ impl MxSpecs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::specs::Slot;
 
     #[test]
     fn names_give_what_the_constructors_give() {
@@ -145,6 +231,26 @@ mod tests {
                 MxSpecs::mxint8(),
                 "w int8, a int8, block 32, bfloat16",
             ),
+            (
+                "mxfp8_rceil",
+                MxSpecs::mxfp8_rceil(),
+                "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, bfloat16",
+            ),
+            ("mx4", MxSpecs::mx4(), "w mx4, a mx4, bfloat16"),
+            ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16"),
+            ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16"),
+            ("bfp16", MxSpecs::bfp16(), "w bfp16, a bfp16, bfloat16"),
+            ("nvfp4", MxSpecs::nvfp4(), "w nvfp4, a nvfp4, bfloat16"),
+            (
+                "mxfp4_sr_rht",
+                MxSpecs::mxfp4_sr_rht(),
+                "w fp4_e2m1, a fp4_e2m1, \
+                 w_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp_ex mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 block 32, Hadamard 64, bfloat16",
+            ),
         ];
         assert_eq!(
             MxSpecs::PRESETS,
@@ -159,6 +265,38 @@ mod tests {
     }
 
     #[test]
+    fn quarks_names() {
+        for (name, specs) in [
+            ("MX4", MxSpecs::mx4()),
+            ("MX6", MxSpecs::mx6()),
+            ("MX9", MxSpecs::mx9()),
+            ("MXFP8E5M2", MxSpecs::mxfp8_e5m2()),
+            ("MXFP8E4M3", MxSpecs::mxfp8_e4m3()),
+            ("MXFP6E3M2", MxSpecs::mxfp6_e3m2()),
+            ("MXFP6E2M3", MxSpecs::mxfp6_e2m3()),
+            ("MXFP4E2M1", MxSpecs::mxfp4()),
+            ("MXINT8", MxSpecs::mxint8()),
+            ("BFP16", MxSpecs::bfp16()),
+        ] {
+            assert_eq!(MxSpecs::preset(name), Ok(specs));
+        }
+    }
+
+    #[test]
+    fn every_named_format_is_the_preset_of_its_name() {
+        for name in BlockFormat::NAMES {
+            let specs = MxSpecs::preset(name).unwrap().resolve().unwrap();
+            for slot in Slot::ALL {
+                assert_eq!(
+                    specs.block_format(slot),
+                    Some(name.parse().unwrap()),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = MxSpecs::preset("mxfp5").unwrap_err();
         assert_eq!(
@@ -170,7 +308,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
-             mxfp6_e2m3, mxfp4, mxint8"
+             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht"
         );
     }
 

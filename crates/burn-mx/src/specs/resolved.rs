@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display};
 
-use microscaling::{FloatFormat, MxFormat, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{
+    BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomHadamard, Rounding, ScaleMode,
+    SharedExpMethod, SlotFormat,
+};
 
 use super::MxSpecs;
 
@@ -51,6 +54,11 @@ impl Slot {
         }
     }
 
+    /// Whether operands of gradient products read this slot.
+    pub fn is_backward(self) -> bool {
+        self != self.forward()
+    }
+
     /// The slot that this one defaults to; forward slots are their own.
     fn forward(self) -> Self {
         match self {
@@ -67,7 +75,7 @@ impl Slot {
 pub struct ResolvedSpecs {
     specs: MxSpecs,
     /// By `Slot as usize`.
-    formats: [Option<MxFormat>; Slot::ALL.len()],
+    formats: [Option<BlockFormat>; Slot::ALL.len()],
     float_format: Option<FloatFormat>,
 }
 
@@ -85,19 +93,18 @@ macro_rules! rounding_accessors {
 impl ResolvedSpecs {
     /// `specs` are checked and filled in.
     pub(super) fn new(specs: MxSpecs) -> Self {
+        let shared = MxFormat {
+            scale_bits: specs.scale_bits,
+            scale_mode: specs.scale_mode,
+            shared_exp_method: specs.shared_exp_method,
+            flush_fp32_subnorms: specs.mx_flush_fp32_subnorms,
+            // Every slot has an element of its own.
+            ..MxFormat::new(ElementFormat::Int8, specs.block_size)
+        };
         let formats = Slot::ALL.map(|slot| {
-            let emulated = specs.quantize_backprop || slot == slot.forward();
-            specs
-                .element(slot)
-                .filter(|_| emulated)
-                .map(|element| MxFormat {
-                    element,
-                    block_size: specs.block_size,
-                    scale_bits: specs.scale_bits,
-                    scale_mode: specs.scale_mode,
-                    shared_exp_method: specs.shared_exp_method,
-                    flush_fp32_subnorms: specs.mx_flush_fp32_subnorms,
-                })
+            let emulated = specs.quantize_backprop || !slot.is_backward();
+            let format = specs.slot_format(slot).filter(|_| emulated)?;
+            Some(format.block_format(&shared))
         });
         let float_format = match (specs.bfloat, specs.fp) {
             (0, 0) => None,
@@ -121,20 +128,29 @@ impl ResolvedSpecs {
         &self.specs
     }
 
-    /// Whether nothing is emulated: no MX format in any slot and no elementwise format.
+    /// Whether nothing is emulated: no format in any slot and no elementwise format.
     pub fn is_none(&self) -> bool {
         !self.has_mx() && self.float_format.is_none()
     }
 
-    /// Whether any slot has an MX format.
+    /// Whether any slot has a format.
     pub fn has_mx(&self) -> bool {
         self.formats.iter().any(Option::is_some)
     }
 
-    /// The MX format of an operand; `None`: it is not quantized. The four backward slots are `None`
+    /// The block format of an operand; `None`: it is not quantized. The four backward slots are `None`
     /// without [`quantize_backprop`](Self::quantize_backprop).
-    pub fn mx_format(&self, slot: Slot) -> Option<MxFormat> {
+    pub fn block_format(&self, slot: Slot) -> Option<BlockFormat> {
         self.formats[slot as usize]
+    }
+
+    /// The transform of the operands of every gradient product, see [`MxSpecs::hadamard_block_size`];
+    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    pub fn hadamard(&self) -> Option<RandomHadamard> {
+        let block_size = self.specs.hadamard_block_size;
+        let is_backward = |slot: &Slot| slot.is_backward() && self.block_format(*slot).is_some();
+        (block_size > 0 && Slot::ALL.iter().any(is_backward))
+            .then_some(RandomHadamard { block_size })
     }
 
     /// The elementwise format; `None`: float32, that is `bfloat` and `fp` are 0 or `bfloat` is 32.
@@ -148,7 +164,7 @@ impl ResolvedSpecs {
         self.specs.quantize_backprop
     }
 
-    /// Seed of `stochastic` rounding.
+    /// Seed of `stochastic` rounding and of the signs of the Hadamard transform.
     pub fn seed(&self) -> u64 {
         self.specs.seed
     }
@@ -183,19 +199,19 @@ impl Display for ResolvedSpecs {
         }
         let specs = &self.specs;
         let mut parts = Vec::new();
+        let mut has_elements = false;
         for slot in Slot::ALL {
-            let format = self.mx_format(slot);
-            if let Some(format) = format
-                && (slot == slot.forward() || Some(format) != self.mx_format(slot.forward()))
-            {
-                parts.push(format!(
-                    "{} {}",
-                    slot.field().replace("_elem_format", ""),
-                    format.element
-                ));
+            let Some(format) = self.block_format(slot) else {
+                continue;
+            };
+            let named = specs.slot_format(slot).expect("what resolves is set");
+            has_elements |= matches!(named, SlotFormat::Element(_));
+            if !slot.is_backward() || Some(format) != self.block_format(slot.forward()) {
+                let slot = slot.field().replace("_elem_format", "");
+                parts.push(format!("{slot} {named}"));
             }
         }
-        if self.has_mx() {
+        if has_elements {
             parts.push(match (specs.shared_exp_method, specs.block_size) {
                 (SharedExpMethod::None, _) => "one scale an element".into(),
                 (SharedExpMethod::Max, 0) => "one block an axis".into(),
@@ -207,6 +223,9 @@ impl Display for ResolvedSpecs {
             if specs.scale_mode != ScaleMode::Floor {
                 parts.push(format!("scale mode {}", specs.scale_mode));
             }
+        }
+        if let Some(RandomHadamard { block_size }) = self.hadamard() {
+            parts.push(format!("Hadamard {block_size}"));
         }
         if self.float_format.is_some() {
             parts.push(match specs.fp {
@@ -223,14 +242,12 @@ impl Display for ResolvedSpecs {
 
 #[cfg(test)]
 mod tests {
-    use microscaling::ElementFormat;
-
     use super::*;
 
     #[test]
     fn an_mx_format_has_all_that_shapes_it() {
         let specs = MxSpecs {
-            a_elem_format: Some(ElementFormat::Fp6E2M3),
+            a_elem_format: Some(ElementFormat::Fp6E2M3.into()),
             scale_bits: 5,
             block_size: 0,
             scale_mode: ScaleMode::Ceil,
@@ -239,13 +256,16 @@ mod tests {
             ..MxSpecs::default()
         };
         let resolved = specs.resolve().unwrap();
-        let format = resolved.mx_format(Slot::ABpOs).unwrap();
-        assert_eq!(format.element, ElementFormat::Fp6E2M3);
-        assert_eq!((format.block_size, format.scale_bits), (0, 5));
-        assert_eq!(format.scale_mode, ScaleMode::Ceil);
-        assert_eq!(format.shared_exp_method, SharedExpMethod::None);
-        assert!(format.flush_fp32_subnorms);
-        assert_eq!(resolved.mx_format(Slot::W), None);
+        let format = MxFormat {
+            element: ElementFormat::Fp6E2M3,
+            block_size: 0,
+            scale_bits: 5,
+            scale_mode: ScaleMode::Ceil,
+            shared_exp_method: SharedExpMethod::None,
+            flush_fp32_subnorms: true,
+        };
+        assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
+        assert_eq!(resolved.block_format(Slot::W), None);
         assert!(resolved.has_mx() && !resolved.is_none());
         let summary = "a fp6_e2m3, one scale an element, 5 scale bits, scale mode ceil";
         assert_eq!(resolved.to_string(), summary);
@@ -254,7 +274,7 @@ mod tests {
     #[test]
     fn backward_slots_are_off_without_quantize_backprop() {
         let specs = MxSpecs {
-            w_elem_format_bp: Some(ElementFormat::Int4),
+            w_elem_format_bp: Some(ElementFormat::Int4.into()),
             quantize_backprop: false,
             ..MxSpecs::mxint8()
         };
@@ -262,7 +282,7 @@ mod tests {
         assert!(!resolved.quantize_backprop());
         for slot in Slot::ALL {
             let forward = matches!(slot, Slot::W | Slot::A);
-            assert_eq!(resolved.mx_format(slot).is_some(), forward, "{slot:?}");
+            assert_eq!(resolved.block_format(slot).is_some(), forward, "{slot:?}");
         }
 
         // With backward formats alone nothing is left to emulate.
@@ -271,6 +291,20 @@ mod tests {
         assert!(specs.resolve().unwrap().is_none());
         specs.quantize_backprop = true;
         assert_eq!(specs.resolve().unwrap().to_string(), "w_bp int4, block 32");
+    }
+
+    #[test]
+    fn a_hadamard_transform_needs_a_backward_format() {
+        let mut specs = MxSpecs {
+            w_elem_format_bp: Some(ElementFormat::Fp4E2M1.into()),
+            hadamard_block_size: 32,
+            ..MxSpecs::mx()
+        };
+        let resolved = specs.resolve().unwrap();
+        assert_eq!(resolved.hadamard(), Some(RandomHadamard { block_size: 32 }));
+        assert_eq!(resolved.to_string(), "w_bp fp4_e2m1, block 32, Hadamard 32");
+        specs.quantize_backprop = false;
+        assert_eq!(specs.resolve().unwrap().hadamard(), None);
     }
 
     #[test]
