@@ -2,9 +2,9 @@
 
 use crate::bits::{self, ABS, BIAS, INFINITY, MANTISSA_BITS};
 use crate::block::Grid;
-use crate::groups::{GroupRule, quantize_groups};
-use crate::quantize::{check_length, layout};
-use crate::round::{Rule, with_rule};
+use crate::groups::GroupRule;
+use crate::quantize::{checked_layout, quantize_groups};
+use crate::round::Rule;
 use crate::{FormatError, QuantizeError, RandomStream, Rounding};
 
 /// A block floating point format (AMD Quark's `to_bfp`): blocks of fixed-point numbers that share the
@@ -66,9 +66,7 @@ impl BfpFormat {
     ///
     /// The format must be [valid](Self::validate), `x` not finite or its magnitude at most `amax`.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        let group = BfpRule::of(self);
-        let grid = group.grid(amax & ABS, amax & ABS);
-        with_rule!(rounding, rule => group.round(grid, rule, x, draw))
+        BfpRule::of(self).round_element(x, [amax, amax], rounding, draw)
     }
 
     /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
@@ -86,11 +84,8 @@ impl BfpFormat {
         stream: RandomStream,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = layout(shape, axis, self.block_size)?;
-        check_length(data, shape)?;
-        if !data.is_empty() {
-            quantize_groups(BfpRule::of(self), layout, data, rounding, stream);
-        }
+        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        quantize_groups(BfpRule::of(self), layout, data, rounding, stream);
         Ok(())
     }
 }
@@ -118,11 +113,6 @@ impl GroupRule for BfpRule {
     type Grid = Grid;
 
     #[inline(always)]
-    fn sub_block(&self) -> usize {
-        usize::MAX
-    }
-
-    #[inline(always)]
     fn counted(abs: u32) -> u32 {
         if abs < INFINITY { abs } else { 0 }
     }
@@ -131,7 +121,8 @@ impl GroupRule for BfpRule {
     fn grid(&self, amax: u32, _: u32) -> Grid {
         let exponent = (amax >> MANTISSA_BITS) as i32 - BIAS;
         Grid {
-            emin: exponent,
+            // Of zeros alone it may be anything; this one is tame.
+            emin: if amax == 0 { 0 } else { exponent },
             max: bits::scale(self.max, exponent),
         }
     }
@@ -141,6 +132,17 @@ impl GroupRule for BfpRule {
         let special = x.to_bits() & ABS >= INFINITY;
         let finite = if special { 0.0 } else { x };
         let rounded = grid.round(rule, self.fraction_bits, finite, draw);
+        if special { x } else { rounded }
+    }
+    #[inline(always)]
+    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
+        grid.is_tame(amax)
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
+        let special = x.to_bits() & ABS >= INFINITY;
+        let rounded = grid.round_tame(rule, self.fraction_bits, x);
         if special { x } else { rounded }
     }
 }

@@ -2,7 +2,8 @@
 //! and any other implementation (GPU, intrinsics) must match it bit for bit.
 
 use crate::bits::{self, ABS, IMPLICIT, INFINITY, NAN, SIGN};
-use crate::round::{Rule, round_magnitude, with_rule};
+use crate::groups::{GroupRule, Words};
+use crate::round::{Rule, round_magnitude, round_normal};
 use crate::{ElementFormat, FormatError, Rounding, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
@@ -85,10 +86,7 @@ impl MxFormat {
     ///
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        let block = BlockRule::of(self);
-        let grid = block.grid(amax & ABS);
-        let mantissa_bits = block.row.mantissa_bits;
-        with_rule!(rounding, rule => grid.round(rule, mantissa_bits, x, draw))
+        BlockRule::of(self).round_element(x, [amax; 2], rounding, draw)
     }
 }
 
@@ -166,10 +164,13 @@ impl BlockRule {
         let nan = amax >= INFINITY || exponent > self.largest_exponent;
         (exponent.max(-self.largest_exponent), nan)
     }
+}
 
-    /// The grid of a block whose largest magnitude has the pattern `amax`.
+impl GroupRule for BlockRule {
+    type Grid = Grid;
+
     #[inline(always)]
-    pub(crate) fn grid(&self, amax: u32) -> Grid {
+    fn grid(&self, amax: u32, _: u32) -> Grid {
         let (scale, nan) = self.scale(amax);
         let max = if nan {
             NAN
@@ -179,9 +180,40 @@ impl BlockRule {
             bits::scale(self.row.max, scale)
         };
         Grid {
-            emin: self.row.emin + scale,
+            // Of zeros alone it may be anything; this one is tame.
+            emin: if amax == 0 { 0 } else { self.row.emin + scale },
             max,
         }
+    }
+
+    #[inline(always)]
+    fn grids(&self, maxima: &[u32], _: &[u32], grids: [&mut [u32]; 2]) {
+        // The mode as a constant, so that there is one branch-free loop for the usual one.
+        match self.scale_mode {
+            ScaleMode::Floor => {
+                let floor = Self {
+                    scale_mode: ScaleMode::Floor,
+                    ..*self
+                };
+                floor.each_grid(maxima, maxima, grids);
+            }
+            _ => self.each_grid(maxima, maxima, grids),
+        }
+    }
+
+    #[inline(always)]
+    fn round<R: Rule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
+        grid.round(rule, self.row.mantissa_bits, x, draw)
+    }
+
+    #[inline(always)]
+    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
+        grid.is_tame(amax)
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
+        grid.round_tame(rule, self.row.mantissa_bits, x)
     }
 }
 
@@ -194,6 +226,21 @@ pub(crate) struct Grid {
     pub(crate) max: u32,
 }
 
+impl Words for Grid {
+    #[inline(always)]
+    fn words(self) -> [u32; 2] {
+        [self.emin as u32, self.max]
+    }
+
+    #[inline(always)]
+    fn of([emin, max]: [u32; 2]) -> Self {
+        Self {
+            emin: emin as i32,
+            max,
+        }
+    }
+}
+
 impl Grid {
     /// Rounds one element to the grid.
     #[inline(always)]
@@ -202,5 +249,20 @@ impl Grid {
         let magnitude = round_magnitude::<R>(x & ABS, mantissa_bits, self.emin, draw);
         let saturated = (x & SIGN) | magnitude.min(self.max);
         f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
+    }
+    /// Whether [`round_tame`](Self::round_tame) may be used for magnitudes up to `amax`.
+    #[inline(always)]
+    pub(crate) fn is_tame(self, amax: u32) -> bool {
+        // Not `&&`, which would be a branch.
+        (amax < bits::pow2(101)) & (-100..=100).contains(&self.emin) & (self.max < INFINITY)
+    }
+
+    /// [`round`](Self::round) of a number that is neither very large nor very small, by a rule without
+    /// draws. NaN and Inf become some number.
+    #[inline(always)]
+    pub(crate) fn round_tame<R: Rule>(self, _: R, mantissa_bits: i32, x: f32) -> f32 {
+        let x = x.to_bits();
+        let magnitude = round_normal::<R>(x & ABS, mantissa_bits, self.emin);
+        f32::from_bits((x & SIGN) | magnitude.min(self.max))
     }
 }

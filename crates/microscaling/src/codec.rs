@@ -120,7 +120,7 @@ impl BlockCodec for MxCodec {
             return codes.fill(0);
         }
         record[0] = (scale + BIAS) as u8;
-        let grid = self.rule.grid(amax);
+        let grid = self.rule.grid(amax, amax);
         let mantissa_bits = self.rule.row.mantissa_bits;
         block.write(codes, |x, draw| {
             let rounded = grid.round(rule, mantissa_bits, x, draw);

@@ -4,7 +4,7 @@
 /// A loop over memory. `run` must be `#[inline(always)]`, and so must all that matters in it: only
 /// what is inlined is compiled for the instruction set of the caller.
 ///
-/// All results are made of integer operations and exact conversions, so that every instruction set
+/// All results are made of integer operations and IEEE float operations, so that every instruction set
 /// gives the same bits.
 pub(crate) trait Kernel {
     /// Does the work.
@@ -120,66 +120,183 @@ mod forced {
 #[cfg(all(test, feature = "std"))]
 pub(crate) use forced::with_level;
 
-#[cfg(all(test, target_arch = "x86_64", feature = "std"))]
+#[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
-    use crate::block::BlockRule;
-    use crate::kernels::{Blocks, Job, Layout};
-    use crate::round::with_rule;
-    use crate::{ElementFormat, MxFormat, RandomStream, Rounding};
+    use crate::bits::ABS;
+    use crate::{
+        BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
+        Nvfp4Format, RandomStream, Rounding, ScaleMode,
+    };
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
-    /// The same bits from every instruction set that this processor has.
-    #[test]
-    fn instruction_sets_agree() {
-        let stream = RandomStream::new(1, 0);
-        let source: Vec<f32> = (0..6 * 70 * 33)
-            .map(|i| f32::from_bits(stream.draw(i) & 0xbfff_ffff))
-            .collect();
-        let run = |layout: Layout, element, rounding, instructions: &str| -> Vec<u32> {
-            let mut data = source.clone();
-            let format = MxFormat::new(element, 32);
-            with_rule!(rounding, rule => {
-                let job = Job { rule, block: BlockRule::of(&format), stream };
-                let kernel = Blocks { job, layout, data: &mut data, at: 0, start: 0 };
-                match instructions {
-                    "baseline" => kernel.run(),
-                    // SAFETY: the caller has asked the processor for the feature.
-                    "avx2" => unsafe { run_avx2(kernel) },
-                    _ => dispatch(kernel),
-                }
+    fn formats() -> impl Strategy<Value = BlockFormat> {
+        let named: Vec<BlockFormat> = BlockFormat::NAMES.map(|name| name.parse().unwrap()).into();
+        let block_size = prop_oneof![Just(16_usize), Just(64), 1..=70_usize, Just(2000)];
+        let mx = (
+            select(ElementFormat::ALL.to_vec()),
+            prop_oneof![Just(0_usize), block_size.clone()],
+            1..=8_u32,
+            select(ScaleMode::ALL.to_vec()),
+        );
+        let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode)| {
+            BlockFormat::Mx(MxFormat {
+                scale_bits,
+                scale_mode,
+                ..MxFormat::new(element, block_size)
+            })
+        });
+        let bfp = (10..=32_u32, block_size.clone()).prop_map(|(bit_width, block_size)| {
+            BlockFormat::Bfp(BfpFormat {
+                bit_width,
+                block_size,
+            })
+        });
+        let microexponent = (10..=32_u32, block_size, 1..=9_usize, 0..=8_u32);
+        let microexponent =
+            microexponent.prop_map(|(bit_width, block_size, sub_block_size, shift_bits)| {
+                BlockFormat::Microexponent(MicroexponentFormat {
+                    bit_width,
+                    block_size,
+                    sub_block_size: sub_block_size.min(block_size),
+                    shift_bits,
+                })
             });
-            data.into_iter().map(f32::to_bits).collect()
+        let tensor_scale = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+        prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 1 => Just(tensor_scale)]
+    }
+
+    /// Numbers around 2^exponent, many of them on or between few-bit numbers, and maybe special ones.
+    fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
+        let stream = RandomStream::new(seed, 0);
+        let number = |i: u64| {
+            let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
+            let short = if kind & 3 == 0 {
+                0xff80_0000_u32 >> (kind >> 2 & 15)
+            } else {
+                u32::MAX
+            };
+            let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
+            let ordinary = (word & 0x807f_ffff & (short | 1 << 31)) | field << 23;
+            f32::from_bits(match kind >> 8 {
+                0..400_000 if special => 0x7f80_0000 | (word & 0x8000_0000),
+                400_000..800_000 if special => word | 0x7fc0_0000,
+                ..3_000_000 => word & 0x8000_0000,
+                ..4_000_000 if special => word & 0x807f_ffff,
+                _ => ordinary,
+            })
         };
-        let layouts = [
-            Layout {
-                axis: 70 * 33,
-                inner: 1,
-                block: 32,
-            },
-            Layout {
-                axis: 70,
-                inner: 33,
-                block: 32,
-            },
-            Layout {
-                axis: 70 * 11,
-                inner: 3,
-                block: 32,
-            },
-        ];
-        let mut others = vec!["best"];
-        if std::arch::is_x86_feature_detected!("avx2") {
-            others.push("avx2");
-        }
-        for element in ElementFormat::ALL {
+        (0..count as u64).map(number).collect()
+    }
+
+    /// What the scalar functions say, element by element.
+    fn scalar(
+        format: BlockFormat,
+        data: &[f32],
+        [axis, inner]: [usize; 2],
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Vec<f32> {
+        let whole = |size: usize| if size == 0 { axis } else { size };
+        let block = whole(format.block_size());
+        let sub_block = match format {
+            BlockFormat::Microexponent(format) => format.sub_block_size,
+            _ => block,
+        };
+        let abs = |i: usize| data[i].to_bits() & ABS;
+        let tensor_amax = (0..data.len()).map(abs).max().unwrap();
+        let element = |i: usize| {
+            let at = i / inner % axis;
+            let first = at / block * block;
+            let sub_first = first + (at - first) / sub_block * sub_block;
+            let end = axis.min(first + block);
+            let max = |from: usize, to: usize| {
+                let magnitudes = (from..to).map(|other| abs(i + other * inner - at * inner));
+                match format {
+                    BlockFormat::Bfp(_) => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
+                    _ => magnitudes.max(),
+                }
+                .unwrap_or(0)
+            };
+            let amax = max(first, end);
+            let (x, draw) = (data[i], stream.draw(i as u64));
+            match format {
+                BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
+                BlockFormat::Bfp(format) => format.round_element(x, amax, rounding, draw),
+                BlockFormat::Microexponent(format) => {
+                    let sub_amax = max(sub_first, end.min(sub_first + sub_block));
+                    format.round_element(x, amax, sub_amax, rounding, draw)
+                }
+                BlockFormat::Nvfp4(format) => {
+                    let tensor_scale = format.tensor_scale_of(tensor_amax);
+                    format.round_element(x, amax, tensor_scale, rounding, draw)
+                }
+            }
+        };
+        (0..data.len()).map(element).collect()
+    }
+
+    fn bits(data: &[f32]) -> Vec<u32> {
+        data.iter().map(|x| x.to_bits()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        /// Every instruction set gives the bits of the scalar functions: every format, any axis, length,
+        /// alignment and number.
+        #[test]
+        fn instruction_sets_are_the_scalar_rule(
+            format in formats(),
+            outer in 1..3_usize,
+            axis in prop_oneof![Just(64_usize), 1..100_usize, 1..100_usize, 1..2100_usize],
+            inner in prop_oneof![2 => Just(1_usize), 1 => 2..10_usize, 1 => 10..70_usize],
+            offset in 0..17_usize,
+            seed in any::<u64>(),
+            exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],
+            special in any::<bool>(),
+        ) {
+            let outer = if axis * inner > 10_000 { 1 } else { outer };
+            let count = outer * axis * inner;
+            let source = numbers(seed, exponent, special, offset + count);
+            let stream = RandomStream::new(seed, 1);
             for rounding in Rounding::ALL {
-                for layout in layouts {
-                    let baseline = run(layout, element, rounding, "baseline");
-                    for other in &others {
-                        assert!(
-                            run(layout, element, rounding, other) == baseline,
-                            "{other} {element} {rounding}"
-                        );
+                let expected = scalar(format, &source[offset..], [axis, inner], rounding, stream);
+                for level in Level::available() {
+                    let mut data = source.clone();
+                    let shape = [outer, axis, inner];
+                    let tensor = &mut data[offset..];
+                    with_level(level, || format.quantize(tensor, &shape, 1, rounding, stream)).unwrap();
+                    prop_assert!(
+                        bits(&data[offset..]) == bits(&expected),
+                        "{format} {rounding} {level:?} {shape:?}"
+                    );
+                    prop_assert_eq!(bits(&data[..offset]), bits(&source[..offset]));
+                }
+            }
+        }
+
+        #[test]
+        fn instruction_sets_round_elements_alike(
+            n in 7..=32_u32,
+            seed in any::<u64>(),
+            exponent in -149..127_i32,
+            count in 0..2100_usize,
+        ) {
+            let source = numbers(seed, exponent, true, count);
+            let stream = RandomStream::new(seed, 1);
+            let formats = [FloatFormat::bfloat(n), FloatFormat::fp(n)];
+            for format in formats.into_iter().filter_map(Result::ok) {
+                for rounding in Rounding::ALL {
+                    let draws = (0..).map(|i| stream.draw(i));
+                    let pairs = source.iter().zip(draws);
+                    let expected: Vec<f32> =
+                        pairs.map(|(x, draw)| format.round(*x, rounding, draw)).collect();
+                    for level in Level::available() {
+                        let mut data = source.clone();
+                        with_level(level, || format.round_slice(&mut data, rounding, stream));
+                        prop_assert!(bits(&data) == bits(&expected), "{format} {rounding} {level:?}");
                     }
                 }
             }

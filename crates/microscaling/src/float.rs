@@ -2,7 +2,7 @@
 
 use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, SIGN};
 use crate::dispatch::{Kernel, dispatch};
-use crate::kernels::{Draws, WINDOW};
+use crate::draws::{Draws, WINDOW};
 use crate::parallel::for_each_piece;
 use crate::round::{Rule, round_magnitude, with_rule};
 use crate::{FormatError, RandomStream, Rounding};

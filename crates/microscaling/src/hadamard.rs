@@ -2,7 +2,7 @@
 
 use crate::dispatch::{Kernel, dispatch};
 use crate::kernels::Layout;
-use crate::quantize::{Runs, check_length, layout};
+use crate::quantize::{Runs, checked_layout};
 use crate::{FormatError, QuantizeError, RandomStream};
 use alloc::{vec, vec::Vec};
 use core::f32::consts::FRAC_1_SQRT_2;
@@ -65,8 +65,7 @@ impl RandomHadamard {
         signs: RandomStream,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = layout(shape, axis, self.block_size)?;
-        check_length(data, shape)?;
+        let layout = checked_layout(data, shape, axis, self.block_size)?;
         if data.is_empty() {
             return Ok(());
         }

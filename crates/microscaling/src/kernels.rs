@@ -1,27 +1,29 @@
 //! The loops over memory: blocks along a contiguous axis, and blocks along a strided one.
 
+use crate::RandomStream;
 use crate::bits::ABS;
-use crate::block::{BlockRule, Grid};
 use crate::dispatch::Kernel;
+use crate::draws::{Draws, WINDOW};
+use crate::groups::{GroupRule, Words, counted_max};
 use crate::round::Rule;
-use crate::{RandomStream, ScaleMode};
+use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
 /// caches near the core, and rows up to this length are read from front to back, which is fastest.
 pub(crate) const TILE: usize = 4096;
 
-/// Random words that are made at a time.
-pub(crate) const WINDOW: usize = 1024;
-
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;
 
+/// Contiguous blocks of this length or more are worked on one by one.
+const LONG: usize = 128;
+
 /// How to round, the same for all blocks of a tensor.
 #[derive(Clone, Copy)]
-pub(crate) struct Job<R> {
+pub(crate) struct Job<G, R> {
+    pub(crate) group: G,
     pub(crate) rule: R,
-    pub(crate) block: BlockRule,
     pub(crate) stream: RandomStream,
 }
 
@@ -38,8 +40,8 @@ pub(crate) struct Layout {
 
 /// Quantizes consecutive runs of whole blocks. A run is `inner` interleaved blocks, contiguous in
 /// memory as a whole.
-pub(crate) struct Blocks<'a, R> {
-    pub(crate) job: Job<R>,
+pub(crate) struct Blocks<'a, G, R> {
+    pub(crate) job: Job<G, R>,
     pub(crate) layout: Layout,
     pub(crate) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.
@@ -48,118 +50,295 @@ pub(crate) struct Blocks<'a, R> {
     pub(crate) start: u64,
 }
 
-impl<R: Rule> Kernel for Blocks<'_, R> {
+impl<G: GroupRule, R: Rule> Kernel for Blocks<'_, G, R> {
     #[inline(always)]
     fn run(self) {
-        let mut draws = Draws::new(self.job.stream);
-        let Self { job, layout, .. } = self;
-        if layout.inner == 1 {
-            self.for_each_run(
-                #[inline(always)]
-                |block, start| quantize_block(&job, block, start, &mut draws),
-            );
+        if self.layout.inner == 1 {
+            self.run_contiguous();
         } else {
-            let mut tile = Tile::new();
-            self.for_each_run(
-                #[inline(always)]
-                |run, start| quantize_run(&job, layout.inner, run, start, &mut tile, &mut draws),
-            );
+            self.run_strided();
         }
     }
 }
 
-impl<R: Rule> Blocks<'_, R> {
-    /// Calls `quantize` with every run and its position in the tensor.
+impl<G: GroupRule, R: Rule> Blocks<'_, G, R> {
     #[inline(always)]
-    fn for_each_run(self, mut quantize: impl FnMut(&mut [f32], u64)) {
+    fn run_contiguous(self) {
         let Self {
+            job,
             layout,
             data,
             mut at,
             mut start,
-            ..
         } = self;
+        let mut window = Window::new(job);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let length = if layout.axis.is_multiple_of(layout.block) {
+                rest.len()
+            } else {
+                (layout.axis - at).min(rest.len())
+            };
+            let (line, tail) = rest.split_at_mut(length);
+            window.line(line, layout.block, start);
+            (at, start, rest) = (0, start + length as u64, tail);
+        }
+    }
+
+    #[inline(always)]
+    fn run_strided(self) {
+        let Self {
+            job,
+            layout,
+            data,
+            mut at,
+            mut start,
+        } = self;
+        let mut draws = Draws::new(job.stream);
+        let mut tile = Tile::new();
         let mut rest = data;
         while !rest.is_empty() {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at_mut(length * layout.inner);
-            quantize(run, start);
-            at = if at + length == layout.axis {
-                0
-            } else {
-                at + length
-            };
+            quantize_run(&job, layout.inner, run, start, &mut tile, &mut draws);
+            at += length;
+            if at == layout.axis {
+                at = 0;
+            }
             start += run.len() as u64;
             rest = tail;
         }
     }
 }
 
-/// A window of random words that moves along the tensor.
-pub(crate) struct Draws {
-    stream: RandomStream,
-    /// Index of the first word, and one past the last.
-    window: Range<u64>,
-    words: [u32; WINDOW],
+/// Contiguous blocks, and room for what is known of [`WINDOW`] neighbours.
+struct Window<G, R> {
+    job: Job<G, R>,
+    draws: Draws,
+    /// The magnitudes, then the larger ones of pairs of them, then of pairs of those, and so on.
+    tree: [u32; 2 * WINDOW],
+    /// The largest magnitude of the block of each sub-block.
+    maxima: [u32; WINDOW],
+    /// The grids of sub-blocks, word by word, and those of elements.
+    sub_grids: [[u32; WINDOW]; 2],
+    grids: [[u32; WINDOW]; 2],
 }
 
-impl Draws {
+impl<G: GroupRule, R: Rule> Window<G, R> {
     #[inline(always)]
-    pub(crate) fn new(stream: RandomStream) -> Self {
+    fn new(job: Job<G, R>) -> Self {
         Self {
-            stream,
-            window: 0..0,
-            words: [0; WINDOW],
+            job,
+            draws: Draws::new(job.stream),
+            tree: [0; _],
+            maxima: [0; _],
+            sub_grids: [[0; _]; 2],
+            grids: [[0; _]; 2],
         }
     }
 
-    /// The words from `start` on, at most [`WINDOW`]; zeros if the rule wants none.
+    /// Quantizes contiguous blocks; the last one may be shorter.
     #[inline(always)]
-    pub(crate) fn get<R: Rule>(&mut self, start: u64, count: usize) -> &[u32] {
-        if !R::USES_DRAWS {
-            return &self.words[..count];
+    fn line(&mut self, line: &mut [f32], block: usize, start: u64) {
+        let sub_block = self.job.group.sub_block().min(block);
+        let powers_of_two = block.is_power_of_two() && sub_block.is_power_of_two();
+        let together = if powers_of_two && block < LONG {
+            line.len() / block * block
+        } else {
+            0
+        };
+        let (blocks, others) = line.split_at_mut(together);
+        for (i, piece) in blocks.chunks_mut(WINDOW).enumerate() {
+            self.blocks(piece, block, sub_block, start + (i * WINDOW) as u64);
         }
-        if start < self.window.start || start + count as u64 > self.window.end {
-            self.stream.fill(start, &mut self.words);
-            self.window = start..start + WINDOW as u64;
+        let start = start + together as u64;
+        for (i, piece) in others.chunks_mut(block).enumerate() {
+            self.block(piece, start + (i * block) as u64);
         }
-        let first = (start - self.window.start) as usize;
-        &self.words[first..first + count]
+    }
+
+    /// Quantizes one block of any length.
+    #[inline(always)]
+    fn block(&mut self, block: &mut [f32], start: u64) {
+        let Job { group, rule, .. } = self.job;
+        let amax = counted_max::<G>(block);
+        let sub_block = group.sub_block().min(block.len());
+        for (i, data) in block.chunks_mut(sub_block).enumerate() {
+            let grid = group.grid(amax, counted_max::<G>(data));
+            let start = start + (i * sub_block) as u64;
+            for (j, piece) in data.chunks_mut(WINDOW).enumerate() {
+                let draws = self
+                    .draws
+                    .get::<R>(start + (j * WINDOW) as u64, piece.len());
+                for (x, draw) in piece.iter_mut().zip(draws) {
+                    *x = group.round(grid, rule, *x, *draw);
+                }
+            }
+        }
+    }
+
+    /// Quantizes whole blocks, at most [`WINDOW`] elements. The lengths are powers of two.
+    ///
+    /// One step after the other for all of them: each is a loop over neighbours, which has vectors.
+    #[inline(always)]
+    fn blocks(&mut self, data: &mut [f32], block: usize, sub_block: usize, start: u64) {
+        let Job { group, rule, .. } = self.job;
+        let count = data.len() / sub_block;
+        for (max, x) in self.tree.iter_mut().zip(data.iter()) {
+            *max = G::counted(x.to_bits() & ABS);
+        }
+        let (mut level, mut below) = (data.len(), 0);
+        while level > data.len() / block {
+            let (from, to) = self.tree[below..].split_at_mut(level);
+            larger_of_pairs(from, &mut to[..level / 2]);
+            (level, below) = (level / 2, below + level);
+        }
+        // A level of n numbers begins where those of more than n end.
+        let level = |n: usize| &self.tree[2 * (data.len() - n)..][..n];
+        let sub_maxima = level(count);
+        let maxima = if sub_block < block {
+            let maxima = &mut self.maxima[..count];
+            spread(level(data.len() / block), maxima, block / sub_block);
+            maxima
+        } else {
+            sub_maxima
+        };
+        let [first, second] = self.sub_grids.each_mut().map(|words| &mut words[..count]);
+        group.grids(maxima, sub_maxima, [first, second]);
+        let tame = all_tame::<G, R>(group, maxima, [first, second]);
+        for (of_sub_blocks, of_elements) in self.sub_grids.iter().zip(&mut self.grids) {
+            spread(
+                &of_sub_blocks[..count],
+                &mut of_elements[..data.len()],
+                sub_block,
+            );
+        }
+        let draws = self.draws.get::<R>(start, data.len());
+        let [first, second] = &self.grids;
+        round_each(group, rule, data, tame, [first, second], draws);
     }
 }
 
-/// Quantizes one contiguous block.
+/// The larger ones of pairs of neighbours.
 #[inline(always)]
-fn quantize_block<R: Rule>(job: &Job<R>, block: &mut [f32], start: u64, draws: &mut Draws) {
-    let mut amax = 0;
-    for x in block.iter() {
-        amax = amax.max(x.to_bits() & ABS);
-    }
-    let grid = job.block.grid(amax);
-    let mantissa_bits = job.block.row.mantissa_bits;
-    for (i, chunk) in block.chunks_mut(WINDOW).enumerate() {
-        let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
-        for (x, draw) in chunk.iter_mut().zip(draws) {
-            *x = grid.round(job.rule, mantissa_bits, *x, *draw);
+fn larger_of_pairs(from: &[u32], to: &mut [u32]) {
+    const N: usize = 16;
+    let (chunks, rest) = from.as_chunks::<{ 2 * N }>();
+    let (larger, rest_larger) = to.as_chunks_mut::<N>();
+    for (to, from) in larger.iter_mut().zip(chunks) {
+        // Not in place: a loop over two slices of one array has no vectors.
+        let mut larger = [0; N];
+        for (larger, [a, b]) in larger.iter_mut().zip(from.as_chunks().0) {
+            *larger = *a.max(b);
         }
+        *to = larger;
+    }
+    for (larger, [a, b]) in rest_larger.iter_mut().zip(rest.as_chunks().0) {
+        *larger = *a.max(b);
+    }
+}
+
+/// Repeats every number so many times.
+#[inline(always)]
+fn spread(from: &[u32], to: &mut [u32], times: usize) {
+    #[inline(always)]
+    fn repeat<const N: usize>(from: &[u32], to: &mut [u32]) {
+        for (to, x) in to.as_chunks_mut().0.iter_mut().zip(from) {
+            *to = [*x; N];
+        }
+    }
+    // The usual numbers as constants, so that there are vectors for them.
+    match times {
+        1 => repeat::<1>(from, to),
+        2 => repeat::<2>(from, to),
+        8 => repeat::<8>(from, to),
+        16 => {
+            // Two at a time: of 16 stores at a distance the compiler makes a scatter.
+            let (pairs, last) = from.as_chunks();
+            let (chunks, rest) = to.as_chunks_mut::<32>();
+            for (to, [a, b]) in chunks.iter_mut().zip(pairs) {
+                *to = core::array::from_fn(|i| if i < 16 { *a } else { *b });
+            }
+            if let [last] = last {
+                rest.fill(*last);
+            }
+        }
+        32 => repeat::<32>(from, to),
+        _ => {
+            for (to, x) in to.chunks_exact_mut(times).zip(from) {
+                to.fill(*x);
+            }
+        }
+    }
+}
+
+/// Whether [`GroupRule::round_tame`] may be used for all of these blocks.
+#[inline(always)]
+fn all_tame<G: GroupRule, R: Rule>(group: G, maxima: &[u32], [first, second]: [&[u32]; 2]) -> bool {
+    let grids = first.iter().zip(second).map(|(a, b)| G::Grid::of([*a, *b]));
+    let tame = |(amax, grid): (&u32, _)| group.is_tame(*amax, grid);
+    // All are looked at, without a branch.
+    !R::USES_DRAWS
+        && maxima
+            .iter()
+            .zip(grids)
+            .map(tame)
+            .fold(true, |all, tame| all & tame)
+}
+
+/// Rounds neighbours, each with its grid; `tame` is [`all_tame`] of them.
+#[inline(always)]
+fn round_each<G: GroupRule, R: Rule>(
+    group: G,
+    rule: R,
+    data: &mut [f32],
+    tame: bool,
+    [first, second]: [&[u32]; 2],
+    draws: &[u32],
+) {
+    let grids = first.iter().zip(second).map(|(a, b)| G::Grid::of([*a, *b]));
+    if tame && !R::USES_DRAWS {
+        for (x, grid) in data.iter_mut().zip(grids) {
+            *x = group.round_tame(grid, rule, *x);
+        }
+        return;
+    }
+    for ((x, grid), draw) in data.iter_mut().zip(grids).zip(draws) {
+        *x = group.round(grid, rule, *x, *draw);
     }
 }
 
 /// Quantizes interleaved blocks.
 #[inline(always)]
-fn quantize_run<R: Rule>(
-    job: &Job<R>,
+fn quantize_run<G: GroupRule, R: Rule>(
+    job: &Job<G, R>,
     inner: usize,
     run: &mut [f32],
     start: u64,
     tile: &mut Tile,
     draws: &mut Draws,
 ) {
-    let lines = Lines::of(inner, run.len() / inner);
-    for columns in lines.tiles() {
-        see(tile.reset(columns.len()), run, &lines, columns.clone());
-        tile.make_grids(&job.block, &lines);
-        tile.apply(job, run, start, &lines, columns, draws);
+    let rows = run.len() / inner;
+    let sub_rows = job.group.sub_block();
+    if sub_rows >= rows {
+        let lines = Lines::of(inner, rows);
+        for columns in lines.tiles(TILE) {
+            see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
+            tile.make_grids(job, &lines);
+            tile.apply(job, run, start, &lines, columns, draws);
+        }
+        return;
+    }
+    let lines = Lines::of(inner, sub_rows);
+    for columns in lines.tiles(WINDOW) {
+        see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
+        tile.keep_for_blocks(&lines);
+        for (i, part) in run.chunks_mut(sub_rows * inner).enumerate() {
+            see::<G>(tile.reset(columns.len()), part, &lines, columns.clone());
+            tile.make_sub_grids(job, &lines);
+            let start = start + (i * sub_rows * inner) as u64;
+            tile.apply(job, part, start, &lines, columns.clone(), draws);
+        }
     }
 }
 
@@ -183,23 +362,24 @@ impl Lines {
         }
     }
 
-    /// The columns of the lines, in tiles. Lines of more than one row are narrow, hence one tile.
+    /// The columns of the lines, in tiles of a width. Lines of more than one row are narrow, hence one
+    /// tile.
     #[inline(always)]
-    pub(crate) fn tiles(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub(crate) fn tiles(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let width = self.width;
         (0..width)
-            .step_by(TILE)
-            .map(move |first| first..width.min(first + TILE))
+            .step_by(tile)
+            .map(move |first| first..width.min(first + tile))
     }
 }
 
-/// Takes the magnitudes of some columns of some lines into the largest ones.
+/// Takes the counted magnitudes of some columns of some lines into the largest ones.
 #[inline(always)]
-fn see(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: Range<usize>) {
+fn see<G: GroupRule>(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: Range<usize>) {
     for line in data.chunks(lines.width) {
         let line = &line[columns.start..columns.end.min(line.len())];
         for (max, x) in maxima.iter_mut().zip(line) {
-            *max = (*max).max(x.to_bits() & ABS);
+            *max = (*max).max(G::counted(x.to_bits() & ABS));
         }
     }
 }
@@ -210,9 +390,12 @@ pub(crate) struct Tile {
     columns: usize,
     /// Largest magnitude so far, as a pattern.
     maxima: [u32; TILE],
-    /// The grids, field by field.
-    emin: [i32; TILE],
-    max: [u32; TILE],
+    /// Those of the blocks, where `maxima` are those of sub-blocks.
+    of_blocks: [u32; WINDOW],
+    /// The grids, word by word.
+    grids: [[u32; TILE]; 2],
+    /// Whether all are [tame](GroupRule::is_tame).
+    tame: bool,
 }
 
 impl Tile {
@@ -220,9 +403,10 @@ impl Tile {
     pub(crate) fn new() -> Self {
         Self {
             columns: 0,
-            maxima: [0; TILE],
-            emin: [0; TILE],
-            max: [0; TILE],
+            maxima: [0; _],
+            of_blocks: [0; _],
+            grids: [[0; _]; 2],
+            tame: false,
         }
     }
 
@@ -236,94 +420,114 @@ impl Tile {
         maxima
     }
 
-    /// From the largest magnitudes to the grids.
+    /// From the largest magnitudes to those of the rows of a line together. Returns how many there are.
     #[inline(always)]
-    pub(crate) fn make_grids(&mut self, rule: &BlockRule, lines: &Lines) {
-        let blocks = self.columns.min(lines.inner);
+    fn fold(&mut self, lines: &Lines) -> usize {
         // Several rows in a line: the same blocks over and over.
         let mut width = self.columns;
-        while width > blocks {
+        while width > lines.inner {
             width /= 2;
             let (low, high) = self.maxima[..2 * width].split_at_mut(width);
             for (max, other) in low.iter_mut().zip(high) {
                 *max = (*max).max(*other);
             }
         }
-        // The mode as a constant, so that there is one branch-free loop for the usual one.
-        match rule.scale_mode {
-            ScaleMode::Floor => {
-                let rule = BlockRule {
-                    scale_mode: ScaleMode::Floor,
-                    ..*rule
-                };
-                self.make_first_grids(&rule, blocks);
-            }
-            _ => self.make_first_grids(rule, blocks),
-        }
-        while width < self.columns {
-            self.emin.copy_within(..width, width);
-            self.max.copy_within(..width, width);
-            width *= 2;
-        }
+        width
     }
 
+    /// Makes the largest magnitudes those of the blocks.
     #[inline(always)]
-    fn make_first_grids(&mut self, rule: &BlockRule, blocks: usize) {
-        let emin = &mut self.emin[..blocks];
-        let max = &mut self.max[..blocks];
-        for ((emin, max), amax) in emin.iter_mut().zip(max).zip(&self.maxima[..blocks]) {
-            let grid = rule.grid(*amax);
-            (*emin, *max) = (grid.emin, grid.max);
+    fn keep_for_blocks(&mut self, lines: &Lines) {
+        let width = self.fold(lines);
+        self.of_blocks[..width].copy_from_slice(&self.maxima[..width]);
+    }
+
+    /// From the largest magnitudes to the grids.
+    #[inline(always)]
+    pub(crate) fn make_grids<G: GroupRule, R: Rule>(&mut self, job: &Job<G, R>, lines: &Lines) {
+        let width = self.fold(lines);
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
+        let maxima = &self.maxima[..width];
+        job.group.grids(maxima, maxima, [first, second]);
+        self.tame = all_tame::<G, R>(job.group, maxima, [first, second]);
+        self.repeat_grids(width);
+    }
+
+    /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.
+    #[inline(always)]
+    fn make_sub_grids<G: GroupRule, R: Rule>(&mut self, job: &Job<G, R>, lines: &Lines) {
+        let width = self.fold(lines);
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
+        let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
+        job.group.grids(maxima, sub_maxima, [first, second]);
+        self.tame = all_tame::<G, R>(job.group, maxima, [first, second]);
+        self.repeat_grids(width);
+    }
+
+    /// From the grids of a row to those of a line.
+    #[inline(always)]
+    fn repeat_grids(&mut self, row: usize) {
+        let mut width = row;
+        while width < self.columns {
+            for words in &mut self.grids {
+                words.copy_within(..width, width);
+            }
+            width *= 2;
         }
     }
 
     /// Rounds the columns of some lines, the first of which begins at position `start` of the tensor.
     /// `draws` are of the job's stream.
     #[inline(always)]
-    pub(crate) fn apply<R: Rule>(
+    pub(crate) fn apply<G: GroupRule, R: Rule>(
         &self,
-        job: &Job<R>,
+        job: &Job<G, R>,
         data: &mut [f32],
         start: u64,
         lines: &Lines,
         columns: Range<usize>,
         draws: &mut Draws,
     ) {
-        let mantissa_bits = job.block.row.mantissa_bits;
+        let [first, second] = &self.grids;
         for (i, line) in data.chunks_mut(lines.width).enumerate() {
             let end = columns.end.min(line.len());
             let line = &mut line[columns.start..end];
             let start = start + (i * lines.width + columns.start) as u64;
-            let grids = self.emin.chunks(WINDOW).zip(self.max.chunks(WINDOW));
-            for (j, (chunk, (emin, max))) in line.chunks_mut(WINDOW).zip(grids).enumerate() {
+            let grids = first.chunks(WINDOW).zip(second.chunks(WINDOW));
+            for (j, (chunk, (first, second))) in line.chunks_mut(WINDOW).zip(grids).enumerate() {
                 let draws = draws.get::<R>(start + (j * WINDOW) as u64, chunk.len());
-                let grids = emin.iter().zip(max).zip(draws);
-                for (x, ((&emin, &max), draw)) in chunk.iter_mut().zip(grids) {
-                    *x = Grid { emin, max }.round(job.rule, mantissa_bits, *x, *draw);
-                }
+                round_each(
+                    job.group,
+                    job.rule,
+                    chunk,
+                    self.tame,
+                    [first, second],
+                    draws,
+                );
             }
         }
     }
 }
 
 /// [`see`] as a kernel.
-pub(crate) struct See<'a> {
+pub(crate) struct See<'a, G> {
+    pub(crate) group: PhantomData<G>,
     pub(crate) maxima: &'a mut [u32],
     pub(crate) data: &'a [f32],
     pub(crate) lines: &'a Lines,
     pub(crate) columns: Range<usize>,
 }
 
-impl Kernel for See<'_> {
+impl<G: GroupRule> Kernel for See<'_, G> {
     #[inline(always)]
     fn run(self) {
-        see(self.maxima, self.data, self.lines, self.columns);
+        see::<G>(self.maxima, self.data, self.lines, self.columns);
     }
 }
 
 /// [`Tile::apply`] as a kernel.
-pub(crate) struct Apply<'a, R> {
-    pub(crate) job: Job<R>,
+pub(crate) struct Apply<'a, G, R> {
+    pub(crate) job: Job<G, R>,
     pub(crate) tile: &'a Tile,
     pub(crate) data: &'a mut [f32],
     pub(crate) start: u64,
@@ -331,7 +535,7 @@ pub(crate) struct Apply<'a, R> {
     pub(crate) columns: Range<usize>,
 }
 
-impl<R: Rule> Kernel for Apply<'_, R> {
+impl<G: GroupRule, R: Rule> Kernel for Apply<'_, G, R> {
     #[inline(always)]
     fn run(self) {
         let Self {
@@ -342,13 +546,7 @@ impl<R: Rule> Kernel for Apply<'_, R> {
             lines,
             columns,
         } = self;
-        tile.apply(
-            &job,
-            data,
-            start,
-            lines,
-            columns,
-            &mut Draws::new(job.stream),
-        );
+        let mut draws = Draws::new(job.stream);
+        tile.apply(&job, data, start, lines, columns, &mut draws);
     }
 }

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 extern crate alloc;
 
@@ -10,6 +10,7 @@ mod block;
 mod block_format;
 mod codec;
 mod dispatch;
+mod draws;
 mod element;
 mod error;
 mod float;

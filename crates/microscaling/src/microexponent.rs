@@ -2,9 +2,9 @@
 
 use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 use crate::block::Grid;
-use crate::groups::{GroupRule, quantize_groups};
-use crate::quantize::{check_length, layout};
-use crate::round::{Rule, with_rule};
+use crate::groups::GroupRule;
+use crate::quantize::{checked_layout, quantize_groups};
+use crate::round::Rule;
 use crate::{FormatError, QuantizeError, RandomStream, Rounding};
 
 /// A microexponent format: `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A
@@ -111,9 +111,7 @@ impl MicroexponentFormat {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let group = MicroexponentRule::of(self);
-        let grid = group.grid(amax & ABS, sub_amax & ABS);
-        with_rule!(rounding, rule => group.round(grid, rule, x, draw))
+        MicroexponentRule::of(self).round_element(x, [amax, sub_amax], rounding, draw)
     }
 
     /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
@@ -131,11 +129,8 @@ impl MicroexponentFormat {
         stream: RandomStream,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = layout(shape, axis, self.block_size)?;
-        check_length(data, shape)?;
-        if !data.is_empty() {
-            quantize_groups(MicroexponentRule::of(self), layout, data, rounding, stream);
-        }
+        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        quantize_groups(MicroexponentRule::of(self), layout, data, rounding, stream);
         Ok(())
     }
 }
@@ -182,7 +177,8 @@ impl GroupRule for MicroexponentRule {
             bits::scale(self.max, exponent)
         };
         Grid {
-            emin: exponent,
+            // Of zeros alone it may be anything; this one is tame.
+            emin: if amax == 0 { 0 } else { exponent },
             max,
         }
     }
@@ -198,5 +194,15 @@ impl GroupRule for MicroexponentRule {
             f32::from_bits(sign | normal),
             draw,
         )
+    }
+    #[inline(always)]
+    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
+        grid.is_tame(amax)
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
+        // A subnormal is less than half a step.
+        grid.round_tame(rule, self.fraction_bits, x)
     }
 }

@@ -1,9 +1,9 @@
 //! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
 
 use crate::bits::{self, ABS, INFINITY, NAN, SIGN};
-use crate::groups::{GroupRule, largest, quantize_groups};
-use crate::quantize::{check_length, layout};
-use crate::round::{Rule, round_magnitude, with_rule};
+use crate::groups::{GroupRule, Words, largest};
+use crate::quantize::{checked_layout, quantize_groups};
+use crate::round::{Rule, round_magnitude, round_normal};
 use crate::{QuantizeError, RandomStream, Rounding};
 
 /// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
@@ -74,9 +74,7 @@ impl Nvfp4Format {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let group = Nvfp4Rule::<true>::of(tensor_scale);
-        let grid = group.grid(amax & ABS, amax & ABS);
-        with_rule!(rounding, rule => group.round(grid, rule, x, draw))
+        Nvfp4Rule::<true>::of(tensor_scale).round_element(x, [amax; 2], rounding, draw)
     }
 
     /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
@@ -94,11 +92,7 @@ impl Nvfp4Format {
         rounding: Rounding,
         stream: RandomStream,
     ) -> Result<(), QuantizeError> {
-        let layout = layout(shape, axis, Self::BLOCK_SIZE)?;
-        check_length(data, shape)?;
-        if data.is_empty() {
-            return Ok(());
-        }
+        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
         if scale.to_bits() >= LARGE {
@@ -131,6 +125,18 @@ pub(crate) struct ScalePair {
     scale: u32,
     /// (1 / t) / c; Inf if that is too large.
     inverse: u32,
+}
+
+impl Words for ScalePair {
+    #[inline(always)]
+    fn words(self) -> [u32; 2] {
+        [self.scale, self.inverse]
+    }
+
+    #[inline(always)]
+    fn of([scale, inverse]: [u32; 2]) -> Self {
+        Self { scale, inverse }
+    }
 }
 
 impl<const TINY: bool> Nvfp4Rule<TINY> {
@@ -199,17 +205,17 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
         } else {
             Self::product(abs, grid.inverse)
         };
-        round_magnitude::<R>(scaled.min(ELEMENT_MAX), 1, 0, draw)
+        let limited = scaled.min(ELEMENT_MAX);
+        if TINY || R::USES_DRAWS {
+            round_magnitude::<R>(limited, 1, 0, draw)
+        } else {
+            round_normal::<R>(limited, 1, 0)
+        }
     }
 }
 
 impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
     type Grid = ScalePair;
-
-    #[inline(always)]
-    fn sub_block(&self) -> usize {
-        usize::MAX
-    }
 
     #[inline(always)]
     fn grid(&self, amax: u32, _: u32) -> ScalePair {

@@ -2,11 +2,13 @@
 
 use crate::block::BlockRule;
 use crate::dispatch::dispatch;
-use crate::kernels::{Apply, Blocks, Job, Layout, Lines, See, Tile};
+use crate::groups::GroupRule;
+use crate::kernels::{Apply, Blocks, Job, Layout, Lines, See, TILE, Tile};
 use crate::parallel::{PARALLEL_THRESHOLD, for_each_piece, join, threads};
 use crate::round::{Rule, with_rule};
 use crate::{MxFormat, QuantizeError, RandomStream, Rounding, SharedExpMethod};
 use alloc::{vec, vec::Vec};
+use core::marker::PhantomData;
 use core::ops::Range;
 
 impl MxFormat {
@@ -45,13 +47,8 @@ impl MxFormat {
             SharedExpMethod::None => 1,
             SharedExpMethod::Max => self.block_size,
         };
-        let layout = layout(shape, axis, block_size)?;
-        check_length(data, shape)?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let block = BlockRule::of(self);
-        with_rule!(rounding, rule => quantize_all(Job { rule, block, stream }, layout, data));
+        let layout = checked_layout(data, shape, axis, block_size)?;
+        quantize_groups(BlockRule::of(self), layout, data, rounding, stream);
         Ok(())
     }
 }
@@ -83,6 +80,18 @@ pub(crate) fn layout(
     })
 }
 
+/// [`layout`], of data that have as many elements as the shape.
+pub(crate) fn checked_layout(
+    data: &[f32],
+    shape: &[usize],
+    axis: usize,
+    block_size: usize,
+) -> Result<Layout, QuantizeError> {
+    let layout = layout(shape, axis, block_size)?;
+    check_length(data, shape)?;
+    Ok(layout)
+}
+
 /// Checks that the data have as many elements as the shape.
 pub(crate) fn check_length(data: &[f32], shape: &[usize]) -> Result<(), QuantizeError> {
     let expected = count(shape)?;
@@ -111,8 +120,20 @@ pub(crate) fn count(shape: &[usize]) -> Result<usize, QuantizeError> {
         })
 }
 
-/// Quantizes a whole tensor with at least one element.
-fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
+/// Quantizes a whole tensor in place, sharing it among threads.
+pub(crate) fn quantize_groups<G: GroupRule>(
+    group: G,
+    layout: Layout,
+    data: &mut [f32],
+    rounding: Rounding,
+    stream: RandomStream,
+) {
+    if !data.is_empty() {
+        with_rule!(rounding, rule => quantize_all(Job { group, rule, stream }, layout, data));
+    }
+}
+
+fn quantize_all<G: GroupRule, R: Rule>(job: Job<G, R>, layout: Layout, data: &mut [f32]) {
     if layout.block == 1 {
         // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
         // have vectorized scales.
@@ -147,7 +168,12 @@ fn quantize_all<R: Rule>(job: Job<R>, layout: Layout, data: &mut [f32]) {
 }
 
 /// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
-fn quantize_runs<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], range: Range<usize>) {
+fn quantize_runs<G: GroupRule, R: Rule>(
+    job: Job<G, R>,
+    runs: Runs,
+    data: &mut [f32],
+    range: Range<usize>,
+) {
     runs.share(data, range, &|data, at, start| {
         dispatch(Blocks {
             job,
@@ -212,18 +238,24 @@ impl Runs {
     }
 }
 
-/// Quantizes one run in two parallel passes: there are fewer runs than threads.
-fn quantize_large_run<R: Rule>(job: Job<R>, runs: Runs, data: &mut [f32], run: usize) {
-    if data.len() < PARALLEL_THRESHOLD {
+/// Quantizes one run in two parallel passes: there are fewer runs than threads. One with sub-blocks is
+/// one thread's work.
+fn quantize_large_run<G: GroupRule, R: Rule>(
+    job: Job<G, R>,
+    runs: Runs,
+    data: &mut [f32],
+    run: usize,
+) {
+    let rows = data.len() / runs.layout.inner;
+    if data.len() < PARALLEL_THRESHOLD || job.group.sub_block() < rows {
         return quantize_runs(job, runs, data, run..run + 1);
     }
-    let inner = runs.layout.inner;
-    let lines = Lines::of(inner, data.len() / inner);
+    let lines = Lines::of(runs.layout.inner, rows);
     let mut tile = Tile::new();
-    for columns in lines.tiles() {
-        let maxima = see_columns(data, &lines, &columns);
+    for columns in lines.tiles(TILE) {
+        let maxima = see_columns::<G>(data, &lines, &columns);
         tile.reset(columns.len()).copy_from_slice(&maxima);
-        tile.make_grids(&job.block, &lines);
+        tile.make_grids(&job, &lines);
         apply_columns(&job, &tile, data, runs.start(run), &lines, &columns);
     }
 }
@@ -235,10 +267,10 @@ fn middle(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Option<usize> 
 }
 
 /// The largest magnitudes of some columns.
-fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> {
+fn see_columns<G: GroupRule>(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> {
     if let Some(middle) = middle(data, lines, columns) {
         let (low, high) = data.split_at(middle);
-        let see = |data| see_columns(data, lines, columns);
+        let see = |data| see_columns::<G>(data, lines, columns);
         let (mut maxima, other) = join(|| see(low), || see(high));
         maxima
             .iter_mut()
@@ -248,6 +280,7 @@ fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> 
     }
     let mut maxima = vec![0; columns.len()];
     dispatch(See {
+        group: PhantomData::<G>,
         maxima: &mut maxima,
         data,
         lines,
@@ -257,8 +290,8 @@ fn see_columns(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> 
 }
 
 /// Rounds some columns. `start` is the position of the data in the tensor.
-fn apply_columns<R: Rule>(
-    job: &Job<R>,
+fn apply_columns<G: GroupRule, R: Rule>(
+    job: &Job<G, R>,
     tile: &Tile,
     data: &mut [f32],
     start: usize,

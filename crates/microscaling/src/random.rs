@@ -15,6 +15,9 @@ pub struct RandomStream {
 /// Counters that are worked on together, a multiple of the width of any vector register.
 const LANES: usize = 16;
 
+/// Words of so many counters.
+pub(crate) const BATCH: usize = 4 * LANES;
+
 impl RandomStream {
     /// Stream number `stream` of the generator with key `seed`. Any two different pairs give
     /// independent streams.
@@ -25,60 +28,57 @@ impl RandomStream {
     /// The word at `index`: uniform in 0 … 2^32 − 1.
     #[inline]
     pub fn draw(self, index: u64) -> u32 {
-        let counter = index / 4;
-        let [a, b, c, d] = self.blocks([counter]);
-        [a[0], b[0], c[0], d[0]][(index % 4) as usize]
+        self.block(index / 4)[(index % 4) as usize]
     }
 
     /// The words from `start` on: `words[i] = draw(start + i)`.
     #[inline(always)]
     pub(crate) fn fill(self, start: u64, words: &mut [u32]) {
-        const BATCH: usize = 4 * LANES;
-        let mut done = 0;
-        while done < words.len() {
-            let first = start.wrapping_add(done as u64) / 4;
-            let skip = (start.wrapping_add(done as u64) % 4) as usize;
-            let [a, b, c, d] = self.blocks::<LANES>(core::array::from_fn(|i| first + i as u64));
-            let mut batch = [0; BATCH];
-            for i in 0..LANES {
-                batch[4 * i] = a[i];
-                batch[4 * i + 1] = b[i];
-                batch[4 * i + 2] = c[i];
-                batch[4 * i + 3] = d[i];
-            }
-            let n = (BATCH - skip).min(words.len() - done);
-            words[done..done + n].copy_from_slice(&batch[skip..skip + n]);
-            done += n;
+        let mut batch = [0; BATCH];
+        let mut skip = (start % 4) as usize;
+        let mut counter = start / 4;
+        let mut rest = words;
+        while !rest.is_empty() {
+            self.fill_batches(counter, &mut batch);
+            let (head, tail) = rest.split_at_mut((BATCH - skip).min(rest.len()));
+            head.copy_from_slice(&batch[skip..skip + head.len()]);
+            (skip, counter, rest) = (0, counter + LANES as u64, tail);
         }
     }
 
-    /// The four words of each of `N` counters.
+    /// The words of the counters from `first` on; their number must be a multiple of [`BATCH`].
     #[inline(always)]
-    fn blocks<const N: usize>(self, counters: [u64; N]) -> [[u32; N]; 4] {
+    pub(crate) fn fill_batches(self, first: u64, words: &mut [u32]) {
+        let mut counter = first;
+        for batch in words.chunks_exact_mut(BATCH) {
+            for (i, words) in batch.chunks_exact_mut(4).enumerate() {
+                words.copy_from_slice(&self.block(counter + i as u64));
+            }
+            counter += LANES as u64;
+        }
+    }
+
+    /// The four words of a counter.
+    #[inline(always)]
+    fn block(self, counter: u64) -> [u32; 4] {
         const LOW: u64 = u32::MAX as u64;
         // Words in the low halves of 64 bits, where a vector multiplication wants them. What stands in
         // the high halves is never looked at.
-        let mut x = [
-            counters,
-            counters.map(|c| c >> 32),
-            [self.stream; N],
-            [self.stream >> 32; N],
-        ];
+        let mut x = [counter, counter >> 32, self.stream, self.stream >> 32];
         let mut key = [self.seed as u32, (self.seed >> 32) as u32];
         for _ in 0..10 {
-            #[expect(clippy::needless_range_loop, reason = "one index into four arrays")]
-            for i in 0..N {
-                let p = 0xD251_1F53 * (x[0][i] & LOW);
-                let q = 0xCD9E_8D57 * (x[2][i] & LOW);
-                x[0][i] = (q >> 32) ^ x[1][i] ^ u64::from(key[0]);
-                x[1][i] = q;
-                x[2][i] = (p >> 32) ^ x[3][i] ^ u64::from(key[1]);
-                x[3][i] = p;
-            }
+            let p = 0xD251_1F53 * (x[0] & LOW);
+            let q = 0xCD9E_8D57 * (x[2] & LOW);
+            x = [
+                (q >> 32) ^ x[1] ^ u64::from(key[0]),
+                q,
+                (p >> 32) ^ x[3] ^ u64::from(key[1]),
+                p,
+            ];
             key[0] = key[0].wrapping_add(0x9E37_79B9);
             key[1] = key[1].wrapping_add(0xBB67_AE85);
         }
-        x.map(|words| words.map(|word| word as u32))
+        [x[0] as u32, x[1] as u32, x[2] as u32, x[3] as u32]
     }
 }
 
@@ -89,9 +89,7 @@ mod tests {
     fn block(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let stream = RandomStream::new(pair(key[0], key[1]), pair(counter[2], counter[3]));
-        stream
-            .blocks([pair(counter[0], counter[1])])
-            .map(|[word]| word)
+        stream.block(pair(counter[0], counter[1]))
     }
 
     /// `philox4x32 10` of the file kat_vectors of the authors' library Random123.
