@@ -14,6 +14,7 @@ use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimiti
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
     AutodiffBackend, Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData,
+    TensorMetadata,
 };
 
 use crate::backend::MxBackend;
@@ -176,18 +177,19 @@ impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C> {
 
 /// A gradient as it leaves autodiff: whatever it takes part in is an optimizer's arithmetic, and it goes by
 /// the specs of its parameter.
-fn for_optimizer<P>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
+fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
     let meta = Meta {
         specs: parameter.specs,
         flags: (parameter.flags & Flags::PINNED) | Flags::MASTER,
         home: parameter.home,
         rounded: grad.meta.rounded,
+        storage: None,
     };
     MxTensor::new(grad.inner, meta)
 }
 
 /// A tensor that enters autodiff, free of the optimizer's marks.
-fn unmarked<P>(tensor: MxTensor<P>) -> MxTensor<P> {
+fn unmarked<P: TensorMetadata>(tensor: MxTensor<P>) -> MxTensor<P> {
     let meta = tensor.meta.without_optimizer_marks();
     MxTensor::new(tensor.inner, meta)
 }

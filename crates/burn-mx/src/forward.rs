@@ -16,7 +16,7 @@ use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{
     BoolDType, Distribution, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
-    TensorPrimitive,
+    TensorMetadata, TensorPrimitive,
 };
 
 use crate::backend::MxBackend;
@@ -137,14 +137,14 @@ plain_values!(
     DeformConvOptions<2>,
 );
 
-impl<P> Wrap for MxTensor<P> {
+impl<P: TensorMetadata> Wrap for MxTensor<P> {
     type Inner = P;
     fn wrap(inner: P, meta: Meta) -> Self {
         Self::new(inner, meta)
     }
 }
 
-impl<P, Q> Wrap for (MxTensor<P>, MxTensor<Q>) {
+impl<P: TensorMetadata, Q: TensorMetadata> Wrap for (MxTensor<P>, MxTensor<Q>) {
     type Inner = (P, Q);
     fn wrap((first, second): (P, Q), meta: Meta) -> Self {
         (MxTensor::new(first, meta), MxTensor::new(second, meta))

@@ -14,9 +14,20 @@ pub(crate) mod norm;
 pub(crate) mod product;
 pub(crate) mod softmax;
 
+use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
 
-use crate::tensor::MxTensor;
+use crate::kernels::{MxKernels, from_f32};
+use crate::tensor::{Meta, MxTensor};
 
 /// A float tensor of `MxBackend<B>`.
 pub(crate) type Float<B> = MxTensor<FloatTensor<B>>;
+
+/// The result of an emulated op, which is computed in `f32`, as a tensor of the operands' type.
+pub(crate) fn stored<B: MxKernels>(inner: FloatTensor<B>, mut meta: Meta) -> Float<B> {
+    if !matches!(meta.storage, None | Some(FloatDType::F64)) {
+        // A narrower type may hold other values than the format.
+        meta.rounded = None;
+    }
+    MxTensor::new(from_f32::<B>(inner, meta.storage), meta)
+}

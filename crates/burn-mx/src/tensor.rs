@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 use burn_backend::quantization::{QuantPropagation, QuantScheme};
-use burn_backend::{DType, QTensorPrimitive, Shape, TensorMetadata};
+use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
@@ -17,11 +17,14 @@ pub struct MxTensor<P> {
     pub(crate) meta: Meta,
 }
 
-impl<P> MxTensor<P> {
-    pub(crate) fn new(inner: P, meta: Meta) -> Self {
+impl<P: TensorMetadata> MxTensor<P> {
+    pub(crate) fn new(inner: P, mut meta: Meta) -> Self {
+        meta.storage = storage_of(inner.dtype());
         Self { inner, meta }
     }
+}
 
+impl<P> MxTensor<P> {
     /// The tensor of the wrapped backend.
     pub fn inner(&self) -> &P {
         &self.inner
@@ -33,7 +36,7 @@ impl<P> MxTensor<P> {
     }
 }
 
-impl<P> From<P> for MxTensor<P> {
+impl<P: TensorMetadata> From<P> for MxTensor<P> {
     /// Wraps a tensor of the wrapped backend; its specs are unset.
     fn from(inner: P) -> Self {
         Self::new(inner, Meta::default())
@@ -104,6 +107,19 @@ pub(crate) struct Meta {
     pub(crate) home: Option<&'static Interned>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
     pub(crate) rounded: Option<FloatFormat>,
+    /// The float type of the tensor, where that is not `f32`.
+    pub(crate) storage: Option<FloatDType>,
+}
+
+/// [`Meta::storage`] of a tensor of this type.
+fn storage_of(dtype: DType) -> Option<FloatDType> {
+    match dtype {
+        DType::F64 => Some(FloatDType::F64),
+        DType::Flex32 => Some(FloatDType::Flex32),
+        DType::F16 => Some(FloatDType::F16),
+        DType::BF16 => Some(FloatDType::BF16),
+        _ => None,
+    }
 }
 
 impl Meta {
@@ -188,6 +204,7 @@ impl Meta {
             flags: self.flags & (Flags::OPTIMIZER | Flags::FULL_PRECISION),
             home: None,
             rounded: None,
+            storage: None,
         }
     }
 
@@ -224,6 +241,8 @@ pub(crate) struct Join {
     /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
     /// leak into the next.
     pub(crate) result: Meta,
+    /// The float type of another operand, if it is not that of the first.
+    mixed_with: Option<Option<FloatDType>>,
 }
 
 impl Join {
@@ -232,7 +251,13 @@ impl Join {
         let mut all_inner = true;
         let mut any = false;
         let (mut weight, mut activation, mut pinned) = (None, None, None);
+        let (mut storage, mut mixed_with) = (None, None);
         for meta in operands.into_iter().flatten() {
+            if !any {
+                storage = meta.storage;
+            } else if meta.storage != storage {
+                mixed_with = Some(meta.storage);
+            }
             any = true;
             all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
             flags |= meta.flags & (Flags::MASTER | Flags::FULL_PRECISION);
@@ -265,12 +290,18 @@ impl Join {
                 flags,
                 home,
                 rounded: None,
+                storage,
             },
+            mixed_with,
         }
     }
 
     /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
     /// set, nothing to emulate, an optimizer's arithmetic, or a full-precision piece.
+    ///
+    /// # Panics
+    ///
+    /// If the op is to be emulated and its operands are of different float types.
     pub(crate) fn emulation(&self) -> Option<&'static Interned> {
         if self
             .result
@@ -279,9 +310,19 @@ impl Join {
         {
             return None;
         }
-        self.specs
+        let interned = self
+            .specs
             .or_else(registry::installed_default)
-            .filter(|interned| !interned.specs.is_none())
+            .filter(|interned| !interned.specs.is_none())?;
+        if let Some(other) = self.mixed_with {
+            let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
+            panic!(
+                "burn-mx: the operands of an op are of different float types, {:?} and {:?}; cast one of them",
+                name(self.result.storage),
+                name(other)
+            );
+        }
+        Some(interned)
     }
 
     /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.

@@ -9,7 +9,7 @@ use burn_backend::{
 
 use crate::backend::MxBackend;
 use crate::forward::forward;
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, same_type};
 use crate::semantics::{elementwise, matmul};
 use crate::tensor::{Flags, Meta, MxTensor};
 
@@ -77,7 +77,8 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     ) -> FloatTensor<Self> {
         // The grid says where to read: positions, which are not rounded.
         elementwise::unary::<B>(tensor, |tensor| {
-            B::float_grid_sample_2d(tensor, grid.inner, options)
+            let grid = same_type::<B>(grid.inner, &tensor);
+            B::float_grid_sample_2d(tensor, grid, options)
         })
     }
 

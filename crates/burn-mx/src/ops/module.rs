@@ -10,7 +10,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::backend::MxBackend;
 use crate::forward::{Unwrap, forward};
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, same_type};
 use crate::semantics::conv::{self, Direction};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{elementwise, linear, norm};
@@ -38,7 +38,7 @@ macro_rules! convolutions {
         ) -> FloatTensor<Self> {
             let way = (Direction::Normal, options.groups);
             conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
-                B::$x_backward(x.inner.clone(), weight, grad, options)
+                B::$x_backward(same_type::<B>(x.inner.clone(), &grad), weight, grad, options)
             })
         }
 
@@ -49,7 +49,7 @@ macro_rules! convolutions {
             options: $options,
         ) -> FloatTensor<Self> {
             conv::weight_backward::<B>(x, &weight, output_grad, |x, grad| {
-                B::$weight_backward(x, weight.inner.clone(), grad, options)
+                B::$weight_backward(x, same_type::<B>(weight.inner.clone(), &grad), grad, options)
             })
         }
 
@@ -59,7 +59,8 @@ macro_rules! convolutions {
             output_grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
             conv::bias_backward::<B>(&x, &bias, output_grad, |grad| {
-                B::$bias_backward(x.inner.clone(), bias.inner.clone(), grad)
+                let like = |tensor: &FloatTensor<Self>| same_type::<B>(tensor.inner.clone(), &grad);
+                B::$bias_backward(like(&x), like(&bias), grad)
             })
         }
     )* };
@@ -97,7 +98,7 @@ macro_rules! transposed_convolutions {
             options: $options,
         ) -> FloatTensor<Self> {
             conv::weight_backward::<B>(x, &weight, output_grad, |x, grad| {
-                B::$weight_backward(x, weight.inner.clone(), grad, options)
+                B::$weight_backward(x, same_type::<B>(weight.inner.clone(), &grad), grad, options)
             })
         }
 
@@ -107,7 +108,8 @@ macro_rules! transposed_convolutions {
             output_grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
             conv::bias_backward::<B>(&x, &bias, output_grad, |grad| {
-                B::$bias_backward(x.inner.clone(), bias.inner.clone(), grad)
+                let like = |tensor: &FloatTensor<Self>| same_type::<B>(tensor.inner.clone(), &grad);
+                B::$bias_backward(like(&x), like(&bias), grad)
             })
         }
     )* };
@@ -126,7 +128,9 @@ macro_rules! unary {
 macro_rules! backward {
     ($(fn $name:ident($x:ident: FloatTensor<Self>, $grad:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($x: FloatTensor<Self>, $grad: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>($grad, |grad| B::$name($x.inner, grad $(, Unwrap::unwrap($arg))*))
+            elementwise::unary::<B>($grad, |grad| {
+                B::$name(same_type::<B>($x.inner, &grad), grad $(, Unwrap::unwrap($arg))*)
+            })
         }
     )* };
 }
@@ -217,7 +221,8 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
     ) -> FloatTensor<Self> {
         elementwise::unary::<B>(output_grad, |grad| {
-            B::embedding_backward(weights.inner, grad, indices.inner)
+            let weights = same_type::<B>(weights.inner, &grad);
+            B::embedding_backward(weights, grad, indices.inner)
         })
     }
 
@@ -234,7 +239,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         let (x, indices) = (x.inner, indices.inner);
         MaxPool1dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
             B::max_pool1d_with_indices_backward(
-                x,
+                same_type::<B>(x, &grad),
                 kernel_size,
                 stride,
                 padding,
@@ -260,7 +265,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         let (x, indices) = (x.inner, indices.inner);
         MaxPool2dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
             B::max_pool2d_with_indices_backward(
-                x,
+                same_type::<B>(x, &grad),
                 kernel_size,
                 stride,
                 padding,

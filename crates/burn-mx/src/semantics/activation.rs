@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::{Passes, Vector, unary};
-use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, in_f32, to_f32};
+use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
@@ -221,19 +221,18 @@ fn by_recipe<B: MxKernels>(
         return MxTensor::new(plain(x.inner), join.result);
     };
     let y = match v.in_one_pass() {
-        Some(rounding) => in_f32::<B>(x.inner, |x| B::unary_recipe(recipe, x, rounding)),
+        Some(rounding) => B::unary_recipe(recipe, to_f32::<B>(x.inner), rounding),
         None => steps(&v, v.operand(x)),
     };
     v.finish(y, &join)
 }
 
-/// The gradient by `recipe`, of the type of `grad`.
+/// The gradient by `recipe`, as `f32`.
 pub(crate) fn one_pass_of_two<B: MxKernels>(
     recipe: BinaryRecipe,
     x: FloatTensor<B>,
     grad: FloatTensor<B>,
     steps: Steps,
 ) -> FloatTensor<B> {
-    let x = to_f32::<B>(x);
-    in_f32::<B>(grad, |grad| B::binary_recipe(recipe, x, grad, steps))
+    B::binary_recipe(recipe, to_f32::<B>(x), to_f32::<B>(grad), steps)
 }

@@ -7,8 +7,8 @@ use burn_backend::tensor::FloatTensor;
 
 use super::Float;
 use super::elementwise::Rounder;
-use super::product::{Operand, quantize_backward, round_result};
-use crate::kernels::MxKernels;
+use super::product::{Operand, finish, quantize_backward};
+use crate::kernels::{MxKernels, to_f32};
 use crate::specs::Slot;
 use crate::tensor::{Flags, Join, MxTensor};
 
@@ -85,19 +85,14 @@ pub(crate) fn forward<B: MxKernels>(
     };
     let bias = bias.map(|bias| match Rounder::new(interned, specs.round_weight()) {
         Some(rounder) => rounder.operand::<B>(bias),
-        None => bias.inner,
+        None => to_f32::<B>(bias.inner),
     });
     let product = op(
         x_operand.quantize::<B>(x, interned),
         weight_operand.quantize::<B>(weight, interned),
         bias,
     );
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_output()),
-        meta,
-    )
+    finish::<B>(product, interned, specs.round_output(), join.result)
 }
 
 /// The gradient of the input, `op(weight, grad)`, of a convolution in `groups`; `x`, if Burn hands it over, only
@@ -138,12 +133,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         weight_operand.quantize_groups::<B>(weight, weight_groups, interned),
         grad_operand.quantize_groups::<B>(grad, groups, interned),
     );
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_grad_input()),
-        meta,
-    )
+    finish::<B>(product, interned, specs.round_grad_input(), join.result)
 }
 
 /// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs.
@@ -177,12 +167,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
         x_operand.quantize::<B>(x, interned),
         grad_operand.quantize::<B>(grad, interned),
     );
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_grad_weight()),
-        meta,
-    )
+    finish::<B>(product, interned, specs.round_grad_weight(), join.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.
@@ -202,10 +187,7 @@ pub(crate) fn bias_backward<B: MxKernels>(
     let specs = &interned.specs;
     let grad = match Rounder::new(interned, specs.round_grad_input()) {
         Some(rounder) => rounder.operand::<B>(grad),
-        None => grad.inner,
+        None => to_f32::<B>(grad.inner),
     };
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    let sum = round_result::<B>(op(grad), interned, specs.round_grad_weight());
-    MxTensor::new(sum, meta)
+    finish::<B>(op(grad), interned, specs.round_grad_weight(), join.result)
 }

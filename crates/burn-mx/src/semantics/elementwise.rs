@@ -1,4 +1,6 @@
 //! Elementwise ops in an emulated format: round every tensor operand, compute in `f32`, round the result.
+//!
+//! Tensors of another float type are converted to `f32` before and back after.
 
 use core::marker::PhantomData;
 
@@ -6,9 +8,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, RandomStream, Rounding};
 
-use super::Float;
 use super::arithmetic::{Arithmetic, LOG2_E};
-use crate::kernels::{MxKernels, Steps, UnaryRecipe, in_f32};
+use super::{Float, stored};
+use crate::kernels::{MxKernels, Steps, UnaryRecipe, to_f32};
 use crate::registry::Interned;
 use crate::tensor::{Join, MxTensor};
 
@@ -32,17 +34,16 @@ impl Rounder {
 
     pub(crate) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         let stream = stream_for(self.interned, self.rounding);
-        in_f32::<B>(tensor, |tensor| {
-            B::float_round_to(tensor, self.format, self.rounding, stream)
-        })
+        B::float_round_to(tensor, self.format, self.rounding, stream)
     }
 
-    /// Rounds a tensor that may be rounded already.
+    /// Rounds a tensor that may be rounded already; the result is `f32`.
     pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>) -> FloatTensor<B> {
+        let inner = to_f32::<B>(tensor.inner);
         if tensor.meta.rounded == Some(self.format) {
-            return tensor.inner;
+            return inner;
         }
-        self.round::<B>(tensor.inner)
+        self.round::<B>(inner)
     }
 
     /// The result of an op, rounded and known to be so.
@@ -50,7 +51,7 @@ impl Rounder {
         let mut meta = join.result;
         let inner = self.round::<B>(inner);
         meta.rounded = Some(self.format);
-        MxTensor::new(inner, meta)
+        stored::<B>(inner, meta)
     }
 }
 
@@ -153,10 +154,6 @@ pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     }
 }
 
-fn exact_recip<B: MxKernels>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    in_f32::<B>(tensor, B::exact_recip)
-}
-
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
 pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
@@ -181,7 +178,7 @@ pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
 
 /// Arithmetic of the recipes: every step is computed in `f32` by the wrapped backend and rounded.
 ///
-/// Operands are expected to be rounded. Where nothing is to be rounded (a backward pass with
+/// Operands are expected to be `f32` and rounded. Where nothing is to be rounded (a backward pass with
 /// `quantize_backprop = false`) each step is the wrapped backend's op alone, so that a recipe reads the same
 /// in both cases.
 pub(crate) struct Vector<B> {
@@ -228,7 +225,7 @@ impl<B: MxKernels> Vector<B> {
     pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
         match self.rounder {
             Some(rounder) => rounder.operand::<B>(tensor),
-            None => tensor.inner,
+            None => to_f32::<B>(tensor.inner),
         }
     }
 
@@ -236,7 +233,7 @@ impl<B: MxKernels> Vector<B> {
     pub(crate) fn finish(&self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
         let mut meta = join.result;
         meta.rounded = self.rounder.map(|rounder| rounder.format);
-        MxTensor::new(inner, meta)
+        stored::<B>(inner, meta)
     }
 
     /// How a recipe rounds that a kernel runs in one pass; `None` if it has to be composed: where random
@@ -282,9 +279,7 @@ impl<B: MxKernels> Vector<B> {
 
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.in_one_pass() {
-            return in_f32::<B>(tensor, |tensor| {
-                B::unary_recipe(UnaryRecipe::Exp2, tensor, steps)
-            });
+            return B::unary_recipe(UnaryRecipe::Exp2, tensor, steps);
         }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -345,14 +340,12 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
     }
 
     fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(exact_recip::<B>(tensor))
+        self.round(B::exact_recip(tensor))
     }
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.in_one_pass() {
-            return in_f32::<B>(tensor, |tensor| {
-                B::unary_recipe(UnaryRecipe::Exp, tensor, steps)
-            });
+            return B::unary_recipe(UnaryRecipe::Exp, tensor, steps);
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));

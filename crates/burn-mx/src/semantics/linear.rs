@@ -5,8 +5,8 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::elementwise::Rounder;
-use super::product::{Operand, round_result};
-use crate::kernels::MxKernels;
+use super::product::{Operand, finish, round_result};
+use crate::kernels::{MxKernels, to_f32};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
@@ -39,23 +39,18 @@ pub(crate) fn forward<B: MxKernels>(
     let shape = x.shape();
     let x = as_matrix::<B>(x_operand.quantize::<B>(x, interned));
     let weight = weight_operand.quantize::<B>(weight, interned);
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-
     let output = match (bias, Rounder::new(interned, specs.round_weight())) {
         (Some(bias), Some(rounder)) => {
             let output =
                 round_result::<B>(B::linear(x, weight, None), interned, specs.round_output());
             let columns = bias.shape()[0];
             let bias = B::float_reshape(rounder.operand::<B>(bias), Shape::new([1, columns]));
-            round_result::<B>(B::float_add(output, bias), interned, specs.round_output())
+            B::float_add(output, bias)
         }
-        (bias, _) => {
-            let output = B::linear(x, weight, bias.map(|bias| bias.inner));
-            round_result::<B>(output, interned, specs.round_output())
-        }
+        (bias, _) => B::linear(x, weight, bias.map(|bias| to_f32::<B>(bias.inner))),
     };
-    MxTensor::new(with_leading_axes::<B>(output, shape), meta)
+    let output = with_leading_axes::<B>(output, shape);
+    finish::<B>(output, interned, specs.round_output(), join.result)
 }
 
 /// The specs of the layer.
@@ -79,7 +74,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     meta: Meta,
 ) -> Float<B> {
     let specs = &interned.specs;
-    let mut meta = Meta::computed([Some(meta)]);
+    let meta = Meta::computed([Some(meta)]);
     if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
     }
@@ -99,9 +94,8 @@ pub(crate) fn x_backward<B: MxKernels>(
     let grad = as_matrix::<B>(grad_operand.quantize::<B>(grad, interned));
     let weight = weight_operand.quantize::<B>(weight, interned);
     let product = B::float_matmul(grad, B::float_transpose(weight));
-    meta.rounded = specs.float_format();
-    let product = round_result::<B>(product, interned, specs.round_grad_input());
-    MxTensor::new(with_leading_axes::<B>(product, shape), meta)
+    let product = with_leading_axes::<B>(product, shape);
+    finish::<B>(product, interned, specs.round_grad_input(), meta)
 }
 
 /// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the specs `meta`.
@@ -115,7 +109,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     meta: Meta,
 ) -> Float<B> {
     let specs = &interned.specs;
-    let mut meta = Meta::computed([Some(meta)]);
+    let meta = Meta::computed([Some(meta)]);
     if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
@@ -135,11 +129,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let x = as_matrix::<B>(x_operand.quantize::<B>(x, interned));
     let grad = as_matrix::<B>(grad_operand.quantize::<B>(grad, interned));
     let product = B::float_matmul(B::float_transpose(x), grad);
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_grad_weight()),
-        meta,
-    )
+    finish::<B>(product, interned, specs.round_grad_weight(), meta)
 }
 
 /// `db = Σ g` over all axes but the last, with the specs `meta`.
@@ -149,21 +139,16 @@ pub(crate) fn bias_backward<B: MxKernels>(
     meta: Meta,
 ) -> Float<B> {
     let specs = &interned.specs;
-    let mut meta = Meta::computed([Some(meta)]);
+    let meta = Meta::computed([Some(meta)]);
     if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_bias_backward(grad.inner), meta);
     }
     let grad = match Rounder::new(interned, specs.round_grad_input()) {
         Some(rounder) => rounder.operand::<B>(grad),
-        None => grad.inner,
+        None => to_f32::<B>(grad.inner),
     };
-    meta.rounded = specs.float_format();
-    let sum = round_result::<B>(
-        B::linear_bias_backward(grad),
-        interned,
-        specs.round_grad_weight(),
-    );
-    MxTensor::new(sum, meta)
+    let sum = B::linear_bias_backward(grad);
+    finish::<B>(sum, interned, specs.round_grad_weight(), meta)
 }
 
 /// [.., M, K] as [.. · M, K], so that the product is one.

@@ -7,7 +7,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Operand, round_result};
+use super::product::{Operand, finish};
 use crate::kernels::MxKernels;
 use crate::registry::Interned;
 use crate::specs::Slot;
@@ -27,12 +27,11 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         a_operand.quantize::<B>(a, interned),
         b_operand.quantize::<B>(b, interned),
     );
-    let specs = &interned.specs;
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_output()),
-        meta,
+    finish::<B>(
+        product,
+        interned,
+        interned.specs.round_output(),
+        join.result,
     )
 }
 
@@ -135,13 +134,9 @@ fn gradient<B: MxKernels>(
     let broadcast = broadcast_dims(shape, &product.shape());
     let product = sum_dims::<B>(product, broadcast);
     let specs = &interned.specs;
-    let mut meta = Meta::computed([Some(meta)]);
+    let meta = Meta::computed([Some(meta)]);
     if !specs.quantize_backprop() {
         return MxTensor::new(product, meta);
     }
-    meta.rounded = specs.float_format();
-    MxTensor::new(
-        round_result::<B>(product, interned, specs.round_grad_input()),
-        meta,
-    )
+    finish::<B>(product, interned, specs.round_grad_input(), meta)
 }

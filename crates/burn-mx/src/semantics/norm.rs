@@ -6,7 +6,7 @@ use burn_backend::{Shape, TensorMetadata};
 use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::{Passes, Vector};
-use crate::kernels::{LayerNormRecipe, MxKernels, in_f32, to_f32};
+use crate::kernels::{LayerNormRecipe, MxKernels, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`layer_norm`].
@@ -37,11 +37,12 @@ pub(crate) fn layer_norm<B: MxKernels>(
     };
     if let Some(steps) = v.in_one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);
-        let (gamma, beta) = (
+        let output = B::layer_norm_recipe(
+            recipe,
+            to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             beta.map(|beta| to_f32::<B>(beta.inner)),
         );
-        let output = in_f32::<B>(x.inner, |x| B::layer_norm_recipe(recipe, x, gamma, beta));
         return v.finish(output, &join);
     }
     let rank = x.rank();
@@ -79,7 +80,6 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
 
     if let Some(steps) = v.backward_in_one_pass() {
         let recipe = LayerNormRecipe::new(epsilon, steps);
-        let dtype = grad.dtype();
         let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
         let (d_x, products) = B::layer_norm_backward_recipe(
             recipe,
@@ -89,8 +89,8 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
         );
         let d_gamma = v.sum_dims(products, 0..last);
         return LayerNormGrads {
-            x: v.finish(B::float_cast(d_x, dtype.into()), &x_join),
-            gamma: of_parameter(B::float_cast(d_gamma, dtype.into())),
+            x: v.finish(d_x, &x_join),
+            gamma: of_parameter(d_gamma),
             beta: of_parameter(d_beta),
         };
     }

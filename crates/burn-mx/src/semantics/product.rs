@@ -4,12 +4,13 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{RandomHadamard, Rounding};
 
-use super::Float;
 use super::elementwise::{Rounder, stream_for};
-use crate::kernels::{MxKernels, in_f32};
+use super::{Float, stored};
+use crate::kernels::{MxKernels, to_f32};
 use crate::phase;
 use crate::registry::Interned;
 use crate::specs::Slot;
+use crate::tensor::Meta;
 
 /// How one operand of a product is quantized.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +25,8 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// The operand as the product takes it: elementwise-rounded, in a gradient product transformed if the specs say so, then
-    /// quantized in blocks.
+    /// The operand as the product takes it: `f32`, elementwise-rounded, in a gradient product transformed if the specs say
+    /// so, then quantized in blocks.
     pub(crate) fn quantize<B: MxKernels>(
         self,
         tensor: Float<B>,
@@ -43,7 +44,7 @@ impl Operand {
     ) -> FloatTensor<B> {
         let tensor = match Rounder::new(interned, self.elementwise) {
             Some(rounder) => rounder.operand::<B>(tensor),
-            None => tensor.inner,
+            None => to_f32::<B>(tensor.inner),
         };
         debug_assert!(self.axis < tensor.rank());
         let tensor = match interned.specs.hadamard() {
@@ -56,9 +57,7 @@ impl Operand {
             return tensor;
         };
         let stream = stream_for(interned, self.mx);
-        in_f32::<B>(tensor, |tensor| {
-            B::mx_quantize(tensor, self.axis, format, self.mx, stream)
-        })
+        B::mx_quantize(tensor, self.axis, format, self.mx, stream)
     }
 
     /// The random Hadamard transform, which must not mix what belongs to different sums.
@@ -74,9 +73,7 @@ impl Operand {
         split[self.axis] /= groups;
         split.insert(self.axis, groups);
         let tensor = B::float_reshape(tensor, split);
-        let tensor = in_f32::<B>(tensor, |tensor| {
-            B::random_hadamard(tensor, self.axis + 1, transform, interned.signs())
-        });
+        let tensor = B::random_hadamard(tensor, self.axis + 1, transform, interned.signs());
         B::float_reshape(tensor, shape)
     }
 }
@@ -91,6 +88,17 @@ pub(crate) fn round_result<B: MxKernels>(
         Some(rounder) => rounder.round::<B>(product),
         None => product,
     }
+}
+
+/// The result of an emulated op: a product with meta `meta`, rounded to the elementwise format.
+pub(crate) fn finish<B: MxKernels>(
+    product: FloatTensor<B>,
+    interned: &'static Interned,
+    rounding: Rounding,
+    mut meta: Meta,
+) -> Float<B> {
+    meta.rounded = interned.specs.float_format();
+    stored::<B>(round_result::<B>(product, interned, rounding), meta)
 }
 
 /// Whether a backward product is to be quantized.

@@ -16,12 +16,12 @@ use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
-use crate::kernels::{BinaryRecipe, MxKernels};
-use crate::semantics::Float;
+use crate::kernels::{BinaryRecipe, MxKernels, to_f32};
 use crate::semantics::activation;
 use crate::semantics::arithmetic::Arithmetic;
 use crate::semantics::elementwise::{Passes, broadcast_dims};
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::semantics::{Float, stored};
+use crate::tensor::{Join, Meta};
 
 /// An op on one tensor and its gradient.
 pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
@@ -270,7 +270,7 @@ impl<B: MxKernels> BinaryRule<B> for Sub {
         MxBackend::<B>::float_sub(lhs, rhs)
     }
     fn lhs(_: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        g.inner
+        to_f32::<B>(g.inner)
     }
     fn rhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
         pass.backward.neg(pass.backward.operand(g))
@@ -439,7 +439,7 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             let own = Join::of([Some(meta), Some(join.result)]);
             match (broadcast.is_empty(), rounded) {
                 (true, true) => v.finish(grad, &own),
-                (true, false) => MxTensor::new(grad, own.result),
+                (true, false) => stored::<B>(grad, own.result),
                 (false, true) => v.finish(v.sum_dims(grad, broadcast), &own),
                 (false, false) => v.finish(v.sum_dims(v.round(grad), broadcast), &own),
             }
