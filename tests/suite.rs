@@ -3,6 +3,7 @@
 mod suite {
     mod bad_input;
     mod devices;
+    mod dtypes;
     mod formats;
     mod golden;
     mod learner;

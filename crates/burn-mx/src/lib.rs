@@ -36,6 +36,9 @@
 //!   relu, gelu, sigmoid, softmax and layer norm follow the reference's recipes; what Burn composes of smaller
 //!   ops is composed of emulated ones.
 //! * Data movement, comparison, minimum and maximum round nothing.
+//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32` (of those only
+//!   `f64` may be rounded), computes there, and rounds its result once more, to nearest even, where the tensors' own
+//!   type does not hold it. Operands of different float types are refused.
 //! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
 //! * Where no specs are set, everything is exactly the wrapped backend's.
 
