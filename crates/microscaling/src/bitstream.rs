@@ -42,6 +42,156 @@ pub(crate) fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
     (joined >> begin) & ((1 << bits) - 1)
 }
 
+/// Writes codes one after the other.
+pub(crate) struct Writer<'a> {
+    bytes: &'a mut [u8],
+    bits: u32,
+    /// What is not written yet, and how many bits it has, fewer than 8 between calls.
+    rest: u64,
+    rest_bits: u32,
+}
+
+impl<'a> Writer<'a> {
+    /// From the first bit of `bytes` on.
+    pub(crate) fn new(bytes: &'a mut [u8], bits: u32) -> Self {
+        debug_assert!(bits <= MAX_BITS);
+        Self {
+            bytes,
+            bits,
+            rest: 0,
+            rest_bits: 0,
+        }
+    }
+
+    /// Writes codes, of which only the low bits may be set.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, codes: &[u32]) {
+        let whole = if self.rest_bits == 0 {
+            // The usual numbers as constants, so that there are vectors for them.
+            match self.bits {
+                4 => self.put_eights::<4>(codes),
+                6 => self.put_eights::<6>(codes),
+                8 => self.put_eights::<8>(codes),
+                _ => 0,
+            }
+        } else {
+            0
+        };
+        for code in &codes[whole..] {
+            self.rest |= u64::from(*code) << self.rest_bits;
+            self.rest_bits += self.bits;
+            while self.rest_bits >= 8 {
+                self.put_bytes(&[self.rest as u8]);
+                self.rest >>= 8;
+                self.rest_bits -= 8;
+            }
+        }
+    }
+
+    /// Writes as many codes as there are whole eights of, which take `BITS` bytes each. Returns how many.
+    #[inline(always)]
+    fn put_eights<const BITS: usize>(&mut self, codes: &[u32]) -> usize {
+        let (eights, rest) = codes.as_chunks::<8>();
+        let (head, tail) = core::mem::take(&mut self.bytes).split_at_mut(BITS * eights.len());
+        for (bytes, codes) in head.as_chunks_mut::<BITS>().0.iter_mut().zip(eights) {
+            let shifted = |i: usize| u64::from(codes[i]) << (BITS * i);
+            let joined = (0..8)
+                .fold(0, |joined, i| joined | shifted(i))
+                .to_le_bytes();
+            bytes.copy_from_slice(&joined[..BITS]);
+        }
+        self.bytes = tail;
+        codes.len() - rest.len()
+    }
+
+    #[inline(always)]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        let (head, tail) = core::mem::take(&mut self.bytes).split_at_mut(bytes.len());
+        head.copy_from_slice(bytes);
+        self.bytes = tail;
+    }
+
+    /// Fills the last byte up with zeros.
+    #[inline(always)]
+    pub(crate) fn finish(mut self) {
+        if self.rest_bits > 0 {
+            let last = [self.rest as u8];
+            self.put_bytes(&last);
+        }
+    }
+}
+
+/// Reads codes one after the other.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    bits: u32,
+    /// What is read but not used yet, and how many bits it has, fewer than 8 between calls.
+    rest: u64,
+    rest_bits: u32,
+}
+
+impl<'a> Reader<'a> {
+    /// From code number `index` on.
+    pub(crate) fn new(bytes: &'a [u8], index: usize, bits: u32) -> Self {
+        debug_assert!(bits <= MAX_BITS);
+        let (eights, rest) = (index / 8, index % 8);
+        let mut reader = Self {
+            bytes: &bytes[eights * bits as usize..],
+            bits,
+            rest: 0,
+            rest_bits: 0,
+        };
+        reader.get(&mut [0; 8][..rest]);
+        reader
+    }
+
+    /// The next codes.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, codes: &mut [u32]) {
+        let whole = if self.rest_bits == 0 {
+            // The usual numbers as constants, so that there are vectors for them.
+            match self.bits {
+                4 => self.get_eights::<4>(codes),
+                6 => self.get_eights::<6>(codes),
+                8 => self.get_eights::<8>(codes),
+                _ => 0,
+            }
+        } else {
+            0
+        };
+        for code in &mut codes[whole..] {
+            while self.rest_bits < self.bits {
+                let (first, others) = self
+                    .bytes
+                    .split_first()
+                    .expect("there is a byte for every bit");
+                self.rest |= u64::from(*first) << self.rest_bits;
+                self.rest_bits += 8;
+                self.bytes = others;
+            }
+            *code = self.rest as u32 & ((1 << self.bits) - 1);
+            self.rest >>= self.bits;
+            self.rest_bits -= self.bits;
+        }
+    }
+
+    /// The next codes, as many as there are whole eights of. Returns how many.
+    #[inline(always)]
+    fn get_eights<const BITS: usize>(&mut self, codes: &mut [u32]) -> usize {
+        let eights = codes.as_chunks_mut::<8>().0;
+        let whole = 8 * eights.len();
+        let (head, tail) = self.bytes.split_at(BITS * eights.len());
+        for (codes, bytes) in eights.iter_mut().zip(head.as_chunks::<BITS>().0) {
+            let mut joined = [0; 8];
+            joined[..BITS].copy_from_slice(bytes);
+            let joined = u64::from_le_bytes(joined);
+            *codes = core::array::from_fn(|i| (joined >> (BITS * i)) as u32 & ((1 << BITS) - 1));
+        }
+        self.bytes = tail;
+        whole
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +217,17 @@ mod tests {
             assert_eq!(bytes, expected, "{bits} bits");
             for (i, code) in codes.iter().enumerate() {
                 assert_eq!(get(&bytes, i, bits), *code, "{bits} bits");
+                let mut rest = vec![0; codes.len() - i];
+                Reader::new(&bytes, i, bits).get(&mut rest);
+                assert_eq!(rest, codes[i..], "{bits} bits");
+            }
+            for cut in [0, 3, 8, 20] {
+                let mut written = vec![0xff; bytes.len()];
+                let mut writer = Writer::new(&mut written, bits);
+                writer.put(&codes[..cut]);
+                writer.put(&codes[cut..]);
+                writer.finish();
+                assert_eq!(written, bytes, "{bits} bits");
             }
         }
     }

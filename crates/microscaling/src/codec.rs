@@ -1,10 +1,12 @@
 //! Blocks as codes: what the bits of each format mean.
 
+use crate::bfp::BfpRule;
 use crate::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::bitstream;
-use crate::block::BlockRule;
+use crate::block::{BlockRule, Grid};
 use crate::groups::GroupRule;
-use crate::nvfp4::{NAN_CODE, Nvfp4Rule};
+use crate::microexponent::MicroexponentRule;
+use crate::nvfp4::{Nvfp4Rule, ScalePair};
 use crate::round::Rule;
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
 
@@ -13,135 +15,177 @@ const NAN_EXPONENT: u8 = 255;
 
 /// A block format as codes. A block is a record of bytes, its scale and what belongs to it, and one
 /// code an element.
-pub(crate) trait BlockCodec {
-    /// Rounds a block and writes its record, over zeros, and its codes.
-    fn encode<R: Rule>(&self, rule: R, block: Block<'_>, record: &mut [u8], codes: &mut [u32]);
+pub(crate) trait BlockCodec: Sync {
+    /// What encoding an element needs to know of its sub-block.
+    type Scale: Copy;
+    /// What decoding one does.
+    type Unit: Copy;
 
-    /// The values of a block.
-    fn decode(&self, record: &[u8], codes: &[u32], values: &mut [f32]);
-}
-
-/// What is rounded: the elements of a block and their draws.
-#[derive(Clone, Copy)]
-pub(crate) struct Block<'a> {
-    pub(crate) elements: &'a [f32],
-    pub(crate) draws: &'a [u32],
-}
-
-impl Block<'_> {
-    fn amax(&self) -> u32 {
-        amax(self.elements)
+    /// Elements that share those, at least 1.
+    fn sub_block(&self) -> usize {
+        usize::MAX
     }
 
-    /// Sets the codes to a function of the elements and their draws.
-    fn write(&self, codes: &mut [u32], mut code: impl FnMut(f32, u32) -> u32) {
-        for ((x, draw), out) in self.elements.iter().zip(self.draws).zip(codes) {
-            *out = code(*x, *draw);
-        }
-    }
+    /// Writes what sub-block number `index` has in the record of its block. `maxima` are the largest
+    /// magnitudes of the block and of the sub-block.
+    fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
+
+    /// Rounds an element. NaN blocks have zeros for codes.
+    fn code<R: Rule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32;
+
+    /// Reads what sub-block number `index` has in the record of its block.
+    fn unit(&self, record: &[u8], index: usize) -> Self::Unit;
+
+    /// The value of a code.
+    fn value(&self, unit: Self::Unit, code: u32) -> f32;
 }
 
-fn amax(elements: &[f32]) -> u32 {
-    let abs = elements.iter().map(|x| x.to_bits() & ABS);
-    abs.max().unwrap_or(0)
-}
-
-/// How many times 2^exponent a finite pattern is; it must be a whole number below 2^24.
+/// How many times 2^exponent a pattern is, which must be a whole number below 2^24. The pattern of Inf
+/// counts as 2^128.
+#[inline(always)]
 fn steps(abs: u32, exponent: i32) -> u32 {
     let (significand, unit) = bits::parts(abs);
-    match unit - exponent {
-        _ if significand == 0 => 0,
-        up @ 0.. => significand << up,
-        down => significand >> -down,
-    }
+    let up = unit - exponent;
+    significand << up.clamp(0, 31) >> (-up).clamp(0, 31)
 }
 
-/// The code of x, a number of the format times 2^scale, given as a pattern; ±Inf stands for ±2^128. The
-/// inverse of [`ElementFormat::decode`].
-pub(crate) fn element_code(element: ElementFormat, x: u32, scale: i32) -> u32 {
-    let abs = x & ABS;
-    let mantissa_bits = element.mantissa_bits() as i32;
-    let exponent = if abs == 0 {
-        element.emin()
-    } else {
+/// The codes of an element format, as numbers that loops without branches compute with.
+struct ElementCodes {
+    mantissa_bits: i32,
+    emin: i32,
+    /// The sign bit of a code, and all bits below it.
+    sign: u32,
+    /// The lowest bit of the exponent field; beyond all bits where there is no such field.
+    exponent_bit: u32,
+    /// Whether negative codes are two's complements.
+    integer: bool,
+    /// The lowest magnitude that is no number, and whether that is Inf; all others are NaN.
+    special: u32,
+    infinity: bool,
+}
+
+impl ElementCodes {
+    fn of(element: ElementFormat) -> Self {
+        let sign = 1 << (element.bits() - 1);
+        let integer = element.is_integer();
+        let number = |code: &u32| element.decode(*code).is_finite();
+        let special = (0..sign)
+            .rev()
+            .find(number)
+            .map_or(0, |largest| largest + 1);
+        let special = if integer { u32::MAX } else { special };
+        Self {
+            mantissa_bits: element.mantissa_bits() as i32,
+            emin: element.emin(),
+            sign,
+            exponent_bit: if integer { 31 } else { element.mantissa_bits() },
+            integer,
+            special,
+            infinity: special < sign && element.decode(special).is_infinite(),
+        }
+    }
+
+    /// The code of x, a number of the format times 2^scale, given as a pattern; ±Inf stands for ±2^128.
+    /// The inverse of [`value`](Self::value).
+    #[inline(always)]
+    fn code(&self, x: u32, scale: i32) -> u32 {
+        let abs = x & ABS;
         let (significand, unit) = bits::parts(abs);
-        (bits::log2(significand) + unit - scale).max(element.emin())
-    };
-    let steps = steps(abs, exponent - mantissa_bits + scale);
-    // The implicit bit counts as one more in the exponent field.
-    let magnitude = steps + (((exponent - element.emin()) as u32) << mantissa_bits);
-    let negative = x & SIGN != 0;
-    let sign = 1 << (element.bits() - 1);
-    if element.is_integer() {
-        let code = if negative {
-            magnitude.wrapping_neg()
+        let lowest = self.emin + scale;
+        let exponent = (bits::log2(significand) + unit).max(lowest);
+        // The implicit bit counts as one more in the exponent field.
+        let magnitude = steps(abs, exponent - self.mantissa_bits)
+            + (((exponent - lowest) as u32) << self.mantissa_bits);
+        let negative = if self.integer {
+            magnitude.wrapping_neg() & (2 * self.sign - 1)
         } else {
-            magnitude
+            magnitude | self.sign
         };
-        return code & (2 * sign - 1);
+        if x & SIGN == 0 { magnitude } else { negative }
     }
-    magnitude | if negative { sign } else { 0 }
-}
 
-/// A decoded element times 2^scale, toward zero where that is too fine for float32.
-fn scaled(x: f32, scale: i32) -> f32 {
-    let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-    let (significand, unit) = bits::parts(abs);
-    f32::from_bits(if abs > INFINITY {
-        NAN
-    } else if abs == INFINITY {
-        sign | INFINITY
-    } else {
-        sign | bits::fixed(significand, unit + scale)
-    })
+    /// The number of a code times 2^scale, toward zero where that is too fine for float32.
+    #[inline(always)]
+    fn value(&self, code: u32, scale: i32) -> f32 {
+        let negative = code & self.sign != 0;
+        let complement = code.wrapping_neg() & (2 * self.sign - 1);
+        let magnitude = if self.integer && negative {
+            complement
+        } else if self.integer {
+            code
+        } else {
+            code & (self.sign - 1)
+        };
+        let field = (magnitude >> self.exponent_bit) as i32;
+        let implicit = if field > 0 { field - 1 } else { 0 };
+        let significand = magnitude - ((implicit as u32) << self.mantissa_bits);
+        let number = bits::fixed(
+            significand,
+            self.emin - self.mantissa_bits + implicit + scale,
+        );
+        let sign = if negative { SIGN } else { 0 };
+        f32::from_bits(if magnitude < self.special {
+            sign | number
+        } else if magnitude == self.special && self.infinity {
+            sign | INFINITY
+        } else {
+            NAN
+        })
+    }
 }
 
 /// MX blocks: a byte of E8M0, then the element's own codes.
 pub(crate) struct MxCodec {
     rule: BlockRule,
-    element: ElementFormat,
+    codes: ElementCodes,
 }
 
 impl MxCodec {
     pub(crate) fn of(format: &MxFormat) -> Self {
         Self {
             rule: BlockRule::of(format),
-            element: format.element,
+            codes: ElementCodes::of(format.element),
         }
     }
 }
 
 impl BlockCodec for MxCodec {
-    fn encode<R: Rule>(&self, rule: R, block: Block<'_>, record: &mut [u8], codes: &mut [u32]) {
-        let amax = block.amax();
-        let (scale, nan) = self.rule.scale(amax);
-        if nan {
-            record[0] = NAN_EXPONENT;
-            return codes.fill(0);
-        }
-        record[0] = (scale + BIAS) as u8;
-        let grid = self.rule.grid(amax, amax);
-        let mantissa_bits = self.rule.row.mantissa_bits;
-        block.write(codes, |x, draw| {
-            let rounded = grid.round(rule, mantissa_bits, x, draw);
-            element_code(self.element, rounded.to_bits(), scale)
-        });
+    type Scale = (Grid, i32);
+    /// The exponent of the scale, or `None` for NaN.
+    type Unit = Option<i32>;
+
+    #[inline(always)]
+    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> (Grid, i32) {
+        let (exponent, nan) = self.rule.scale(amax);
+        record[0] = if nan {
+            NAN_EXPONENT
+        } else {
+            (exponent + BIAS) as u8
+        };
+        (self.rule.grid(amax, amax), exponent)
     }
 
-    fn decode(&self, record: &[u8], codes: &[u32], values: &mut [f32]) {
-        if record[0] == NAN_EXPONENT {
-            return values.fill(f32::NAN);
-        }
-        let scale = i32::from(record[0]) - BIAS;
-        for (value, code) in values.iter_mut().zip(codes) {
-            *value = scaled(self.element.decode(*code), scale);
-        }
+    #[inline(always)]
+    fn code<R: Rule>(&self, (grid, exponent): (Grid, i32), rule: R, x: f32, draw: u32) -> u32 {
+        let rounded = self.rule.round(grid, rule, x, draw);
+        let code = self.codes.code(rounded.to_bits(), exponent);
+        if grid.max > INFINITY { 0 } else { code }
+    }
+
+    #[inline(always)]
+    fn unit(&self, record: &[u8], _: usize) -> Option<i32> {
+        (record[0] != NAN_EXPONENT).then_some(i32::from(record[0]) - BIAS)
+    }
+
+    #[inline(always)]
+    fn value(&self, unit: Option<i32>, code: u32) -> f32 {
+        unit.map_or(f32::NAN, |exponent| self.codes.value(code, exponent))
     }
 }
 
 /// Fixed-point elements: a sign above magnitude bits.
 #[derive(Clone, Copy)]
-struct SignMagnitude {
+pub(crate) struct SignMagnitude {
     mantissa_bits: u32,
     /// The numbers are multiples of 2^exponent.
     exponent: i32,
@@ -149,6 +193,7 @@ struct SignMagnitude {
 
 impl SignMagnitude {
     /// With the largest number just below 2^(exponent + 1).
+    #[inline(always)]
     fn new(mantissa_bits: u32, exponent: i32) -> Self {
         Self {
             mantissa_bits,
@@ -156,11 +201,13 @@ impl SignMagnitude {
         }
     }
 
+    #[inline(always)]
     fn code(self, x: f32) -> u32 {
         let sign = x.to_bits() >> 31;
         steps(x.to_bits() & ABS, self.exponent) | sign << self.mantissa_bits
     }
 
+    #[inline(always)]
     fn value(self, code: u32) -> f32 {
         let sign = code >> self.mantissa_bits << 31;
         let steps = code & ((1 << self.mantissa_bits) - 1);
@@ -169,119 +216,139 @@ impl SignMagnitude {
 }
 
 impl BlockCodec for BfpFormat {
+    type Scale = (Grid, SignMagnitude);
+    /// `None` for NaN.
+    type Unit = Option<SignMagnitude>;
+
     /// The elements must be finite.
-    fn encode<R: Rule>(&self, rule: R, block: Block<'_>, record: &mut [u8], codes: &mut [u32]) {
-        let group = crate::bfp::BfpRule::of(self);
-        let amax = block.amax();
-        let grid = group.grid(amax, amax);
+    #[inline(always)]
+    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> Self::Scale {
         record[0] = self.shared_exponent(amax);
         let numbers = SignMagnitude::new(self.mantissa_bits(), i32::from(record[0]) - BIAS);
-        block.write(codes, |x, draw| {
-            numbers.code(group.round(grid, rule, x, draw))
-        });
+        (BfpRule::of(self).grid(amax, amax), numbers)
     }
 
-    fn decode(&self, record: &[u8], codes: &[u32], values: &mut [f32]) {
-        if record[0] == NAN_EXPONENT {
-            return values.fill(f32::NAN);
-        }
+    #[inline(always)]
+    fn code<R: Rule>(&self, (grid, numbers): Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
+        numbers.code(BfpRule::of(self).round(grid, rule, x, draw))
+    }
+
+    #[inline(always)]
+    fn unit(&self, record: &[u8], _: usize) -> Option<SignMagnitude> {
         let numbers = SignMagnitude::new(self.mantissa_bits(), i32::from(record[0]) - BIAS);
-        for (value, code) in values.iter_mut().zip(codes) {
-            *value = numbers.value(*code);
-        }
+        (record[0] != NAN_EXPONENT).then_some(numbers)
+    }
+
+    #[inline(always)]
+    fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
+        unit.map_or(f32::NAN, |numbers| numbers.value(code))
     }
 }
 
 impl BlockCodec for MicroexponentFormat {
-    fn encode<R: Rule>(&self, rule: R, block: Block<'_>, record: &mut [u8], codes: &mut [u32]) {
-        let group = crate::microexponent::MicroexponentRule::of(self);
-        let amax = block.amax();
+    /// `None` for NaN.
+    type Scale = Option<(Grid, SignMagnitude)>;
+    /// `None` for NaN.
+    type Unit = Option<SignMagnitude>;
+
+    #[inline(always)]
+    fn sub_block(&self) -> usize {
+        self.sub_block_size
+    }
+
+    #[inline(always)]
+    fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
         let (exponent, shifts) = record.split_at_mut(1);
         let Some(shared) = self.shared_exponent(amax) else {
             exponent[0] = NAN_EXPONENT;
-            return codes.fill(0);
+            return None;
         };
         exponent[0] = shared;
-        let size = self.sub_block_size;
-        let parts = block.elements.chunks(size).zip(block.draws.chunks(size));
-        for (i, ((elements, draws), codes)) in parts.zip(codes.chunks_mut(size)).enumerate() {
-            let sub_amax = self::amax(elements);
-            let shift = self.shift(amax, sub_amax);
-            bitstream::put(shifts, i, self.shift_bits, shift);
-            let grid = group.grid(amax, sub_amax);
-            let exponent = i32::from(shared) - BIAS - shift as i32;
-            let numbers = SignMagnitude::new(self.mantissa_bits(), exponent);
-            Block { elements, draws }.write(codes, |x, draw| {
-                numbers.code(group.round(grid, rule, x, draw))
-            });
-        }
+        let shift = self.shift(amax, sub_amax);
+        bitstream::put(shifts, index, self.shift_bits, shift);
+        let exponent = i32::from(shared) - BIAS - shift as i32;
+        let numbers = SignMagnitude::new(self.mantissa_bits(), exponent);
+        Some((MicroexponentRule::of(self).grid(amax, sub_amax), numbers))
     }
 
-    fn decode(&self, record: &[u8], codes: &[u32], values: &mut [f32]) {
+    #[inline(always)]
+    fn code<R: Rule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
+        scale.map_or(0, |(grid, numbers)| {
+            numbers.code(MicroexponentRule::of(self).round(grid, rule, x, draw))
+        })
+    }
+
+    #[inline(always)]
+    fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
         let (exponent, shifts) = record.split_at(1);
-        if exponent[0] == NAN_EXPONENT {
-            return values.fill(f32::NAN);
-        }
-        let size = self.sub_block_size;
-        let parts = values.chunks_mut(size).zip(codes.chunks(size));
-        for (i, (values, codes)) in parts.enumerate() {
-            let shift = bitstream::get(shifts, i, self.shift_bits) as i32;
-            let exponent = i32::from(exponent[0]) - BIAS - shift;
-            let numbers = SignMagnitude::new(self.mantissa_bits(), exponent);
-            for (value, code) in values.iter_mut().zip(codes) {
-                *value = numbers.value(*code);
-            }
-        }
+        let shift = bitstream::get(shifts, index, self.shift_bits) as i32;
+        let exponent = (exponent[0] != NAN_EXPONENT).then_some(i32::from(exponent[0]) - BIAS);
+        exponent.map(|exponent| SignMagnitude::new(self.mantissa_bits(), exponent - shift))
+    }
+
+    #[inline(always)]
+    fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
+        unit.map_or(f32::NAN, |numbers| numbers.value(code))
     }
 }
 
-/// NVFP4: a byte of E4M3, then FP4 codes.
-pub(crate) struct Nvfp4Codec {
-    rule: Nvfp4Rule<true>,
-    tensor_scale: f32,
+/// NVFP4: a byte of E4M3, then FP4 codes. `TINY` as in [`Nvfp4Rule`].
+pub(crate) struct Nvfp4Codec<const TINY: bool> {
+    rule: Nvfp4Rule<TINY>,
+    tensor_scale: u32,
+    codes: ElementCodes,
 }
 
-impl Nvfp4Codec {
+impl<const TINY: bool> Nvfp4Codec<TINY> {
     pub(crate) fn of(tensor_scale: f32) -> Self {
         Self {
             rule: Nvfp4Rule::of(tensor_scale),
-            tensor_scale,
+            tensor_scale: tensor_scale.to_bits(),
+            codes: ElementCodes::of(ElementFormat::Fp4E2M1),
         }
     }
 }
 
-impl BlockCodec for Nvfp4Codec {
-    fn encode<R: Rule>(&self, rule: R, block: Block<'_>, record: &mut [u8], codes: &mut [u32]) {
-        let amax = block.amax();
+impl<const TINY: bool> BlockCodec for Nvfp4Codec<TINY> {
+    type Scale = ScalePair;
+    /// The pattern of the scale, and its sign.
+    type Unit = [u32; 2];
+
+    #[inline(always)]
+    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
         record[0] = self.rule.block_scale_code(amax);
-        if record[0] == NAN_CODE {
-            return codes.fill(0);
-        }
-        let grid = self.rule.grid(amax, amax);
-        block.write(codes, |x, draw| {
-            let unit = self.rule.round_unit(grid, rule, x.to_bits() & ABS, draw);
-            let signed = (x.to_bits() & SIGN) | unit;
-            element_code(ElementFormat::Fp4E2M1, signed, 0)
-        });
+        self.rule.grid(amax, amax)
     }
 
-    fn decode(&self, record: &[u8], codes: &[u32], values: &mut [f32]) {
-        let scale = ElementFormat::Fp8E4M3.decode(u32::from(record[0]));
-        if scale.is_nan() || self.tensor_scale.to_bits() >= INFINITY {
-            return values.fill(f32::NAN);
+    #[inline(always)]
+    fn code<R: Rule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> u32 {
+        // In a block of NaN x may be NaN or Inf.
+        let abs = if grid.is_nan() { 0 } else { x.to_bits() & ABS };
+        let unit = self.rule.round_unit(grid, rule, abs, draw);
+        let code = self.codes.code((x.to_bits() & SIGN) | unit, 0);
+        if grid.is_nan() { 0 } else { code }
+    }
+
+    #[inline(always)]
+    fn unit(&self, record: &[u8], _: usize) -> [u32; 2] {
+        let scale = ElementFormat::Fp8E4M3
+            .decode(u32::from(record[0]))
+            .to_bits();
+        let (sign, abs) = (scale & SIGN, scale & ABS);
+        if abs >= INFINITY || self.tensor_scale >= INFINITY {
+            return [NAN, 0];
         }
-        let sign = scale.to_bits() & SIGN;
-        let scale = bits::product(self.tensor_scale.to_bits(), scale.to_bits() & ABS);
+        [Nvfp4Rule::<TINY>::product(self.tensor_scale, abs), sign]
+    }
+
+    #[inline(always)]
+    fn value(&self, [scale, sign]: [u32; 2], code: u32) -> f32 {
+        let unit = self.codes.value(code, 0).to_bits();
+        let factor = if scale >= INFINITY { 0 } else { scale };
+        let product = Nvfp4Rule::<TINY>::product(unit & ABS, factor);
         // Inf only of a tensor scale that no tensor has.
-        let units: [u32; 8] = core::array::from_fn(|code| {
-            let unit = ElementFormat::Fp4E2M1.decode(code as u32).to_bits();
-            match scale {
-                INFINITY => NAN,
-                _ => bits::product(unit, scale),
-            }
-        });
-        for (value, code) in values.iter_mut().zip(codes) {
-            *value = f32::from_bits(units[(code & 7) as usize] | (sign ^ (code >> 3 & 1) << 31));
-        }
+        let magnitude = if scale >= INFINITY { NAN } else { product };
+        let signed = magnitude | (sign ^ (unit & SIGN));
+        f32::from_bits(if scale > INFINITY { NAN } else { signed })
     }
 }

@@ -22,6 +22,7 @@ mod microexponent;
 mod names;
 mod nvfp4;
 mod pack;
+mod pack_kernels;
 mod parallel;
 mod parameters;
 mod quantize;

@@ -38,8 +38,13 @@ const SCALE_MAX: u32 = 0x43e0_0000;
 const ONE: u32 = 0x3f80_0000;
 /// 2^−80, see [`Nvfp4Rule`].
 const LARGE: u32 = 0x1780_0000;
+/// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be `TINY`.
+pub(crate) fn is_large(tensor_scale: f32) -> bool {
+    tensor_scale.to_bits() >= LARGE
+}
+
 /// E4M3's code of NaN.
-pub(crate) const NAN_CODE: u8 = 0x7f;
+const NAN_CODE: u8 = 0x7f;
 
 impl Nvfp4Format {
     /// Elements in a block.
@@ -95,7 +100,7 @@ impl Nvfp4Format {
         let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
-        if scale.to_bits() >= LARGE {
+        if is_large(scale) {
             let group = Nvfp4Rule::<false>::of(scale);
             quantize_groups(group, layout, data, rounding, stream);
         } else {
@@ -127,6 +132,14 @@ pub(crate) struct ScalePair {
     inverse: u32,
 }
 
+impl ScalePair {
+    /// Whether everything becomes NaN.
+    #[inline(always)]
+    pub(crate) fn is_nan(self) -> bool {
+        self.scale >= INFINITY
+    }
+}
+
 impl Words for ScalePair {
     #[inline(always)]
     fn words(self) -> [u32; 2] {
@@ -153,7 +166,7 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
     }
 
     #[inline(always)]
-    fn product(a: u32, b: u32) -> u32 {
+    pub(crate) fn product(a: u32, b: u32) -> u32 {
         if TINY {
             return bits::product(a, b);
         }
@@ -238,7 +251,7 @@ impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
 
     #[inline(always)]
     fn round<R: Rule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> f32 {
-        let nan = grid.scale >= INFINITY;
+        let nan = grid.is_nan();
         let abs = if nan { 0 } else { x.to_bits() & ABS };
         let unit = self.round_unit(grid, rule, abs, draw);
         let value = Self::product(unit, if nan { 0 } else { grid.scale });

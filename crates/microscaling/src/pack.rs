@@ -1,14 +1,19 @@
 //! Packed tensors: the bytes that a format really takes.
 
-use crate::bits::ABS;
+use crate::bits::{ABS, INFINITY};
 use crate::bitstream;
-use crate::codec::{Block, BlockCodec, MxCodec, Nvfp4Codec};
+use crate::codec::{MxCodec, Nvfp4Codec};
+use crate::dispatch::dispatch;
 use crate::groups::largest;
 use crate::kernels::Layout;
-use crate::quantize::{check_length, count, layout};
+use crate::nvfp4::is_large;
+use crate::pack_kernels::{Decode, Encode, Job};
+use crate::parallel::{PARALLEL_THRESHOLD, join, threads};
+use crate::quantize::{Runs, check_length, count, layout};
 use crate::round::with_rule;
 use crate::{BlockFormat, PackError, RandomStream, Rounding};
 use alloc::{vec, vec::Vec};
+use core::ops::Range;
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
 /// crate's README.
@@ -76,24 +81,67 @@ impl Plan {
         })
     }
 
-    /// Calls `visit` with every block of a tensor: its number, in the order of the records, and the
-    /// position of its first element and their number.
-    fn for_each_block(&self, mut visit: impl FnMut(usize, usize, usize)) {
-        if self.count == 0 {
-            return;
-        }
+    /// How many bytes the records before a position have that begins a run.
+    fn records_before(&self, start: usize) -> usize {
         let Layout { axis, inner, block } = self.layout;
-        let mut number = 0;
-        for outer in 0..self.count / (axis * inner) {
-            for first in (0..axis).step_by(block) {
-                for column in 0..inner {
-                    let start = (outer * axis + first) * inner + column;
-                    visit(number, start, block.min(axis - first));
-                    number += 1;
-                }
-            }
+        let (outer, at) = (start / (axis * inner), start / inner % axis);
+        (outer * axis.div_ceil(block) + at / block) * inner * self.record
+    }
+
+    fn job<'a, C>(&self, codec: &'a C, bits: u32) -> Job<'a, C> {
+        Job {
+            codec,
+            layout: self.layout,
+            record: self.record,
+            bits,
         }
     }
+}
+
+/// What pieces of a tensor are written to.
+struct Bytes<'a> {
+    scales: &'a mut [u8],
+    elements: &'a mut [u8],
+}
+
+/// Shares consecutive runs among threads: calls `work` with the position of a piece on its axis and in the
+/// tensor, and with its bytes.
+fn share(
+    plan: &Plan,
+    runs: Runs,
+    range: Range<usize>,
+    bits: u32,
+    bytes: Bytes<'_>,
+    work: &(impl Fn(usize, usize, Bytes<'_>) + Sync),
+) {
+    let start = runs.start(range.start);
+    let large = runs.start(range.end) - start >= PARALLEL_THRESHOLD && threads() > 1;
+    let byte = |run: &usize| (runs.start(*run) - start).is_multiple_of(8) || bits.is_multiple_of(8);
+    // Where a code begins a byte.
+    let mut middles = range.start + range.len() / 2..range.end;
+    let Some(middle) = middles
+        .find(byte)
+        .filter(|middle| large && *middle > range.start)
+    else {
+        return work(runs.at(range.start), start, bytes);
+    };
+    let records = plan.records_before(runs.start(middle)) - plan.records_before(start);
+    let (low_scales, high_scales) = bytes.scales.split_at_mut(records);
+    let codes = bitstream::byte_len(runs.start(middle) - start, bits)
+        .expect("less than what all elements take");
+    let (low_elements, high_elements) = bytes.elements.split_at_mut(codes);
+    let low = Bytes {
+        scales: low_scales,
+        elements: low_elements,
+    };
+    let high = Bytes {
+        scales: high_scales,
+        elements: high_elements,
+    };
+    join(
+        || share(plan, runs, range.start..middle, bits, low, work),
+        || share(plan, runs, middle..range.end, bits, high, work),
+    );
 }
 
 /// Bytes of the record of a block of `block` elements; `None` if it overflows.
@@ -123,8 +171,12 @@ macro_rules! with_codec {
                 let $codec = &format;
                 $body
             }
+            BlockFormat::Nvfp4(_) if is_large($tensor_scale) => {
+                let $codec = &Nvfp4Codec::<false>::of($tensor_scale);
+                $body
+            }
             BlockFormat::Nvfp4(_) => {
-                let $codec = &Nvfp4Codec::of($tensor_scale);
+                let $codec = &Nvfp4Codec::<true>::of($tensor_scale);
                 $body
             }
         }
@@ -133,7 +185,7 @@ macro_rules! with_codec {
 
 impl Packed {
     /// Quantizes and packs a tensor; `data` stay as they are. The arguments are those of
-    /// [`BlockFormat::quantize`]. On the calling thread.
+    /// [`BlockFormat::quantize`].
     ///
     /// # Errors
     /// * [`PackError::Quantize`]: what [`BlockFormat::quantize`] refuses.
@@ -150,6 +202,7 @@ impl Packed {
         let plan = Plan::new(&format, shape, axis)?;
         check_length(data, shape)?;
         if let BlockFormat::Bfp(_) = format
+            && largest(data) >= INFINITY
             && let Some(position) = data.iter().position(|x| !x.is_finite())
         {
             return Err(PackError::NotFinite {
@@ -171,28 +224,27 @@ impl Packed {
             scales: vec![0; plan.scales_len],
             elements: vec![0; plan.elements_len],
         };
-        let bits = format.element_bits();
-        let inner = plan.layout.inner;
-        let (mut block, mut draws, mut codes) = (Vec::new(), Vec::new(), Vec::new());
+        if plan.count == 0 {
+            return Ok(packed);
+        }
+        let runs = Runs::of(plan.layout);
+        let bytes = Bytes {
+            scales: &mut packed.scales,
+            elements: &mut packed.elements,
+        };
         with_codec!(format, tensor_scale.unwrap_or(1.0), codec => with_rule!(rounding, rule => {
-            plan.for_each_block(|number, start, length| {
-                let positions = (0..length).map(|i| start + i * inner);
-                block.clear();
-                block.extend(positions.clone().map(|position| data[position]));
-                draws.clear();
-                match rounding {
-                    Rounding::Stochastic => {
-                        draws.extend(positions.clone().map(|position| stream.draw(position as u64)));
-                    }
-                    _ => draws.resize(length, 0),
-                }
-                codes.resize(length, 0);
-                let record = &mut packed.scales[number * plan.record..][..plan.record];
-                let block = Block { elements: &block, draws: &draws };
-                codec.encode(rule, block, record, &mut codes);
-                for (position, code) in positions.zip(&codes) {
-                    bitstream::put(&mut packed.elements, position, bits, *code);
-                }
+            let job = plan.job(codec, format.element_bits());
+            share(&plan, runs, runs.all(data), job.bits, bytes, &|at, start, bytes| {
+                dispatch(Encode {
+                    job,
+                    rule,
+                    stream,
+                    data: &data[start..],
+                    at,
+                    start: start as u64,
+                    scales: bytes.scales,
+                    elements: bytes.elements,
+                });
             });
         }));
         Ok(packed)
@@ -208,22 +260,22 @@ impl Packed {
         let plan = Plan::new(&self.format, &self.shape, self.axis)
             .expect("what a packed tensor is made of was checked when it was made");
         let mut data = vec![0.0; plan.count];
-        let bits = self.format.element_bits();
-        let inner = plan.layout.inner;
-        let (mut codes, mut values) = (Vec::new(), Vec::new());
+        if plan.count == 0 {
+            return data;
+        }
+        let runs = Runs::of(plan.layout);
+        let all = runs.all(&data);
         with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => {
-            plan.for_each_block(|number, start, length| {
-                let positions = (0..length).map(|i| start + i * inner);
-                codes.clear();
-                codes.extend(
-                    positions.clone().map(|position| bitstream::get(&self.elements, position, bits)),
-                );
-                values.resize(length, 0.0);
-                let record = &self.scales[number * plan.record..][..plan.record];
-                codec.decode(record, &codes, &mut values);
-                for (position, value) in positions.zip(&values) {
-                    data[position] = *value;
-                }
+            let job = plan.job(codec, self.format.element_bits());
+            runs.share(&mut data, all, &|data, at, start| {
+                dispatch(Decode {
+                    job,
+                    data,
+                    at,
+                    scales: &self.scales[plan.records_before(start as usize)..],
+                    elements: &self.elements,
+                    start: start as usize,
+                });
             });
         });
         data

@@ -207,13 +207,13 @@ impl Runs {
     }
 
     /// Position of a run in the tensor.
-    fn start(&self, run: usize) -> usize {
+    pub(crate) fn start(&self, run: usize) -> usize {
         let Layout { axis, inner, .. } = self.layout;
         (run / self.per_axis) * axis * inner + self.at(run) * inner
     }
 
     /// Position of a run on its axis.
-    fn at(&self, run: usize) -> usize {
+    pub(crate) fn at(&self, run: usize) -> usize {
         (run % self.per_axis) * self.layout.block
     }
 

@@ -230,6 +230,51 @@ fn order_along_any_axis() {
     assert_eq!((packed.scales().len(), packed.elements().len()), (8, 25));
 }
 
+/// Large enough for threads: pools of one and four threads give the same bytes, and what quantizing gives,
+/// also where pieces of the codes do not begin with a byte.
+#[test]
+fn threads_do_not_matter() {
+    let pool = |threads| {
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        builder.build().unwrap()
+    };
+    let (one, four) = (pool(1), pool(4));
+    let named = BlockFormat::NAMES.map(|name| name.parse().unwrap());
+    let free = [
+        "nvfp4(tensor_scale=true)",
+        "mx(element=int2,block_size=7)",
+        "mx(element=fp6_e2m3,block_size=0)",
+        "bfp(bit_width=12,block_size=5)",
+        "microexponent(bit_width=14,block_size=9,sub_block_size=4,shift_bits=3)",
+    ];
+    let formats = named
+        .into_iter()
+        .chain(free.map(|text| text.parse().unwrap()));
+    let shapes: [(&[usize], usize); 5] = [
+        (&[700, 513], 1),
+        (&[700, 513], 0),
+        (&[2, 50_001, 3], 1),
+        (&[300_001], 0),
+        (&[3, 33, 4001], 1),
+    ];
+    for format in formats {
+        for (shape, axis) in shapes {
+            let data = numbers(shape.iter().product(), 0, false, 5);
+            let rounding = Rounding::Stochastic;
+            let encode = || Packed::encode(format, &data, shape, axis, rounding, stream()).unwrap();
+            let packed = one.install(encode);
+            assert!(four.install(encode) == packed, "{format} {shape:?} {axis}");
+            let mut expected = data.clone();
+            format
+                .quantize(&mut expected, shape, axis, rounding, stream())
+                .unwrap();
+            assert_decodes_to(&packed, &expected, &(format, shape, axis));
+            let values = |pool: &rayon::ThreadPool| pool.install(|| packed.decode());
+            assert!(values(&four) == values(&one), "{format} {shape:?} {axis}");
+        }
+    }
+}
+
 #[test]
 fn empty_tensors() {
     for name in BlockFormat::NAMES {

@@ -1,0 +1,265 @@
+//! The loops over memory that pack and unpack blocks.
+
+use crate::RandomStream;
+use crate::bits::ABS;
+use crate::bitstream::{Reader, Writer};
+use crate::codec::BlockCodec;
+use crate::dispatch::Kernel;
+use crate::draws::{Draws, WINDOW};
+use crate::kernels::Layout;
+use crate::round::Rule;
+use alloc::vec::Vec;
+
+/// What is the same for all blocks of a tensor.
+pub(crate) struct Job<'a, C> {
+    pub(crate) codec: &'a C,
+    pub(crate) layout: Layout,
+    /// Bytes of a block's record in the scales.
+    pub(crate) record: usize,
+    /// Bits of a code.
+    pub(crate) bits: u32,
+}
+
+impl<C> Clone for Job<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Job<'_, C> {}
+
+/// Packs consecutive runs of whole blocks. A run is `inner` interleaved blocks.
+pub(crate) struct Encode<'a, C, R> {
+    pub(crate) job: Job<'a, C>,
+    pub(crate) rule: R,
+    pub(crate) stream: RandomStream,
+    /// Begins with the elements of the first run.
+    pub(crate) data: &'a [f32],
+    /// Position of the data on the axis, a multiple of the block length.
+    pub(crate) at: usize,
+    /// Position of the data in the tensor.
+    pub(crate) start: u64,
+    /// The records of all runs, zeros.
+    pub(crate) scales: &'a mut [u8],
+    /// The codes of all runs.
+    pub(crate) elements: &'a mut [u8],
+}
+
+impl<C: BlockCodec, R: Rule> Kernel for Encode<'_, C, R> {
+    #[inline(always)]
+    fn run(self) {
+        let Job {
+            codec,
+            layout,
+            record,
+            bits,
+        } = self.job;
+        let inner = layout.inner;
+        let mut draws = Draws::new(self.stream);
+        let mut out = Codes::new(self.elements, bits);
+        let (mut at, mut start, mut rest) = (self.at, self.start, self.data);
+        let mut kept = Kept::default();
+        for records in self.scales.chunks_exact_mut(inner * record) {
+            let length = layout.block.min(layout.axis - at);
+            let (run, tail) = rest.split_at(length * inner);
+            let sub_rows = codec.sub_block().min(length);
+            if inner == 1 {
+                let amax = largest(run);
+                for (index, elements) in run.chunks(sub_rows).enumerate() {
+                    let scale = codec.scale([amax, largest(elements)], index, records);
+                    let start = start + (index * sub_rows) as u64;
+                    for (i, piece) in elements.chunks(WINDOW).enumerate() {
+                        let draws = draws.get::<R>(start + (i * WINDOW) as u64, piece.len());
+                        let codes = out.next(piece.len());
+                        for ((code, x), draw) in codes.iter_mut().zip(piece).zip(draws) {
+                            *code = codec.code(scale, self.rule, *x, *draw);
+                        }
+                    }
+                }
+            } else {
+                // Row by row: codes are in the order of memory.
+                largest_of_columns(run, inner, &mut kept.maxima);
+                for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
+                    kept.scales(codec, rows, inner, index, records.chunks_exact_mut(record));
+                    let start = start + (index * sub_rows * inner) as u64;
+                    for (i, row) in rows.chunks(inner).enumerate() {
+                        let pieces = row.chunks(WINDOW).zip(kept.scales.chunks(WINDOW));
+                        for (j, (piece, scales)) in pieces.enumerate() {
+                            let position = start + (i * inner + j * WINDOW) as u64;
+                            let draws = draws.get::<R>(position, piece.len());
+                            let elements = piece.iter().zip(scales).zip(draws);
+                            let codes = out.next(piece.len());
+                            for (code, ((x, scale), draw)) in codes.iter_mut().zip(elements) {
+                                *code = codec.code(*scale, self.rule, *x, *draw);
+                            }
+                        }
+                    }
+                }
+            }
+            start += run.len() as u64;
+            at = (at + length) % layout.axis;
+            rest = tail;
+        }
+        out.finish();
+    }
+}
+
+/// What is known of interleaved blocks, those of a row.
+struct Kept<S> {
+    maxima: Vec<u32>,
+    sub_maxima: Vec<u32>,
+    scales: Vec<S>,
+}
+
+impl<S> Default for Kept<S> {
+    fn default() -> Self {
+        Self {
+            maxima: Vec::new(),
+            sub_maxima: Vec::new(),
+            scales: Vec::new(),
+        }
+    }
+}
+
+impl<S> Kept<S> {
+    /// From the largest magnitudes of the blocks to the scales of sub-blocks, whose elements `rows` are.
+    #[inline(always)]
+    fn scales<'r, C: BlockCodec<Scale = S>>(
+        &mut self,
+        codec: &C,
+        rows: &[f32],
+        inner: usize,
+        index: usize,
+        records: impl Iterator<Item = &'r mut [u8]>,
+    ) {
+        largest_of_columns(rows, inner, &mut self.sub_maxima);
+        self.scales.clear();
+        let maxima = self.maxima.iter().zip(&self.sub_maxima);
+        for ((amax, sub_amax), record) in maxima.zip(records) {
+            self.scales
+                .push(codec.scale([*amax, *sub_amax], index, record));
+        }
+    }
+}
+
+/// Codes on their way to memory, many at a time.
+struct Codes<'a> {
+    writer: Writer<'a>,
+    codes: [u32; 2 * WINDOW],
+    len: usize,
+}
+
+impl<'a> Codes<'a> {
+    #[inline(always)]
+    fn new(bytes: &'a mut [u8], bits: u32) -> Self {
+        Self {
+            writer: Writer::new(bytes, bits),
+            codes: [0; _],
+            len: 0,
+        }
+    }
+
+    /// Room for the next codes, at most [`WINDOW`], which must all be set.
+    #[inline(always)]
+    fn next(&mut self, count: usize) -> &mut [u32] {
+        if self.len >= WINDOW {
+            self.writer.put(&self.codes[..self.len]);
+            self.len = 0;
+        }
+        let first = self.len;
+        self.len += count;
+        &mut self.codes[first..self.len]
+    }
+
+    #[inline(always)]
+    fn finish(mut self) {
+        self.writer.put(&self.codes[..self.len]);
+        self.writer.finish();
+    }
+}
+
+#[inline(always)]
+fn largest(elements: &[f32]) -> u32 {
+    let abs = elements.iter().map(|x| x.to_bits() & ABS);
+    abs.fold(0, u32::max)
+}
+
+/// The largest magnitude of each column of some rows.
+#[inline(always)]
+fn largest_of_columns(rows: &[f32], inner: usize, maxima: &mut Vec<u32>) {
+    maxima.clear();
+    maxima.resize(inner, 0);
+    for row in rows.chunks_exact(inner) {
+        for (max, x) in maxima.iter_mut().zip(row) {
+            *max = (*max).max(x.to_bits() & ABS);
+        }
+    }
+}
+
+/// Unpacks consecutive runs of whole blocks.
+pub(crate) struct Decode<'a, C> {
+    pub(crate) job: Job<'a, C>,
+    pub(crate) data: &'a mut [f32],
+    /// Position of the data on the axis, a multiple of the block length.
+    pub(crate) at: usize,
+    /// Begins with the records of the first run.
+    pub(crate) scales: &'a [u8],
+    /// The codes of the whole tensor.
+    pub(crate) elements: &'a [u8],
+    /// Position of the data in the tensor.
+    pub(crate) start: usize,
+}
+
+impl<C: BlockCodec> Kernel for Decode<'_, C> {
+    #[inline(always)]
+    fn run(self) {
+        let Job {
+            codec,
+            layout,
+            record,
+            bits,
+        } = self.job;
+        let inner = layout.inner;
+        let mut codes = [0; WINDOW];
+        let mut reader = Reader::new(self.elements, self.start, bits);
+        let mut units = Vec::new();
+        let (mut at, mut rest) = (self.at, self.data);
+        for records in self.scales.chunks_exact(inner * record) {
+            if rest.is_empty() {
+                break;
+            }
+            let length = layout.block.min(layout.axis - at);
+            let (run, tail) = rest.split_at_mut(length * inner);
+            let sub_rows = codec.sub_block().min(length);
+            for (index, rows) in run.chunks_mut(sub_rows * inner).enumerate() {
+                units.clear();
+                units.extend(records.chunks_exact(record).map(
+                    #[inline(always)]
+                    |record| codec.unit(record, index),
+                ));
+                if inner == 1 {
+                    let unit = units[0];
+                    for piece in rows.chunks_mut(WINDOW) {
+                        let codes = &mut codes[..piece.len()];
+                        reader.get(codes);
+                        for (x, code) in piece.iter_mut().zip(codes) {
+                            *x = codec.value(unit, *code);
+                        }
+                    }
+                } else {
+                    for row in rows.chunks_mut(inner) {
+                        for (piece, units) in row.chunks_mut(WINDOW).zip(units.chunks(WINDOW)) {
+                            let codes = &mut codes[..piece.len()];
+                            reader.get(codes);
+                            for ((x, unit), code) in piece.iter_mut().zip(units).zip(codes) {
+                                *x = codec.value(*unit, *code);
+                            }
+                        }
+                    }
+                }
+            }
+            at = (at + length) % layout.axis;
+            rest = tail;
+        }
+    }
+}
