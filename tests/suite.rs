@@ -1,14 +1,19 @@
 //! What the workspace promises, checked through the public API.
 
 mod suite {
+    mod arrays;
+    mod attention;
     mod bad_input;
+    mod convolutions;
     mod devices;
+    mod differences;
     mod dtypes;
     mod formats;
     mod golden;
     mod learner;
     mod models;
     mod newtype;
+    mod op_coverage;
     mod optimizers;
     mod portable;
     mod slots;

@@ -6,9 +6,10 @@
 //! cargo run --release --example conformance -- --backend flex --file vector --case 3
 //! ```
 //!
-//! Prints one line a golden file and backend, `NAME[backend]: P passed, F failed, S skipped`, with the first
-//! failing cases below it. Files about number formats involve no backend; `slice`, for the slice API, stands
-//! in its place, and `--backend` does not matter to them. What is not built yet is skipped, and said to be.
+//! Prints one line a golden file and backend, `NAME[backend]: P passed, F failed, S skipped`, and below it the first
+//! failing cases and the rule by which each result of an op (`∂x`: the gradient of x) is compared. Files about number
+//! formats involve no backend; `slice`, for the slice API, stands in its place, and `--backend` does not matter to
+//! them. What is not built yet is skipped, and said to be.
 //!
 //! Exit code: 0 if everything that is built agrees, 1 if something does not, 2 if nothing could be checked.
 

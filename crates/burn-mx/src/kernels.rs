@@ -8,7 +8,7 @@ mod ndarray;
 mod recipe;
 mod steps;
 
-pub use recipe::{BinaryRecipe, LayerNormRecipe, UnaryRecipe};
+pub use recipe::{BinaryRecipe, Norm, NormRecipe, UnaryRecipe};
 pub use steps::Steps;
 
 use burn_backend::tensor::FloatTensor;
@@ -76,10 +76,10 @@ pub trait MxKernels: Backend {
         host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
     }
 
-    /// Layer normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
+    /// Normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
     /// pass over each row.
-    fn layer_norm_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_recipe(
+        recipe: NormRecipe,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: Option<FloatTensor<Self>>,
@@ -90,10 +90,10 @@ pub trait MxKernels: Backend {
         })
     }
 
-    /// The gradient of layer normalization's input, and the products of the output's gradient and the
+    /// The gradient of a normalization's input, and the products of the output's gradient and the
     /// normalized input that sum up to that of `gamma`.
-    fn layer_norm_backward_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_backward_recipe(
+        recipe: NormRecipe,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,

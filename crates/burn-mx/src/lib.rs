@@ -80,7 +80,7 @@ pub use args::MxArgs;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
-pub use kernels::{BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe};
+pub use kernels::{BinaryRecipe, MxKernels, Norm, NormRecipe, Steps, UnaryRecipe};
 pub use microscaling;
 pub use specs::{MxSpecs, ResolvedSpecs, Slot, SpecsError};
 pub use tensor::MxTensor;

@@ -10,9 +10,9 @@ use globset::{Glob, GlobMatcher};
 use thiserror::Error;
 
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, Norm};
 use crate::registry::Interned;
-use crate::semantics::activation;
+use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Flags, Meta};
 
@@ -26,6 +26,13 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self>;
     #[doc(hidden)]
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self>;
     #[doc(hidden)]
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
 }
@@ -79,6 +86,15 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         }
     }
 
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        norm::forward::<B>(Norm::Rms, x, gamma, beta, epsilon)
+    }
+
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
         tensor.meta.specs.map(|interned| &interned.specs)
     }
@@ -91,7 +107,9 @@ mod autodiff {
 
     use super::*;
     use crate::autodiff::MxAutodiff;
-    use crate::steps::{boundary, elementwise};
+    use crate::semantics::elementwise::Vector;
+    use crate::steps::{self, boundary, elementwise, metas};
+    use crate::tensor::Join;
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
@@ -123,6 +141,18 @@ mod autodiff {
                     Self::float_mul(tensor, gate)
                 }
                 (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
+            }
+        }
+
+        fn rms_norm(
+            x: FloatTensor<Self>,
+            gamma: FloatTensor<Self>,
+            beta: Option<FloatTensor<Self>>,
+            epsilon: f64,
+        ) -> FloatTensor<Self> {
+            match Vector::<B>::recipe(&Join::of(metas::<B, 2>([&x, &gamma]))) {
+                Some(_) => steps::norm::forward::<B, C>(Norm::Rms, x, gamma, beta, epsilon),
+                None => norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon),
             }
         }
 
@@ -183,6 +213,51 @@ pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its recipe, gradient included.
 pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::GeluFirstOrder)
+}
+
+/// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's recipe, gradients
+/// included: `x` [.., D], `gamma` and `beta` [D]. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
+/// reciprocal, and has no `beta`; call this on its `gamma` and `epsilon`.
+///
+/// ```
+/// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::rms_norm};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let x = Tensor::<MxBackend<Flex>, 2>::from_floats([[3.0, 4.0]], &device);
+/// let gamma = Tensor::ones([2], &device);
+/// let y = rms_norm(x, gamma, None, 1e-5);
+/// // 3 / sqrt(12.5) = 0.8485…, in bfloat16 arithmetic.
+/// assert_eq!(y.into_data().to_vec::<f32>()?, [0.84765625, 1.1328125]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If `gamma` or `beta` have not as many elements as the last axis of `x`.
+pub fn rms_norm<B: MxTensorOps, const D: usize>(
+    x: Tensor<B, D>,
+    gamma: Tensor<B, 1>,
+    beta: Option<Tensor<B, 1>>,
+    epsilon: f64,
+) -> Tensor<B, D> {
+    let features = x.dims()[D - 1];
+    for (name, parameter) in [("gamma", Some(&gamma)), ("beta", beta.as_ref())] {
+        if let Some(parameter) = parameter {
+            let [got] = parameter.dims();
+            assert_eq!(
+                got, features,
+                "burn-mx: rms_norm: `{name}` has {got} elements, the last axis of `x` has {features}"
+            );
+        }
+    }
+    let primitive = B::rms_norm(
+        x.into_primitive().tensor(),
+        gamma.into_primitive().tensor(),
+        beta.map(|beta| beta.into_primitive().tensor()),
+        epsilon,
+    );
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
 /// The specs that the tensor carries, if any.

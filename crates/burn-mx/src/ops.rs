@@ -3,7 +3,7 @@
 //! In each file the methods stand in up to three sections: *Emulated*, which go by the semantics; *Composed*,
 //! left to decompose into emulated ops; and *Forwarded*, which are the wrapped backend's.
 
-mod activation;
+pub(crate) mod activation;
 mod bool;
 mod float;
 mod int;

@@ -6,7 +6,9 @@
 
 pub(crate) mod activation;
 pub(crate) mod arithmetic;
+pub(crate) mod attention;
 pub(crate) mod conv;
+pub(crate) mod deform_conv;
 pub(crate) mod elementwise;
 pub(crate) mod linear;
 pub(crate) mod matmul;

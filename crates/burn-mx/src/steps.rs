@@ -6,9 +6,9 @@
 
 pub(crate) mod boundary;
 pub(crate) mod elementwise;
-pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod matmul;
+pub(crate) mod norm;
 pub(crate) mod softmax;
 
 use burn_autodiff::Autodiff;

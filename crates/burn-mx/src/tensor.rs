@@ -30,6 +30,12 @@ impl<P> MxTensor<P> {
         &self.inner
     }
 
+    /// The tensor in the role of an activation.
+    pub(crate) fn into_activation(mut self) -> Self {
+        self.meta.flags.remove(Flags::WEIGHT);
+        self
+    }
+
     /// Unwraps the tensor of the wrapped backend; its specs are dropped.
     pub fn into_inner(self) -> P {
         self.inner

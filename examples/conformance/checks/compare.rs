@@ -7,7 +7,7 @@ use microscaling::FloatFormat;
 use super::golden::Array;
 
 /// How closely two tensors have to agree.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Rule {
     /// Every element has the expected bits; −0 equals 0 and any NaN any other.
     Bits,
@@ -18,6 +18,31 @@ pub(crate) enum Rule {
     OfLargest(f64),
     /// Every element lies within this share of the expected one.
     Relative(f64),
+    /// Every element lies within so many steps of `format` at its largest term, or at itself if that is larger.
+    StepsOfTerm {
+        format: FloatFormat,
+        steps: f64,
+        /// Magnitude of the largest of the terms that add up to each element.
+        terms: Vec<f64>,
+    },
+}
+
+impl Rule {
+    /// The rule without what differs from case to case.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Self::OneStep { share, .. } => {
+                format!(
+                    "one step of the format on ≤ {} % of the elements",
+                    100.0 * share
+                )
+            }
+            Self::StepsOfTerm { steps, .. } => {
+                format!("within {steps} steps of the format at the largest term")
+            }
+            _ => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Rule {
@@ -25,21 +50,28 @@ impl fmt::Display for Rule {
         match self {
             Self::Bits => write!(f, "equal bits"),
             Self::OneStep { format, share } => {
-                let family = if format.exponent_bits() == 8 {
-                    "bfloat"
-                } else {
-                    "fp"
-                };
-                let (bits, percent) = (format.bits(), 100.0 * share);
+                let (format, percent) = (name(*format), 100.0 * share);
+                write!(f, "one step of {format} on ≤ {percent} % of the elements")
+            }
+            Self::StepsOfTerm { format, steps, .. } => {
                 write!(
                     f,
-                    "one step of {family}{bits} on ≤ {percent} % of the elements"
+                    "within {steps} steps of {} at the largest term",
+                    name(*format)
                 )
             }
             Self::OfLargest(share) => write!(f, "within {share:e} of the largest magnitude"),
             Self::Relative(share) => write!(f, "within {share:e} of the value"),
         }
     }
+}
+
+fn name(format: FloatFormat) -> String {
+    let family = match format.exponent_bits() {
+        8 => "bfloat",
+        _ => "fp",
+    };
+    format!("{family}{}", format.bits())
 }
 
 /// A tensor that does not agree.
@@ -91,7 +123,7 @@ pub(crate) fn compare(
     let count = expected.values.len();
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for (i, (&got, &expected)) in got.values.iter().zip(&expected.values).enumerate() {
-        match distance(got, expected, rule, largest) {
+        match distance(got, expected, &rule, i, largest) {
             Distance::None => {}
             Distance::OneStep => near.push(i),
             Distance::More => far.push(i),
@@ -115,6 +147,14 @@ pub(crate) fn compare(
     if let Rule::OneStep { .. } = rule {
         let (near, far) = (near.len(), far.len());
         message += &format!(", {near} by one step ({allowed} allowed), {far} by more");
+    }
+    if let Rule::StepsOfTerm { format, terms, .. } = &rule {
+        let steps = |i: usize| {
+            let (got, expected) = (f64::from(got.values[i]), f64::from(expected.values[i]));
+            (got - expected).abs() / step_at(*format, terms[i].max(expected.abs()))
+        };
+        let farthest = far.iter().map(|&i| steps(i)).fold(0.0, f64::max);
+        message += &format!(", up to {farthest:.2} steps");
     }
     message += &format!("; rule: {rule}");
     Some(Mismatch::new(tensor, message))
@@ -143,13 +183,14 @@ pub(crate) fn compare_codes(
     Some(Mismatch::new(tensor, message))
 }
 
-fn distance(got: f32, expected: f32, rule: Rule, largest: f64) -> Distance {
+/// Of the element at position `i`.
+fn distance(got: f32, expected: f32, rule: &Rule, i: usize, largest: f64) -> Distance {
     // −0 equals 0 by this, too.
     if got == expected || (got.is_nan() && expected.is_nan()) {
         return Distance::None;
     }
     let error = (f64::from(got) - f64::from(expected)).abs();
-    let close = match rule {
+    let close = match *rule {
         Rule::Bits => false,
         Rule::OneStep { format, .. } => {
             // A number that the format does not have is not a step away, it was not rounded.
@@ -164,6 +205,11 @@ fn distance(got: f32, expected: f32, rule: Rule, largest: f64) -> Distance {
         // NaN and Inf make these false.
         Rule::OfLargest(share) => error <= share * largest,
         Rule::Relative(share) => error <= share * f64::from(expected).abs(),
+        Rule::StepsOfTerm {
+            format,
+            steps,
+            ref terms,
+        } => error <= steps * step_at(format, terms[i].max(f64::from(expected).abs())),
     };
     if close {
         Distance::None
@@ -205,6 +251,12 @@ fn ordinal(format: FloatFormat, x: f32) -> Option<i64> {
     } else {
         magnitude
     })
+}
+
+/// The distance of neighbours in `format` at a magnitude.
+fn step_at(format: FloatFormat, magnitude: f64) -> f64 {
+    let magnitude = magnitude.max(f64::from(format.min_normal()));
+    2.0_f64.powi(binary_exponent(magnitude) - format.mantissa_bits() as i32)
 }
 
 /// floor(log2(x)) of a normal number.
@@ -262,7 +314,7 @@ mod tests {
         let agree = |got: &[f32], expected: &[f32], rule| {
             compare("x", &array(got), &array(expected), rule).is_none()
         };
-        let half = Rule::OneStep { format, share: 0.5 };
+        let half = || Rule::OneStep { format, share: 0.5 };
         let step = 1.0 + 2.0_f32.powi(-7);
         assert!(agree(
             &[-0.0, f32::NAN],
@@ -271,11 +323,20 @@ mod tests {
         ));
         assert!(!agree(&[0.0], &[f32::NAN], Rule::Bits));
         assert!(!agree(&[0.0, 1.0], &[0.0], Rule::Bits));
-        assert!(agree(&[step, 1.0], &[1.0, 1.0], half));
-        assert!(!agree(&[step, 1.0], &[1.0, step], half));
-        assert!(!agree(&[step + 2.0_f32.powi(-7), 1.0], &[1.0, 1.0], half));
+        assert!(agree(&[step, 1.0], &[1.0, 1.0], half()));
+        assert!(!agree(&[step, 1.0], &[1.0, step], half()));
+        assert!(!agree(&[step + 2.0_f32.powi(-7), 1.0], &[1.0, 1.0], half()));
         assert!(agree(&[1.5, 100.0], &[1.0, 100.0], Rule::OfLargest(0.01)));
         assert!(!agree(&[1.5, 100.0], &[1.0, 100.0], Rule::Relative(0.01)));
+        let steps = |steps, term| Rule::StepsOfTerm {
+            format,
+            steps,
+            terms: vec![term],
+        };
+        assert!(agree(&[step], &[1.0], steps(1.0, 0.0)));
+        assert!(!agree(&[step], &[1.0], steps(0.9, 0.0)));
+        assert!(agree(&[step], &[1.0], steps(0.25, 4.0)));
+        assert!(!agree(&[f32::NAN], &[1.0], steps(2.0, 1e9)));
         assert!(!agree(&[f32::NAN], &[1.0], Rule::OfLargest(1.0)));
         assert!(!agree(&[f32::INFINITY], &[1.0], Rule::Relative(1.0)));
     }

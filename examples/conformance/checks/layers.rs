@@ -36,19 +36,15 @@ pub(crate) fn check<B: MxKernels>(
     backend: &str,
 ) -> Result<Report, GoldenError> {
     let report = Report::new("layers", backend);
-    check_cases::<B, Layer, Params>(
-        file,
-        specs,
-        report,
-        Layer::of,
-        |_, _, format| match format {
-            Some(format) => Rule::OneStep {
-                format,
-                share: 0.005,
-            },
-            None => Rule::OfLargest(1e-6),
+    check_cases::<B, Layer, Params>(file, specs, report, Layer::of, |_, compared| match compared
+        .format()
+    {
+        Some(format) => Rule::OneStep {
+            format,
+            share: 0.005,
         },
-    )
+        None => Rule::OfLargest(1e-6),
+    })
 }
 
 enum Layer {
@@ -61,10 +57,10 @@ enum Layer {
 }
 
 impl Layer {
-    /// The layer of a case, `None` if it is not built.
-    fn of(file: &Golden, case: &Case<OpCase<Params>>) -> Result<Option<Self>, GoldenError> {
+    /// The layer of a case, none if it is not built.
+    fn of(file: &Golden, case: &Case<OpCase<Params>>) -> Result<Vec<Self>, GoldenError> {
         let params = &case.params.more;
-        Ok(Some(match case.params.op.as_str() {
+        Ok(vec![match case.params.op.as_str() {
             "linear" => Self::Linear,
             "bmm" => Self::Matmul([false, false]),
             "matmul" => Self::Matmul(match params.mode.as_str() {
@@ -80,8 +76,8 @@ impl Layer {
             "conv1d" => Self::Conv1d(options(file, &case.id, params)?),
             "conv2d" => Self::Conv2d(options(file, &case.id, params)?),
             "conv3d" => Self::Conv3d(options(file, &case.id, params)?),
-            _ => return Ok(None),
-        }))
+            _ => return Ok(Vec::new()),
+        }])
     }
 }
 

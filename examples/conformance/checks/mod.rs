@@ -7,9 +7,11 @@
 //! | `report.rs` | counting and printing what came out |
 //! | `mx_quantize.rs`, `elementwise.rs`, `scale_modes.rs`, `microexponents.rs`, `nvfp4.rs` | number formats, through the slice API (`slices.rs`) |
 //! | `layers.rs`, `vector.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
+//! | `composition.rs` | Burn's own compositions of functions that the reference has as one |
 //! | `ffn.rs` | a training run |
 
 mod compare;
+mod composition;
 mod elementwise;
 mod ffn;
 mod golden;

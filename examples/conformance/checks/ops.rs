@@ -1,6 +1,6 @@
 //! What `layers` and `vector` share: cases that name an op and specs and have an output and gradients.
 
-use burn_mx::MxKernels;
+use burn_mx::{MxKernels, ResolvedSpecs};
 use microscaling::FloatFormat;
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -21,15 +21,14 @@ pub(crate) struct OpCase<P> {
 
 /// Checks every case on `MxAutodiff<B>` and `MxBackend<B>`.
 ///
-/// `op` makes the op of a case, `None` if it is not built. `rule` says how closely a result has to agree:
-/// that of an op, for the gradient of an input or (`None`) the output, in the format that it is rounded to
-/// or (`None`) unrounded.
+/// `ops` makes the ops that a case is checked with, none if it is not built; several are several ways to write it.
+/// `rule` says how closely a result of an op has to agree.
 pub(crate) fn check_cases<B: MxKernels, O: Op, P: DeserializeOwned>(
     file: &Golden,
     specs: &Specs,
     mut report: Report,
-    op: impl Fn(&Golden, &Case<OpCase<P>>) -> Result<Option<O>, GoldenError>,
-    rule: impl Fn(&O, Option<&str>, Option<FloatFormat>) -> Rule,
+    ops: impl Fn(&Golden, &Case<OpCase<P>>) -> Result<Vec<O>, GoldenError>,
+    rule: impl Fn(&O, Compared<'_>) -> Rule,
 ) -> Result<Report, GoldenError> {
     for case in file.cases::<OpCase<P>>()? {
         let (id, params) = (&case.id, &case.params);
@@ -42,20 +41,58 @@ pub(crate) fn check_cases<B: MxKernels, O: Op, P: DeserializeOwned>(
             out: file.floats(&format!("{id}/out"))?,
             grads: file.floats_under(&format!("{id}/grad/")),
         };
-        let outcome = match (op(file, &case)?, specs) {
-            (None, _) => Outcome::Skipped(format!("op `{}`", params.op)),
-            (_, Err(error)) => vec![Mismatch::new("specs", error.to_string())].into(),
-            (Some(op), Ok(specs)) => example
-                .check::<B>(&op, specs, |grad| {
-                    let rounded = grad.is_none() || specs.quantize_backprop();
-                    rule(&op, grad, specs.float_format().filter(|_| rounded))
-                })
-                .into(),
-        };
-        report.add(
-            format_args!("case {id}: {}, spec {}", params.op, params.spec),
-            outcome,
-        );
+        let ops = ops(file, &case)?;
+        if ops.is_empty() {
+            report.add(id, Outcome::Skipped(format!("op `{}`", params.op)));
+        }
+        for op in ops {
+            let name = op.name(&params.op);
+            let outcome: Outcome = match specs {
+                Err(error) => vec![Mismatch::new("specs", error.to_string())].into(),
+                Ok(specs) => {
+                    let rule = |grad: Option<&str>| {
+                        rule(
+                            &op,
+                            Compared {
+                                example: &example,
+                                specs,
+                                grad,
+                            },
+                        )
+                    };
+                    for grad in [None].into_iter().chain(example.grads.keys().map(Some)) {
+                        let grad = grad.copied();
+                        let what = match grad {
+                            Some(input) => format!("{name} ∂{input}"),
+                            None => name.clone(),
+                        };
+                        report.note(what, rule(grad).kind());
+                    }
+                    example.check::<B>(&op, specs, rule).into()
+                }
+            };
+            report.add(
+                format_args!("case {id}: {name}, spec {}", params.spec),
+                outcome,
+            );
+        }
     }
     Ok(report)
+}
+
+/// A result that is to be compared.
+#[derive(Clone, Copy)]
+pub(crate) struct Compared<'a> {
+    pub(crate) example: &'a Example<'a>,
+    pub(crate) specs: &'a ResolvedSpecs,
+    /// The input whose gradient it is; `None` is the output.
+    pub(crate) grad: Option<&'a str>,
+}
+
+impl Compared<'_> {
+    /// The format that the result is rounded to.
+    pub(crate) fn format(&self) -> Option<FloatFormat> {
+        let rounded = self.grad.is_none() || self.specs.quantize_backprop();
+        self.specs.float_format().filter(|_| rounded)
+    }
 }

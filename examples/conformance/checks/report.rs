@@ -1,6 +1,9 @@
 //! What came out of the checks of one golden file on one backend.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use super::compare::Mismatch;
 
@@ -40,6 +43,8 @@ pub(crate) struct Report {
     failed: Vec<(String, Vec<Mismatch>)>,
     /// Number of skipped checks by kind.
     skipped: BTreeMap<String, usize>,
+    /// What was compared, by the rule.
+    rules: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Report {
@@ -50,6 +55,7 @@ impl Report {
             passed: 0,
             failed: Vec::new(),
             skipped: BTreeMap::new(),
+            rules: BTreeMap::new(),
         }
     }
 
@@ -60,6 +66,11 @@ impl Report {
             Outcome::Failed(mismatches) => self.failed.push((case.to_string(), mismatches)),
             Outcome::Skipped(kind) => *self.skipped.entry(kind).or_default() += 1,
         }
+    }
+
+    /// Notes by which rule something is compared.
+    pub(crate) fn note(&mut self, what: impl Into<String>, rule: String) {
+        self.rules.entry(rule).or_default().insert(what.into());
     }
 
     pub(crate) fn passed(&self) -> usize {
@@ -90,6 +101,10 @@ impl Report {
         }
         for (kind, count) in &self.skipped {
             lines.push(format!("  skipped {count}: {kind}: not built yet"));
+        }
+        for (rule, compared) in &self.rules {
+            let compared: Vec<&str> = compared.iter().map(String::as_str).collect();
+            lines.push(format!("  {rule}: {}", compared.join(", ")));
         }
         if passed + failed == 0 {
             lines.push("  NOTHING WAS CHECKED".to_owned());

@@ -39,6 +39,11 @@ pub(crate) trait Op {
     /// The output of rank `D`, the rank of the golden output.
     fn forward<B: MxTensorOps, const D: usize>(&self, inputs: &Inputs<B>) -> Tensor<B, D>;
 
+    /// What reports call it, given what the golden file does.
+    fn name(&self, golden: &str) -> String {
+        golden.to_owned()
+    }
+
     /// Inputs that PyTorch stores as [out, in] and Burn as [in, out].
     fn transposed(&self) -> &'static [&'static str] {
         &[]

@@ -7,13 +7,13 @@ use burn::module::Param;
 use burn::nn::LayerNormConfig;
 use burn::tensor::{Tensor, activation};
 use burn_mx::MxKernels;
-use burn_mx::module::{MxTensorOps, gelu_first_order, silu};
-use microscaling::FloatFormat;
+use burn_mx::module::{MxTensorOps, gelu_first_order, rms_norm, silu};
 use serde::Deserialize;
 
 use super::compare::Rule;
+use super::composition::Composition;
 use super::golden::{Case, Golden, GoldenError, Specs};
-use super::ops::{OpCase, check_cases};
+use super::ops::{Compared, OpCase, check_cases};
 use super::report::Report;
 use super::tensors::{Inputs, Op, same_rank};
 
@@ -33,9 +33,12 @@ pub(crate) fn check<B: MxKernels>(
 }
 
 /// How closely a result has to agree, see [`check_cases`].
-fn rule(op: &VectorOp, grad: Option<&str>, format: Option<FloatFormat>) -> Rule {
+fn rule(op: &VectorOp, compared: Compared<'_>) -> Rule {
+    if let VectorOp::Composed(op) = op {
+        return op.rule(compared);
+    }
     let step_on = |format, share| Rule::OneStep { format, share };
-    match (op.arithmetic(grad), format) {
+    match (op.arithmetic(compared.grad), compared.format()) {
         (Arithmetic::Exact, _) | (Arithmetic::Sum, Some(_)) => Rule::Bits,
         (Arithmetic::Library, Some(format)) => step_on(format, 0.01),
         (Arithmetic::Sums, Some(format)) => step_on(format, 0.02),
@@ -83,13 +86,22 @@ enum VectorOp {
     LayerNorm {
         eps: f64,
     },
+    RmsNorm {
+        eps: f64,
+    },
+    /// The same function as Burn, or a user of it, composes it.
+    Composed(Composition),
 }
 
 impl VectorOp {
-    /// The op of a case, `None` if it is not built.
-    fn of(file: &Golden, case: &Case<OpCase<Params>>) -> Result<Option<Self>, GoldenError> {
+    /// The op of a case, and Burn's own composition where that is another one; none if it is not built.
+    fn of(file: &Golden, case: &Case<OpCase<Params>>) -> Result<Vec<Self>, GoldenError> {
         let name = case.params.op.as_str();
-        Ok(Some(match name {
+        let eps = || {
+            let eps = case.params.more.eps;
+            eps.ok_or_else(|| file.bad_case(&case.id, "has no `eps`"))
+        };
+        let op = match name {
             "relu" => Self::Relu,
             "gelu" => Self::Gelu,
             "gelu_first_order" => Self::GeluFirstOrder,
@@ -111,18 +123,23 @@ impl VectorOp {
                 let mean = name == "reduce_mean";
                 match reduced_axis(file, &case.id)? {
                     Some(dim) => Self::Reduce { dim, mean },
-                    None => return Ok(None),
+                    None => return Ok(Vec::new()),
                 }
             }
-            "layer_norm" => Self::LayerNorm {
-                eps: case
-                    .params
-                    .more
-                    .eps
-                    .ok_or_else(|| file.bad_case(&case.id, "has no `eps`"))?,
-            },
-            _ => return Ok(None),
-        }))
+            "layer_norm" => Self::LayerNorm { eps: eps()? },
+            "rms_norm" => Self::RmsNorm { eps: eps()? },
+            _ => return Ok(Vec::new()),
+        };
+        let composed = match op {
+            Self::Silu => Some(Composition::Silu),
+            Self::GeluFirstOrder => Some(Composition::GeluFirstOrder),
+            Self::RmsNorm { eps } => Some(Composition::RmsNorm { eps }),
+            _ => None,
+        };
+        Ok([Some(op), composed.map(Self::Composed)]
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     /// Of the gradient of an input, or (`None`) of the output.
@@ -134,12 +151,14 @@ impl VectorOp {
             (Self::Add | Self::Sub | Self::Mul | Self::Div, _) => Arithmetic::Exact,
             // The gradient of a mean is g / n here and g · (1 / n) in the reference.
             (Self::Reduce { .. }, _) | (Self::LayerNorm { .. }, None) => Arithmetic::Sum,
+            (Self::RmsNorm { .. }, _) => Arithmetic::Sum,
             (Self::Softmax { .. } | Self::LayerNorm { .. }, Some(_)) => Arithmetic::Sums,
             // A quotient of rounded values.
             (Self::Log, Some(_)) => Arithmetic::Exact,
             (Self::Softmax { .. } | Self::Log, None) => Arithmetic::Library,
             (Self::Gelu | Self::GeluFirstOrder | Self::Silu, _) => Arithmetic::Library,
             (Self::Sigmoid | Self::Tanh | Self::Exp, _) => Arithmetic::Library,
+            (Self::Composed(_), _) => unreachable!("a composition has rules of its own"),
         }
     }
 }
@@ -155,6 +174,13 @@ fn reduced_axis(file: &Golden, id: &str) -> Result<Option<usize>, GoldenError> {
 }
 
 impl Op for VectorOp {
+    fn name(&self, golden: &str) -> String {
+        match self {
+            Self::Composed(op) => op.name(golden),
+            _ => golden.to_owned(),
+        }
+    }
+
     fn forward<B: MxTensorOps, const D: usize>(&self, inputs: &Inputs<B>) -> Tensor<B, D> {
         let x = || inputs.activation::<D>("x");
         let a = || inputs.activation::<D>("a");
@@ -187,6 +213,13 @@ impl Op for VectorOp {
                 norm.beta = Some(Param::from_tensor(inputs.weight("bias")));
                 norm.forward(x())
             }
+            Self::RmsNorm { eps } => rms_norm(
+                x(),
+                inputs.weight("weight"),
+                Some(inputs.weight("bias")),
+                eps,
+            ),
+            Self::Composed(op) => op.forward(inputs),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! our own steps.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn_backend::ops::FloatTensorOps;
+use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
@@ -14,8 +14,9 @@ use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
 use crate::forward::delegate;
 use crate::kernels::MxKernels;
+use crate::semantics::activation;
 use crate::semantics::elementwise::Vector;
-use crate::steps::{elementwise, matmul, metas};
+use crate::steps::{boundary, elementwise, matmul, metas};
 use crate::tensor::{Flags, Join};
 
 /// Ops on one tensor with a step of our own.
@@ -68,6 +69,27 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         float_sub = elementwise::Sub;
         float_mul = elementwise::Mul;
         float_div = elementwise::Div;
+    }
+
+    /// Burn composes the sampling for autodiff: as a whole it is one rounded op, and positions are not rounded.
+    fn float_grid_sample_2d(
+        tensor: FloatTensor<Self>,
+        grid: FloatTensor<Self>,
+        options: GridSampleOptions,
+    ) -> FloatTensor<Self> {
+        if !activation::is_composed::<B>(&tensor.primitive) {
+            return Ad::<B, C>::float_grid_sample_2d(tensor, grid, options);
+        }
+        let tensor = elementwise::unary::<B, C, _>(tensor, elementwise::Round);
+        let grid = match activation::is_composed::<B>(&grid.primitive) {
+            true => elementwise::unary::<B, C, _>(grid, elementwise::RoundGradient),
+            false => grid,
+        };
+        let grid = boundary::enter::<B, C>(grid);
+        let sampled = boundary::full_precision::<B, C>(tensor, |tensor| {
+            Ad::<B, C>::float_grid_sample_2d(tensor, grid, options)
+        });
+        elementwise::unary::<B, C, _>(sampled, elementwise::Round)
     }
 
     /// A leaf that requires gradients is a weight.

@@ -6,16 +6,17 @@ use burn_backend::ops::attention::attention_fallback;
 use burn_backend::ops::{
     ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
     DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
-    MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
+    MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, UnfoldOptions,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::{Ad, MxAutodiff};
 use crate::forward::delegate;
-use crate::kernels::MxKernels;
-use crate::semantics::activation;
+use crate::kernels::{MxKernels, Norm};
+use crate::ops::activation::Composition;
 use crate::semantics::linear as linear_semantics;
-use crate::steps::{elementwise, layer_norm, linear, metas, softmax};
+use crate::semantics::{activation, attention};
+use crate::steps::{boundary, elementwise, linear, metas, norm, softmax};
 use crate::tensor::Join;
 
 impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
@@ -41,14 +42,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         epsilon: f64,
     ) -> FloatTensor<Self> {
         match Join::of(metas::<B, 2>([&tensor, &gamma])).emulation() {
-            Some(_) => layer_norm::forward::<B, C>(tensor, gamma, beta, epsilon),
+            Some(_) => norm::forward::<B, C>(Norm::Layer, tensor, gamma, beta, epsilon),
             None => Ad::<B, C>::layer_norm(tensor, gamma, beta, epsilon),
         }
     }
 
     // Composed
 
-    /// By Burn's fallback, whose products and softmax are ours.
+    /// Of our own ops; its operands are activations by their place.
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
@@ -57,7 +58,34 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        attention_fallback::<Self>(query, key, value, mask, attn_bias, options)
+        if Join::of(metas::<B, 3>([&query, &key, &value]))
+            .emulation()
+            .is_none()
+        {
+            return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
+        }
+        let [query, key, value] = [query, key, value].map(|mut tensor| {
+            tensor.primitive = tensor.primitive.into_activation();
+            tensor
+        });
+        attention::composed::<Self>(query, key, value, mask, attn_bias, options)
+    }
+
+    /// Burn's composition for autodiff may be a convolution with ones and zeros, which is data movement and not a
+    /// product.
+    fn unfold4d(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        options: UnfoldOptions,
+    ) -> FloatTensor<Self> {
+        if x.primitive.meta.emulation().is_none() {
+            return Ad::<B, C>::unfold4d(x, kernel_size, options);
+        }
+        let x = match activation::is_composed::<B>(&x.primitive) {
+            true => elementwise::unary::<B, C, _>(x, elementwise::RoundGradient),
+            false => x,
+        };
+        boundary::full_precision::<B, C>(x, |x| Ad::<B, C>::unfold4d(x, kernel_size, options))
     }
 
     // burn-autodiff's
@@ -275,6 +303,15 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
             true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
             false => Ad::<B, C>::sigmoid(tensor),
         }
+    }
+
+    /// Rounds what it passes on too, as leaky_relu does.
+    fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !activation::is_composed::<B>(&tensor.primitive) {
+            return Ad::<B, C>::prelu(tensor, alpha);
+        }
+        let tensor = elementwise::unary::<B, C, _>(tensor, elementwise::Round);
+        <Composition as ActivationOps<Self>>::prelu(tensor, alpha)
     }
 
     fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {

@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, place_of,
+    BinaryRecipe, MxKernels, NormRecipe, Steps, UnaryRecipe, memory_order, place_of,
     quantize_in_order, transform_dense,
 };
 
@@ -69,8 +69,8 @@ impl MxKernels for Flex {
         })
     }
 
-    fn layer_norm_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_recipe(
+        recipe: NormRecipe,
         tensor: FlexTensor,
         gamma: FlexTensor,
         beta: Option<FlexTensor>,
@@ -83,8 +83,8 @@ impl MxKernels for Flex {
         })
     }
 
-    fn layer_norm_backward_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_backward_recipe(
+        recipe: NormRecipe,
         tensor: FlexTensor,
         gamma: FlexTensor,
         grad: FlexTensor,

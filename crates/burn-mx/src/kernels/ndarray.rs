@@ -8,7 +8,7 @@ use burn_ndarray::{
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 use super::{
-    BinaryRecipe, LayerNormRecipe, MxKernels, Steps, UnaryRecipe, memory_order, place_of,
+    BinaryRecipe, MxKernels, NormRecipe, Steps, UnaryRecipe, memory_order, place_of,
     quantize_in_order, transform_dense,
 };
 
@@ -74,8 +74,8 @@ where
         grad.into()
     }
 
-    fn layer_norm_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_recipe(
+        recipe: NormRecipe,
         tensor: NdArrayTensor,
         gamma: NdArrayTensor,
         beta: Option<NdArrayTensor>,
@@ -90,8 +90,8 @@ where
         tensor.into()
     }
 
-    fn layer_norm_backward_recipe(
-        recipe: LayerNormRecipe,
+    fn norm_backward_recipe(
+        recipe: NormRecipe,
         tensor: NdArrayTensor,
         gamma: NdArrayTensor,
         grad: NdArrayTensor,

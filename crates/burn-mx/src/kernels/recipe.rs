@@ -36,9 +36,19 @@ pub enum BinaryRecipe {
     SiluBackward,
 }
 
-/// Layer normalization over the last axis.
+/// A normalization of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norm {
+    /// By mean and variance.
+    Layer,
+    /// By the mean square.
+    Rms,
+}
+
+/// Normalization over the last axis.
 #[derive(Clone, Copy, Debug)]
-pub struct LayerNormRecipe {
+pub struct NormRecipe {
+    norm: Norm,
     epsilon: f32,
     steps: Steps,
 }
@@ -119,9 +129,10 @@ impl BinaryRecipe {
     }
 }
 
-impl LayerNormRecipe {
-    pub(crate) fn new(epsilon: f64, steps: Steps) -> Self {
+impl NormRecipe {
+    pub(crate) fn new(norm: Norm, epsilon: f64, steps: Steps) -> Self {
         Self {
+            norm,
             epsilon: epsilon as f32,
             steps,
         }
@@ -129,13 +140,25 @@ impl LayerNormRecipe {
 
     /// Replaces every row by `γ n + β`, with n the normalized row.
     pub(crate) fn forward(self, data: &mut [f32], gamma: &[f32], beta: Option<&[f32]>) {
+        match self.norm {
+            Norm::Layer => self.forward_of::<true>(data, gamma, beta),
+            Norm::Rms => self.forward_of::<false>(data, gamma, beta),
+        }
+    }
+
+    fn forward_of<const CENTERED: bool>(
+        self,
+        data: &mut [f32],
+        gamma: &[f32],
+        beta: Option<&[f32]>,
+    ) {
         let epsilon = self.epsilon;
         with_steps!(self.steps, s => rows_in_place(
             data,
             gamma.len(),
             #[inline(always)]
             move |row| {
-                let variance = center(&s, row, epsilon);
+                let variance = variance::<_, CENTERED>(&s, row, epsilon);
                 let scale = s.recip(s.sqrt(variance));
                 for (x, gamma) in row.iter_mut().zip(gamma) {
                     *x = s.mul(s.round(*gamma), s.mul(*x, scale));
@@ -149,6 +172,13 @@ impl LayerNormRecipe {
 
     /// Replaces the output's gradient by the input's, and the input x by the products `g n`.
     pub(crate) fn backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
+        match self.norm {
+            Norm::Layer => self.layer_backward(grad, x, gamma),
+            Norm::Rms => self.rms_backward(grad, x, gamma),
+        }
+    }
+
+    fn layer_backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
         let epsilon = self.epsilon;
         with_passes!(self.steps, (f, b) => row_pairs_in_place(
             grad,
@@ -156,7 +186,7 @@ impl LayerNormRecipe {
             gamma.len(),
             #[inline(always)]
             move |g, x| {
-                let variance = center(&f, x, epsilon);
+                let variance = variance::<_, true>(&f, x, epsilon);
                 let scale = f.recip(f.sqrt(variance));
                 let sigma = b.sqrt(variance);
                 let inverse = b.recip(sigma);
@@ -186,6 +216,35 @@ impl LayerNormRecipe {
             },
         ));
     }
+
+    /// The last difference is not rounded, which is what the reference does here and nowhere else.
+    fn rms_backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
+        let epsilon = self.epsilon;
+        with_passes!(self.steps, (f, b) => row_pairs_in_place(
+            grad,
+            x,
+            gamma.len(),
+            #[inline(always)]
+            move |g, x| {
+                let variance = variance::<_, false>(&f, x, epsilon);
+                let scale = f.recip(f.sqrt(variance));
+                for x in x.iter_mut() {
+                    *x = f.mul(*x, scale);
+                }
+                let count = x.len().min(g.len()).min(gamma.len());
+                let q = b.mean(
+                    count,
+                    #[inline(always)]
+                    |i| b.mul(b.mul(weighted(&b, g[i], gamma[i]), scale), x[i]),
+                );
+                for i in 0..count {
+                    let product = b.mul(b.round(g[i]), x[i]);
+                    g[i] = b.mul(weighted(&b, g[i], gamma[i]), scale) - b.mul(x[i], q);
+                    x[i] = product;
+                }
+            },
+        ));
+    }
 }
 
 /// `g γ`, neither of which need be rounded.
@@ -194,19 +253,26 @@ fn weighted<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, g: f32, gamma: f32) ->
     s.mul(s.round(g), s.round(gamma))
 }
 
-/// Replaces a row, which need not be rounded, by its deviations from the mean; returns variance plus ε.
+/// Rounds a row and, if `CENTERED`, replaces it by its deviations from the mean; returns the mean square of that
+/// plus ε.
 #[inline(always)]
-fn center<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, row: &mut [f32], epsilon: f32) -> f32 {
+fn variance<R: Fn(f32) -> f32, const CENTERED: bool>(
+    s: &ScalarSteps<R, false>,
+    row: &mut [f32],
+    epsilon: f32,
+) -> f32 {
     for x in row.iter_mut() {
         *x = s.round(*x);
     }
-    let mean = s.mean(
-        row.len(),
-        #[inline(always)]
-        |i| row[i],
-    );
-    for x in row.iter_mut() {
-        *x = s.sub(*x, mean);
+    if CENTERED {
+        let mean = s.mean(
+            row.len(),
+            #[inline(always)]
+            |i| row[i],
+        );
+        for x in row.iter_mut() {
+            *x = s.sub(*x, mean);
+        }
     }
     let variance = s.mean(
         row.len(),

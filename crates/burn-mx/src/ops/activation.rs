@@ -1,19 +1,19 @@
 //! Activations: by recipe, or composed of ops that round.
 
-use burn_backend::Scalar;
 use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, Scalar};
 
 use crate::backend::MxBackend;
 use crate::forward::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
-use crate::semantics::{activation, softmax};
+use crate::semantics::{activation, elementwise, softmax};
 use crate::tensor::Meta;
 
-/// Burn's default compositions, through the ops of `MxBackend`: the same that autodiff trains with.
-struct Composition;
+/// Burn's default compositions, through the ops of either side of the decorator.
+pub(crate) struct Composition;
 
-impl<B: MxKernels> ActivationOps<MxBackend<B>> for Composition {}
+impl<B: Backend> ActivationOps<B> for Composition {}
 
 /// Functions that Burn composes of smaller ops: composed where elementwise ops are emulated, the wrapped
 /// backend's own where they are not.
@@ -60,6 +60,10 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         activation::leaky_relu::<B>(tensor, negative_slope)
     }
 
+    fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::binary::<B>(tensor, alpha, B::prelu)
+    }
+
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         softmax::forward::<B>(tensor, dim)
     }
@@ -67,7 +71,6 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     // Composed
 
     composed! {
-        fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self>;
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
         fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;

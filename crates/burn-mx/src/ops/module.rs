@@ -1,6 +1,6 @@
 //! Module ops: products, norms, attention, pools.
 
-use burn_backend::ops::attention::attention_fallback;
+use burn_backend::ops::ctc::ctc_loss_default;
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
     DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
@@ -10,10 +10,10 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::backend::MxBackend;
 use crate::forward::{Unwrap, forward};
-use crate::kernels::{MxKernels, same_type};
+use crate::kernels::{MxKernels, Norm, same_type};
 use crate::semantics::conv::{self, Direction};
 use crate::semantics::product::quantize_backward;
-use crate::semantics::{elementwise, linear, norm};
+use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// A convolution with its three backward products, in each number of dimensions.
@@ -206,13 +206,50 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             conv_transpose3d_weight_backward conv_transpose3d_bias_backward
     }
 
+    fn deform_conv2d(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        options: DeformConvOptions<2>,
+    ) -> FloatTensor<Self> {
+        let inputs = deform_conv::Inputs {
+            x,
+            offset,
+            weight,
+            mask,
+            bias,
+        };
+        deform_conv::forward::<B>(inputs, options)
+    }
+
+    fn deform_conv2d_backward(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        output_grad: FloatTensor<Self>,
+        options: DeformConvOptions<2>,
+    ) -> DeformConv2dBackward<Self> {
+        let inputs = deform_conv::Inputs {
+            x,
+            offset,
+            weight,
+            mask,
+            bias,
+        };
+        deform_conv::backward::<B>(inputs, output_grad, options)
+    }
+
     fn layer_norm(
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        norm::layer_norm::<B>(tensor, gamma, beta, epsilon)
+        norm::forward::<B>(Norm::Layer, tensor, gamma, beta, epsilon)
     }
 
     fn embedding_backward(
@@ -278,6 +315,20 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         }))
     }
 
+    fn ctc_loss_backward(
+        log_probs: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        input_lengths: IntTensor<Self>,
+        target_lengths: IntTensor<Self>,
+        grad_loss: FloatTensor<Self>,
+        blank: usize,
+    ) -> FloatTensor<Self> {
+        let lengths = (input_lengths.inner, target_lengths.inner);
+        elementwise::binary::<B>(log_probs, grad_loss, |log_probs, grad| {
+            B::ctc_loss_backward(log_probs, targets.inner, lengths.0, lengths.1, grad, blank)
+        })
+    }
+
     fn rfft(
         signal: FloatTensor<Self>,
         dim: usize,
@@ -309,10 +360,6 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         fn interpolate(
             x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
         ) -> FloatTensor<Self>;
-        fn ctc_loss(
-            log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
-            target_lengths: IntTensor<Self>, blank: usize,
-        ) -> FloatTensor<Self>;
     }
 
     backward! {
@@ -334,7 +381,8 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
 
     // Composed
 
-    /// By Burn's fallback through our own ops where something is emulated, since it holds two products.
+    /// Composed of our own ops where something is emulated, since it holds two products. Its operands are activations
+    /// by their place.
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
@@ -345,7 +393,8 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     ) -> FloatTensor<Self> {
         let join = Join::of([Some(query.meta), Some(key.meta), Some(value.meta)]);
         if join.emulation().is_some() {
-            return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
+            let [query, key, value] = [query, key, value].map(MxTensor::into_activation);
+            return attention::composed::<Self>(query, key, value, mask, attn_bias, options);
         }
         join.warn_if_unset("attention");
         let (mask, attn_bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(attn_bias));
@@ -360,37 +409,30 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         MxTensor::new(inner, join.result)
     }
 
-    // Forwarded
-
-    fn deform_conv2d_backward(
-        x: FloatTensor<Self>,
-        offset: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        mask: Option<FloatTensor<Self>>,
-        bias: Option<FloatTensor<Self>>,
-        output_grad: FloatTensor<Self>,
-        options: DeformConvOptions<2>,
-    ) -> DeformConv2dBackward<Self> {
-        let meta = Meta::computed([Some(x.meta), Some(weight.meta), Some(output_grad.meta)]);
-        let (mask, bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(bias));
-        let grads = B::deform_conv2d_backward(
-            x.inner,
-            offset.inner,
-            weight.inner,
-            mask,
-            bias,
-            output_grad.inner,
-            options,
-        );
-        let wrap = |inner| MxTensor::new(inner, meta);
-        DeformConv2dBackward::new(
-            wrap(grads.x_grad),
-            wrap(grads.offset_grad),
-            wrap(grads.weight_grad),
-            grads.mask_grad.map(wrap),
-            grads.bias_grad.map(wrap),
-        )
+    /// Composed as autodiff does it, unless `B` has the gradient too.
+    fn ctc_loss(
+        log_probs: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        input_lengths: IntTensor<Self>,
+        target_lengths: IntTensor<Self>,
+        blank: usize,
+    ) -> FloatTensor<Self> {
+        if activation::is_composed::<B>(&log_probs) && !B::has_ctc_loss_backward() {
+            return ctc_loss_default::<Self>(
+                log_probs,
+                targets,
+                input_lengths,
+                target_lengths,
+                blank,
+            );
+        }
+        let lengths = (input_lengths.inner, target_lengths.inner);
+        elementwise::unary::<B>(log_probs, |log_probs| {
+            B::ctc_loss(log_probs, targets.inner, lengths.0, lengths.1, blank)
+        })
     }
+
+    // Forwarded
 
     fn unfold4d(
         x: FloatTensor<Self>,
@@ -423,16 +465,5 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
             dilation: [usize; 2], ceil_mode: bool,
         ) -> MaxPool2dWithIndices<Self>;
-    }
-
-    forward! { computed:
-        fn deform_conv2d(
-            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>,
-            mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, options: DeformConvOptions<2>,
-        ) -> FloatTensor<Self>;
-        fn ctc_loss_backward(
-            log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
-            target_lengths: IntTensor<Self>, grad_loss: FloatTensor<Self>, blank: usize,
-        ) -> FloatTensor<Self>;
     }
 }

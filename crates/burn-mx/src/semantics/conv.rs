@@ -9,7 +9,7 @@ use super::Float;
 use super::elementwise::Rounder;
 use super::product::{Operand, finish, quantize_backward};
 use crate::kernels::{MxKernels, to_f32};
-use crate::specs::Slot;
+use crate::specs::{ResolvedSpecs, Slot};
 use crate::tensor::{Flags, Join, MxTensor};
 
 const BATCH: usize = 0;
@@ -37,7 +37,58 @@ impl Direction {
     }
 }
 
-fn join<B: MxKernels>(
+/// The operands x and weight of the forward product.
+fn forward_operands(direction: Direction, specs: &ResolvedSpecs) -> [Operand; 2] {
+    let x = Operand {
+        axis: CHANNELS,
+        slot: Slot::A,
+        elementwise: specs.round_output(),
+        mx: specs.round_mx_output(),
+    };
+    let weight = Operand {
+        axis: direction.weight_input_axis(),
+        slot: Slot::W,
+        elementwise: specs.round_weight(),
+        mx: specs.round_mx_output(),
+    };
+    [x, weight]
+}
+
+/// The operands weight and output gradient of the product for the input's gradient.
+pub(super) fn x_backward_operands(direction: Direction, specs: &ResolvedSpecs) -> [Operand; 2] {
+    let weight = Operand {
+        axis: direction.weight_output_axis(),
+        slot: Slot::WBp,
+        elementwise: specs.round_weight(),
+        mx: specs.round_mx_weight_grad_input(),
+    };
+    let grad = Operand {
+        axis: CHANNELS,
+        slot: Slot::ABpOs,
+        elementwise: specs.round_grad_input(),
+        mx: specs.round_mx_grad_output_grad_input(),
+    };
+    [weight, grad]
+}
+
+/// The operands x and output gradient of the product for the weight's gradient.
+pub(super) fn weight_backward_operands(specs: &ResolvedSpecs) -> [Operand; 2] {
+    let x = Operand {
+        axis: BATCH,
+        slot: Slot::ABp,
+        elementwise: specs.round_output(),
+        mx: specs.round_mx_input_grad_weight(),
+    };
+    let grad = Operand {
+        axis: BATCH,
+        slot: Slot::ABpEx,
+        elementwise: specs.round_grad_input(),
+        mx: specs.round_mx_grad_output_grad_weight(),
+    };
+    [x, grad]
+}
+
+pub(super) fn join<B: MxKernels>(
     others: [Option<&Float<B>>; 2],
     weight: &Float<B>,
     bias: Option<&Float<B>>,
@@ -71,18 +122,7 @@ pub(crate) fn forward<B: MxKernels>(
         return MxTensor::new(product, join.result);
     };
     let specs = &interned.specs;
-    let x_operand = Operand {
-        axis: CHANNELS,
-        slot: Slot::A,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_output(),
-    };
-    let weight_operand = Operand {
-        axis: direction.weight_input_axis(),
-        slot: Slot::W,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_output(),
-    };
+    let [x_operand, weight_operand] = forward_operands(direction, specs);
     let bias = bias.map(|bias| match Rounder::new(interned, specs.round_weight()) {
         Some(rounder) => rounder.operand::<B>(bias),
         None => to_f32::<B>(bias.inner),
@@ -112,18 +152,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         return MxTensor::new(op(weight.inner, grad.inner), join.result);
     };
     let specs = &interned.specs;
-    let weight_operand = Operand {
-        axis: direction.weight_output_axis(),
-        slot: Slot::WBp,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_weight_grad_input(),
-    };
-    let grad_operand = Operand {
-        axis: CHANNELS,
-        slot: Slot::ABpOs,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_input(),
-    };
+    let [weight_operand, grad_operand] = x_backward_operands(direction, specs);
     let weight_groups = match direction {
         Direction::Normal => groups,
         // A filter has the output channels of its own group only.
@@ -151,18 +180,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return MxTensor::new(op(x.inner, grad.inner), join.result);
     };
     let specs = &interned.specs;
-    let x_operand = Operand {
-        axis: BATCH,
-        slot: Slot::ABp,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_input_grad_weight(),
-    };
-    let grad_operand = Operand {
-        axis: BATCH,
-        slot: Slot::ABpEx,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_weight(),
-    };
+    let [x_operand, grad_operand] = weight_backward_operands(specs);
     let product = op(
         x_operand.quantize::<B>(x, interned),
         grad_operand.quantize::<B>(grad, interned),

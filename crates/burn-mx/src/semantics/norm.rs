@@ -1,23 +1,25 @@
-//! Layer normalization over the last axis.
+//! Layer and root-mean-square normalization over the last axis.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
+use burn_backend::{Backend, Shape, TensorMetadata};
 
-use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::{Passes, Vector};
-use crate::kernels::{LayerNormRecipe, MxKernels, to_f32};
+use super::{Float, stored};
+use crate::kernels::{MxKernels, Norm, NormRecipe, to_f32};
 use crate::tensor::{Join, MxTensor};
 
-/// Gradients of [`layer_norm`].
-pub(crate) struct LayerNormGrads<B: MxKernels> {
+/// Gradients of [`forward`].
+pub(crate) struct NormGrads<B: MxKernels> {
     pub(crate) x: Float<B>,
     pub(crate) gamma: Float<B>,
     pub(crate) beta: Float<B>,
 }
 
-/// `γ (x - mean) / sqrt(var + ε) + β`; `x` [.., D], `gamma` and `beta` [D].
-pub(crate) fn layer_norm<B: MxKernels>(
+/// `γ c / sqrt(mean c² + ε) + β` with `c` the deviations from the mean, or `x` itself; `x` [.., D], `gamma` and
+/// `beta` [D].
+pub(crate) fn forward<B: MxKernels>(
+    norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
     beta: Option<Float<B>>,
@@ -29,16 +31,16 @@ pub(crate) fn layer_norm<B: MxKernels>(
         beta.as_ref().map(|beta| beta.meta),
     ]);
     let Some(v) = Vector::<B>::recipe(&join) else {
-        let beta = beta.map(|beta| beta.inner);
-        return MxTensor::new(
-            B::layer_norm(x.inner, gamma.inner, beta, epsilon),
-            join.result,
-        );
+        let (x, gamma, beta) = (x.inner, gamma.inner, beta.map(|beta| beta.inner));
+        let output = match norm {
+            Norm::Layer => B::layer_norm(x, gamma, beta, epsilon),
+            Norm::Rms => plain_rms_norm::<B>(x, gamma, beta, epsilon),
+        };
+        return MxTensor::new(output, join.result);
     };
     if let Some(steps) = v.in_one_pass() {
-        let recipe = LayerNormRecipe::new(epsilon, steps);
-        let output = B::layer_norm_recipe(
-            recipe,
+        let output = B::norm_recipe(
+            NormRecipe::new(norm, epsilon, steps),
             to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             beta.map(|beta| to_f32::<B>(beta.inner)),
@@ -46,7 +48,7 @@ pub(crate) fn layer_norm<B: MxKernels>(
         return v.finish(output, &join);
     }
     let rank = x.rank();
-    let moments = Moments::new(&v, v.operand(x), epsilon);
+    let moments = Moments::new(norm, &v, v.operand(x), epsilon);
     let gamma = as_row::<B>(v.operand(gamma), rank);
     let scaled = v.mul(gamma, moments.normalized(&v));
     let output = match beta {
@@ -56,59 +58,67 @@ pub(crate) fn layer_norm<B: MxKernels>(
     v.finish(output, &join)
 }
 
+/// As Burn's own module composes it, of the ops of `B`.
+pub(crate) fn plain_rms_norm<B: Backend>(
+    x: FloatTensor<B>,
+    gamma: FloatTensor<B>,
+    beta: Option<FloatTensor<B>>,
+    epsilon: f64,
+) -> FloatTensor<B> {
+    let rank = x.rank();
+    let square = B::float_mul(x.clone(), x.clone());
+    let mean = B::float_mean_dim(square, rank - 1);
+    let rms = B::float_sqrt(B::float_add_scalar(mean, epsilon.into()));
+    let scaled = B::float_mul(B::float_div(x, rms), as_row::<B>(gamma, rank));
+    match beta {
+        Some(beta) => B::float_add(scaled, as_row::<B>(beta, rank)),
+        None => scaled,
+    }
+}
+
 /// The gradients of x, γ and β from that of the output.
-pub(crate) fn layer_norm_backward<B: MxKernels>(
+pub(crate) fn backward<B: MxKernels>(
+    norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
     grad: Float<B>,
     epsilon: f64,
-) -> LayerNormGrads<B> {
+) -> NormGrads<B> {
     let join = Join::of([Some(x.meta), Some(gamma.meta)]);
     let Some(interned) = join.emulation() else {
-        unreachable!("layer_norm has a step of its own only where something is emulated")
+        unreachable!("a norm has a step of its own only where something is emulated")
     };
-    let Passes {
-        forward,
-        backward: v,
-    } = Passes::<B>::steps(interned, &join);
+    let passes = Passes::<B>::steps(interned, &join);
+    let v = &passes.backward;
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
     let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
 
-    let of_parameter =
-        |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
-
-    if let Some(steps) = v.backward_in_one_pass() {
-        let recipe = LayerNormRecipe::new(epsilon, steps);
-        let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
-        let (d_x, products) = B::layer_norm_backward_recipe(
-            recipe,
+    let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
+    let (d_x, products) = match v.backward_in_one_pass() {
+        Some(steps) => B::norm_backward_recipe(
+            NormRecipe::new(norm, epsilon, steps),
             to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             to_f32::<B>(grad.inner),
-        );
-        let d_gamma = v.sum_dims(products, 0..last);
-        return LayerNormGrads {
-            x: v.finish(d_x, &x_join),
-            gamma: of_parameter(d_gamma),
-            beta: of_parameter(d_beta),
-        };
-    }
-    let moments = Moments::new(&forward, forward.operand(x), epsilon);
-    let normalized = moments.normalized(&forward);
-    let g = v.operand(grad);
-    let d_beta = v.sum_dims(g.clone(), 0..last);
-    let d_gamma = v.sum_dims(v.mul(g.clone(), normalized.clone()), 0..last);
-
-    let t = v.mul(g, as_row::<B>(v.operand(gamma), rank));
-    let sigma = v.sqrt(moments.variance.clone());
-    let a = v.mul(t.clone(), v.recip(sigma.clone()));
-    let q = v.mean_dim(v.mul(v.mul(t, normalized.clone()), sigma), last);
-    let q = v.mul(q, v.recip(moments.variance));
-    let d = v.add(a, v.mul(v.neg(q), normalized));
-    let d_x = v.sub(d.clone(), v.mean_dim(d, last));
-    LayerNormGrads {
-        x: v.finish(d_x, &x_join),
+        ),
+        None => {
+            let moments = Moments::new(norm, &passes.forward, passes.forward.operand(x), epsilon);
+            let normalized = moments.normalized(&passes.forward);
+            let g = v.operand(grad);
+            let products = v.mul(g.clone(), normalized.clone());
+            let t = v.mul(g, as_row::<B>(v.operand(gamma), rank));
+            (moments.backward(&passes, normalized, t), products)
+        }
+    };
+    let d_gamma = v.sum_dims(products, 0..last);
+    let of_parameter =
+        |gradient| v.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
+    NormGrads {
+        x: match norm {
+            Norm::Layer => v.finish(d_x, &x_join),
+            Norm::Rms => stored::<B>(d_x, x_join.result),
+        },
         gamma: of_parameter(d_gamma),
         beta: of_parameter(d_beta),
     }
@@ -116,29 +126,70 @@ pub(crate) fn layer_norm_backward<B: MxKernels>(
 
 /// What forward and backward share.
 struct Moments<B: MxKernels> {
-    centered: FloatTensor<B>,
-    /// Variance plus ε.
+    norm: Norm,
+    /// What is normalized: x, less its mean where that is taken out.
+    deviations: FloatTensor<B>,
+    /// Mean square of the deviations plus ε.
     variance: FloatTensor<B>,
 }
 
 impl<B: MxKernels> Moments<B> {
-    fn new(v: &Vector<B>, x: FloatTensor<B>, epsilon: f64) -> Self {
+    fn new(norm: Norm, v: &Vector<B>, x: FloatTensor<B>, epsilon: f64) -> Self {
         let last = x.rank() - 1;
-        let mean = v.mean_dim(x.clone(), last);
-        let centered = v.sub(x, mean);
-        let variance = v.mean_dim(v.mul(centered.clone(), centered.clone()), last);
+        let deviations = match norm {
+            Norm::Layer => {
+                let mean = v.mean_dim(x.clone(), last);
+                v.sub(x, mean)
+            }
+            Norm::Rms => x,
+        };
+        let variance = v.mean_dim(v.mul(deviations.clone(), deviations.clone()), last);
         let variance = v.add_scalar(variance, epsilon as f32);
-        Self { centered, variance }
+        Self {
+            norm,
+            deviations,
+            variance,
+        }
+    }
+
+    fn scale(&self, v: &Vector<B>) -> FloatTensor<B> {
+        v.recip(v.sqrt(self.variance.clone()))
     }
 
     fn normalized(&self, v: &Vector<B>) -> FloatTensor<B> {
-        let scale = v.recip(v.sqrt(self.variance.clone()));
-        v.mul(self.centered.clone(), scale)
+        v.mul(self.deviations.clone(), self.scale(v))
+    }
+
+    /// The gradient of x, from `t = g γ`.
+    fn backward(
+        self,
+        passes: &Passes<B>,
+        normalized: FloatTensor<B>,
+        t: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let v = &passes.backward;
+        let last = t.rank() - 1;
+        match self.norm {
+            Norm::Layer => {
+                let sigma = v.sqrt(self.variance.clone());
+                let a = v.mul(t.clone(), v.recip(sigma.clone()));
+                let q = v.mean_dim(v.mul(v.mul(t, normalized.clone()), sigma), last);
+                let q = v.mul(q, v.recip(self.variance));
+                let d = v.add(a, v.mul(v.neg(q), normalized));
+                v.sub(d.clone(), v.mean_dim(d, last))
+            }
+            Norm::Rms => {
+                let a = v.mul(t, self.scale(&passes.forward));
+                let q = v.mean_dim(v.mul(a.clone(), normalized.clone()), last);
+                // Not rounded, which is what the reference does here and nowhere else.
+                B::float_sub(a, v.mul(normalized, q))
+            }
+        }
     }
 }
 
 /// A vector [D] as a tensor [1, .., 1, D].
-fn as_row<B: MxKernels>(vector: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
+fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
     let mut dims = vec![1; rank];
     dims[rank - 1] = vector.shape()[0];
     B::float_reshape(vector, Shape::from(dims))

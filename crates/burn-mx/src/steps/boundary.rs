@@ -9,7 +9,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use super::Tracked;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Meta, MxTensor};
+use crate::tensor::{Flags, Meta, MxTensor};
 
 #[derive(Debug)]
 struct Boundary;
@@ -28,6 +28,27 @@ pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
         OpsKind::Tracked(prep) => prep.finish(before, after),
         OpsKind::UnTracked(prep) => prep.finish(after),
     }
+}
+
+/// What `piece` makes of the tensor, all of it computed at full precision in both passes.
+pub(crate) fn full_precision<B: MxKernels, C: CheckpointStrategy>(
+    tensor: Tracked<B>,
+    piece: impl FnOnce(Tracked<B>) -> Tracked<B>,
+) -> Tracked<B> {
+    let before = tensor.primitive.meta.flags & Flags::FULL_PRECISION;
+    let output = piece(enter::<B, C>(tensor));
+    cross::<B, C>(output, |mut meta| {
+        meta.flags = (meta.flags - Flags::FULL_PRECISION) | before;
+        meta
+    })
+}
+
+/// The tensor, from here on computed at full precision.
+pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    cross::<B, C>(tensor, |mut meta| {
+        meta.flags.insert(Flags::FULL_PRECISION);
+        meta
+    })
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {

@@ -19,7 +19,7 @@ use crate::backend::MxBackend;
 use crate::kernels::{BinaryRecipe, MxKernels, to_f32};
 use crate::semantics::activation;
 use crate::semantics::arithmetic::Arithmetic;
-use crate::semantics::elementwise::{Passes, broadcast_dims};
+use crate::semantics::elementwise::{self, Passes, broadcast_dims};
 use crate::semantics::{Float, stored};
 use crate::tensor::{Join, Meta};
 
@@ -49,6 +49,32 @@ pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'sta
 type Operands<B> = [Option<Float<B>>; 2];
 
 const SAVED: &str = "operands are saved where they are needed";
+
+/// The rounding at the edge of an op that is computed as a whole: of its operand or result, and of the gradient.
+#[derive(Clone, Debug)]
+pub(crate) struct Round;
+
+impl<B: MxKernels> UnaryRule<B> for Round {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(x, |x| x)
+    }
+    fn backward(&self, pass: &Passes<B>, _: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        pass.backward.operand(g)
+    }
+}
+
+/// The rounding at the edge of an op that moves data, whose gradient is a sum: of that gradient alone.
+#[derive(Clone, Debug)]
+pub(crate) struct RoundGradient;
+
+impl<B: MxKernels> UnaryRule<B> for RoundGradient {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        x
+    }
+    fn backward(&self, pass: &Passes<B>, _: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        pass.backward.operand(g)
+    }
+}
 
 /// Exponential function: `g y`.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Layer normalization.
+//! Layer and root-mean-square normalization.
 
 use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -8,21 +8,23 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
 use super::Tracked;
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
+use crate::kernels::{self, MxKernels};
 use crate::semantics::{Float, norm};
 
 #[derive(Debug)]
-struct LayerNorm<const N: usize>;
+struct Norm<const N: usize>;
 
 #[derive(Clone, Debug)]
 struct State {
+    norm: kernels::Norm,
     x: NodeId,
     gamma: NodeId,
     epsilon: f64,
 }
 
-/// Layer normalization of tensors that are emulated.
+/// Normalization of tensors that are emulated.
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+    norm: kernels::Norm,
     x: Tracked<B>,
     gamma: Tracked<B>,
     beta: Option<Tracked<B>>,
@@ -31,21 +33,23 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
         ($nodes:expr, $beta:expr) => {
-            match Backward::<MxBackend<B>, _>::prepare::<C>(LayerNorm, $nodes)
+            match Backward::<MxBackend<B>, _>::prepare::<C>(Norm, $nodes)
                 .compute_bound()
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
                     let state = State {
+                        norm,
                         x: prep.checkpoint(&x),
                         gamma: prep.checkpoint(&gamma),
                         epsilon,
                     };
                     let output =
-                        norm::layer_norm::<B>(x.primitive, gamma.primitive, $beta, epsilon);
+                        norm::forward::<B>(norm, x.primitive, gamma.primitive, $beta, epsilon);
                     prep.finish(state, output)
                 }
-                OpsKind::UnTracked(prep) => prep.finish(norm::layer_norm::<B>(
+                OpsKind::UnTracked(prep) => prep.finish(norm::forward::<B>(
+                    norm,
                     x.primitive,
                     gamma.primitive,
                     $beta,
@@ -63,14 +67,20 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     }
 }
 
-impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for LayerNorm<N> {
+impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
     type State = State;
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let State {
+            norm,
+            x,
+            gamma,
+            epsilon,
+        } = ops.state;
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
-        let x = checkpointer.retrieve_node_output::<Float<B>>(ops.state.x);
-        let gamma = checkpointer.retrieve_node_output::<Float<B>>(ops.state.gamma);
-        let backward = norm::layer_norm_backward::<B>(x, gamma, grad, ops.state.epsilon);
+        let x = checkpointer.retrieve_node_output::<Float<B>>(x);
+        let gamma = checkpointer.retrieve_node_output::<Float<B>>(gamma);
+        let backward = norm::backward::<B>(norm, x, gamma, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
         for (node, value) in ops.parents.into_iter().zip(values) {
             if let Some(node) = node {

@@ -1,0 +1,152 @@
+//! Deformable convolution: a product that sums over channels and window, of values that are first read between the
+//! pixels of x and weighed by a mask.
+//!
+//! x [B, C, H, W], weight [O, C / groups, ..], offset and mask [B, .., H', W']. Burn hands the op over whole, so x is
+//! quantized where it lies and not where it is read: with no offset and a mask of ones the op is the convolution of
+//! the same operands. The offset holds positions, which are not rounded; the mask is an elementwise operand.
+
+use burn_backend::TensorMetadata;
+use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
+use burn_backend::tensor::FloatTensor;
+
+use super::Float;
+use super::conv::{self, Direction};
+use super::elementwise::Rounder;
+use super::product::{finish, quantize_backward};
+use crate::backend::MxBackend;
+use crate::kernels::{MxKernels, same_type, to_f32};
+use crate::registry::Interned;
+use crate::tensor::{Join, MxTensor};
+
+/// The tensors of a deformable convolution.
+pub(crate) struct Inputs<B: MxKernels> {
+    pub(crate) x: Float<B>,
+    pub(crate) offset: Float<B>,
+    pub(crate) weight: Float<B>,
+    pub(crate) mask: Option<Float<B>>,
+    pub(crate) bias: Option<Float<B>>,
+}
+
+impl<B: MxKernels> Inputs<B> {
+    fn join(&self, grad: Option<&Float<B>>) -> Join {
+        conv::join::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
+    }
+}
+
+/// The convolution; the bias is part of the product and there is one rounding.
+pub(crate) fn forward<B: MxKernels>(inputs: Inputs<B>, options: DeformConvOptions<2>) -> Float<B> {
+    let interned = inputs.join(None).quantization();
+    let Inputs {
+        x,
+        offset,
+        weight,
+        mask,
+        bias,
+    } = inputs;
+    let mask = mask.map(|mask| match interned {
+        Some(interned) => elementwise_operand::<B>(mask, interned),
+        None => mask.inner,
+    });
+    conv::forward::<B>(x, weight, bias, Direction::Normal, |x, weight, bias| {
+        let offset = same_type::<B>(offset.inner, &x);
+        B::deform_conv2d(x, offset, weight, mask, bias, options)
+    })
+}
+
+/// The tensor as an elementwise op takes it.
+fn elementwise_operand<B: MxKernels>(
+    tensor: Float<B>,
+    interned: &'static Interned,
+) -> FloatTensor<B> {
+    match Rounder::new(interned, interned.specs.round_output()) {
+        Some(rounder) => rounder.operand::<B>(tensor),
+        None => to_f32::<B>(tensor.inner),
+    }
+}
+
+/// The gradients of all inputs.
+///
+/// Those of x, offset and mask come from the product of weight and output gradient, along O; the latter two weigh it
+/// by the values that were read, an elementwise product, for which x is rounded but not quantized. That of the
+/// weight is a product of other operands, along B. Burn's op computes all at once, so it is called for each.
+pub(crate) fn backward<B: MxKernels>(
+    inputs: Inputs<B>,
+    grad: Float<B>,
+    options: DeformConvOptions<2>,
+) -> DeformConv2dBackward<MxBackend<B>> {
+    let join = inputs.join(Some(&grad));
+    let interned = join
+        .emulation()
+        .filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
+    let Inputs {
+        x,
+        offset,
+        weight,
+        mask,
+        bias,
+    } = inputs;
+    let Some(interned) = interned else {
+        let grads = B::deform_conv2d_backward(
+            x.inner,
+            offset.inner,
+            weight.inner,
+            mask.map(|mask| mask.inner),
+            bias.map(|bias| bias.inner),
+            grad.inner,
+            options,
+        );
+        let wrap = |inner| MxTensor::new(inner, join.result);
+        return DeformConv2dBackward::new(
+            wrap(grads.x_grad),
+            wrap(grads.offset_grad),
+            wrap(grads.weight_grad),
+            grads.mask_grad.map(wrap),
+            grads.bias_grad.map(wrap),
+        );
+    };
+
+    let specs = &interned.specs;
+    let bias_grad = bias.map(|bias| {
+        conv::bias_backward::<B>(&x, &bias, grad.clone(), |grad| {
+            let like = |tensor: &Float<B>| same_type::<B>(tensor.inner.clone(), &grad);
+            B::conv2d_bias_backward(like(&x), like(&bias), grad)
+        })
+    });
+    let offset = to_f32::<B>(offset.inner);
+    let mask = mask.map(|mask| elementwise_operand::<B>(mask, interned));
+    let [weight_operand, grad_operand] = conv::x_backward_operands(Direction::Normal, specs);
+    let of_inputs = B::deform_conv2d_backward(
+        elementwise_operand::<B>(x.clone(), interned),
+        offset.clone(),
+        weight_operand.quantize_groups::<B>(weight.clone(), options.weight_groups, interned),
+        mask.clone(),
+        None,
+        grad_operand.quantize_groups::<B>(grad.clone(), options.weight_groups, interned),
+        options.clone(),
+    );
+    // Every image is read at positions of its own, so none may be transformed together with another.
+    let batch = x.shape()[0];
+    let [x_operand, grad_operand] = conv::weight_backward_operands(specs);
+    let of_weight = B::deform_conv2d_backward(
+        x_operand.quantize_groups::<B>(x, batch, interned),
+        offset,
+        to_f32::<B>(weight.inner),
+        mask,
+        None,
+        grad_operand.quantize_groups::<B>(grad, batch, interned),
+        options,
+    );
+    let of_input = |product| finish::<B>(product, interned, specs.round_grad_input(), join.result);
+    DeformConv2dBackward::new(
+        of_input(of_inputs.x_grad),
+        of_input(of_inputs.offset_grad),
+        finish::<B>(
+            of_weight.weight_grad,
+            interned,
+            specs.round_grad_weight(),
+            join.result,
+        ),
+        of_inputs.mask_grad.map(of_input),
+        bias_grad,
+    )
+}

@@ -1,0 +1,267 @@
+//! The table of `docs/op-coverage.md` against the code: it has a row for every op, and every op does what its row
+//! says.
+//!
+//! The independent source is Burn alone, on inputs as they are or rounded by `half`.
+
+mod calls;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexDevice;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Shape, Tensor, TensorPrimitive};
+use burn_backend::TensorMetadata;
+use burn_mx::{MxBackend, MxSpecs};
+use half::bf16;
+
+use super::support::*;
+use calls::{Calls, Output, floats};
+
+const TABLE: &str = include_str!("../../docs/op-coverage.md");
+
+const SOURCES: [&str; 3] = [
+    include_str!("../../crates/burn-mx/src/ops/float.rs"),
+    include_str!("../../crates/burn-mx/src/ops/module.rs"),
+    include_str!("../../crates/burn-mx/src/ops/activation.rs"),
+];
+
+/// What the first words of a row say.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    forward: &'static str,
+    backward: &'static str,
+}
+
+/// By op.
+fn rows() -> BTreeMap<&'static str, Row> {
+    let mut rows = BTreeMap::new();
+    let ops = TABLE.split("\n## Functions").next().unwrap_or_default();
+    for line in ops.lines() {
+        let Some(line) = line.strip_prefix("| `") else {
+            continue;
+        };
+        let mut cells = line.split(" | ");
+        let mut cell = || {
+            cells
+                .next()
+                .unwrap_or_else(|| panic!("a row has too few cells: {line}"))
+        };
+        let op = cell().trim_end_matches('`');
+        let rule = |cell: &'static str| cell.split([' ', ',', ';', ':']).next().unwrap_or_default();
+        let row = Row {
+            forward: rule(cell()),
+            backward: rule(cell()),
+        };
+        assert!(rows.insert(op, row).is_none(), "`{op}` has two rows");
+    }
+    rows
+}
+
+/// The methods that the source implements, in whatever way it writes them.
+fn methods() -> BTreeSet<&'static str> {
+    let name = |text: &'static str| {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+        &text[..end.unwrap_or(text.len())]
+    };
+    let mut methods = BTreeSet::new();
+    for source in SOURCES {
+        let declared = source.split("fn ").skip(1).map(name);
+        let tabled = source
+            .split_whitespace()
+            .map(name)
+            .filter(|word| word.starts_with("conv"));
+        methods.extend(declared.chain(tabled).filter(|method| !method.is_empty()));
+    }
+    // By Burn's default.
+    methods.extend(["float_powi_scalar", "float_powf_scalar"]);
+    for module in ["conv", "convolution", "convolutions"] {
+        methods.remove(module);
+    }
+    methods
+}
+
+#[test]
+fn the_table_has_a_row_for_every_op() {
+    let rows: BTreeSet<&str> = rows().into_keys().collect();
+    let methods = methods();
+    assert!(methods.len() > 190, "{} methods were found", methods.len());
+    let missing: Vec<_> = methods.difference(&rows).collect();
+    let unknown: Vec<_> = rows.difference(&methods).collect();
+    assert!(missing.is_empty(), "ops without a row: {missing:?}");
+    assert!(unknown.is_empty(), "rows without an op: {unknown:?}");
+}
+
+/// The values of an output; those of other types as they are.
+fn flat<B: Backend>(output: Output<B>) -> Vec<f32> {
+    match output {
+        Output::Floats(tensors) => tensors.into_iter().flat_map(floats::<B>).collect(),
+        Output::Values(values) => values.into_iter().map(|x| x as f32).collect(),
+    }
+}
+
+fn called<B: Backend>(op: &str, device: B::Device, rounded: bool) -> Vec<f32> {
+    let calls = Calls::<B>::new(device, rounded, false);
+    flat(
+        calls
+            .call(op)
+            .unwrap_or_else(|| panic!("`{op}` has no call")),
+    )
+}
+
+/// What differs, if anything; NaN equals NaN.
+fn difference(got: &[f32], expected: &[f32]) -> Option<String> {
+    if got.len() != expected.len() {
+        return Some(format!("{} values, expected {}", got.len(), expected.len()));
+    }
+    let same = |(a, b): &(&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+    let (got, expected) = got.iter().zip(expected).find(|pair| !same(pair))?;
+    Some(format!("got {got:e}, expected {expected:e}"))
+}
+
+/// As [`difference`], for values that are bfloat16 and only have to be near.
+fn far(got: &[f32], expected: &[f32]) -> Option<String> {
+    if let Some(value) = got.iter().find(|x| x.is_finite() && !is_bfloat16(**x)) {
+        return Some(format!("{value:e} is not rounded"));
+    }
+    let largest = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+    let near = |(a, b): &(&f32, &f32)| (*a - *b).abs() <= 0.05 * largest;
+    let (got, expected) = got.iter().zip(expected).find(|pair| !near(pair))?;
+    Some(format!("got {got:e}, expected about {expected:e}"))
+}
+
+fn rounded(values: Vec<f32>) -> Vec<f32> {
+    values
+        .into_iter()
+        .map(|x| bf16::from_f32(x).to_f32())
+        .collect()
+}
+
+fn assert_none(wrong: Vec<String>) {
+    assert!(
+        wrong.is_empty(),
+        "{} ops are not as their rows say:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// Runs `check` for each op; what it returns is what is wrong.
+fn check_all(check: impl Fn(&str, Row) -> Option<String>) {
+    let check = |(op, row): (&'static str, Row)| {
+        // Flex lacks it.
+        if op == "float_argtopk" {
+            return None;
+        }
+        let wrong = match catch_unwind(AssertUnwindSafe(|| check(op, row))) {
+            Ok(wrong) => wrong?,
+            Err(panic) => panic_message(&*panic),
+        };
+        Some(format!("`{op}`, {row:?}: {wrong}"))
+    };
+    assert_none(rows().into_iter().filter_map(check).collect());
+}
+
+fn panic_message(panic: &dyn std::any::Any) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+    format!("panics: {}", text.unwrap_or_default())
+}
+
+#[test]
+fn elementwise_rounding_is_where_the_table_says() {
+    let round_even = MxSpecs {
+        round: burn_mx::microscaling::Rounding::Even,
+        ..bfloat16_only()
+    };
+    check_all(|op, row| {
+        let emulated = || called::<MxBackend<Flex>>(op, mx_device(&round_even), false);
+        let plain = |rounded| called::<Flex>(op, FlexDevice, rounded);
+        match row.forward {
+            "exact" => difference(&emulated(), &plain(false)),
+            "rounded" => difference(&emulated(), &rounded(plain(true))),
+            "recipe" | "composed" | "product" | "products" => far(&emulated(), &plain(false)),
+            // Refused where no backward pass runs: then it is not known to be one.
+            "backward" if op == "ctc_loss_backward" => None,
+            "backward" => match catch_unwind(AssertUnwindSafe(emulated)) {
+                Ok(_) => Some("runs outside of a backward pass".to_owned()),
+                Err(panic) => {
+                    let message = panic_message(&*panic);
+                    (!message.contains("MxAutodiff")).then_some(message)
+                }
+            },
+            other => Some(format!("`{other}` is no rule")),
+        }
+    });
+}
+
+#[test]
+fn mx_formats_act_in_products_alone() {
+    let specs = mx_only(MxSpecs::mxfp4());
+    check_all(|op, row| {
+        if row.forward == "backward" {
+            return None;
+        }
+        let emulated = called::<MxBackend<Flex>>(op, mx_device(&specs), false);
+        let different = difference(&emulated, &called::<Flex>(op, FlexDevice, false));
+        match row.forward {
+            "product" | "products" if different.is_none() => Some("quantizes nothing".to_owned()),
+            "product" | "products" => None,
+            _ => different,
+        }
+    });
+}
+
+/// The output of `op`, and the gradients of its inputs for a fixed gradient of the output.
+fn trained<B: Exact>(op: &str, device: B::Device) -> [Vec<f32>; 2] {
+    let calls = Calls::<B>::new(device.clone(), false, true);
+    let Some(Output::Floats(outputs)) = calls.call(op) else {
+        panic!("has no float result")
+    };
+    let mut values_of = Vec::new();
+    let mut loss = Tensor::<B, 1>::zeros([1], &device);
+    for (seed, output) in outputs.into_iter().enumerate() {
+        let count = output.shape().num_elements();
+        let output = B::float_reshape(output, Shape::new([count]));
+        let output = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(output));
+        values_of.extend(values(output.clone()));
+        let grad = noise_tensor([count], 90 + seed as u64, &device);
+        loss = B::exact(loss) + B::loss_with_gradient(output, grad);
+    }
+    let grads = loss.backward();
+    let gradient = |input| {
+        let gradient = B::grad(&input, &grads).expect("every input has a gradient");
+        floats::<B::InnerBackend>(gradient)
+    };
+    let gradients = calls.inputs.into_inner().into_iter().flat_map(gradient);
+    [values_of, gradients.collect()]
+}
+
+#[test]
+fn training_infers_and_rounds_gradients_as_the_table_says() {
+    let round_even = MxSpecs {
+        round: burn_mx::microscaling::Rounding::Even,
+        ..bfloat16_only()
+    };
+    check_all(|op, row| {
+        if row.backward == "–" {
+            return None;
+        }
+        let [output, gradients] = trained::<Mx>(op, mx_device(&round_even));
+        let inferred = called::<MxBackend<Flex>>(op, mx_device(&round_even), false);
+        if let Some(difference) = difference(&output, &inferred) {
+            return Some(format!("training against inference: {difference}"));
+        }
+        let [_, plain] = trained::<Plain>(op, FlexDevice);
+        match row.backward {
+            "exact" => difference(&gradients, &plain),
+            "rounded" | "recipe" | "composed" | "product" | "products" => far(&gradients, &plain),
+            "unrounded" if gradients.iter().all(|x| is_bfloat16(*x)) => {
+                Some("rounds all gradients".to_owned())
+            }
+            "unrounded" => far(&rounded(gradients), &plain),
+            other => Some(format!("`{other}` is no rule")),
+        }
+    });
+}
