@@ -8,12 +8,12 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
+use burn::backend::{Flex, NdArray};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor, TensorPrimitive};
 use burn_backend::TensorMetadata;
-use burn_mx::{MxBackend, MxSpecs};
+use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
 use half::bf16;
 
 use super::support::*;
@@ -101,6 +101,13 @@ fn flat<B: Backend>(output: Output<B>) -> Vec<f32> {
     }
 }
 
+fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
+    MxDevice::new(
+        B::Device::default(),
+        &specs.resolve().expect("the specs are sound"),
+    )
+}
+
 fn called<B: Backend>(op: &str, device: B::Device, rounded: bool) -> Vec<f32> {
     let calls = Calls::<B>::new(device, rounded, false);
     flat(
@@ -150,10 +157,6 @@ fn assert_none(wrong: Vec<String>) {
 /// Runs `check` for each op; what it returns is what is wrong.
 fn check_all(check: impl Fn(&str, Row) -> Option<String>) {
     let check = |(op, row): (&'static str, Row)| {
-        // Flex lacks it.
-        if op == "float_argtopk" {
-            return None;
-        }
         let wrong = match catch_unwind(AssertUnwindSafe(|| check(op, row))) {
             Ok(wrong) => wrong?,
             Err(panic) => panic_message(&*panic),
@@ -169,15 +172,22 @@ fn panic_message(panic: &dyn std::any::Any) -> String {
     format!("panics: {}", text.unwrap_or_default())
 }
 
-#[test]
-fn elementwise_rounding_is_where_the_table_says() {
+/// Whether `B` alone has no such op.
+fn lacks<B: MxKernels>(op: &str) -> bool {
+    catch_unwind(|| called::<B>(op, B::Device::default(), false)).is_err()
+}
+
+fn assert_elementwise_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
         round: burn_mx::microscaling::Rounding::Even,
         ..bfloat16_only()
     };
     check_all(|op, row| {
-        let emulated = || called::<MxBackend<Flex>>(op, mx_device(&round_even), false);
-        let plain = |rounded| called::<Flex>(op, FlexDevice, rounded);
+        if row.forward != "backward" && lacks::<B>(op) {
+            return None;
+        }
+        let emulated = || called::<MxBackend<B>>(op, device::<B>(&round_even), false);
+        let plain = |rounded| called::<B>(op, B::Device::default(), rounded);
         match row.forward {
             "exact" => difference(&emulated(), &plain(false)),
             "rounded" => difference(&emulated(), &rounded(plain(true))),
@@ -197,20 +207,48 @@ fn elementwise_rounding_is_where_the_table_says() {
 }
 
 #[test]
-fn mx_formats_act_in_products_alone() {
+fn elementwise_rounding_is_where_the_table_says_on_flex() {
+    assert_elementwise_rounding::<Flex>();
+}
+
+#[test]
+fn elementwise_rounding_is_where_the_table_says_on_ndarray() {
+    assert_elementwise_rounding::<NdArray>();
+}
+
+fn assert_products_alone<B: MxKernels>() {
     let specs = mx_only(MxSpecs::mxfp4());
     check_all(|op, row| {
-        if row.forward == "backward" {
+        if row.forward == "backward" || lacks::<B>(op) {
             return None;
         }
-        let emulated = called::<MxBackend<Flex>>(op, mx_device(&specs), false);
-        let different = difference(&emulated, &called::<Flex>(op, FlexDevice, false));
+        let emulated = called::<MxBackend<B>>(op, device::<B>(&specs), false);
+        let different = difference(&emulated, &called::<B>(op, B::Device::default(), false));
         match row.forward {
             "product" | "products" if different.is_none() => Some("quantizes nothing".to_owned()),
             "product" | "products" => None,
             _ => different,
         }
     });
+}
+
+#[test]
+fn mx_formats_act_in_products_alone_on_flex() {
+    assert_products_alone::<Flex>();
+}
+
+#[test]
+fn mx_formats_act_in_products_alone_on_ndarray() {
+    assert_products_alone::<NdArray>();
+}
+
+#[test]
+fn flex_lacks_one_op() {
+    let lacking: Vec<_> = rows()
+        .into_keys()
+        .filter(|op| *op != "ctc_loss_backward" && lacks::<Flex>(op))
+        .collect();
+    assert_eq!(lacking, ["float_argtopk"]);
 }
 
 /// The output of `op`, and the gradients of its inputs for a fixed gradient of the output.
