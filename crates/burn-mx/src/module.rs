@@ -216,7 +216,7 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
 }
 
 /// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's recipe, gradients
-/// included: `x` [.., D], `gamma` and `beta` [D]. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
+/// included: `x` `[.., D]`, `gamma` and `beta` `[D]`. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
 /// reciprocal, and has no `beta`; call this on its `gamma` and `epsilon`.
 ///
 /// ```
@@ -227,8 +227,8 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
 /// let x = Tensor::<MxBackend<Flex>, 2>::from_floats([[3.0, 4.0]], &device);
 /// let gamma = Tensor::ones([2], &device);
 /// let y = rms_norm(x, gamma, None, 1e-5);
-/// // 3 / sqrt(12.5) = 0.8485…, in bfloat16 arithmetic.
-/// assert_eq!(y.into_data().to_vec::<f32>()?, [0.84765625, 1.1328125]);
+/// // In bfloat16 arithmetic; exactly they are 0.8485… and 1.1313….
+/// assert_eq!(y.into_data().to_vec::<f32>()?, [0.8515625, 1.1328125]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
