@@ -25,8 +25,8 @@ struct Args {
     #[arg(long = "preset", value_name = "NAME")]
     presets: Vec<BlockFormat>,
     /// Number of threads; may be repeated [default: 1 and all]
-    #[arg(long, value_name = "N")]
-    threads: Vec<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Vec<u16>,
     /// Length of each of the two axes
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..))]
     size: u16,
@@ -34,8 +34,8 @@ struct Args {
     #[arg(long, default_value_t)]
     rounding: Rounding,
     /// Seconds to measure each figure for
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -44,12 +44,17 @@ struct Args {
     bench: bool,
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
 /// One line of the result.
 #[derive(Serialize)]
 struct Figure {
     preset: String,
     axis: &'static str,
-    threads: usize,
+    threads: u16,
     gb_s: f64,
     memcpy_gb_s: f64,
     ratio: f64,
@@ -87,16 +92,16 @@ impl Buffers {
         }
     }
 
-    /// Alternates for about `seconds` in the current pool. Medians of the seconds that quantizing and
+    /// Alternates for about that time in the current pool. Medians of the seconds that quantizing and
     /// copying take, and of the pairs' ratios.
     fn measure(
         &mut self,
         format: BlockFormat,
         axis: usize,
         rounding: Rounding,
-        seconds: f64,
+        seconds: Duration,
     ) -> [f64; 3] {
-        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        let end = Instant::now() + seconds;
         let mut pairs = Vec::new();
         while Instant::now() < end || pairs.len() < 5 {
             memcpy(&self.source, &mut self.data);
@@ -135,7 +140,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         args.presets = named.collect::<Result<_, _>>()?;
     }
     if args.threads.is_empty() {
-        args.threads = vec![1, rayon::current_num_threads()];
+        args.threads = vec![1, u16::try_from(rayon::current_num_threads())?];
         args.threads.dedup();
     }
     let size = usize::from(args.size);
@@ -147,7 +152,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut figures = Vec::new();
     for &threads in &args.threads {
         let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
+            .num_threads(threads.into())
             .build()?;
         for (axis, name) in [(1, "last"), (0, "first")] {
             for preset in &args.presets {

@@ -15,7 +15,7 @@ const NAN_EXPONENT: u8 = 255;
 
 /// A block format as codes. A block is a record of bytes, its scale and what belongs to it, and one
 /// code an element.
-pub(crate) trait BlockCodec: Sync {
+pub(crate) trait BlockCodec: Copy + Sync {
     /// What encoding an element needs to know of its sub-block.
     type Scale: Copy;
     /// What decoding one does.
@@ -50,6 +50,7 @@ fn steps(abs: u32, exponent: i32) -> u32 {
 }
 
 /// The codes of an element format, as numbers that loops without branches compute with.
+#[derive(Clone, Copy)]
 struct ElementCodes {
     mantissa_bits: i32,
     emin: i32,
@@ -135,6 +136,7 @@ impl ElementCodes {
 }
 
 /// MX blocks: a byte of E8M0, then the element's own codes.
+#[derive(Clone, Copy)]
 pub(crate) struct MxCodec {
     rule: BlockRule,
     codes: ElementCodes,
@@ -293,6 +295,7 @@ impl BlockCodec for MicroexponentFormat {
 }
 
 /// NVFP4: a byte of E4M3, then FP4 codes. `TINY` as in [`Nvfp4Rule`].
+#[derive(Clone, Copy)]
 pub(crate) struct Nvfp4Codec<const TINY: bool> {
     rule: Nvfp4Rule<TINY>,
     tensor_scale: u32,

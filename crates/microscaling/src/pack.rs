@@ -88,7 +88,7 @@ impl Plan {
         (outer * axis.div_ceil(block) + at / block) * inner * self.record
     }
 
-    fn job<'a, C>(&self, codec: &'a C, bits: u32) -> Job<'a, C> {
+    fn job<C>(&self, codec: C, bits: u32) -> Job<C> {
         Job {
             codec,
             layout: self.layout,
@@ -160,23 +160,23 @@ macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {
         match $format {
             BlockFormat::Mx(format) => {
-                let $codec = &MxCodec::of(&format);
+                let $codec = MxCodec::of(&format);
                 $body
             }
             BlockFormat::Microexponent(format) => {
-                let $codec = &format;
+                let $codec = format;
                 $body
             }
             BlockFormat::Bfp(format) => {
-                let $codec = &format;
+                let $codec = format;
                 $body
             }
             BlockFormat::Nvfp4(_) if is_large($tensor_scale) => {
-                let $codec = &Nvfp4Codec::<false>::of($tensor_scale);
+                let $codec = Nvfp4Codec::<false>::of($tensor_scale);
                 $body
             }
             BlockFormat::Nvfp4(_) => {
-                let $codec = &Nvfp4Codec::<true>::of($tensor_scale);
+                let $codec = Nvfp4Codec::<true>::of($tensor_scale);
                 $body
             }
         }

@@ -11,8 +11,10 @@ use crate::round::Rule;
 use alloc::vec::Vec;
 
 /// What is the same for all blocks of a tensor.
-pub(crate) struct Job<'a, C> {
-    pub(crate) codec: &'a C,
+#[derive(Clone, Copy)]
+pub(crate) struct Job<C> {
+    /// By value: loops without branches need what they look at in registers.
+    pub(crate) codec: C,
     pub(crate) layout: Layout,
     /// Bytes of a block's record in the scales.
     pub(crate) record: usize,
@@ -20,17 +22,9 @@ pub(crate) struct Job<'a, C> {
     pub(crate) bits: u32,
 }
 
-impl<C> Clone for Job<'_, C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<C> Copy for Job<'_, C> {}
-
 /// Packs consecutive runs of whole blocks. A run is `inner` interleaved blocks.
 pub(crate) struct Encode<'a, C, R> {
-    pub(crate) job: Job<'a, C>,
+    pub(crate) job: Job<C>,
     pub(crate) rule: R,
     pub(crate) stream: RandomStream,
     /// Begins with the elements of the first run.
@@ -80,7 +74,7 @@ impl<C: BlockCodec, R: Rule> Kernel for Encode<'_, C, R> {
                 // Row by row: codes are in the order of memory.
                 largest_of_columns(run, inner, &mut kept.maxima);
                 for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
-                    kept.scales(codec, rows, inner, index, records.chunks_exact_mut(record));
+                    kept.scales(&codec, rows, inner, index, records.chunks_exact_mut(record));
                     let start = start + (index * sub_rows * inner) as u64;
                     for (i, row) in rows.chunks(inner).enumerate() {
                         let pieces = row.chunks(WINDOW).zip(kept.scales.chunks(WINDOW));
@@ -198,7 +192,7 @@ fn largest_of_columns(rows: &[f32], inner: usize, maxima: &mut Vec<u32>) {
 
 /// Unpacks consecutive runs of whole blocks.
 pub(crate) struct Decode<'a, C> {
-    pub(crate) job: Job<'a, C>,
+    pub(crate) job: Job<C>,
     pub(crate) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.
     pub(crate) at: usize,
