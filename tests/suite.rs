@@ -10,9 +10,11 @@ mod suite {
     mod dtypes;
     mod formats;
     mod golden;
+    mod kept;
     mod learner;
     mod models;
     mod newtype;
+    mod one_pass;
     mod op_coverage;
     mod optimizers;
     mod portable;

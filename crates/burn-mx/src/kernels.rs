@@ -3,12 +3,20 @@
 #[cfg(feature = "flex")]
 mod flex;
 mod host;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod op;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod quantize;
 mod recipe;
+mod softmax;
 mod steps;
 
+pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use recipe::{BinaryRecipe, Norm, NormRecipe, UnaryRecipe};
+pub use softmax::SoftmaxRecipe;
 pub use steps::Steps;
 
 use burn_backend::tensor::FloatTensor;
@@ -46,6 +54,21 @@ pub trait MxKernels: Backend {
         })
     }
 
+    /// [`float_round_to`](Self::float_round_to) by `elementwise`, then [`mx_quantize`](Self::mx_quantize), neither of
+    /// them stochastic, in one pass; by default composed.
+    fn round_and_quantize(
+        tensor: FloatTensor<Self>,
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> FloatTensor<Self> {
+        let stream = RandomStream::new(0, 0);
+        let (float, float_rounding) = elementwise;
+        let rounded = Self::float_round_to(tensor, float, float_rounding, stream);
+        Self::mx_quantize(rounded, axis, format, rounding, stream)
+    }
+
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
     fn float_round_to(
         tensor: FloatTensor<Self>,
@@ -54,6 +77,24 @@ pub trait MxKernels: Backend {
         stream: RandomStream,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| format.round_slice(data, rounding, stream))
+    }
+
+    /// An op on one tensor and the roundings before and after it, in one pass; by default composed.
+    fn unary_op(op: UnaryOp, tensor: FloatTensor<Self>, rounding: OpRounding) -> FloatTensor<Self> {
+        let tensor = rounding.operand::<Self>(tensor);
+        rounding.round::<Self>(op.compute::<Self>(tensor))
+    }
+
+    /// An op on two tensors of the same rank, which broadcast, and the roundings before and after it, in one pass; by
+    /// default composed.
+    fn binary_op(
+        op: BinaryOp,
+        lhs: FloatTensor<Self>,
+        rhs: FloatTensor<Self>,
+        rounding: OpRounding,
+    ) -> FloatTensor<Self> {
+        let (lhs, rhs) = (rounding.operand::<Self>(lhs), rounding.operand::<Self>(rhs));
+        rounding.round::<Self>(op.compute::<Self>(lhs, rhs))
     }
 
     /// A recipe of one tensor, which need not be rounded, in one pass.
@@ -100,6 +141,25 @@ pub trait MxKernels: Backend {
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let gamma = host::read::<Self>(gamma);
         host::apply_to_two::<Self>(grad, tensor, |grad, x| recipe.backward(grad, x, &gamma))
+    }
+
+    /// Softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
+    fn softmax_recipe(recipe: SoftmaxRecipe, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, shape| {
+            recipe.forward(data, last_length(shape))
+        })
+    }
+
+    /// The gradient of a softmax's input from its output, which is rounded, and that one's gradient.
+    fn softmax_backward_recipe(
+        recipe: SoftmaxRecipe,
+        output: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let output = host::read::<Self>(output);
+        host::apply::<Self>(grad, |grad, shape| {
+            recipe.backward(grad, &output, last_length(shape));
+        })
     }
 
     /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
@@ -157,6 +217,11 @@ fn quantize_in_order(
     stream: RandomStream,
 ) {
     quantize_dense(data, shape, place_of(axis, order), format, rounding, stream);
+}
+
+/// Elements of a row.
+fn last_length(shape: &[usize]) -> usize {
+    shape.last().copied().unwrap_or(1)
 }
 
 /// A tensor of any float type as `f32`: of `f16` and `bf16` exactly, of `f64` rounded to nearest, ties to even.

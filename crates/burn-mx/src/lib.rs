@@ -45,6 +45,7 @@
 mod backend;
 mod device;
 mod forward;
+mod kept;
 mod kernels;
 mod ops;
 mod phase;
@@ -80,7 +81,11 @@ pub use args::MxArgs;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
-pub use kernels::{BinaryRecipe, MxKernels, Norm, NormRecipe, Steps, UnaryRecipe};
+pub use kept::keep_quantized_weights;
+pub use kernels::{
+    BinaryOp, BinaryRecipe, MxKernels, Norm, NormRecipe, OpRounding, SoftmaxRecipe, Steps, UnaryOp,
+    UnaryRecipe,
+};
 pub use microscaling;
 pub use specs::{MxSpecs, ResolvedSpecs, Slot, SpecsError};
 pub use tensor::MxTensor;

@@ -2,8 +2,8 @@
 //!
 //! All work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
 
-use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use globset::{Glob, GlobMatcher};
@@ -14,7 +14,7 @@ use crate::kernels::{MxKernels, Norm};
 use crate::registry::Interned;
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
-use crate::tensor::{Flags, Meta};
+use crate::tensor::{Flags, Meta, MxTensor};
 
 mod sealed {
     pub trait Sealed {}
@@ -61,6 +61,15 @@ impl MetaChange {
         }
         meta
     }
+
+    /// Copies that a weight keeps are left to those who share them: there will be others now.
+    fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
+        let tensor = MxTensor::new(tensor.inner, self.apply(tensor.meta));
+        match tensor.meta.is_weight() {
+            true => tensor.into_weight(),
+            false => tensor,
+        }
+    }
 }
 
 /// A function that Burn composes and the reference has as one.
@@ -74,9 +83,8 @@ pub enum Function {
 impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
 
 impl<B: MxKernels> MxTensorOps for MxBackend<B> {
-    fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
-        tensor.meta = change.apply(tensor.meta);
-        tensor
+    fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
+        change.apply_to(tensor)
     }
 
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
@@ -118,7 +126,7 @@ mod autodiff {
             match change.0 {
                 // A leaf stays a leaf.
                 Change::Pin(_) | Change::Weight(_) => {
-                    tensor.primitive.meta = change.apply(tensor.primitive.meta);
+                    tensor.primitive = change.apply_to(tensor.primitive);
                     tensor
                 }
                 // Gradients go back by the rules from before the change.

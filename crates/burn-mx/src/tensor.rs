@@ -6,6 +6,7 @@ use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
+use crate::kept::Kept;
 use crate::phase;
 use crate::registry::{self, Interned};
 
@@ -15,16 +16,29 @@ use crate::registry::{self, Interned};
 pub struct MxTensor<P> {
     pub(crate) inner: P,
     pub(crate) meta: Meta,
+    /// Of a weight: its quantized copies. No op passes it on but those that leave values and axes alone.
+    pub(crate) kept: Option<Kept<P>>,
 }
 
 impl<P: TensorMetadata> MxTensor<P> {
     pub(crate) fn new(inner: P, mut meta: Meta) -> Self {
         meta.storage = storage_of(inner.dtype());
-        Self { inner, meta }
+        Self {
+            inner,
+            meta,
+            kept: None,
+        }
     }
 }
 
 impl<P> MxTensor<P> {
+    /// Marks the tensor as a weight, which may keep quantized copies.
+    pub(crate) fn into_weight(mut self) -> Self {
+        self.meta.flags.insert(Flags::WEIGHT);
+        self.kept.get_or_insert_with(Kept::new);
+        self
+    }
+
     /// The tensor of the wrapped backend.
     pub fn inner(&self) -> &P {
         &self.inner

@@ -17,7 +17,7 @@ use crate::kernels::MxKernels;
 use crate::semantics::activation;
 use crate::semantics::elementwise::Vector;
 use crate::steps::{boundary, elementwise, matmul, metas};
-use crate::tensor::{Flags, Join};
+use crate::tensor::Join;
 
 /// Ops on one tensor with a step of our own.
 macro_rules! unary_steps {
@@ -98,7 +98,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         require_grad: bool,
     ) -> FloatTensor<Self> {
         if require_grad {
-            tensor.primitive.meta.flags.insert(Flags::WEIGHT);
+            tensor.primitive = tensor.primitive.into_weight();
         }
         Ad::<B, C>::float_set_require_grad(tensor, require_grad)
     }

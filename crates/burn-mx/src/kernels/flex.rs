@@ -1,13 +1,15 @@
 //! Native kernels for Flex: in place on the tensor's own bytes.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{Bytes, TensorMetadata};
+use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
+use super::memory::{self, InMemory, change_in_place, changed_copy};
+use super::quantize::Quantization;
 use super::{
-    BinaryRecipe, MxKernels, NormRecipe, Steps, UnaryRecipe, memory_order, place_of,
-    quantize_in_order, transform_dense,
+    BinaryOp, BinaryRecipe, MxKernels, NormRecipe, OpRounding, SoftmaxRecipe, Steps, UnaryOp,
+    UnaryRecipe, memory_order, place_of, quantize_in_order, transform_dense,
 };
 
 impl MxKernels for Flex {
@@ -18,9 +20,34 @@ impl MxKernels for Flex {
         rounding: Rounding,
         stream: RandomStream,
     ) -> FlexTensor {
-        dense(tensor, rounding, |data, shape, order| {
-            quantize_in_order(data, (shape, order), axis, format, rounding, stream);
-        })
+        let quantization = Quantization {
+            elementwise: None,
+            axis,
+            format,
+            rounding,
+        };
+        match quantization.is_local() {
+            true => quantize(tensor, quantization),
+            false => dense(tensor, rounding, |data, shape, order| {
+                quantize_in_order(data, (shape, order), axis, format, rounding, stream);
+            }),
+        }
+    }
+
+    fn round_and_quantize(
+        tensor: FlexTensor,
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> FlexTensor {
+        let quantization = Quantization {
+            elementwise: Some(elementwise),
+            axis,
+            format,
+            rounding,
+        };
+        quantize(tensor, quantization)
     }
 
     fn random_hadamard(
@@ -40,9 +67,11 @@ impl MxKernels for Flex {
         rounding: Rounding,
         stream: RandomStream,
     ) -> FlexTensor {
-        dense(tensor, rounding, |data, _, _| {
-            format.round_slice(data, rounding, stream)
-        })
+        let round = |data: &mut [f32]| format.round_slice(data, rounding, stream);
+        match rounding {
+            Rounding::Stochastic => dense(tensor, rounding, |data, _, _| round(data)),
+            _ => elementwise(tensor, round),
+        }
     }
 
     /// Flex divides.
@@ -50,10 +79,21 @@ impl MxKernels for Flex {
         Flex::float_recip(tensor)
     }
 
+    fn unary_op(op: UnaryOp, tensor: FlexTensor, rounding: OpRounding) -> FlexTensor {
+        op.apply(tensor, rounding)
+    }
+
+    fn binary_op(
+        op: BinaryOp,
+        lhs: FlexTensor,
+        rhs: FlexTensor,
+        rounding: OpRounding,
+    ) -> FlexTensor {
+        op.apply(lhs, rhs, rounding)
+    }
+
     fn unary_recipe(recipe: UnaryRecipe, tensor: FlexTensor, steps: Steps) -> FlexTensor {
-        dense(tensor, Rounding::Even, |data, _, _| {
-            recipe.apply(data, steps)
-        })
+        elementwise(tensor, |data| recipe.apply(data, steps))
     }
 
     fn binary_recipe(
@@ -62,10 +102,25 @@ impl MxKernels for Flex {
         grad: FlexTensor,
         steps: Steps,
     ) -> FlexTensor {
-        let input = row_major(input);
-        let input = input.as_slice::<f32>().expect("the layout is row-major");
-        dense(row_major(grad), Rounding::Even, |grad, _, _| {
-            recipe.apply(grad, input, steps)
+        let (input, grad) = (row_major(input), row_major(grad));
+        let input = input.values();
+        grad.change(1, |start, grad| {
+            recipe.apply(grad, &input[start..start + grad.len()], steps);
+        })
+    }
+
+    fn softmax_recipe(recipe: SoftmaxRecipe, tensor: FlexTensor) -> FlexTensor {
+        memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
+    }
+
+    fn softmax_backward_recipe(
+        recipe: SoftmaxRecipe,
+        output: FlexTensor,
+        grad: FlexTensor,
+    ) -> FlexTensor {
+        let output = row_major(output);
+        memory::rows(grad, |grad, length, start| {
+            recipe.backward(grad, &output.values()[start..], length);
         })
     }
 
@@ -101,10 +156,58 @@ impl MxKernels for Flex {
     }
 }
 
+impl InMemory for FlexTensor {
+    fn dims(&self) -> Vec<usize> {
+        self.layout().shape().to_vec()
+    }
+
+    fn row_major(self) -> Self {
+        row_major(self)
+    }
+
+    fn values(&self) -> &[f32] {
+        self.as_slice().expect("the layout is row-major")
+    }
+
+    fn change(mut self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self {
+        let start = self.layout().start_offset();
+        let window = start..start + self.layout().num_elements();
+        if let Some(storage) = self.try_storage_mut::<f32>() {
+            change_in_place(&mut storage[window], unit, work);
+            return self;
+        }
+        let values = changed_copy(self.values(), unit, work);
+        let layout = Layout::contiguous(self.layout().shape().clone());
+        FlexTensor::new(Bytes::from_elems(values), layout, DType::F32)
+    }
+
+    fn expand(self, dims: &[usize]) -> Self {
+        Flex::float_expand(self, Shape::from(dims.to_vec()))
+    }
+}
+
 fn row_major(tensor: FlexTensor) -> FlexTensor {
     match tensor.is_contiguous() {
         true => tensor,
         false => tensor.to_contiguous(),
+    }
+}
+
+/// Rounds and quantizes without random numbers.
+fn quantize(tensor: FlexTensor, quantization: Quantization) -> FlexTensor {
+    match tensor.is_contiguous() && quantization.is_local() {
+        true => quantization.in_pieces(tensor),
+        false => dense(tensor, Rounding::Even, |data, shape, order| {
+            quantization.at_once(data, shape, place_of(quantization.axis, order));
+        }),
+    }
+}
+
+/// Changes every value, in whatever order they lie in memory.
+fn elementwise(tensor: FlexTensor, work: impl Fn(&mut [f32]) + Sync) -> FlexTensor {
+    match tensor.is_contiguous() {
+        true => tensor.change(1, |_, piece| work(piece)),
+        false => dense(tensor, Rounding::Even, |data, _, _| work(data)),
     }
 }
 

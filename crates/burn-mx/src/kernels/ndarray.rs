@@ -7,9 +7,11 @@ use burn_ndarray::{
 };
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
+use super::memory::{self, InMemory, change_in_place, changed_copy};
+use super::quantize::Quantization;
 use super::{
-    BinaryRecipe, MxKernels, NormRecipe, Steps, UnaryRecipe, memory_order, place_of,
-    quantize_in_order, transform_dense,
+    BinaryOp, BinaryRecipe, MxKernels, NormRecipe, OpRounding, SoftmaxRecipe, Steps, UnaryOp,
+    UnaryRecipe, memory_order, place_of, quantize_in_order, transform_dense,
 };
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
@@ -26,9 +28,34 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> NdArrayTensor {
-        dense(tensor, rounding, |data, shape, order| {
-            quantize_in_order(data, (shape, order), axis, format, rounding, stream);
-        })
+        let quantization = Quantization {
+            elementwise: None,
+            axis,
+            format,
+            rounding,
+        };
+        match quantization.is_local() {
+            true => quantize(tensor, quantization),
+            false => dense(tensor, rounding, |data, shape, order| {
+                quantize_in_order(data, (shape, order), axis, format, rounding, stream);
+            }),
+        }
+    }
+
+    fn round_and_quantize(
+        tensor: NdArrayTensor,
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> NdArrayTensor {
+        let quantization = Quantization {
+            elementwise: Some(elementwise),
+            axis,
+            format,
+            rounding,
+        };
+        quantize(tensor, quantization)
     }
 
     fn random_hadamard(
@@ -48,15 +75,28 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> NdArrayTensor {
-        dense(tensor, rounding, |data, _, _| {
-            format.round_slice(data, rounding, stream)
-        })
+        let round = |data: &mut [f32]| format.round_slice(data, rounding, stream);
+        match rounding {
+            Rounding::Stochastic => dense(tensor, rounding, |data, _, _| round(data)),
+            _ => elementwise(tensor, round),
+        }
+    }
+
+    fn unary_op(op: UnaryOp, tensor: NdArrayTensor, rounding: OpRounding) -> NdArrayTensor {
+        op.apply(into_array(tensor), rounding).into()
+    }
+
+    fn binary_op(
+        op: BinaryOp,
+        lhs: NdArrayTensor,
+        rhs: NdArrayTensor,
+        rounding: OpRounding,
+    ) -> NdArrayTensor {
+        op.apply(into_array(lhs), into_array(rhs), rounding).into()
     }
 
     fn unary_recipe(recipe: UnaryRecipe, tensor: NdArrayTensor, steps: Steps) -> NdArrayTensor {
-        dense(tensor, Rounding::Even, |data, _, _| {
-            recipe.apply(data, steps)
-        })
+        elementwise(tensor, |data| recipe.apply(data, steps))
     }
 
     fn binary_recipe(
@@ -65,13 +105,31 @@ where
         grad: NdArrayTensor,
         steps: Steps,
     ) -> NdArrayTensor {
-        let (input, mut grad) = (row_major(input), row_major(grad));
-        recipe.apply(
-            row_major_slice(&mut grad),
-            input.as_slice().expect(ROW_MAJOR),
-            steps,
-        );
+        let (input, grad) = (row_major(input), row_major(grad));
+        let input = input.values();
+        let grad = grad.change(1, |start, grad| {
+            recipe.apply(grad, &input[start..start + grad.len()], steps);
+        });
         grad.into()
+    }
+
+    fn softmax_recipe(recipe: SoftmaxRecipe, tensor: NdArrayTensor) -> NdArrayTensor {
+        memory::rows(into_array(tensor), |rows, length, _| {
+            recipe.forward(rows, length)
+        })
+        .into()
+    }
+
+    fn softmax_backward_recipe(
+        recipe: SoftmaxRecipe,
+        output: NdArrayTensor,
+        grad: NdArrayTensor,
+    ) -> NdArrayTensor {
+        let output = row_major(output);
+        memory::rows(into_array(grad), |grad, length, start| {
+            recipe.backward(grad, &output.values()[start..], length);
+        })
+        .into()
     }
 
     fn norm_recipe(
@@ -107,9 +165,58 @@ where
 
     /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
     fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {
-        dense(tensor, Rounding::Even, |data, _, _| {
-            data.iter_mut().for_each(|x| *x = x.recip());
-        })
+        elementwise(tensor, |data| data.iter_mut().for_each(|x| *x = x.recip()))
+    }
+}
+
+impl InMemory for ArcArray<f32, IxDyn> {
+    fn dims(&self) -> Vec<usize> {
+        self.shape().to_vec()
+    }
+
+    fn row_major(self) -> Self {
+        match self.is_standard_layout() {
+            true => self,
+            false => self.as_standard_layout().into_owned().into_shared(),
+        }
+    }
+
+    fn values(&self) -> &[f32] {
+        self.as_slice().expect(ROW_MAJOR)
+    }
+
+    fn change(mut self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self {
+        if self.is_unique() {
+            change_in_place(row_major_slice(&mut self), unit, work);
+            return self;
+        }
+        let values = changed_copy(self.values(), unit, work);
+        Self::from_shape_vec(self.raw_dim(), values).expect("the copy has as many elements")
+    }
+
+    fn expand(self, dims: &[usize]) -> Self {
+        let view = self.broadcast(dims).expect("the shapes broadcast");
+        view.to_owned().into_shared()
+    }
+}
+
+/// Rounds and quantizes without random numbers.
+fn quantize(tensor: NdArrayTensor, quantization: Quantization) -> NdArrayTensor {
+    let array = into_array(tensor);
+    match array.is_standard_layout() && quantization.is_local() {
+        true => quantization.in_pieces(array).into(),
+        false => dense(array.into(), Rounding::Even, |data, shape, order| {
+            quantization.at_once(data, shape, place_of(quantization.axis, order));
+        }),
+    }
+}
+
+/// Changes every value, in whatever order they lie in memory.
+fn elementwise(tensor: NdArrayTensor, work: impl Fn(&mut [f32]) + Sync) -> NdArrayTensor {
+    let array = into_array(tensor);
+    match array.is_standard_layout() {
+        true => array.change(1, |_, piece| work(piece)).into(),
+        false => dense(array.into(), Rounding::Even, |data, _, _| work(data)),
     }
 }
 
@@ -143,11 +250,7 @@ fn dense(
 const ROW_MAJOR: &str = "the array has standard layout";
 
 fn row_major(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {
-    let array = into_array(tensor);
-    match array.is_standard_layout() {
-        true => array,
-        false => array.as_standard_layout().into_owned().into_shared(),
-    }
+    into_array(tensor).row_major()
 }
 
 /// The values, copied first if somebody else holds them too.

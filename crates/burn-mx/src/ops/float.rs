@@ -9,9 +9,9 @@ use burn_backend::{
 
 use crate::backend::MxBackend;
 use crate::forward::forward;
-use crate::kernels::{MxKernels, same_type};
+use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{elementwise, matmul};
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor};
 
 /// Ops on one tensor: round, compute by `B`, round.
 macro_rules! unary {
@@ -36,6 +36,46 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         matmul::forward::<B>(lhs, rhs)
+    }
+
+    fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::binary_op::<B>(BinaryOp::Add, lhs, rhs)
+    }
+
+    fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::binary_op::<B>(BinaryOp::Sub, lhs, rhs)
+    }
+
+    fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::binary_op::<B>(BinaryOp::Mul, lhs, rhs)
+    }
+
+    fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        elementwise::unary_op::<B>(UnaryOp::AddScalar(rhs.elem()), lhs, |lhs| {
+            B::float_add_scalar(lhs, rhs)
+        })
+    }
+
+    fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        elementwise::unary_op::<B>(UnaryOp::SubScalar(rhs.elem()), lhs, |lhs| {
+            B::float_sub_scalar(lhs, rhs)
+        })
+    }
+
+    fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        elementwise::unary_op::<B>(UnaryOp::MulScalar(rhs.elem()), lhs, |lhs| {
+            B::float_mul_scalar(lhs, rhs)
+        })
+    }
+
+    fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        elementwise::unary_op::<B>(UnaryOp::DivScalar(rhs.elem()), lhs, |lhs| {
+            B::float_div_scalar(lhs, rhs)
+        })
+    }
+
+    fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        elementwise::unary_op::<B>(UnaryOp::Sqrt, tensor, B::float_sqrt)
     }
 
     fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -125,7 +165,6 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     unary! {
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_cos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sin(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -148,10 +187,6 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     unary! {
-        fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
-        fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
-        fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
-        fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_remainder_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_powi_scalar_impl(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self>;
@@ -162,9 +197,6 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     binary! {
-        fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_remainder(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_powf(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_atan2(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -189,7 +221,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
         let meta = tensor.meta.on_device(device.meta);
-        MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta)
+        let tensor = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
+        match meta.is_weight() {
+            true => tensor.into_weight(),
+            false => tensor,
+        }
     }
 
     fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
@@ -206,9 +242,20 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     /// Marks the tensor as a weight, and as no longer an optimizer's: `Module::valid` comes by here,
     /// optimizers do not.
     fn float_set_require_grad(tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
-        let mut meta = tensor.meta.without_optimizer_marks();
-        meta.flags.insert(Flags::WEIGHT);
-        MxTensor::new(B::float_set_require_grad(tensor.inner, require_grad), meta)
+        MxTensor {
+            inner: B::float_set_require_grad(tensor.inner, require_grad),
+            meta: tensor.meta.without_optimizer_marks(),
+            kept: tensor.kept,
+        }
+        .into_weight()
+    }
+
+    fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        let meta = Meta::viewed([Some(tensor.meta)]);
+        MxTensor {
+            kept: tensor.kept,
+            ..MxTensor::new(B::float_detach(tensor.inner), meta)
+        }
     }
 
     fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
@@ -224,7 +271,6 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_slice(tensor: FloatTensor<Self>, slices: &[Slice]) -> FloatTensor<Self>;
         fn float_expand(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
         fn float_unfold(tensor: FloatTensor<Self>, dim: usize, size: usize, step: usize) -> FloatTensor<Self>;
-        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
     forward! { moved:

@@ -5,7 +5,7 @@ use burn_backend::tensor::FloatTensor;
 
 use super::Float;
 use super::arithmetic::Arithmetic;
-use super::elementwise::{Passes, Vector, unary};
+use super::elementwise::{Passes, Vector, selection, unary};
 use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, to_f32};
 use crate::tensor::{Join, MxTensor};
 
@@ -16,7 +16,7 @@ pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
 
 /// `max(x, 0)`, rounded.
 pub(crate) fn relu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    unary::<B>(x, B::relu)
+    selection::<B>(x, B::relu)
 }
 
 /// The gradient where the output is positive, rounded. Burn hands over the input or the output; rounded,
@@ -28,8 +28,9 @@ pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> F
             forward,
             backward: v,
         }) => {
+            // A masked gradient is as rounded as it was.
             let masked = B::relu_backward(forward.operand(output), v.operand(grad));
-            v.finish(v.round(masked), &join)
+            v.finish(masked, &join)
         }
         None => MxTensor::new(B::relu_backward(output.inner, grad.inner), join.result),
     }

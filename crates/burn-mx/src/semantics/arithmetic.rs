@@ -95,13 +95,17 @@ impl<R: Fn(f32) -> f32, const EXP2: bool> Arithmetic for ScalarSteps<R, EXP2> {
 }
 
 impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarSteps<R, EXP2> {
-    /// The mean of `f(i)` for i from 0 to `count`: the rounded sum, divided by the count, rounded again.
-    ///
-    /// The sum runs in 16 lanes that are added up in pairs: an order that vectorizes, and the same on every
-    /// processor.
+    /// The quotient, whatever `vec_use_recip` says.
     #[inline(always)]
-    pub(crate) fn mean(&self, count: usize, f: impl Fn(usize) -> f32) -> f32 {
-        const LANES: usize = 16;
+    pub(crate) fn div(&self, lhs: f32, rhs: f32) -> f32 {
+        self.round(lhs / rhs)
+    }
+
+    /// The sum of `f(i)` for i from 0 to `count`, rounded.
+    ///
+    /// It runs in lanes that are added up in pairs: an order that vectorizes, and the same on every processor.
+    #[inline(always)]
+    pub(crate) fn sum(&self, count: usize, f: impl Fn(usize) -> f32) -> f32 {
         let mut lanes = [0.0f32; LANES];
         let whole = count / LANES * LANES;
         for start in (0..whole).step_by(LANES) {
@@ -119,9 +123,19 @@ impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarSteps<R, EXP2> {
                 lanes[lane] += lanes[lane + width];
             }
         }
-        self.round(self.round(lanes[0]) / count as f32)
+        self.round(lanes[0])
+    }
+
+    /// The mean of `f(i)` for i from 0 to `count`: the rounded [`sum`](Self::sum), divided by the count, rounded
+    /// again.
+    #[inline(always)]
+    pub(crate) fn mean(&self, count: usize, f: impl Fn(usize) -> f32) -> f32 {
+        self.round(self.sum(count, f) / count as f32)
     }
 }
+
+/// Partial results that a reduction of a row runs in.
+pub(crate) const LANES: usize = 16;
 
 /// e^x to within one unit in the last place, of IEEE operations alone: it vectorizes, and every processor that
 /// does not fuse them gives the same bits, which no two mathematical libraries do.

@@ -10,9 +10,9 @@ use microscaling::{FloatFormat, RandomStream, Rounding};
 
 use super::arithmetic::{Arithmetic, LOG2_E};
 use super::{Float, stored};
-use crate::kernels::{MxKernels, Steps, UnaryRecipe, to_f32};
+use crate::kernels::{BinaryOp, MxKernels, OpRounding, Steps, UnaryOp, UnaryRecipe, to_f32};
 use crate::registry::Interned;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{Join, Meta, MxTensor};
 
 /// Rounding to the elementwise format of some specs.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,19 @@ impl Rounder {
         B::float_round_to(tensor, self.format, self.rounding, stream)
     }
 
+    pub(crate) fn format_and_rounding(self) -> (FloatFormat, Rounding) {
+        (self.format, self.rounding)
+    }
+
+    /// Whether a tensor's values are known to be rounded already.
+    pub(crate) fn has_rounded(&self, meta: &Meta) -> bool {
+        meta.rounded == Some(self.format)
+    }
+
     /// Rounds a tensor that may be rounded already; the result is `f32`.
     pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>) -> FloatTensor<B> {
         let inner = to_f32::<B>(tensor.inner);
-        if tensor.meta.rounded == Some(self.format) {
+        if self.has_rounded(&tensor.meta) {
             return inner;
         }
         self.round::<B>(inner)
@@ -48,10 +57,24 @@ impl Rounder {
 
     /// The result of an op, rounded and known to be so.
     pub(crate) fn result<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
+        self.rounded::<B>(self.round::<B>(inner), join)
+    }
+
+    /// The result of an op that is rounded already.
+    fn rounded<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
         let mut meta = join.result;
-        let inner = self.round::<B>(inner);
         meta.rounded = Some(self.format);
         stored::<B>(inner, meta)
+    }
+
+    /// How an op rounds that a kernel computes in one pass, its operands too if `operands` says so; `None` if it has to
+    /// be composed, because random numbers are drawn for each rounding.
+    pub(crate) fn in_one_pass(self, operands: bool) -> Option<OpRounding> {
+        (self.rounding != Rounding::Stochastic).then_some(OpRounding {
+            format: self.format,
+            rounding: self.rounding,
+            operands,
+        })
     }
 }
 
@@ -93,6 +116,59 @@ pub(crate) fn binary<B: MxKernels>(
             &join,
         ),
         None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
+    }
+}
+
+/// An op on one tensor that a kernel may compute in one pass with its roundings; `plain` is the op alone.
+pub(crate) fn unary_op<B: MxKernels>(
+    op: UnaryOp,
+    tensor: Float<B>,
+    plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    let Some(rounder) = rounder(&join) else {
+        return MxTensor::new(plain(tensor.inner), join.result);
+    };
+    let operands = !rounder.has_rounded(&tensor.meta);
+    match rounder.in_one_pass(operands) {
+        Some(rounding) => {
+            let result = B::unary_op(op, to_f32::<B>(tensor.inner), rounding);
+            rounder.rounded::<B>(result, &join)
+        }
+        None => rounder.result::<B>(plain(rounder.operand::<B>(tensor)), &join),
+    }
+}
+
+/// An op on two tensors that a kernel may compute in one pass with its roundings.
+pub(crate) fn binary_op<B: MxKernels>(op: BinaryOp, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
+    let Some(rounder) = rounder(&join) else {
+        return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), join.result);
+    };
+    let operands = [lhs.meta, rhs.meta]
+        .iter()
+        .any(|meta| !rounder.has_rounded(meta));
+    match rounder.in_one_pass(operands) {
+        Some(rounding) => {
+            let (lhs, rhs) = (to_f32::<B>(lhs.inner), to_f32::<B>(rhs.inner));
+            rounder.rounded::<B>(B::binary_op(op, lhs, rhs, rounding), &join)
+        }
+        None => rounder.result::<B>(
+            op.compute::<B>(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)),
+            &join,
+        ),
+    }
+}
+
+/// An op on one tensor whose results the format has if it has the operands: operands themselves, or zero.
+pub(crate) fn selection<B: MxKernels>(
+    tensor: Float<B>,
+    op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let join = Join::of([Some(tensor.meta)]);
+    match rounder(&join) {
+        Some(rounder) => rounder.rounded::<B>(op(rounder.operand::<B>(tensor)), &join),
+        None => MxTensor::new(op(tensor.inner), join.result),
     }
 }
 
@@ -141,7 +217,7 @@ pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
             let quotient = vector.div(vector.operand(lhs), vector.operand(rhs));
             vector.finish(quotient, &join)
         }
-        None => binary::<B>(lhs, rhs, B::float_div),
+        None => binary_op::<B>(BinaryOp::Div, lhs, rhs),
     }
 }
 
@@ -258,19 +334,45 @@ impl<B: MxKernels> Vector<B> {
         })
     }
 
+    /// A step on one tensor.
+    fn unary(&self, op: UnaryOp, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match self.in_step() {
+            Some(rounding) => B::unary_op(op, tensor, rounding),
+            None => self.round(op.compute::<B>(tensor)),
+        }
+    }
+
+    /// A step on two tensors.
+    fn binary(&self, op: BinaryOp, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        match self.in_step() {
+            Some(rounding) => B::binary_op(op, lhs, rhs, rounding),
+            None => self.round(op.compute::<B>(lhs, rhs)),
+        }
+    }
+
+    /// How one step rounds in one pass, operands being rounded.
+    fn in_step(&self) -> Option<OpRounding> {
+        self.rounder?.in_one_pass(false)
+    }
+
+    /// Whether a division is a multiplication with the reciprocal.
+    pub(crate) fn uses_recip(&self) -> bool {
+        self.interned.specs.specs().vec_use_recip
+    }
+
     pub(crate) fn softmax_exp2(&self) -> bool {
         self.interned.specs.specs().softmax_exp2
     }
 
     pub(crate) fn div(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        if self.interned.specs.specs().vec_use_recip {
+        if self.uses_recip() {
             return self.mul(lhs, self.recip(rhs));
         }
-        self.round(B::float_div(lhs, rhs))
+        self.binary(BinaryOp::Div, lhs, rhs)
     }
 
     pub(crate) fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.round(B::float_div_scalar(lhs, rhs.into()))
+        self.unary(UnaryOp::DivScalar(rhs), lhs)
     }
 
     pub(crate) fn tanh(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
@@ -312,27 +414,27 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
     type Value = FloatTensor<B>;
 
     fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_sub(lhs, rhs))
+        self.binary(BinaryOp::Sub, lhs, rhs)
     }
 
     fn sqrt(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_sqrt(tensor))
+        self.unary(UnaryOp::Sqrt, tensor)
     }
 
     fn add(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_add(lhs, rhs))
+        self.binary(BinaryOp::Add, lhs, rhs)
     }
 
     fn mul(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_mul(lhs, rhs))
+        self.binary(BinaryOp::Mul, lhs, rhs)
     }
 
     fn add_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.round(B::float_add_scalar(lhs, rhs.into()))
+        self.unary(UnaryOp::AddScalar(rhs), lhs)
     }
 
     fn mul_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.round(B::float_mul_scalar(lhs, rhs.into()))
+        self.unary(UnaryOp::MulScalar(rhs), lhs)
     }
 
     fn neg(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
@@ -340,7 +442,7 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
     }
 
     fn recip(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::exact_recip(tensor))
+        self.unary(UnaryOp::Recip, tensor)
     }
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {

@@ -3,10 +3,10 @@
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::Float;
 use super::elementwise::Rounder;
 use super::product::{Operand, finish, round_result};
-use crate::kernels::{MxKernels, to_f32};
+use super::{Float, stored};
+use crate::kernels::{BinaryOp, MxKernels, to_f32};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
@@ -41,16 +41,37 @@ pub(crate) fn forward<B: MxKernels>(
     let weight = weight_operand.quantize::<B>(weight, interned);
     let output = match (bias, Rounder::new(interned, specs.round_weight())) {
         (Some(bias), Some(rounder)) => {
-            let output =
-                round_result::<B>(B::linear(x, weight, None), interned, specs.round_output());
+            let product = B::linear(x, weight, None);
             let columns = bias.shape()[0];
             let bias = B::float_reshape(rounder.operand::<B>(bias), Shape::new([1, columns]));
-            B::float_add(output, bias)
+            add_rounded::<B>(product, bias, interned)
         }
-        (bias, _) => B::linear(x, weight, bias.map(|bias| to_f32::<B>(bias.inner))),
+        (bias, _) => {
+            let output = B::linear(x, weight, bias.map(|bias| to_f32::<B>(bias.inner)));
+            round_result::<B>(output, interned, specs.round_output())
+        }
     };
-    let output = with_leading_axes::<B>(output, shape);
-    finish::<B>(output, interned, specs.round_output(), join.result)
+    let mut meta = join.result;
+    meta.rounded = specs.float_format();
+    stored::<B>(with_leading_axes::<B>(output, shape), meta)
+}
+
+/// A product, rounded, plus a bias that is rounded already, rounded again.
+fn add_rounded<B: MxKernels>(
+    product: FloatTensor<B>,
+    bias: FloatTensor<B>,
+    interned: &'static Interned,
+) -> FloatTensor<B> {
+    let rounding = interned.specs.round_output();
+    let one_pass = Rounder::new(interned, rounding).and_then(|rounder| rounder.in_one_pass(true));
+    match one_pass {
+        // To round the bias once more changes nothing.
+        Some(rounding) => B::binary_op(BinaryOp::Add, product, bias, rounding),
+        None => {
+            let product = round_result::<B>(product, interned, rounding);
+            round_result::<B>(B::float_add(product, bias), interned, rounding)
+        }
+    }
 }
 
 /// The specs of the layer.

@@ -6,6 +6,7 @@ use microscaling::{RandomHadamard, Rounding};
 
 use super::elementwise::{Rounder, stream_for};
 use super::{Float, stored};
+use crate::kept::Recipe;
 use crate::kernels::{MxKernels, to_f32};
 use crate::phase;
 use crate::registry::Interned;
@@ -26,7 +27,7 @@ pub(crate) struct Operand {
 
 impl Operand {
     /// The operand as the product takes it: `f32`, elementwise-rounded, in a gradient product transformed if the specs say
-    /// so, then quantized in blocks.
+    /// so, then quantized in blocks. A weight may have kept a copy that is just this.
     pub(crate) fn quantize<B: MxKernels>(
         self,
         tensor: Float<B>,
@@ -38,21 +39,61 @@ impl Operand {
     /// [`quantize`](Self::quantize) where the axis has the elements of `groups` sums, one after another.
     pub(crate) fn quantize_groups<B: MxKernels>(
         self,
-        tensor: Float<B>,
+        mut tensor: Float<B>,
         groups: usize,
         interned: &'static Interned,
     ) -> FloatTensor<B> {
-        let tensor = match Rounder::new(interned, self.elementwise) {
-            Some(rounder) => rounder.operand::<B>(tensor),
-            None => to_f32::<B>(tensor.inner),
-        };
         debug_assert!(self.axis < tensor.rank());
-        let tensor = match interned.specs.hadamard() {
-            Some(transform) if self.slot.is_backward() => {
-                self.transform::<B>(tensor, groups, transform, interned)
-            }
-            _ => tensor,
+        if let Some(transform) = interned.specs.hadamard()
+            && self.slot.is_backward()
+        {
+            let rounded = match Rounder::new(interned, self.elementwise) {
+                Some(rounder) => rounder.operand::<B>(tensor),
+                None => to_f32::<B>(tensor.inner),
+            };
+            let transformed = self.transform::<B>(rounded, groups, transform, interned);
+            return self.in_blocks::<B>(transformed, interned);
+        }
+        let Some(kept) = tensor.kept.take() else {
+            return self.round_and_quantize::<B>(tensor, interned);
         };
+        let rounder = Rounder::new(interned, self.elementwise);
+        let recipe = Recipe {
+            elementwise: rounder.map(Rounder::format_and_rounding),
+            format: interned.specs.block_format(self.slot),
+            rounding: self.mx,
+            axis: self.axis,
+        };
+        kept.get(recipe, || self.round_and_quantize::<B>(tensor, interned))
+    }
+
+    fn round_and_quantize<B: MxKernels>(
+        self,
+        tensor: Float<B>,
+        interned: &'static Interned,
+    ) -> FloatTensor<B> {
+        let rounder = Rounder::new(interned, self.elementwise)
+            .filter(|rounder| !rounder.has_rounded(&tensor.meta));
+        let inner = to_f32::<B>(tensor.inner);
+        let Some(rounder) = rounder else {
+            return self.in_blocks::<B>(inner, interned);
+        };
+        let random = [self.elementwise, self.mx].contains(&Rounding::Stochastic);
+        match interned.specs.block_format(self.slot) {
+            Some(format) if !random => {
+                let elementwise = rounder.format_and_rounding();
+                B::round_and_quantize(inner, elementwise, self.axis, format, self.mx)
+            }
+            _ => self.in_blocks::<B>(rounder.round::<B>(inner), interned),
+        }
+    }
+
+    /// The tensor quantized in blocks, if the slot has a format.
+    fn in_blocks<B: MxKernels>(
+        self,
+        tensor: FloatTensor<B>,
+        interned: &'static Interned,
+    ) -> FloatTensor<B> {
         let Some(format) = interned.specs.block_format(self.slot) else {
             return tensor;
         };

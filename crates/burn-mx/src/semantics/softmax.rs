@@ -1,13 +1,15 @@
 //! Softmax along one axis.
 
+use burn_backend::TensorMetadata;
+
 use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::Vector;
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, SoftmaxRecipe, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
-const LN_2: f32 = 0.69140625;
+pub(crate) const LN_2: f32 = 0.69140625;
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
@@ -15,6 +17,9 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     let Some(v) = Vector::<B>::recipe(&join) else {
         return MxTensor::new(B::softmax(x.inner, dim), join.result);
     };
+    if let Some(recipe) = in_one_pass(&v, &x, dim) {
+        return v.finish(B::softmax_recipe(recipe, to_f32::<B>(x.inner)), &join);
+    }
     let x = v.operand(x);
     let max = B::float_max_dim(x.clone(), dim);
     let shifted = v.sub(x, max);
@@ -35,6 +40,11 @@ pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usiz
         unreachable!("softmax has a step of its own only where something is emulated")
     };
     let v = Vector::<B>::steps(interned, &join);
+    if let Some(recipe) = in_one_pass(&v, &output, dim) {
+        let (y, g) = (v.operand(output), to_f32::<B>(grad.inner));
+        let dx = B::softmax_backward_recipe(recipe, y, g);
+        return v.finish(dx, &join);
+    }
     let (y, g) = (v.operand(output), v.operand(grad));
     let weighted = v.sum_dim(v.mul(g.clone(), y.clone()), dim);
     let mut dx = v.mul(y, v.sub(g, weighted));
@@ -42,4 +52,18 @@ pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usiz
         dx = v.mul_scalar(dx, LN_2);
     }
     v.finish(dx, &join)
+}
+
+/// How a kernel computes the function row by row; `None` if it has to be composed.
+fn in_one_pass<B: MxKernels>(
+    v: &Vector<B>,
+    tensor: &Float<B>,
+    dim: usize,
+) -> Option<SoftmaxRecipe> {
+    let steps = v.in_one_pass().filter(|_| dim + 1 == tensor.rank())?;
+    Some(SoftmaxRecipe {
+        steps,
+        base2: v.softmax_exp2(),
+        reciprocal: v.uses_recip(),
+    })
 }

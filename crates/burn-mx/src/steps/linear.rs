@@ -90,17 +90,18 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 
-        if let (Some(node), Some(weight)) = (x_node, weight) {
-            let dx = linear::x_backward::<B>(weight, grad.clone(), interned, x_meta);
-            grads.register::<MxBackend<B>>(node.id, dx);
+        // The last one to use the gradient may quantize it where it lies.
+        if let Some(node) = bias_node {
+            let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
+            grads.register::<MxBackend<B>>(node.id, db);
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let dw = linear::weight_backward::<B>(x, grad.clone(), interned, weight_meta);
             grads.register::<MxBackend<B>>(node.id, dw);
         }
-        if let Some(node) = bias_node {
-            let db = linear::bias_backward::<B>(grad, interned, weight_meta);
-            grads.register::<MxBackend<B>>(node.id, db);
+        if let (Some(node), Some(weight)) = (x_node, weight) {
+            let dx = linear::x_backward::<B>(weight, grad, interned, x_meta);
+            grads.register::<MxBackend<B>>(node.id, dx);
         }
     }
 }

@@ -1,0 +1,183 @@
+//! Quantized copies of a weight, kept with the weight.
+//!
+//! A tensor's values never change, so a copy is good for as long as the tensor lives; an optimizer step makes a new
+//! tensor, which has no copies yet. A copy is kept from its second use on: an evaluation or a recurrent cell uses a
+//! weight again and again, an ordinary training step uses it once for each product and would hold copies for nothing.
+
+use core::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use microscaling::{BlockFormat, FloatFormat, Rounding};
+
+/// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
+/// the one that was used least recently goes.
+const COPIES: usize = 2;
+
+static ENABLED: AtomicBool = AtomicBool::new(true);
+
+/// Whether quantized copies of weights are kept for their next use, in this process and from now on; they are unless
+/// it is switched off. They save the time to quantize a weight again, at the price of its memory once more for a
+/// model in inference. Values are the same either way.
+///
+/// Copies that are there already stay with their weights.
+pub fn keep_quantized_weights(on: bool) {
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// All that the values of a copy depend on, beside the weight's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Recipe {
+    /// Rounding to the elementwise format, which comes first.
+    pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
+    pub(crate) format: Option<BlockFormat>,
+    /// Rounding to the block format, along an axis.
+    pub(crate) rounding: Rounding,
+    pub(crate) axis: usize,
+}
+
+impl Recipe {
+    /// Whether the same recipe gives the same values again; stochastic rounding draws new numbers.
+    fn repeats(&self) -> bool {
+        let elementwise = self.elementwise.map(|(_, rounding)| rounding);
+        self.rounding != Rounding::Stochastic && elementwise != Some(Rounding::Stochastic)
+    }
+}
+
+/// The copies of a weight, shared by all clones of its tensor.
+pub(crate) struct Kept<P>(Arc<Mutex<Vec<Entry<P>>>>);
+
+/// A recipe that was used, the most recent one last, and its result if it was used more than once.
+struct Entry<P> {
+    recipe: Recipe,
+    copy: Option<P>,
+}
+
+impl<P> Kept<P> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry<P>>> {
+        self.0.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl<P: Clone> Kept<P> {
+    /// The copy by `recipe`, which `make` makes where none is kept.
+    pub(crate) fn get(&self, recipe: Recipe, make: impl FnOnce() -> P) -> P {
+        if !recipe.repeats() || !ENABLED.load(Ordering::Relaxed) {
+            return make();
+        }
+        let used = {
+            let mut entries = self.entries();
+            let found = entries.iter().position(|entry| entry.recipe == recipe);
+            let entry = match found {
+                Some(at) => entries.remove(at),
+                None => {
+                    if entries.len() == COPIES {
+                        entries.remove(0);
+                    }
+                    Entry { recipe, copy: None }
+                }
+            };
+            let copy = entry.copy.clone();
+            entries.push(entry);
+            if let Some(copy) = copy {
+                return copy;
+            }
+            found.is_some()
+        };
+        // Not under the lock: quantizing shares its work among threads, which may come by here, too.
+        let copy = make();
+        if used
+            && let Some(entry) = self
+                .entries()
+                .iter_mut()
+                .find(|entry| entry.recipe == recipe)
+        {
+            entry.copy = Some(copy.clone());
+        }
+        copy
+    }
+}
+
+impl<P> Clone for Kept<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P> fmt::Debug for Kept<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.entries();
+        let recipes = entries.iter().filter(|entry| entry.copy.is_some());
+        f.debug_list()
+            .entries(recipes.map(|entry| entry.recipe))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use microscaling::{ElementFormat, MxFormat};
+
+    use super::*;
+
+    fn recipe(axis: usize, rounding: Rounding) -> Recipe {
+        Recipe {
+            elementwise: None,
+            format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
+            rounding,
+            axis,
+        }
+    }
+
+    /// How many of these uses had to make a copy.
+    fn made(uses: impl IntoIterator<Item = Recipe>) -> usize {
+        let kept = Kept::new();
+        let made = Cell::new(0);
+        for recipe in uses {
+            let axis = kept.clone().get(recipe, || {
+                made.set(made.get() + 1);
+                recipe.axis
+            });
+            assert_eq!(axis, recipe.axis);
+        }
+        made.get()
+    }
+
+    #[test]
+    fn a_copy_is_kept_from_its_second_use_on() {
+        let [forward, backward] = [0, 1].map(|axis| recipe(axis, Rounding::Even));
+        assert_eq!(made([forward, backward]), 2);
+        assert_eq!(made([forward; 5]), 2);
+        assert_eq!(made([forward, backward].repeat(5)), 4);
+    }
+
+    #[test]
+    fn the_least_recently_used_copy_goes() {
+        let [a, b, c] = [0, 1, 2].map(|axis| recipe(axis, Rounding::Even));
+        assert_eq!(made([a, a, b, b, a, c, c, a, c]), 6);
+        assert_eq!(made([a, a, b, b, a, c, b]), 6);
+    }
+
+    #[test]
+    fn random_copies_are_not_kept() {
+        assert_eq!(made([recipe(0, Rounding::Stochastic); 5]), 5);
+    }
+
+    #[test]
+    fn copies_go_with_their_weight() {
+        let weight = Arc::new(());
+        let kept = Kept::new();
+        for _ in 0..3 {
+            kept.get(recipe(0, Rounding::Even), || Arc::clone(&weight));
+        }
+        assert_eq!(Arc::strong_count(&weight), 2);
+        drop(kept);
+        assert_eq!(Arc::strong_count(&weight), 1);
+    }
+}

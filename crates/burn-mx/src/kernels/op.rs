@@ -1,0 +1,180 @@
+//! Plain elementwise ops in one pass: operands rounded, the op computed, the result rounded.
+
+use burn_backend::tensor::FloatTensor;
+use microscaling::{FloatFormat, RandomStream, Rounding};
+
+use super::MxKernels;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use {
+    super::memory::{self, InMemory, Other},
+    super::steps::with_steps,
+    crate::semantics::arithmetic::Arithmetic,
+    microscaling::{map_in_place, zip_in_place},
+};
+
+/// An op on one tensor that IEEE 754 defines to the bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UnaryOp {
+    /// x + c
+    AddScalar(f32),
+    /// x - c
+    SubScalar(f32),
+    /// x · c
+    MulScalar(f32),
+    /// x / c
+    DivScalar(f32),
+    /// √x
+    Sqrt,
+    /// 1 / x
+    Recip,
+}
+
+/// An op on two tensors that IEEE 754 defines to the bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryOp {
+    /// x + y
+    Add,
+    /// x - y
+    Sub,
+    /// x · y
+    Mul,
+    /// x / y
+    Div,
+}
+
+/// How an elementwise op rounds. Stochastic rounding is not among the modes: its random numbers go by the tensors
+/// of a composition.
+#[derive(Clone, Copy, Debug)]
+pub struct OpRounding {
+    /// The elementwise format.
+    pub format: FloatFormat,
+    /// How numbers are rounded to it.
+    pub rounding: Rounding,
+    /// Whether operands are rounded, or taken as they are, because they are rounded already.
+    pub operands: bool,
+}
+
+impl OpRounding {
+    pub(super) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_round_to(tensor, self.format, self.rounding, RandomStream::new(0, 0))
+    }
+
+    pub(super) fn operand<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match self.operands {
+            true => self.round::<B>(tensor),
+            false => tensor,
+        }
+    }
+}
+
+impl UnaryOp {
+    /// The op by the ops of `B`, without any rounding.
+    pub(crate) fn compute<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match self {
+            Self::AddScalar(c) => B::float_add_scalar(tensor, c.into()),
+            Self::SubScalar(c) => B::float_sub_scalar(tensor, c.into()),
+            Self::MulScalar(c) => B::float_mul_scalar(tensor, c.into()),
+            Self::DivScalar(c) => B::float_div_scalar(tensor, c.into()),
+            Self::Sqrt => B::float_sqrt(tensor),
+            Self::Recip => B::exact_recip(tensor),
+        }
+    }
+}
+
+impl BinaryOp {
+    /// The op by the ops of `B`, without any rounding.
+    pub(crate) fn compute<B: MxKernels>(
+        self,
+        lhs: FloatTensor<B>,
+        rhs: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        match self {
+            Self::Add => B::float_add(lhs, rhs),
+            Self::Sub => B::float_sub(lhs, rhs),
+            Self::Mul => B::float_mul(lhs, rhs),
+            Self::Div => B::float_div(lhs, rhs),
+        }
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+impl UnaryOp {
+    /// The op on every element, as `rounding` says.
+    pub(super) fn apply<T: InMemory>(self, tensor: T, rounding: OpRounding) -> T {
+        let tensor = tensor.row_major();
+        tensor.change(1, |_, piece| self.replace(piece, rounding))
+    }
+
+    fn replace(self, data: &mut [f32], rounding: OpRounding) {
+        macro_rules! op {
+            ($s:ident, |$x:ident| $operand:expr) => {
+                match self {
+                    Self::AddScalar(c) => op!(@ |$x| $s.add_scalar($operand, c)),
+                    // The very same.
+                    Self::SubScalar(c) => op!(@ |$x| $s.add_scalar($operand, -c)),
+                    Self::MulScalar(c) => op!(@ |$x| $s.mul_scalar($operand, c)),
+                    Self::DivScalar(c) => op!(@ |$x| $s.div($operand, c)),
+                    Self::Sqrt => op!(@ |$x| $s.sqrt($operand)),
+                    Self::Recip => op!(@ |$x| $s.recip($operand)),
+                }
+            };
+            (@ |$x:ident| $result:expr) => {
+                map_in_place(
+                    data,
+                    #[inline(always)]
+                    |$x| $result,
+                )
+            };
+        }
+        with_steps!(rounding, s => match rounding.operands {
+            true => op!(s, |x| s.round(x)),
+            false => op!(s, |x| x),
+        })
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+impl BinaryOp {
+    /// The op on two tensors of the same rank that broadcast, as `rounding` says.
+    pub(super) fn apply<T: InMemory>(self, lhs: T, rhs: T, rounding: OpRounding) -> T {
+        let elements = |tensor: &T| tensor.dims().iter().product::<usize>();
+        // The result gets the first one's buffer.
+        let (lhs, rhs) = match self {
+            Self::Add | Self::Mul if elements(&lhs) < elements(&rhs) => (rhs, lhs),
+            _ => (lhs, rhs),
+        };
+        memory::zip(lhs, rhs, |data, other| self.replace(data, other, rounding))
+    }
+
+    fn replace(self, data: &mut [f32], other: Other<'_>, rounding: OpRounding) {
+        macro_rules! op {
+            ($s:ident, |$x:ident, $y:ident| $lhs:expr, $rhs:expr) => {
+                match self {
+                    Self::Add => op!(@ |$x, $y| $s.add($lhs, $rhs)),
+                    Self::Sub => op!(@ |$x, $y| $s.sub($lhs, $rhs)),
+                    Self::Mul => op!(@ |$x, $y| $s.mul($lhs, $rhs)),
+                    Self::Div => op!(@ |$x, $y| $s.div($lhs, $rhs)),
+                }
+            };
+            (@ |$x:ident, $y:ident| $result:expr) => {
+                match other {
+                    Other::Each(other) => zip_in_place(
+                        data,
+                        other,
+                        #[inline(always)]
+                        |$x, $y| $result,
+                    ),
+                    Other::Number($y) => map_in_place(
+                        data,
+                        #[inline(always)]
+                        |$x| $result,
+                    ),
+                }
+            };
+        }
+        with_steps!(rounding, s => match rounding.operands {
+            true => op!(s, |x, y| s.round(x), s.round(y)),
+            false => op!(s, |x, y| x, y),
+        })
+    }
+}

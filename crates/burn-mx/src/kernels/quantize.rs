@@ -1,0 +1,57 @@
+//! Quantization of operands piece by piece: a piece is copied if it must be, rounded and quantized while it is in
+//! the cache.
+
+use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
+
+use super::memory::InMemory;
+use super::quantize_dense;
+
+/// What is done to an operand of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Quantization {
+    /// Rounding to the elementwise format, which comes first.
+    pub(super) elementwise: Option<(FloatFormat, Rounding)>,
+    pub(super) axis: usize,
+    pub(super) format: BlockFormat,
+    pub(super) rounding: Rounding,
+}
+
+impl Quantization {
+    /// Whether pieces of whole blocks can be worked on without knowing of the others.
+    pub(super) fn is_local(&self) -> bool {
+        let of_tensor = matches!(self.format, BlockFormat::Nvfp4(format) if format.tensor_scale);
+        self.rounding != Rounding::Stochastic && !of_tensor
+    }
+
+    /// Quantizes a tensor in row-major order.
+    pub(super) fn in_pieces<T: InMemory>(self, tensor: T) -> T {
+        let shape = tensor.dims();
+        let axis = shape[self.axis];
+        let inner: usize = shape[self.axis + 1..].iter().product();
+        let outer: usize = shape[..self.axis].iter().product();
+        let block = self.format.block_size();
+        // Where blocks end together with the axis, one may go on over its end.
+        let flat = block > 0 && axis.is_multiple_of(block);
+        let (axis, unit) = match outer == 1 || flat {
+            true if block > 0 => (None, block.min(axis) * inner),
+            true => (None, axis * inner),
+            false => (Some(axis), axis * inner),
+        };
+        tensor.change(unit, |_, piece| {
+            let shape = match axis {
+                Some(axis) => [piece.len() / unit, axis, inner],
+                None => [1, piece.len() / inner, inner],
+            };
+            self.at_once(piece, &shape, 1);
+        })
+    }
+
+    /// Quantizes values along `axis` of `shape`.
+    pub(super) fn at_once(self, data: &mut [f32], shape: &[usize], axis: usize) {
+        let stream = RandomStream::new(0, 0);
+        if let Some((format, rounding)) = self.elementwise {
+            format.round_slice(data, rounding, stream);
+        }
+        quantize_dense(data, shape, axis, self.format, self.rounding, stream);
+    }
+}

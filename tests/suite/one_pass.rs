@@ -1,0 +1,311 @@
+//! Ops that are computed in one pass with their roundings: the bits of rounding, computing and rounding one number
+//! after another, whatever the shapes, the layout in memory and the number of elements.
+
+use burn::backend::{Flex, NdArray};
+use burn::prelude::*;
+use burn::tensor::activation;
+use burn_mx::microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+
+use super::newtype::Newtype;
+use super::support::*;
+
+/// Zeros, subnormals, the ends of the range, Inf, NaN, ties of bfloat16 and its neighbours.
+const SPECIALS: [f32; 18] = [
+    0.0,
+    -0.0,
+    1.0e-45,
+    -3.0e-39,
+    f32::MIN_POSITIVE,
+    f32::MAX,
+    f32::MIN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+    1.0,
+    1.003_906_2,
+    1.011_718_8,
+    -1.003_906_4,
+    65_504.0,
+    3.389_531_4e38,
+    1.0e20,
+    -7.5,
+];
+
+/// Specials first, then noise.
+fn data(count: usize, seed: u64) -> Vec<f32> {
+    let mut data = noise(count, seed);
+    // Another order for another seed, so that specials meet each other in many pairs.
+    for (i, x) in data.iter_mut().enumerate().take(18 * 18) {
+        *x = SPECIALS[(i + (seed as usize) * (i / 18)) % 18];
+    }
+    data
+}
+
+fn specs() -> Vec<(MxSpecs, FloatFormat, Rounding)> {
+    let bfloat = |bits, round| MxSpecs {
+        bfloat: bits,
+        round,
+        ..MxSpecs::none()
+    };
+    let fp = |bits, round| MxSpecs {
+        fp: bits,
+        round,
+        ..MxSpecs::none()
+    };
+    let format = |specs: &MxSpecs| match specs.fp {
+        0 => FloatFormat::bfloat(specs.bfloat).expect("a width of bfloat"),
+        bits => FloatFormat::fp(bits).expect("a width of fp"),
+    };
+    let mut all = Vec::new();
+    for round in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
+        for specs in [bfloat(16, round), bfloat(12, round), fp(16, round)] {
+            let format = format(&specs);
+            all.push((specs, format, round));
+        }
+    }
+    let flushed = MxSpecs {
+        bfloat_subnorms: false,
+        ..bfloat(16, Rounding::Even)
+    };
+    let format = format(&flushed).with_subnormals(false);
+    all.push((flushed, format, Rounding::Even));
+    all
+}
+
+fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
+    let specs = specs.resolve().expect("the specs are sound");
+    MxDevice::new(B::Device::default(), &specs)
+}
+
+type Op<B> = (
+    &'static str,
+    fn(Tensor<B, 3>, Tensor<B, 3>) -> Tensor<B, 3>,
+    fn(f32, f32) -> f32,
+);
+
+fn ops<B: Backend>() -> [Op<B>; 9] {
+    [
+        ("add", |x, y| x + y, |x, y| x + y),
+        ("sub", |x, y| x - y, |x, y| x - y),
+        ("mul", |x, y| x * y, |x, y| x * y),
+        ("div", |x, y| x / y, |x, y| x / y),
+        ("add_scalar", |x, _| x + 0.3, |x, _| x + 0.3),
+        ("sub_scalar", |x, _| x - 0.3, |x, _| x - 0.3),
+        ("mul_scalar", |x, _| x * 0.3, |x, _| x * 0.3),
+        ("div_scalar", |x, _| x / 0.3, |x, _| x / 0.3),
+        ("sqrt", |x, _| x.sqrt(), |x, _| x.sqrt()),
+    ]
+}
+
+/// How a tensor lies in memory.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Dense,
+    /// Somebody else holds the buffer, too.
+    Shared,
+    Transposed,
+    /// A window of a larger tensor.
+    Sliced,
+}
+
+fn tensor<B: Backend>(
+    shape: [usize; 3],
+    values: &[f32],
+    memory: Memory,
+    device: &B::Device,
+) -> (Tensor<B, 3>, Option<Tensor<B, 3>>) {
+    let dense = Tensor::<B, 3>::from_data(TensorData::new(values.to_vec(), shape), device);
+    match memory {
+        Memory::Dense => (dense, None),
+        Memory::Shared => (dense.clone(), Some(dense)),
+        Memory::Transposed => {
+            let [a, b, c] = shape;
+            let mut turned = vec![0.0; values.len()];
+            for (i, &x) in values.iter().enumerate() {
+                let (row, column) = (i / c % b, i % c);
+                turned[i / (b * c) * b * c + column * b + row] = x;
+            }
+            let turned = Tensor::from_data(TensorData::new(turned, [a, c, b]), device);
+            (turned.swap_dims(1, 2), None)
+        }
+        Memory::Sliced => {
+            let padding = Tensor::ones([1, shape[1], shape[2]], device);
+            let padded = Tensor::cat(vec![padding.clone(), dense, padding], 0);
+            (padded.narrow(0, 1, shape[0]), None)
+        }
+    }
+}
+
+fn check<B: MxKernels>(left: [usize; 3], right: [usize; 3], memory: Memory) {
+    let output: [usize; 3] = core::array::from_fn(|i| left[i].max(right[i]));
+    let at = |index: usize, shape: [usize; 3]| {
+        let [_, b, c] = output;
+        let position = [index / (b * c), index / c % b, index % c];
+        (0..3).fold(0, |at, i| at * shape[i] + position[i] % shape[i])
+    };
+    let (x, y) = (
+        data(left.iter().product(), 1),
+        data(right.iter().product(), 5),
+    );
+    for (specs, format, rounding) in specs() {
+        let round = |x: f32| format.round(x, rounding, 0);
+        let device = device::<B>(&specs);
+        for (name, op, exact) in ops::<MxBackend<B>>() {
+            let (lhs, held_lhs) = tensor(left, &x, memory, &device);
+            let (rhs, held_rhs) = tensor(right, &y, memory, &device);
+            let got = op(lhs, rhs);
+            let shape = got.dims();
+            let expected: Vec<f32> = (0..shape.iter().product())
+                .map(|i| {
+                    let (i, j) = match shape == output {
+                        true => (at(i, left), at(i, right)),
+                        // An op on the left operand alone.
+                        false => (i, 0),
+                    };
+                    round(exact(round(x[i]), round(y[j])))
+                })
+                .collect();
+            let what = format!("{name} {left:?} {right:?} {memory:?} {format} {rounding:?}");
+            assert_same_bits(&values(got), &expected, &what);
+            for (held, before) in [(held_lhs, &x), (held_rhs, &y)] {
+                if let Some(held) = held {
+                    assert_same_bits(&values(held), before, &format!("{what}: held"));
+                }
+            }
+        }
+    }
+}
+
+fn check_all<B: MxKernels>() {
+    let full = [3, 18, 18];
+    let others = [
+        full,
+        [1, 1, 18],
+        [1, 18, 18],
+        [3, 18, 1],
+        [3, 1, 1],
+        [1, 18, 1],
+        [3, 1, 18],
+        [1, 1, 1],
+    ];
+    for memory in [
+        Memory::Dense,
+        Memory::Shared,
+        Memory::Transposed,
+        Memory::Sliced,
+    ] {
+        for other in others {
+            check::<B>(full, other, memory);
+            check::<B>(other, full, memory);
+        }
+        check::<B>([3, 1, 18], [1, 18, 1], memory);
+        check::<B>([2, 0, 4], [1, 1, 4], memory);
+    }
+}
+
+#[test]
+fn ops_on_flex_are_those_of_single_numbers() {
+    check_all::<Flex>();
+}
+
+#[test]
+fn ops_on_ndarray_are_those_of_single_numbers() {
+    check_all::<NdArray>();
+}
+
+#[test]
+fn composed_ops_are_those_of_single_numbers() {
+    check_all::<Newtype>();
+}
+
+#[test]
+fn large_ops_are_those_of_single_numbers() {
+    // More elements than one thread works on, and no multiple of the pieces that they are cut into.
+    let full = [7, 101, 211];
+    for memory in [Memory::Dense, Memory::Shared] {
+        for other in [full, [1, 1, 211], [7, 101, 1], [1, 1, 1]] {
+            check::<Flex>(full, other, memory);
+            check::<NdArray>(full, other, memory);
+        }
+    }
+}
+
+#[test]
+fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
+    fn quantized<B: MxKernels>(specs: &MxSpecs, shape: [usize; 3], hold: bool) -> Vec<f32> {
+        let device = device::<B>(specs);
+        let x = noise_tensor::<MxBackend<B>, 3>(shape, 3, &device);
+        let held = hold.then(|| x.clone());
+        // A product with the identity shows the quantized operand.
+        let eye = Tensor::<MxBackend<B>, 2>::eye(shape[1], &device).unsqueeze::<3>();
+        let product = values(eye.matmul(x));
+        if let Some(held) = held {
+            assert_same_bits(&values(held), &noise(shape.iter().product(), 3), "held");
+        }
+        product
+    }
+    let specs = MxSpecs::mxfp8_e4m3();
+    let float = FloatFormat::bfloat(16).expect("a width of bfloat");
+    let format = MxFormat::new(burn_mx::microscaling::ElementFormat::Fp8E4M3, 32);
+    let stream = RandomStream::new(0, 0);
+    // Axes that blocks divide, and do not, and exceed; slabs shorter and longer than a piece, one and several.
+    for shape in [
+        [1, 300, 70],
+        [3, 64, 300],
+        [3, 70, 300],
+        [200, 40, 7],
+        [2, 96, 1],
+        [2, 33, 4097],
+        [5, 12, 7],
+        [40, 20, 1],
+        [1, 20, 30],
+    ] {
+        let mut expected = noise(shape.iter().product(), 3);
+        float.round_slice(&mut expected, Rounding::Even, stream);
+        format
+            .quantize(&mut expected, &shape, 1, Rounding::Even, stream)
+            .expect("the axis exists");
+        for hold in [false, true] {
+            let what = format!("{shape:?}, held: {hold}");
+            assert_same_bits(&quantized::<Flex>(&specs, shape, hold), &expected, &what);
+            assert_same_bits(&quantized::<NdArray>(&specs, shape, hold), &expected, &what);
+        }
+    }
+}
+
+#[test]
+fn softmax_in_one_pass_gives_the_composition_of_its_steps() {
+    fn softmax<B: MxKernels>(specs: &MxSpecs, rows: bool) -> Vec<f32> {
+        let device = device::<B>(specs);
+        let count = 40 * 16;
+        let mut x = noise(count, 9);
+        x[3] = f32::NAN;
+        x[17] = f32::INFINITY;
+        x[33] = f32::NEG_INFINITY;
+        x[50..66].fill(f32::NEG_INFINITY);
+        let x = Tensor::<MxBackend<B>, 2>::from_data(TensorData::new(x, [40, 16]), &device);
+        // Over the other axis of the transposed tensor it is composed, with another order of additions: the numbers
+        // have so few significant bits here that sums are exact.
+        values(match rows {
+            true => activation::softmax(x, 1),
+            false => activation::softmax(x.transpose(), 0).transpose(),
+        })
+    }
+    for exp2 in [false, true] {
+        for recip in [false, true] {
+            let specs = MxSpecs {
+                bfloat: 10,
+                softmax_exp2: exp2,
+                vec_use_exp2: exp2,
+                vec_use_recip: recip,
+                round: Rounding::Even,
+                ..MxSpecs::none()
+            };
+            let composed = softmax::<Flex>(&specs, false);
+            assert_same_bits(&softmax::<Flex>(&specs, true), &composed, "flex");
+            assert_same_bits(&softmax::<NdArray>(&specs, true), &composed, "ndarray");
+            assert_same_bits(&softmax::<Newtype>(&specs, true), &composed, "newtype");
+        }
+    }
+}
