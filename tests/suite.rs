@@ -7,6 +7,7 @@ mod suite {
     mod convolutions;
     mod devices;
     mod differences;
+    mod digit_models;
     mod dtypes;
     mod formats;
     mod golden;
