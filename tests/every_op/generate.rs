@@ -656,7 +656,6 @@ impl<B: Backend> Arguments<B> {
             BoolStore::U8,
             BoolStore::U32,
         ][self.rng.random_range(0..4)]
-        .into()
     }
 
     pub(crate) fn distribution(&mut self) -> Distribution {
