@@ -345,6 +345,15 @@ impl Join {
         Some(interned)
     }
 
+    /// The specs of an op that they exempt from the emulation that its operand `other` comes from. Such an op needs a
+    /// backward step of its own, or its gradients would be emulated as `other` is.
+    pub(crate) fn exempt(&self, other: Meta) -> Option<&'static Interned> {
+        let exempt = self.specs.filter(|interned| interned.specs.is_none())?;
+        let flags = Flags::OPTIMIZER | Flags::FULL_PRECISION;
+        let by_specs = !self.result.flags.intersects(flags);
+        (by_specs && other.emulation().is_some()).then_some(exempt)
+    }
+
     /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.
     pub(crate) fn quantization(&self) -> Option<&'static Interned> {
         self.emulation()

@@ -47,7 +47,12 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     // Own steps
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Join::of(metas::<B, 2>([&lhs, &rhs])).emulation() {
+        let join = Join::of(metas::<B, 2>([&lhs, &rhs]));
+        let exempt = || {
+            let exempt = join.exempt(lhs.primitive.meta);
+            exempt.or_else(|| join.exempt(rhs.primitive.meta))
+        };
+        match join.emulation().or_else(exempt) {
             Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
             None => Ad::<B, C>::float_matmul(lhs, rhs),
         }

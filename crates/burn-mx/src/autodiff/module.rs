@@ -29,7 +29,8 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     ) -> FloatTensor<Self> {
         let bias_primitive = bias.as_ref().map(|bias| &bias.primitive);
         let join = linear_semantics::join::<B>(&x.primitive, &weight.primitive, bias_primitive);
-        match join.emulation() {
+        let exempt = || join.exempt(x.primitive.meta);
+        match join.emulation().or_else(exempt) {
             Some(interned) => linear::forward::<B, C>(x, weight, bias, interned),
             None => Ad::<B, C>::linear(x, weight, bias),
         }

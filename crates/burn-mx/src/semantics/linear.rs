@@ -96,7 +96,7 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
+    if specs.is_none() || !specs.quantize_backprop() {
         return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
     }
     let weight_operand = Operand {
@@ -131,7 +131,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
+    if specs.is_none() || !specs.quantize_backprop() {
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
     let rows = x.rank() - 2;
@@ -161,7 +161,7 @@ pub(crate) fn bias_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
+    if specs.is_none() || !specs.quantize_backprop() {
         return MxTensor::new(B::linear_bias_backward(grad.inner), meta);
     }
     let grad = match Rounder::new(interned, specs.round_grad_input()) {
