@@ -1,34 +1,39 @@
-//! The 1,797 handwritten digits of `data/digits.csv.gz` as a Burn dataset (source and licence:
-//! `data/README.md`).
+//! The 1,797 handwritten digits of `data/digits.csv.gz` as a task (source and licence: `data/README.md`).
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use burn::{
-    data::{
-        dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher},
-        dataset::{
-            Dataset, InMemDataset,
-            transform::{PartialDataset, ShuffledDataset},
-        },
+    data::dataset::{
+        InMemDataset,
+        transform::{PartialDataset, ShuffledDataset},
     },
+    nn::loss::CrossEntropyLossConfig,
     prelude::*,
+    train::ClassificationOutput,
 };
 use flate2::read::GzDecoder;
 
-/// Pixels of a digit: 8 rows of 8.
-pub(crate) const PIXELS: usize = 64;
+use super::task::{Solver, Split, Task};
+
+/// Rows of a digit, and pixels of a row.
+pub(crate) const SIDE: usize = 8;
+/// Pixels of a digit.
+pub(crate) const PIXELS: usize = SIDE * SIDE;
 /// The digits 0 to 9.
 pub(crate) const CLASSES: usize = 10;
 
 /// Brightest pixel value in the file; pixels are divided by it (exactly: it is a power of two).
 const WHITE: f32 = 16.0;
 /// About four fifths, as whole digits.
-pub(crate) const TRAIN_DIGITS: usize = 1437;
-/// Seed of the split. Not `--seed`: accuracies of different seeds are over the same test digits.
+const TRAIN_DIGITS: usize = 1437;
 const SPLIT_SEED: u64 = 1797;
 
 // In the binary, so that the example runs from any folder.
 static FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
+
+/// Which of the ten digits is it?
+#[derive(Debug, Clone)]
+pub(crate) struct Digits;
 
 /// One handwritten digit.
 #[derive(Debug, Clone)]
@@ -42,19 +47,42 @@ pub(crate) struct Digit {
 #[derive(Debug, Clone)]
 pub(crate) struct DigitBatch<B: Backend> {
     /// `[N, PIXELS]`
-    pub(crate) pixels: Tensor<B, 2>,
+    pixels: Tensor<B, 2>,
     /// `[N]`
-    pub(crate) labels: Tensor<B, 1, Int>,
+    labels: Tensor<B, 1, Int>,
 }
 
-/// The digits, split once and for all.
-pub(crate) struct Digits {
-    pub(crate) train: Arc<dyn Dataset<Digit>>,
-    pub(crate) test: Arc<dyn Dataset<Digit>>,
+/// A model that tells digits apart.
+pub(crate) trait Classifier<B: Backend> {
+    /// Pixels `[N, PIXELS]` to logits `[N, CLASSES]`.
+    fn logits(&self, pixels: Tensor<B, 2>) -> Tensor<B, 2>;
 }
 
-impl Digits {
-    pub(crate) fn load() -> csv::Result<Self> {
+impl<B: Backend, M: Classifier<B>> Solver<B, Digits> for M {
+    fn output(&self, batch: DigitBatch<B>) -> ClassificationOutput<B> {
+        let logits = self.logits(batch.pixels);
+        let loss = CrossEntropyLossConfig::new()
+            .init(&logits.device())
+            .forward(logits.clone(), batch.labels.clone());
+        ClassificationOutput::new(loss, logits, batch.labels)
+    }
+
+    /// Those whose largest logit is the label's.
+    fn solved(&self, batch: DigitBatch<B>) -> usize {
+        let guess = self.logits(batch.pixels).argmax(1).squeeze_dim::<1>(1);
+        let right = guess.equal(batch.labels).int().sum();
+        right.into_scalar().elem::<i64>() as usize
+    }
+}
+
+impl Task for Digits {
+    type Item = Digit;
+    type Batch<B: Backend> = DigitBatch<B>;
+
+    const ITEMS: &'static str = "digits";
+    const SCORE: &'static str = "test accuracy";
+
+    fn load() -> Result<Split<Digit>, Box<dyn Error>> {
         let rows = csv::ReaderBuilder::new()
             .has_headers(false)
             .from_reader(GzDecoder::new(FILE))
@@ -63,10 +91,19 @@ impl Digits {
             .collect::<csv::Result<Vec<_>>>()?;
         let total = rows.len();
         let shuffled = Arc::new(ShuffledDataset::new(InMemDataset::new(rows), SPLIT_SEED));
-        Ok(Self {
+        Ok(Split {
             train: Arc::new(PartialDataset::new(shuffled.clone(), 0, TRAIN_DIGITS)),
             test: Arc::new(PartialDataset::new(shuffled, TRAIN_DIGITS, total)),
         })
+    }
+
+    fn batch<B: Backend>(items: &[Digit], device: &B::Device) -> DigitBatch<B> {
+        let pixels: Vec<f32> = items.iter().flat_map(|digit| digit.pixels).collect();
+        let labels: Vec<i64> = items.iter().map(|digit| i64::from(digit.label)).collect();
+        DigitBatch {
+            pixels: Tensor::from_data(TensorData::new(pixels, [items.len(), PIXELS]), device),
+            labels: Tensor::from_data(TensorData::new(labels, [items.len()]), device),
+        }
     }
 }
 
@@ -79,38 +116,6 @@ impl Digit {
         Self {
             pixels: pixels.map(|pixel| f32::from(pixel) / WHITE),
             label,
-        }
-    }
-}
-
-/// Batches of `dataset` on `device`; shuffled anew in each epoch if there is a `shuffle` seed.
-///
-/// The order depends on the seed alone, so that runs on different backends see the same batches.
-pub(crate) fn batches<B: Backend>(
-    dataset: &Arc<dyn Dataset<Digit>>,
-    device: &B::Device,
-    batch_size: usize,
-    shuffle: Option<u64>,
-) -> Arc<dyn DataLoader<B, DigitBatch<B>>> {
-    let loader = DataLoaderBuilder::new(DigitBatcher)
-        .batch_size(batch_size)
-        .set_device(device.clone());
-    match shuffle {
-        Some(seed) => loader.shuffle(seed),
-        None => loader,
-    }
-    .build(dataset.clone())
-}
-
-struct DigitBatcher;
-
-impl<B: Backend> Batcher<B, Digit, DigitBatch<B>> for DigitBatcher {
-    fn batch(&self, items: Vec<Digit>, device: &B::Device) -> DigitBatch<B> {
-        let pixels: Vec<f32> = items.iter().flat_map(|digit| digit.pixels).collect();
-        let labels: Vec<i64> = items.iter().map(|digit| i64::from(digit.label)).collect();
-        DigitBatch {
-            pixels: Tensor::from_data(TensorData::new(pixels, [items.len(), PIXELS]), device),
-            labels: Tensor::from_data(TensorData::new(labels, [items.len()]), device),
         }
     }
 }

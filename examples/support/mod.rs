@@ -3,22 +3,33 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `cli.rs` | the command line, checked into a `Plan` before any work starts |
-//! | `digits.rs` | the data: 8×8 digits, the fixed split, batches |
-//! | `train.rs` | one training run on one backend: an ordinary Burn training loop |
+//! | `layers.rs` | specs for single layers, from the command line |
+//! | `task.rs` | what a task, a model for it and an architecture are |
+//! | `digits.rs`, `addition.rs` | the tasks: 8×8 digits, sums as text |
+//! | `epochs.rs` | batches, in an order that depends on the seed and the epoch alone |
+//! | `train.rs` | one training run on one backend, by burn-train's learner |
+//! | `history.rs` | loss and time of every step |
+//! | `saved.rs` | a folder that a run can be resumed from |
+//! | `progress.rs` | what is seen of a run while it trains |
 //! | `sweep.rs` | FP32 first, then each MX preset, from the same weights on the same batches |
 //! | `report.rs` | the table and the JSON |
 //! | `plot.rs` | the loss curves as SVG |
 //! | `output.rs` | files that are opened before the work and written after it |
 
+pub(crate) mod addition;
 mod cli;
-mod digits;
+pub(crate) mod digits;
+mod epochs;
+mod history;
+mod layers;
 mod output;
 mod plot;
+mod progress;
 mod report;
+mod saved;
 mod sweep;
+mod task;
 mod train;
 
-pub(crate) use cli::{SweepArgs, whole_number};
-pub(crate) use digits::{CLASSES, PIXELS};
-pub(crate) use sweep::run;
-pub(crate) use train::{Architecture, Classifier};
+pub(crate) use cli::{main, whole_number};
+pub(crate) use task::Architecture;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use plotters::prelude::*;
 
-use super::report::Run;
+use super::report::{Run, groups};
 
 const SIZE: (u32, u32) = (960, 600);
 /// A run's curve is averaged over this share of its steps.
@@ -21,15 +21,19 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws the training loss of each run over its steps: faint as it is, bold averaged over
+/// Draws the training loss of each format over its steps: faint as it is, bold averaged over
 /// neighbouring steps.
 ///
 /// The axis is logarithmic, because losses that differ late in training are all near zero.
 pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {
-    let steps = runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
-    let drawable = runs
+    let curves: Vec<(String, Vec<f32>)> = groups(runs)
         .iter()
-        .flat_map(|run| &run.loss)
+        .map(|group| (group.label().to_owned(), group.loss()))
+        .collect();
+    let steps = curves.iter().map(|(_, loss)| loss.len()).max().unwrap_or(0);
+    let drawable = curves
+        .iter()
+        .flat_map(|(_, loss)| loss)
         .copied()
         .filter(|loss| is_drawable(*loss));
     let (lowest, highest) = drawable
@@ -59,17 +63,17 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
             .light_line_style(BLACK.mix(0.05))
             .draw()?;
         let coloured = || {
-            let colours = (0..runs.len()).map(|index| colour(index, runs.len()));
-            runs.iter().zip(colours)
+            let colours = (0..curves.len()).map(|index| colour(index, curves.len()));
+            curves.iter().zip(colours)
         };
-        for (run, colour) in coloured() {
-            chart.draw_series(LineSeries::new(points(&run.loss), colour.mix(0.15)))?;
+        for ((_, loss), colour) in coloured() {
+            chart.draw_series(LineSeries::new(points(loss), colour.mix(0.15)))?;
         }
-        for (run, colour) in coloured() {
-            let averaged = smooth(&run.loss);
+        for ((label, loss), colour) in coloured() {
+            let averaged = smooth(loss);
             chart
                 .draw_series(LineSeries::new(points(&averaged), colour.stroke_width(2)))?
-                .label(run.label())
+                .label(label)
                 .legend(move |(x, y)| {
                     PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3))
                 });
@@ -87,14 +91,14 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
     Ok(svg)
 }
 
-/// The colour of a run among `runs`, FP32 being the first.
-fn colour(index: usize, runs: usize) -> RGBAColor {
-    let mx_runs = runs - 1;
+/// The colour of one among `curves`, FP32 being the first.
+fn colour(index: usize, curves: usize) -> RGBAColor {
+    let mx_curves = curves - 1;
     match index.checked_sub(1) {
         None => BLACK.to_rgba(),
-        Some(mx) if mx_runs <= COLOURS.len() => COLOURS[mx].to_rgba(),
+        Some(mx) if mx_curves <= COLOURS.len() => COLOURS[mx].to_rgba(),
         // Too many for a palette: hues at equal distances.
-        Some(mx) => HSLColor(mx as f64 / mx_runs as f64, 0.75, 0.42).to_rgba(),
+        Some(mx) => HSLColor(mx as f64 / mx_curves as f64, 0.75, 0.42).to_rgba(),
     }
 }
 

@@ -4,54 +4,45 @@ use burn_mx::{ResolvedSpecs, Slot};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::train::Trained;
+use super::{cli::Format, layers::Layer, train::Trained};
 
 /// One run, as it stands in the JSON.
 #[derive(Serialize)]
 pub(crate) struct Run {
     name: String,
+    seed: u64,
     /// `None` for FP32.
     #[serde(serialize_with = "fields")]
     specs: Option<ResolvedSpecs>,
+    /// Layers with specs of their own.
+    layers: Vec<Layer>,
     /// Training loss of every step.
     pub(crate) loss: Vec<f32>,
-    /// On the test digits, 0 to 1.
+    /// Share of the test items that are solved, 0 to 1.
     accuracy: f64,
     /// Median milliseconds a step.
     step_ms: f64,
+    /// The name for people.
+    #[serde(skip)]
+    label: String,
     /// Whether the specs differ from those that the name stands for.
     #[serde(skip)]
     overridden: bool,
 }
 
 impl Run {
-    pub(crate) fn fp32(trained: Trained) -> Self {
-        Self::new("fp32", None, false, trained)
-    }
-
-    pub(crate) fn mx(
-        name: &str,
-        specs: &ResolvedSpecs,
-        overridden: bool,
-        trained: Trained,
-    ) -> Self {
-        Self::new(name, Some(specs.clone()), overridden, trained)
-    }
-
-    fn new(name: &str, specs: Option<ResolvedSpecs>, overridden: bool, trained: Trained) -> Self {
+    pub(crate) fn new(format: &Format, seed: u64, layers: &[Layer], trained: Trained) -> Self {
         Self {
-            name: name.to_owned(),
-            specs,
+            name: format.name.clone(),
+            seed,
+            specs: format.specs.clone(),
+            layers: layers.to_vec(),
             loss: trained.loss,
-            accuracy: trained.accuracy,
+            accuracy: trained.score,
             step_ms: trained.step.as_secs_f64() * 1e3,
-            overridden,
+            label: format.label(),
+            overridden: format.overridden,
         }
-    }
-
-    /// The name for people, with a star if the preset is not what it usually is.
-    pub(crate) fn label(&self) -> String {
-        format!("{}{}", self.name, if self.overridden { "*" } else { "" })
     }
 }
 
@@ -71,26 +62,79 @@ pub(crate) fn json(runs: &[Run]) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&Report { runs })
 }
 
-/// A Markdown table, one row a run, and what its columns mean. The first run is what the others are
-/// compared with.
-pub(crate) fn table(runs: &[Run], epochs: usize) -> String {
+/// Runs of one format, one for each seed.
+pub(crate) struct Group<'a>(&'a [Run]);
+
+/// The runs by format, in their order.
+pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+    let same = |a: &Run, b: &Run| a.name == b.name;
+    runs.chunk_by(same).map(Group).collect()
+}
+
+impl Group<'_> {
+    /// The format's name for people.
+    pub(crate) fn label(&self) -> &str {
+        &self.0[0].label
+    }
+
+    /// Training loss of every step, the mean over the seeds.
+    pub(crate) fn loss(&self) -> Vec<f32> {
+        let steps = self.0[0].loss.len();
+        let mean =
+            |step| self.0.iter().map(|run| run.loss[step]).sum::<f32>() / self.0.len() as f32;
+        (0..steps).map(mean).collect()
+    }
+
+    /// Mean over the last epoch: a single batch says little.
+    fn final_loss(&self, epochs: usize) -> f32 {
+        let loss = self.loss();
+        let last_epoch = &loss[loss.len() - loss.len() / epochs..];
+        last_epoch.iter().sum::<f32>() / last_epoch.len() as f32
+    }
+
+    fn step_ms(&self) -> f64 {
+        mean(self.0.iter().map(|run| run.step_ms))
+    }
+
+    /// In percent, with the standard deviation if there is one.
+    fn accuracy(&self) -> String {
+        let accuracies = || self.0.iter().map(|run| 100.0 * run.accuracy);
+        let mean_accuracy = mean(accuracies());
+        if self.0.len() == 1 {
+            return format!("{mean_accuracy:.2} %");
+        }
+        let squares: f64 = accuracies().map(|x| (x - mean_accuracy).powi(2)).sum();
+        let deviation = (squares / (self.0.len() - 1) as f64).sqrt();
+        format!("{mean_accuracy:.2} ± {deviation:.2} %")
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
+
+/// A Markdown table, one row a format, and what its columns mean. The first is what the others are compared with.
+pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
+    let groups = groups(runs);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
         "format",
         "bits",
         "final loss",
-        "test accuracy",
+        score,
         "time a step",
         "overhead",
     ]);
-    for run in runs {
+    for group in &groups {
+        let specs = group.0[0].specs.as_ref();
         table.add_row([
-            run.label(),
-            run.specs.as_ref().map_or_else(|| "32".to_owned(), bits),
-            format!("{:.4}", final_loss(run, epochs)),
-            format!("{:.2} %", 100.0 * run.accuracy),
-            format!("{:.2} ms", run.step_ms),
-            format!("{:.2}×", run.step_ms / runs[0].step_ms),
+            group.label().to_owned(),
+            specs.map_or_else(|| "32".to_owned(), bits),
+            format!("{:.4}", group.final_loss(epochs)),
+            group.accuracy(),
+            format!("{:.2} ms", group.step_ms()),
+            format!("{:.2}×", group.step_ms() / groups[0].step_ms()),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -100,16 +144,23 @@ pub(crate) fn table(runs: &[Run], epochs: usize) -> String {
         "{table}\n\nbits: of a value in a matrix product, with its share of the block's scale; \
          final loss: mean of the last epoch; time: median"
     );
+    let seeds = groups[0].0.len();
+    if seeds > 1 {
+        text.push_str(&format!(
+            "\nmeans over {seeds} seeds; ±: standard deviation"
+        ));
+    }
     if runs.iter().any(|run| run.overridden) {
         text.push_str("\n*: the preset with the MX options of the command line");
     }
+    if let Some(run) = runs.iter().find(|run| !run.layers.is_empty()) {
+        let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
+        text.push_str(&format!(
+            "\nlayers with specs of their own in every MX run: {}",
+            layers.join(" ")
+        ));
+    }
     text
-}
-
-/// Mean over the last epoch: a single batch says little.
-fn final_loss(run: &Run, epochs: usize) -> f32 {
-    let last_epoch = &run.loss[run.loss.len() - run.loss.len() / epochs..];
-    last_epoch.iter().sum::<f32>() / last_epoch.len() as f32
 }
 
 /// Bits a value of weights and activations in the forward pass.

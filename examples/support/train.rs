@@ -1,55 +1,37 @@
-//! One training run on one backend. Nothing in here knows of MX: what the numbers are is decided by
-//! the backend `B` and by the device the tensors are made on.
+//! One training run on one backend, by burn-train's learner. Nothing in here knows of MX: what the numbers are is
+//! decided by the backend `B` and by the device that the tensors are made on.
 
-use std::time::{Duration, Instant};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use burn::{
     data::dataloader::DataLoader,
     module::AutodiffModule,
-    nn::loss::CrossEntropyLossConfig,
-    optim::{AdamWConfig, GradientsParams, Optimizer},
+    optim::{AdamWConfig, Optimizer},
     prelude::*,
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder, RecorderError},
     tensor::backend::AutodiffBackend,
+    train::{
+        Interrupter, Learner, SupervisedTraining,
+        checkpoint::KeepLastNCheckpoints,
+        metric::{AccuracyMetric, LossMetric},
+    },
 };
-use indicatif::ProgressBar;
 
 use super::{
-    cli::Recipe,
-    digits::{DigitBatch, Digits, batches},
+    epochs::{Epochs, Reseed, in_order},
+    history::{EpochHistory, History},
+    progress::{Plain, ProgressKind},
+    saved::{self, FileRecorder, SavedRun},
+    task::{Architecture, Solver, Split, Stopwatch, Task, Trainable, Trainee},
 };
 
-/// Digits in an evaluation batch.
+/// Items in an evaluation batch.
 const TEST_BATCH: usize = 256;
 /// Steps that are not timed: caches and thread pools are still cold.
 const WARM_UP_STEPS: usize = 10;
 
-/// A model that tells digits apart.
-pub(crate) trait Classifier<B: Backend> {
-    /// Pixels `[N, PIXELS]` to logits `[N, CLASSES]`.
-    fn logits(&self, pixels: Tensor<B, 2>) -> Tensor<B, 2>;
-}
-
-/// A model before its backend is chosen: the same code becomes an FP32 model and an MX model.
-pub(crate) trait Architecture {
-    type Model<B: AutodiffBackend>: Classifier<B>
-        + AutodiffModule<B, InnerModule: Classifier<B::InnerBackend>>;
-
-    fn init<B: AutodiffBackend>(&self, device: &B::Device) -> Self::Model<B>;
-}
-
 /// Initial weights, bit for bit, for any backend.
 pub(crate) struct Weights(Vec<u8>);
-
-/// What a run leaves behind.
-pub(crate) struct Trained {
-    /// Training loss of every step.
-    pub(crate) loss: Vec<f32>,
-    /// Share of the test digits that are classified correctly, 0 to 1.
-    pub(crate) accuracy: f64,
-    /// Median time of a step: forward, backward, update, loss read back.
-    pub(crate) step: Duration,
-}
 
 type WeightsRecorder = BinBytesRecorder<FullPrecisionSettings>;
 
@@ -65,7 +47,8 @@ impl Weights {
         Recorder::<B>::record(&WeightsRecorder::new(), record, ()).map(Self)
     }
 
-    fn load<B: AutodiffBackend, A: Architecture>(
+    /// A model with these weights.
+    pub(crate) fn load<B: AutodiffBackend, A: Architecture>(
         &self,
         architecture: &A,
         device: &B::Device,
@@ -75,85 +58,151 @@ impl Weights {
     }
 }
 
-/// What all runs have in common.
-pub(crate) struct Job<'a, A> {
-    pub(crate) architecture: &'a A,
-    pub(crate) weights: Weights,
-    pub(crate) digits: Digits,
-    pub(crate) recipe: &'a Recipe,
+/// How to train.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    pub(crate) epochs: usize,
+    pub(crate) batch_size: usize,
+    /// Learning rate of AdamW.
+    pub(crate) lr: f64,
+    pub(crate) progress: ProgressKind,
 }
 
-impl<A: Architecture> Job<'_, A> {
-    /// Number of steps that [`train`](Self::train) makes.
-    pub(crate) fn steps(&self) -> usize {
-        self.recipe.epochs * self.digits.train.len().div_ceil(self.recipe.batch_size)
-    }
-
-    /// Trains a model on `device` and evaluates it on the test digits.
-    pub(crate) fn train<B: AutodiffBackend>(
-        &self,
-        device: &B::Device,
-        progress: &ProgressBar,
-    ) -> Result<Trained, RecorderError> {
-        let Recipe {
-            epochs,
-            batch_size,
-            lr,
-            seed,
-        } = *self.recipe;
-        let mut model = self.weights.load::<B, _>(self.architecture, device)?;
-        let mut optimizer = AdamWConfig::new().init();
-        let cross_entropy = CrossEntropyLossConfig::new().init(device);
-        let loader = batches::<B>(&self.digits.train, device, batch_size, Some(seed));
-
-        let mut losses = Vec::with_capacity(self.steps());
-        let mut times = Vec::with_capacity(self.steps());
-        for _ in 0..epochs {
-            for batch in loader.iter() {
-                let start = Instant::now();
-                let logits = model.logits(batch.pixels);
-                let loss = cross_entropy.forward(logits, batch.labels);
-                let grads = GradientsParams::from_grads(loss.backward(), &model);
-                model = optimizer.step(lr, model, grads);
-                let loss: f32 = loss.into_scalar().elem();
-                times.push(start.elapsed());
-                losses.push(loss);
-                progress.set_message(format!("loss {loss:.4}"));
-                progress.inc(1);
-            }
-        }
-
-        let test = batches::<B::InnerBackend>(&self.digits.test, device, TEST_BATCH, None);
-        Ok(Trained {
-            loss: losses,
-            accuracy: accuracy(&model.valid(), test.as_ref()),
-            step: median_after_warm_up(times),
-        })
-    }
+/// What a run starts from.
+pub(crate) struct Start<B: AutodiffBackend, M> {
+    pub(crate) model: M,
+    pub(crate) device: B::Device,
+    /// Seed of the order of batches, and of all else that is random.
+    pub(crate) seed: u64,
+    pub(crate) reseed: Reseed,
+    pub(crate) saved: Option<SavedRun>,
 }
 
-/// Share of the digits whose largest logit is the label's.
-fn accuracy<B: Backend>(
-    model: &impl Classifier<B>,
-    batches: &dyn DataLoader<B, DigitBatch<B>>,
+/// What a run leaves behind.
+pub(crate) struct Trained {
+    /// Number of steps, those before a resume included.
+    pub(crate) steps: usize,
+    /// Training loss of every step.
+    pub(crate) loss: Vec<f32>,
+    /// Share of the test items that are solved, 0 to 1.
+    pub(crate) score: f64,
+    /// Median time of a step: forward, backward, update.
+    pub(crate) step: Duration,
+}
+
+/// Trains a model, or goes on training it, and evaluates it on the test items.
+pub(crate) fn train<B, M, T>(
+    name: &str,
+    split: &Split<T::Item>,
+    recipe: Recipe,
+    start: Start<B, M>,
+) -> Result<Trained, Box<dyn Error>>
+where
+    B: AutodiffBackend,
+    M: Trainable<B, T>,
+    T: Task,
+{
+    let Start {
+        model,
+        device,
+        seed,
+        reseed,
+        saved,
+    } = start;
+    let stopwatch = Stopwatch::default();
+    let trainee = Trainee::<B, M, T>::new(model, stopwatch.clone());
+    let optimizer = AdamWConfig::new().init();
+
+    let progress = match &saved {
+        Some(saved) => progress(saved, &trainee, &optimizer, &device)?,
+        None => None,
+    };
+    let (done, history) = progress.map_or((0, Vec::new()), |progress| {
+        (progress.epoch, progress.history)
+    });
+    if done > recipe.epochs {
+        return Err(format!(
+            "{name}: {done} epochs are done; --epochs '{}' has to be as many at least",
+            recipe.epochs
+        )
+        .into());
+    }
+    let interrupter = Interrupter::new();
+    let folder = saved.as_ref().map(SavedRun::history);
+    let history = History::new(history, stopwatch, folder, interrupter.clone());
+
+    let epochs = Epochs::<T, B>::new(
+        split.train.clone(),
+        recipe.batch_size,
+        (seed, done),
+        device.clone(),
+        reseed.clone(),
+    );
+    let test = in_order::<T, B::InnerBackend>(&split.test, TEST_BATCH, &device);
+    let steps = split.train.len().div_ceil(recipe.batch_size);
+    let steps = (done * steps, recipe.epochs * steps);
+    let folder = saved.as_ref().map_or("".as_ref(), SavedRun::folder);
+    let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test.clone())
+        .metrics((AccuracyMetric::new(), LossMetric::new()))
+        .with_metric_logger(history.clone())
+        .with_application_logger(None)
+        .with_interrupter(interrupter.clone())
+        .renderer(Plain::new(recipe.progress, name, steps))
+        .num_epochs(recipe.epochs);
+    if saved.is_some() {
+        training = training
+            .with_file_checkpointer(FileRecorder::new())
+            .with_checkpointing_strategy(KeepLastNCheckpoints::new(saved::KEEP));
+    }
+    if done > 0 {
+        training = training.checkpoint(done);
+    }
+    let result = training.launch(Learner::new(trainee, optimizer, recipe.lr));
+    if let Some(reason) = interrupter.get_message() {
+        return Err(format!("{name}: {reason}").into());
+    }
+
+    let model = result.model.model;
+    reseed(seed); // the same numbers whether or not there was an epoch to train before
+    let score = score::<_, _, T>(&model, test.as_ref());
+    if let Some(saved) = saved {
+        saved.save_model(model)?;
+    }
+    let history = history.take();
+    let step = median_after_warm_up(&history);
+    let loss: Vec<f32> = history.into_iter().flat_map(|epoch| epoch.loss).collect();
+    Ok(Trained {
+        steps: loss.len(),
+        loss,
+        score,
+        step,
+    })
+}
+
+/// What was saved of a run of `model` and `optimizer`, whose values say the records' types and no more.
+fn progress<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>>(
+    saved: &SavedRun,
+    _model: &M,
+    _optimizer: &O,
+    device: &B::Device,
+) -> std::io::Result<Option<saved::Progress>> {
+    saved.progress::<B, M::Record, O::Record>(device)
+}
+
+fn score<B: Backend, M: Solver<B, T>, T: Task>(
+    model: &M,
+    batches: &dyn DataLoader<B, T::Batch<B>>,
 ) -> f64 {
-    let right: i64 = batches
-        .iter()
-        .map(|batch| {
-            let guess = model.logits(batch.pixels).argmax(1).squeeze_dim::<1>(1);
-            guess
-                .equal(batch.labels)
-                .int()
-                .sum()
-                .into_scalar()
-                .elem::<i64>()
-        })
-        .sum();
-    right as f64 / batches.num_items() as f64
+    let solved: usize = batches.iter().map(|batch| model.solved(batch)).sum();
+    solved as f64 / batches.num_items() as f64
 }
 
 /// The median does not mind the odd step that something else on the machine held up.
-fn median_after_warm_up(mut times: Vec<Duration>) -> Duration {
+fn median_after_warm_up(history: &[EpochHistory]) -> Duration {
+    let mut times: Vec<_> = history
+        .iter()
+        .flat_map(|epoch| epoch.time.clone())
+        .collect();
     let warm_up = WARM_UP_STEPS.min(times.len() / 2);
     let timed = &mut times[warm_up..];
     let middle = timed.len() / 2;

@@ -1,0 +1,101 @@
+//! A convolutional network.
+
+use burn::{
+    nn::{
+        BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d,
+        conv::{Conv2d, Conv2dConfig},
+        pool::{MaxPool2d, MaxPool2dConfig},
+    },
+    prelude::*,
+    tensor::{activation::relu, backend::AutodiffBackend},
+};
+use clap::Args;
+
+use crate::support::{
+    Architecture,
+    digits::{CLASSES, Classifier, Digits, SIDE},
+    whole_number,
+};
+
+/// Two stages that each halve the picture's sides, then a classifier.
+#[derive(Module, Debug)]
+pub(crate) struct Cnn<B: Backend> {
+    stages: [Stage<B>; 2],
+    head: Linear<B>,
+}
+
+/// `pool(relu(norm(conv(x))))`
+#[derive(Module, Debug)]
+struct Stage<B: Backend> {
+    conv: Conv2d<B>,
+    norm: BatchNorm<B>,
+    pool: MaxPool2d,
+}
+
+#[derive(Config, Debug, Args)]
+pub(crate) struct CnnConfig {
+    /// Channels of the first stage; the second has twice as many
+    #[arg(long, default_value_t = 16, allow_negative_numbers = true)]
+    #[arg(value_parser = whole_number::<usize>(1..=512))]
+    channels: usize,
+}
+
+impl CnnConfig {
+    fn init<B: Backend>(&self, device: &B::Device) -> Cnn<B> {
+        let side = SIDE / 4;
+        let channels = 2 * self.channels;
+        Cnn {
+            stages: [
+                Stage::new([1, self.channels], device),
+                Stage::new([self.channels, channels], device),
+            ],
+            head: LinearConfig::new(channels * side * side, CLASSES).init(device),
+        }
+    }
+}
+
+impl<B: Backend> Stage<B> {
+    fn new(channels: [usize; 2], device: &B::Device) -> Self {
+        Self {
+            conv: Conv2dConfig::new(channels, [3, 3])
+                .with_padding(PaddingConfig2d::Same)
+                .with_bias(false) // the norm has one
+                .init(device),
+            norm: BatchNormConfig::new(channels[1]).init(device),
+            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let x = self.norm.forward(self.conv.forward(x));
+        self.pool.forward(relu(x))
+    }
+}
+
+impl<B: Backend> Classifier<B> for Cnn<B> {
+    fn logits(&self, pixels: Tensor<B, 2>) -> Tensor<B, 2> {
+        let pictures = pixels.reshape([-1, 1, SIDE as i32, SIDE as i32]);
+        let features = self
+            .stages
+            .iter()
+            .fold(pictures, |x, stage| stage.forward(x));
+        self.head.forward(features.flatten(1, 3))
+    }
+}
+
+impl Architecture for CnnConfig {
+    type Task = Digits;
+    type Model<B: AutodiffBackend> = Cnn<B>;
+
+    const NAME: &'static str = "cnn";
+    const ABOUT: &'static str = "Train a convolutional network on handwritten digits in FP32, then in \
+        Microscaling (MX) formats, and compare";
+    const TITLE: &'static str = "CNN on 8×8 digits: training loss";
+    const EPOCHS: &'static str = "20";
+    const LR: &'static str = "2e-3";
+    const FIRST_AND_LAST: [&'static str; 2] = ["stages.0.conv", "head"];
+
+    fn init<B: AutodiffBackend>(&self, device: &B::Device) -> Cnn<B> {
+        CnnConfig::init(self, device)
+    }
+}

@@ -1,0 +1,317 @@
+//! The training examples as a user runs them: their programs, options, files and messages.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Every training example, with options that make it small.
+const EXAMPLES: [(&str, &[&str]); 4] = [
+    ("ffn", &["--hidden", "16", "--batch-size", "256"]),
+    ("cnn", &["--channels", "4", "--batch-size", "256"]),
+    ("lstm", &["--hidden", "16", "--batch-size", "256"]),
+    (
+        "transformer",
+        &["--hidden", "16", "--blocks", "1", "--batch-size", "1024"],
+    ),
+];
+
+fn program(example: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let profile = test.ancestors().nth(2).expect("tests lie in PROFILE/deps");
+    let program = profile
+        .join("examples")
+        .join(example)
+        .with_extension(std::env::consts::EXE_EXTENSION);
+    assert!(
+        program.exists(),
+        "{} is not there: `cargo test` builds it, `cargo test --test examples` needs `--examples` too",
+        program.display()
+    );
+    program
+}
+
+/// A place for the files of one test.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory can be made"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, example: &str, options: &[&str]) -> Output {
+        Command::new(program(example))
+            .current_dir(self.0.path())
+            .args(options)
+            .output()
+            .expect("the example starts")
+    }
+
+    /// The runs of an example that succeeds, and its standard output.
+    fn run(&self, example: &str, options: &[&str]) -> (Vec<Value>, String) {
+        let json = self.path("runs.json");
+        let json_option = ["--json", json.to_str().expect("the path is text")];
+        let output = self.command(example, &[options, &json_option].concat());
+        let text = |bytes| String::from_utf8(bytes).expect("examples print text");
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        assert!(
+            output.status.success(),
+            "{example} {options:?}: {stdout}{stderr}"
+        );
+        (runs(&json), stdout)
+    }
+
+    /// What an example that refuses its options says.
+    fn refusal(&self, example: &str, options: &[&str]) -> String {
+        let output = self.command(example, options);
+        assert_eq!(output.status.code(), Some(2), "{example} {options:?}");
+        assert_eq!(output.stdout, b"", "nothing is begun");
+        String::from_utf8(output.stderr).expect("examples print text")
+    }
+}
+
+fn runs(json: &Path) -> Vec<Value> {
+    let text = std::fs::read(json).expect("the example writes the file");
+    let report: Value = serde_json::from_slice(&text).expect("it is JSON");
+    report["runs"].as_array().expect("there are runs").clone()
+}
+
+/// Losses of every step, as the digits that stand in the file: equal if and only if their bits are.
+fn losses(run: &Value) -> &Vec<Value> {
+    run["loss"].as_array().expect("a run has losses")
+}
+
+/// What has to be the same when the same run is made again.
+fn result(run: &Value) -> [&Value; 4] {
+    ["name", "seed", "loss", "accuracy"].map(|field| &run[field])
+}
+
+fn assert_same_results(left: &[Value], right: &[Value], what: &str) {
+    assert_eq!(left.len(), right.len(), "{what}");
+    for (left, right) in left.iter().zip(right) {
+        assert_eq!(result(left), result(right), "{what}");
+    }
+}
+
+#[test]
+fn every_example_trains_in_fp32_and_in_mx_and_reports_both() {
+    for (example, small) in EXAMPLES {
+        let place = Place::new();
+        let options = [small, &["--epochs", "3", "--preset", "mxfp8_e4m3"]].concat();
+        let (runs, stdout) = place.run(example, &options);
+        assert_eq!(
+            runs.iter().map(|run| &run["name"]).collect::<Vec<_>>(),
+            ["fp32", "mxfp8_e4m3"]
+        );
+        for run in &runs {
+            let losses: Vec<f64> = losses(run)
+                .iter()
+                .map(|loss| loss.as_f64().expect("losses are finite"))
+                .collect();
+            let steps = losses.len() / 3;
+            let [first, last] = [&losses[..steps], &losses[2 * steps..]]
+                .map(|epoch| epoch.iter().sum::<f64>() / steps as f64);
+            assert!(last < first, "{example} learns: {first} → {last}");
+            assert!(run["step_ms"].as_f64().expect("a time") > 0.0);
+            assert!((0.0..=1.0).contains(&run["accuracy"].as_f64().expect("a share")));
+        }
+        assert_ne!(losses(&runs[0]), losses(&runs[1]), "{example}: MX counts");
+        assert!(runs[0]["specs"].is_null());
+        assert_eq!(runs[1]["specs"]["w_elem_format"], "fp8_e4m3");
+
+        for column in ["format", "bits", "final loss", "time a step", "overhead"] {
+            assert!(stdout.contains(column), "{example}: {stdout}");
+        }
+        let plot = place.path("out").join(format!("{example}_loss.svg"));
+        let plot = std::fs::read_to_string(plot).expect("there is a plot");
+        assert!(plot.starts_with("<svg") && plot.contains("mxfp8_e4m3"));
+    }
+}
+
+#[test]
+fn a_run_that_was_resumed_has_the_bits_of_one_that_went_through() {
+    for (example, small) in EXAMPLES {
+        let place = Place::new();
+        // Random numbers in all of the model, other specs and numbers in a part of it. The running statistics of batch
+        // norm draw once more when they come from a record, as they are not known to be rounded already.
+        let specs: &[&str] = match example {
+            "cnn" => &["--first-last", "mxfp8_e5m2"],
+            _ => &[
+                "--round",
+                "stochastic",
+                "--first-last",
+                "mxfp8_e5m2,round=stochastic",
+            ],
+        };
+        let options = |epochs: &'static str| [small, specs, &["--epochs", epochs]].concat();
+        let (through, _) = place.run(example, &options("3"));
+        place.run(example, &[&options("1")[..], &["--save", "saved"]].concat());
+        let resume = [&options("3")[..], &["--save", "saved", "--resume"]].concat();
+        let (resumed, _) = place.run(example, &resume);
+        assert_same_results(&through, &resumed, example);
+        // Nothing is left to do.
+        let (again, _) = place.run(example, &resume);
+        assert_same_results(&through, &again, example);
+        assert!(place.path("saved/fp32/seed-0/model.mpk").exists());
+    }
+}
+
+#[test]
+fn a_checkpoint_that_was_broken_off_is_passed_over() {
+    let (example, small) = EXAMPLES[0];
+    let place = Place::new();
+    let options = |epochs: &'static str| [small, &["--epochs", epochs]].concat();
+    let (through, _) = place.run(example, &options("3"));
+    place.run(example, &[&options("2")[..], &["--save", "saved"]].concat());
+    let broken = place.path("saved/fp32/seed-0/checkpoint/optim-2.mpk");
+    let bytes = std::fs::read(&broken).expect("there is a checkpoint");
+    std::fs::write(&broken, &bytes[..bytes.len() / 2]).expect("it can be written");
+    let (resumed, _) = place.run(
+        example,
+        &[&options("3")[..], &["--save", "saved", "--resume"]].concat(),
+    );
+    assert_same_results(&through, &resumed, "from the epoch before");
+}
+
+#[test]
+fn a_resumed_run_has_to_be_the_same_run() {
+    let (example, small) = EXAMPLES[0];
+    let place = Place::new();
+    let small = &small[2..]; // without --hidden
+    let save = [small, &["--epochs", "1", "--save", "saved"]].concat();
+    let with = |more: &[&'static str]| [&save[..], more].concat();
+
+    let error = place.refusal(example, &with(&["--resume"]));
+    assert!(error.contains("--save 'saved' has no such run"), "{error}");
+    place.run(example, &save);
+    let error = place.refusal(example, &save);
+    assert!(error.contains("add --resume"), "{error}");
+    for (option, field) in [
+        (["--lr", "0.25"], "has lr 0.0005, and now it is 0.25"),
+        (["--hidden", "32"], "has model.hidden 128"),
+        (["--block-size", "16"], "has specs.block_size 32"),
+        (["--layer", "head=fp32"], "has layers []"),
+    ] {
+        let error = place.refusal(example, &[&with(&["--resume"])[..], &option].concat());
+        assert!(error.contains(field), "{option:?}: {error}");
+    }
+    let error = place.refusal(example, &["--resume"]);
+    assert!(error.contains("--save"), "{error}");
+}
+
+#[test]
+fn layers_have_the_specs_that_the_command_line_gives_them() {
+    let place = Place::new();
+    let ffn = |options: &[&'static str]| {
+        let always = ["--hidden", "16", "--batch-size", "256", "--epochs", "1"];
+        place.run("ffn", &[&always, options].concat()).0
+    };
+    let mxfp4 = ["--preset", "mxfp4", "--bfloat", "0"];
+    let plain = ffn(&mxfp4);
+    let (fp32, mxfp4_alone) = (losses(&plain[0]), losses(&plain[1]));
+    assert_ne!(fp32, mxfp4_alone);
+
+    // Every product has a parameter, so nothing is left of the preset but functions by recipe, which round nothing here.
+    let all_fp32 = ffn(&[&mxfp4[..], &["--layer", "*=fp32"]].concat());
+    let mxint8 = ["--preset", "mxint8", "--bfloat", "0"];
+    let all_fp32_too = ffn(&[&mxint8[..], &["--layer", "*=fp32"]].concat());
+    assert_eq!(losses(&all_fp32[1]), losses(&all_fp32_too[1]));
+    let number = |loss: &Value| loss.as_f64().expect("losses are finite");
+    for (layers, fp32) in losses(&all_fp32[1]).iter().zip(fp32) {
+        assert!((number(layers) - number(fp32)).abs() < 2e-3);
+    }
+    let same = ffn(&[&mxfp4[..], &["--layer", "*=mxfp4,bfloat=0"]].concat());
+    assert_eq!(losses(&same[1]), mxfp4_alone);
+
+    let first_last = ffn(&[&mxfp4[..], &["--first-last", "fp32"]].concat());
+    assert_ne!(losses(&first_last[1]), mxfp4_alone);
+    assert_ne!(losses(&first_last[1]), fp32);
+    let by_name = ["--layer", "embed=fp32", "--layer", "head=fp32"];
+    let by_name = ffn(&[&mxfp4[..], &by_name].concat());
+    assert_eq!(losses(&by_name[1]), losses(&first_last[1]));
+    assert_eq!(by_name[1]["layers"][1]["pattern"], "head");
+    assert_eq!(by_name[0]["layers"], Value::Array(vec![]), "FP32 has none");
+
+    // Of two that match, the later one counts.
+    let later = ["--layer", "*=mxfp8_e4m3", "--layer", "*=fp32"];
+    let later = ffn(&[&mxfp4[..], &later].concat());
+    assert_eq!(losses(&later[1]), losses(&all_fp32[1]));
+}
+
+#[test]
+fn every_example_has_a_first_and_a_last_layer() {
+    for (example, small) in EXAMPLES {
+        let place = Place::new();
+        let options = [small, &["--epochs", "1", "--preset", "mxfp4"]].concat();
+        let (alone, _) = place.run(example, &options);
+        let (with, stdout) = place.run(
+            example,
+            &[&options[..], &["--first-last", "mxfp8_e4m3"]].concat(),
+        );
+        assert_ne!(losses(&alone[1]), losses(&with[1]), "{example}");
+        assert!(stdout.contains("head=mxfp8_e4m3"), "{example}: {stdout}");
+    }
+}
+
+#[test]
+fn several_seeds_give_a_mean_and_a_deviation() {
+    let (example, small) = EXAMPLES[0];
+    let place = Place::new();
+    let seeds = ["--epochs", "2", "--seed", "1", "--seed", "2"];
+    let (runs, stdout) = place.run(example, &[small, &seeds].concat());
+    let seeds: Vec<_> = runs.iter().map(|run| &run["seed"]).collect();
+    assert_eq!(seeds, [1, 2, 1, 2]);
+    assert_ne!(losses(&runs[0]), losses(&runs[1]));
+    assert!(stdout.contains("±") && stdout.contains("means over 2 seeds"));
+    let (alone, _) = place.run(
+        example,
+        &[small, &["--epochs", "2", "--seed", "2"]].concat(),
+    );
+    assert_same_results(&alone, &[runs[1].clone(), runs[3].clone()], "seed 2");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_any_work() {
+    let place = Place::new();
+    for (options, expected) in [
+        (&["--preset", "mxfp5"][..], &["'mxfp5'", "mxfp8_e4m3"][..]),
+        (
+            &["--preset", "mxfp4", "--preset", "mxfp4"],
+            &["--preset 'mxfp4'", "more than once"],
+        ),
+        (&["--layer", "head"], &["'head'", "PATTERN=PRESET"]),
+        (
+            &["--layer", "haed=fp32"],
+            &["haed", "embed.weight", "head.weight"],
+        ),
+        (&["--layer", "head[=fp32"], &["head[", "glob"]),
+        (
+            &["--layer", "head=mxfp5"],
+            &["'mxfp5'", "fp32", "mxfp8_e4m3"],
+        ),
+        (&["--layer", "head=mxfp4,bfloat=9"], &["'9'", "bfloat"]),
+        (
+            &["--layer", "head=mxfp4,blok_size=9"],
+            &["--blok_size", "FIELD=VALUE"],
+        ),
+        (&["--first-last", "fp23"], &["'fp23'", "fp32"]),
+        (&["--bfloat", "16", "--fp", "16"], &["bfloat", "fp"]),
+        (&["--batch-size", "2000"], &["--batch-size '2000'", "1437"]),
+        (&["--epochs", "0"], &["'0'", "1 to 10000"]),
+        (&["--lr", "-1"], &["'-1'", "above 0"]),
+        (&["--out", "/dev/null/out"], &["--out", "/dev/null/out"]),
+    ] {
+        let error = place.refusal("ffn", options);
+        for fragment in expected {
+            assert!(error.contains(fragment), "{options:?}: {error}");
+        }
+    }
+    let left = std::fs::read_dir(place.0.path()).expect("the place is there");
+    let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
