@@ -64,7 +64,7 @@ struct SweepArgs {
     #[arg(long, value_name = "SPECS", value_parser = LayerSpecs::parse)]
     first_last: Option<LayerSpecs>,
 
-    /// Burn backend that computes underneath, for FP32 and MX alike; `cargo run --features ndarray` adds ndarray
+    /// Burn backend that computes underneath, for FP32 and MX alike
     #[arg(long, value_enum, default_value_t = BackendName::Flex)]
     backend: BackendName,
 
