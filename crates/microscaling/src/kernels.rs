@@ -147,15 +147,9 @@ impl<G: GroupRule, R: Rule> Window<G, R> {
         } else {
             0
         };
-        let (mut blocks, others) = line.split_at_mut(together);
-        let mut at = start;
-        self.see(&blocks[..blocks.len().min(WINDOW)]);
-        while !blocks.is_empty() {
-            let (piece, rest) = blocks.split_at_mut(blocks.len().min(WINDOW));
-            let next = &rest[..rest.len().min(WINDOW)];
-            self.blocks(piece, block, sub_block, at, next);
-            at += piece.len() as u64;
-            blocks = rest;
+        let (blocks, others) = line.split_at_mut(together);
+        for (i, piece) in blocks.chunks_mut(WINDOW).enumerate() {
+            self.blocks(piece, block, sub_block, start + (i * WINDOW) as u64);
         }
         let start = start + together as u64;
         for (i, piece) in others.chunks_mut(block).enumerate() {
@@ -195,31 +189,16 @@ impl<G: GroupRule, R: Rule> Window<G, R> {
         }
     }
 
-    /// Takes the magnitudes of elements to the beginning of the tree.
-    #[inline(always)]
-    fn see(&mut self, data: &[f32]) {
-        for (max, x) in self.tree.iter_mut().zip(data) {
-            *max = G::counted(x.to_bits() & ABS);
-        }
-    }
-
-    /// Quantizes whole blocks, at most [`WINDOW`] elements, that were [seen](Self::see). The lengths are
-    /// powers of two.
+    /// Quantizes whole blocks, at most [`WINDOW`] elements. The lengths are powers of two.
     ///
-    /// One step after the other for all of them: each is a loop over neighbours, which has vectors. `next`
-    /// are the elements that come then, no more than those of now: they are seen while these are
-    /// rounded, so that the memory is not idle.
+    /// One step after the other for all of them: each is a loop over neighbours, which has vectors.
     #[inline(always)]
-    fn blocks(
-        &mut self,
-        data: &mut [f32],
-        block: usize,
-        sub_block: usize,
-        start: u64,
-        next: &[f32],
-    ) {
+    fn blocks(&mut self, data: &mut [f32], block: usize, sub_block: usize, start: u64) {
         let Job { group, rule, .. } = self.job;
         let count = data.len() / sub_block;
+        for (max, x) in self.tree.iter_mut().zip(data.iter()) {
+            *max = G::counted(x.to_bits() & ABS);
+        }
         let (mut level, mut below) = (data.len(), 0);
         while level > data.len() / block {
             let (from, to) = self.tree[below..].split_at_mut(level);
@@ -248,23 +227,7 @@ impl<G: GroupRule, R: Rule> Window<G, R> {
         }
         let draws = self.draws.get::<R>(start, data.len());
         let [first, second] = &self.grids;
-        let seen = self.tree.iter_mut().zip(next).map(
-            #[inline(always)]
-            |(max, x)| *max = G::counted(x.to_bits() & ABS),
-        );
-        let (with_next, alone) = data.split_at_mut(next.len());
-        round_each(group, rule, with_next, tame, [first, second], draws, seen);
-        let grids = [&first[next.len()..], &second[next.len()..]];
-        let draws = &draws[next.len()..];
-        round_each(
-            group,
-            rule,
-            alone,
-            tame,
-            grids,
-            draws,
-            core::iter::repeat(()),
-        );
+        round_each(group, rule, data, tame, [first, second], draws);
     }
 }
 
@@ -335,8 +298,7 @@ fn all_tame<G: GroupRule, R: Rule>(group: G, maxima: &[u32], [first, second]: [&
             .fold(true, |all, tame| all & tame)
 }
 
-/// Rounds neighbours, each with its grid, and takes a step of `beside` with each; `tame` is [`all_tame`]
-/// of them.
+/// Rounds neighbours, each with its grid; `tame` is [`all_tame`] of them.
 #[inline(always)]
 fn round_each<G: GroupRule, R: Rule>(
     group: G,
@@ -345,16 +307,15 @@ fn round_each<G: GroupRule, R: Rule>(
     tame: bool,
     [first, second]: [&[u32]; 2],
     draws: &[u32],
-    beside: impl Iterator<Item = ()>,
 ) {
     let grids = first.iter().zip(second).map(|(a, b)| G::Grid::of([*a, *b]));
     if tame && !R::USES_DRAWS {
-        for ((x, grid), ()) in data.iter_mut().zip(grids).zip(beside) {
+        for (x, grid) in data.iter_mut().zip(grids) {
             *x = group.round_tame(grid, rule, *x);
         }
         return;
     }
-    for (((x, grid), draw), ()) in data.iter_mut().zip(grids).zip(draws).zip(beside) {
+    for ((x, grid), draw) in data.iter_mut().zip(grids).zip(draws) {
         *x = group.round(grid, rule, *x, *draw);
     }
 }
@@ -554,7 +515,6 @@ impl Tile {
                     self.tame,
                     [first, second],
                     draws,
-                    core::iter::repeat(()),
                 );
             }
         }
