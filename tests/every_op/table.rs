@@ -108,17 +108,17 @@ fn drawing() -> MutexGuard<'static, ()> {
 
 /// All calls.
 pub(crate) fn backend_calls<B: Backend>() -> Vec<Call<B>> {
-    let mut calls = tensor_calls();
+    let mut calls = differentiable_calls();
+    calls.extend(int_calls());
+    calls.extend(bool_calls());
     calls.extend(quantized_calls());
     calls
 }
 
-/// The calls that burn-autodiff has too: it has no quantized tensors.
-pub(crate) fn tensor_calls<B: Backend>() -> Vec<Call<B>> {
+/// The calls of the traits whose ops burn-autodiff differentiates.
+pub(crate) fn differentiable_calls<B: Backend>() -> Vec<Call<B>> {
     let mut calls = float_calls();
     calls.extend(special_float_calls());
-    calls.extend(int_calls());
-    calls.extend(bool_calls());
     calls.extend(module_calls());
     calls.extend(special_module_calls());
     calls.extend(activation_calls());
