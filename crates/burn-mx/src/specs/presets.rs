@@ -124,9 +124,10 @@ impl MxSpecs {
         Self::of(BfpFormat::BFP16)
     }
 
-    /// NVFP4 without a tensor scale ([`Nvfp4Format`]), else as [`mx4`](Self::mx4).
+    /// NVFP4 ([`Nvfp4Format`]), else as [`mx4`](Self::mx4). It has the tensor scale, without which the blocks'
+    /// scales, E4M3 numbers themselves, are too large for most gradients.
     pub fn nvfp4() -> Self {
-        Self::of(Nvfp4Format::default())
+        Self::of(Nvfp4Format { tensor_scale: true })
     }
 
     /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
@@ -240,7 +241,11 @@ mod tests {
             ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16"),
             ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16"),
             ("bfp16", MxSpecs::bfp16(), "w bfp16, a bfp16, bfloat16"),
-            ("nvfp4", MxSpecs::nvfp4(), "w nvfp4, a nvfp4, bfloat16"),
+            (
+                "nvfp4",
+                MxSpecs::nvfp4(),
+                "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16",
+            ),
             (
                 "mxfp4_sr_rht",
                 MxSpecs::mxfp4_sr_rht(),
@@ -283,13 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn every_named_format_is_the_preset_of_its_name() {
+    fn every_named_format_has_a_preset_of_its_name() {
         for name in BlockFormat::NAMES {
+            let format = match name {
+                "nvfp4" => "nvfp4(tensor_scale=true)",
+                name => name,
+            };
             let specs = MxSpecs::preset(name).unwrap().resolve().unwrap();
             for slot in Slot::ALL {
                 assert_eq!(
                     specs.block_format(slot),
-                    Some(name.parse().unwrap()),
+                    Some(format.parse().unwrap()),
                     "{name}"
                 );
             }
