@@ -99,8 +99,8 @@ fn every_op_without_specs_is_flex() {
     // Burn 0.21 has them for other backends alone.
     let unsupported = [
         "float_argtopk",
-        "int_argtopk",
         "ctc_loss_backward",
+        "int_argtopk",
         "q_argtopk",
     ];
     assert_ops_are_the_backends::<Flex>(&unsupported);
@@ -111,10 +111,10 @@ fn every_op_without_specs_is_ndarray() {
     // Burn 0.21 has them for other backends alone.
     let unsupported = [
         "float_argtopk",
-        "int_argtopk",
         "rfft",
         "ctc_loss_backward",
         "irfft",
+        "int_argtopk",
         "q_argtopk",
     ];
     assert_ops_are_the_backends::<NdArray>(&unsupported);

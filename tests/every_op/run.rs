@@ -37,7 +37,7 @@ pub(crate) enum Value {
 }
 
 impl From<TensorData> for Value {
-    /// The bits; every NaN of `f32` has the same.
+    /// The bits; every NaN of `f32` and of `f64` has the same.
     fn from(data: TensorData) -> Self {
         let mut bytes = data.as_bytes().to_vec();
         if data.dtype == DType::F32 {
@@ -45,6 +45,14 @@ impl From<TensorData> for Value {
                 let bits = u32::from_le_bytes(value.try_into().expect("4 bytes"));
                 if f32::from_bits(bits).is_nan() {
                     value.copy_from_slice(&f32::NAN.to_bits().to_le_bytes());
+                }
+            }
+        }
+        if data.dtype == DType::F64 {
+            for value in bytes.chunks_exact_mut(8) {
+                let bits = u64::from_le_bytes(value.try_into().expect("8 bytes"));
+                if f64::from_bits(bits).is_nan() {
+                    value.copy_from_slice(&f64::NAN.to_bits().to_le_bytes());
                 }
             }
         }
