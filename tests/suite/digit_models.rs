@@ -275,12 +275,12 @@ fn running_statistics_follow_training_and_serve_inference() {
     let (_, got) = train(Cnn::<Mx>::new(&mx), 10, &mx);
     let statistics = |mean: Vec<f32>, variance: Vec<f32>| [mean, variance];
     let expected = statistics(
-        values(expected.norm.running_mean.value()),
-        values(expected.norm.running_var.value()),
+        values(expected.norm.running_mean.value_sync()),
+        values(expected.norm.running_var.value_sync()),
     );
     let trained = statistics(
-        values(got.norm.running_mean.value()),
-        values(got.norm.running_var.value()),
+        values(got.norm.running_mean.value_sync()),
+        values(got.norm.running_var.value_sync()),
     );
     for (got, expected) in trained.concat().iter().zip(expected.concat()) {
         let allowed = 0.25 * expected.abs().max(0.2);
@@ -296,8 +296,8 @@ fn running_statistics_follow_training_and_serve_inference() {
     let alone = values(valid.logits(images.slice(s![..1, .., ..])));
     assert_same_bits(&alone, &once[..10], "logits");
     let after = statistics(
-        values(valid.norm.running_mean.value()),
-        values(valid.norm.running_var.value()),
+        values(valid.norm.running_mean.value_sync()),
+        values(valid.norm.running_var.value_sync()),
     );
     assert_eq!(after, trained, "inference leaves the statistics");
 }
