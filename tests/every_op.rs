@@ -2,6 +2,9 @@
 //!
 //! A process of its own: random ops share the seed of their backend.
 
+#[path = "shared/one_thread.rs"]
+mod one_thread;
+
 mod every_op {
     mod compare;
     mod generate;

@@ -1,5 +1,8 @@
 //! What the workspace promises, checked through the public API.
 
+#[path = "shared/one_thread.rs"]
+mod one_thread;
+
 mod suite {
     mod arrays;
     mod attention;

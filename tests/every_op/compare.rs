@@ -8,6 +8,8 @@ use burn_backend::Backend;
 use burn_backend::tensor::Device;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
+use crate::one_thread::on_one_thread;
+
 use super::run::{Gradients, gradients, run};
 use super::table::{Call, backend_calls, differentiable_calls};
 use super::traits::methods;
@@ -92,13 +94,6 @@ fn assert_gradients_are_autodiffs<B: MxKernels>() {
         let differentiable = summary.differentiable;
         assert!(differentiable >= 60, "{differentiable} ops with a gradient");
     }
-}
-
-/// The threads of burn-ndarray's `deform_conv2d_backward` add to the same numbers in the order in which they come: with
-/// several, two calls differ in the last bits.
-fn on_one_thread(test: impl FnOnce() + Send) {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
-    pool.expect("a thread can be started").install(test);
 }
 
 #[test]
