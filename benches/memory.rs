@@ -7,14 +7,12 @@
 
 mod support;
 
-use burn::backend::{Autodiff, Flex, NdArray};
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::{MxAutodiff, MxDevice};
 use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
-use support::{Case, Common, SIZES, Trainer, Underneath, Variant, write_json};
+use support::{Bench, Case, Common, SIZES, Trainer, Underneath, Variant, write_json};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -56,71 +54,61 @@ fn peaks<B: AutodiffBackend>(hidden: usize, batch: usize, device: &B::Device) ->
     [train, inference]
 }
 
-fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
-    backend: Underneath,
-    case: &Case,
-    mx_device: &Mx::Device,
-    fp32_device: &Fp32::Device,
-    figures: &mut Vec<Figure>,
-) {
-    for (hidden, batch) in SIZES {
-        // The first pass brings up threads and the scratch memory of products, which stays.
-        peaks::<Fp32>(hidden, batch, fp32_device);
-        peaks::<Mx>(hidden, batch, mx_device);
-        let peer = peaks::<Fp32>(hidden, batch, fp32_device);
-        let own = peaks::<Mx>(hidden, batch, mx_device);
-        for (i, pass) in ["train", "inference"].into_iter().enumerate() {
-            let (bytes, peer_bytes) = (own[i], peer[i]);
-            let ratio = bytes as f64 / peer_bytes as f64;
-            let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-            println!(
-                "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {:8.2} MiB, FP32 {:8.2} MiB, ratio {ratio:.2}",
-                backend.name(),
-                case.preset,
-                case.variant.name(),
-                mib(bytes),
-                mib(peer_bytes),
-            );
-            figures.push(Figure {
-                backend,
-                preset: case.preset.clone(),
-                variant: case.variant,
-                hidden,
-                batch,
-                pass,
-                bytes,
-                peer_bytes,
-                ratio,
-            });
+/// The bench and its figures so far.
+struct Peaks {
+    figures: Vec<Figure>,
+}
+
+impl Bench for Peaks {
+    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+        &mut self,
+        backend: Underneath,
+        case: &Case,
+        mx_device: &Mx::Device,
+        fp32_device: &Fp32::Device,
+    ) {
+        for (hidden, batch) in SIZES {
+            // The first pass brings up threads and the scratch memory of products, which stays.
+            peaks::<Fp32>(hidden, batch, fp32_device);
+            peaks::<Mx>(hidden, batch, mx_device);
+            let peer = peaks::<Fp32>(hidden, batch, fp32_device);
+            let own = peaks::<Mx>(hidden, batch, mx_device);
+            for (i, pass) in ["train", "inference"].into_iter().enumerate() {
+                let (bytes, peer_bytes) = (own[i], peer[i]);
+                let ratio = bytes as f64 / peer_bytes as f64;
+                let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+                println!(
+                    "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {:8.2} MiB, FP32 {:8.2} MiB, ratio {ratio:.2}",
+                    backend.name(),
+                    case.preset,
+                    case.variant.name(),
+                    mib(bytes),
+                    mib(peer_bytes),
+                );
+                self.figures.push(Figure {
+                    backend,
+                    preset: case.preset.clone(),
+                    variant: case.variant,
+                    hidden,
+                    batch,
+                    pass,
+                    bytes,
+                    peer_bytes,
+                    ratio,
+                });
+            }
         }
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let mut figures = Vec::new();
-    for case in args.common.cases()? {
-        for &backend in &args.common.backends {
-            match backend {
-                Underneath::Flex => measure::<MxAutodiff<Flex>, Autodiff<Flex>>(
-                    backend,
-                    &case,
-                    &MxDevice::new(Default::default(), &case.specs),
-                    &Default::default(),
-                    &mut figures,
-                ),
-                Underneath::NdArray => measure::<MxAutodiff<NdArray>, Autodiff<NdArray>>(
-                    backend,
-                    &case,
-                    &MxDevice::new(Default::default(), &case.specs),
-                    &Default::default(),
-                    &mut figures,
-                ),
-            }
-        }
-    }
+    let mut bench = Peaks {
+        figures: Vec::new(),
+    };
+    args.common.measure(&mut bench)?;
     match &args.common.json {
-        Some(path) => write_json(path, &figures),
+        Some(path) => write_json(path, &bench.figures),
         None => Ok(()),
     }
 }

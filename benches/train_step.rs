@@ -10,13 +10,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use burn::backend::{Autodiff, Flex, NdArray};
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::{MxAutodiff, MxDevice};
 use clap::Parser;
 use serde::Serialize;
 
-use support::{Case, Common, SIZES, Trainer, Underneath, Variant, write_json};
+use support::{Bench, Case, Common, SIZES, Trainer, Underneath, Variant, write_json};
 
 #[derive(Parser)]
 struct Args {
@@ -69,68 +67,57 @@ fn pairs(seconds: f64, mut own: impl FnMut(), mut peer: impl FnMut()) -> (f64, f
     )
 }
 
-fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+/// The bench and its figures so far.
+struct Times {
     seconds: f64,
-    backend: Underneath,
-    case: &Case,
-    mx_device: &Mx::Device,
-    fp32_device: &Fp32::Device,
-    figures: &mut Vec<Figure>,
-) {
-    for (hidden, batch) in SIZES {
-        let mut own = Trainer::<Mx>::new(hidden, batch, mx_device);
-        let mut peer = Trainer::<Fp32>::new(hidden, batch, fp32_device);
-        let train = pairs(seconds, || own.step(), || peer.step());
-        let inference = pairs(seconds, own.inference(), peer.inference());
-        for (pass, (ms, peer_ms, ratio)) in [("train", train), ("inference", inference)] {
-            println!(
-                "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {ms:9.3} ms, FP32 {peer_ms:9.3} ms, ratio {ratio:.2}",
-                backend.name(),
-                case.preset,
-                case.variant.name(),
-            );
-            figures.push(Figure {
-                backend,
-                preset: case.preset.clone(),
-                variant: case.variant,
-                hidden,
-                batch,
-                pass,
-                ms,
-                peer_ms,
-                ratio,
-            });
+    figures: Vec<Figure>,
+}
+
+impl Bench for Times {
+    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+        &mut self,
+        backend: Underneath,
+        case: &Case,
+        mx_device: &Mx::Device,
+        fp32_device: &Fp32::Device,
+    ) {
+        for (hidden, batch) in SIZES {
+            let mut own = Trainer::<Mx>::new(hidden, batch, mx_device);
+            let mut peer = Trainer::<Fp32>::new(hidden, batch, fp32_device);
+            let train = pairs(self.seconds, || own.step(), || peer.step());
+            let inference = pairs(self.seconds, own.inference(), peer.inference());
+            for (pass, (ms, peer_ms, ratio)) in [("train", train), ("inference", inference)] {
+                println!(
+                    "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {ms:9.3} ms, FP32 {peer_ms:9.3} ms, ratio {ratio:.2}",
+                    backend.name(),
+                    case.preset,
+                    case.variant.name(),
+                );
+                self.figures.push(Figure {
+                    backend,
+                    preset: case.preset.clone(),
+                    variant: case.variant,
+                    hidden,
+                    batch,
+                    pass,
+                    ms,
+                    peer_ms,
+                    ratio,
+                });
+            }
         }
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let mut figures = Vec::new();
-    for case in args.common.cases()? {
-        for &backend in &args.common.backends {
-            match backend {
-                Underneath::Flex => measure::<MxAutodiff<Flex>, Autodiff<Flex>>(
-                    args.seconds,
-                    backend,
-                    &case,
-                    &MxDevice::new(Default::default(), &case.specs),
-                    &Default::default(),
-                    &mut figures,
-                ),
-                Underneath::NdArray => measure::<MxAutodiff<NdArray>, Autodiff<NdArray>>(
-                    args.seconds,
-                    backend,
-                    &case,
-                    &MxDevice::new(Default::default(), &case.specs),
-                    &Default::default(),
-                    &mut figures,
-                ),
-            }
-        }
-    }
+    let mut bench = Times {
+        seconds: args.seconds,
+        figures: Vec::new(),
+    };
+    args.common.measure(&mut bench)?;
     match &args.common.json {
-        Some(path) => write_json(path, &figures),
+        Some(path) => write_json(path, &bench.figures),
         None => Ok(()),
     }
 }

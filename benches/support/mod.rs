@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::path::Path;
 
+use burn::backend::{Autodiff, Flex, NdArray};
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use burn_mx::{MxSpecs, ResolvedSpecs, SpecsError};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ pub(crate) struct Common {
     variants: Vec<Variant>,
     /// Backend underneath; may be repeated
     #[arg(long = "backend", value_enum, default_values_t = [Underneath::Flex])]
-    pub(crate) backends: Vec<Underneath>,
+    backends: Vec<Underneath>,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<std::path::PathBuf>,
@@ -42,7 +43,7 @@ impl Common {
     /// # Errors
     ///
     /// If a preset is unknown.
-    pub(crate) fn cases(&self) -> Result<Vec<Case>, SpecsError> {
+    fn cases(&self) -> Result<Vec<Case>, SpecsError> {
         let mut cases = Vec::new();
         for preset in &self.presets {
             let specs = MxSpecs::preset(preset)?;
@@ -56,13 +57,48 @@ impl Common {
         }
         Ok(cases)
     }
+
+    /// Takes every measurement of `bench`: each case on each backend.
+    ///
+    /// # Errors
+    ///
+    /// If a preset is unknown.
+    pub(crate) fn measure(&self, bench: &mut impl Bench) -> Result<(), SpecsError> {
+        for case in self.cases()? {
+            for &backend in &self.backends {
+                match backend {
+                    Underneath::Flex => case.measure_on::<Flex>(backend, bench),
+                    Underneath::NdArray => case.measure_on::<NdArray>(backend, bench),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is measured of a case on a backend: emulated, and in plain FP32.
+pub(crate) trait Bench {
+    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+        &mut self,
+        backend: Underneath,
+        case: &Case,
+        mx_device: &Mx::Device,
+        fp32_device: &Fp32::Device,
+    );
 }
 
 /// One thing to measure.
 pub(crate) struct Case {
     pub(crate) preset: String,
     pub(crate) variant: Variant,
-    pub(crate) specs: ResolvedSpecs,
+    specs: ResolvedSpecs,
+}
+
+impl Case {
+    fn measure_on<B: MxKernels>(&self, backend: Underneath, bench: &mut impl Bench) {
+        let device = MxDevice::new(B::Device::default(), &self.specs);
+        bench.measure::<MxAutodiff<B>, Autodiff<B>>(backend, self, &device, &Default::default());
+    }
 }
 
 /// What is emulated of a preset.
