@@ -203,7 +203,8 @@ macro_rules! assert_trains_like_float32 {
             }
         }
         let cosine = cosine(&got.concat(), &expected.concat());
-        assert!(cosine > 0.9, "cosine of the gradients {cosine}");
+        // Measured: 0.988 and more.
+        assert!(cosine > 0.97, "cosine of the gradients {cosine}");
         let (expected, _) = train($model::<Plain>::new(&plain), 40, &plain);
         let (got, _) = train($model::<Mx>::new(&mx), 40, &mx);
         let (first, last, expected) = (got[0], got[39], expected[39]);
@@ -213,6 +214,7 @@ macro_rules! assert_trains_like_float32 {
         );
         let difference = (last - expected).abs();
         assert!(
+            // Measured: 0.12 for the LSTM, up to 0.02 for the others.
             difference < 0.2 * first,
             "{first} to {last}, float32 to {expected}"
         );
@@ -283,7 +285,8 @@ fn running_statistics_follow_training_and_serve_inference() {
         values(got.norm.running_var.value_sync()),
     );
     for (got, expected) in trained.concat().iter().zip(expected.concat()) {
-        let allowed = 0.25 * expected.abs().max(0.2);
+        // Measured: up to 0.10.
+        let allowed = 0.15 * expected.abs().max(0.2);
         assert!(
             (got - expected).abs() < allowed,
             "{got}, float32 {expected}"
