@@ -12,6 +12,7 @@ mod suite {
     mod differences;
     mod digit_models;
     mod dtypes;
+    mod exempt;
     mod formats;
     mod golden;
     mod kept;
@@ -23,7 +24,9 @@ mod suite {
     mod optimizers;
     mod portable;
     mod slots;
+    mod stochastic;
     mod support;
     mod training;
+    mod transformers;
     mod transparency;
 }

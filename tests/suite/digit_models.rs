@@ -1,14 +1,10 @@
-//! Models of recurrent, convolutional and attention layers, trained on handwritten digits in MX formats and in float32.
+//! Models of recurrent and convolutional layers, trained on handwritten digits in MX formats and in float32.
 
 use std::io::Read;
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, Quantizer};
-use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::transformer::{
-    TransformerDecoder, TransformerDecoderConfig, TransformerDecoderInput,
-};
 use burn::nn::{
     BatchNorm, BatchNormConfig, BiLstm, BiLstmConfig, Dropout, DropoutConfig, Gru, GruConfig,
     Linear, LinearConfig, Lstm, LstmConfig,
@@ -23,10 +19,10 @@ use burn_mx::microscaling::ElementFormat;
 
 use super::support::*;
 
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// The first digits of `data/digits.csv.gz`, `[BATCH, 8, 8]` from 0 to 1, and what they are.
-fn digits<B: Backend>(device: &B::Device) -> (Tensor<B, 3>, Tensor<B, 1, Int>) {
+pub(crate) fn digits<B: Backend>(device: &B::Device) -> (Tensor<B, 3>, Tensor<B, 1, Int>) {
     let file: &[u8] = include_bytes!("../../data/digits.csv.gz");
     let mut text = String::new();
     let mut decoder = flate2::read::GzDecoder::new(file);
@@ -54,7 +50,7 @@ fn digits<B: Backend>(device: &B::Device) -> (Tensor<B, 3>, Tensor<B, 1, Int>) {
     )
 }
 
-trait Classify<B: Backend>: Module<B> {
+pub(crate) trait Classify<B: Backend>: Module<B> {
     /// Logits `[batch, 10]` of images `[batch, 8, 8]`.
     fn logits(&self, images: Tensor<B, 3>) -> Tensor<B, 2>;
 }
@@ -62,12 +58,12 @@ trait Classify<B: Backend>: Module<B> {
 macro_rules! classifiers {
     ($($name:ident { $($field:ident: $layer:ident = $config:expr),* $(,)? }($model:ident, $images:ident) $logits:block)*) => { $(
         #[derive(Module, Debug)]
-        struct $name<B: Backend> {
+        pub(crate) struct $name<B: Backend> {
             $($field: $layer<B>),*
         }
 
         impl<B: Backend> $name<B> {
-            fn new(device: &B::Device) -> Self {
+            pub(crate) fn new(device: &B::Device) -> Self {
                 let model = Self { $($field: $config.init(device)),* };
                 model.map(&mut SmallWeights(0))
             }
@@ -114,20 +110,6 @@ classifiers! {
         let x = activation::relu(model.second.forward(activation::relu(x)));
         model.head.forward(x.flatten(1, 3))
     }
-    Decoder {
-        input: Linear = LinearConfig::new(8, 16),
-        decoder: TransformerDecoder = TransformerDecoderConfig::new(16, 32, 2, 2).with_dropout(0.0),
-        head: Linear = LinearConfig::new(16, 10),
-    }(model, images) {
-        // Columns attend to rows, causally among themselves.
-        let memory = model.input.forward(images.clone());
-        let target = model.input.forward(images.swap_dims(1, 2));
-        let [batch, length, _] = target.dims();
-        let mask = generate_autoregressive_mask(batch, length, &target.device());
-        let input = TransformerDecoderInput::new(target, memory).target_mask_attn(mask);
-        let states = model.decoder.forward(input);
-        model.head.forward(states.slice(s![.., 7..8, ..]).squeeze_dim(1))
-    }
 }
 
 /// The same weights of moderate size on every backend; running statistics stay.
@@ -151,7 +133,7 @@ impl<B: Backend> ModuleMapper<B> for SmallWeights {
     }
 }
 
-fn loss<B: Exact>(model: &impl Classify<B>, device: &B::Device) -> Tensor<B, 1> {
+pub(crate) fn loss<B: Exact>(model: &impl Classify<B>, device: &B::Device) -> Tensor<B, 1> {
     let (images, labels) = digits::<B>(device);
     let logits = B::exact(model.logits(images));
     CrossEntropyLossConfig::new()
@@ -180,7 +162,7 @@ fn train<B: Exact, M: Classify<B> + AutodiffModule<B>>(
     (losses, model)
 }
 
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         a.iter()
             .zip(b)
@@ -303,45 +285,6 @@ fn running_statistics_follow_training_and_serve_inference() {
         values(valid.norm.running_var.value_sync()),
     );
     assert_eq!(after, trained, "inference leaves the statistics");
-}
-
-/// The states of the decoder for digits and for digits that change after row 5, up to that row.
-fn states_before_a_change(specs: &MxSpecs) -> [Vec<f32>; 2] {
-    let device = mx_device(specs);
-    let model = Decoder::<Mx>::new(&device);
-    let (images, _) = digits::<Mx>(&device);
-    let changed = images.clone().slice_fill(s![.., 5.., ..], 0.7);
-    [images.clone(), changed].map(|target| {
-        let mask = generate_autoregressive_mask(BATCH, 8, &device);
-        let (target, memory) = (
-            model.input.forward(target),
-            model.input.forward(images.clone()),
-        );
-        let input = TransformerDecoderInput::new(target, memory).target_mask_attn(mask);
-        values(model.decoder.forward(input).slice(s![.., ..5, ..]))
-    })
-}
-
-#[test]
-fn a_causal_mask_hides_the_future() {
-    let [first, second] = states_before_a_change(&bfloat16_only());
-    assert_same_bits(&second, &first, "states before the change");
-}
-
-/// The values of attention are quantized along time, the axis that its product sums over: the scale of a block goes by its
-/// largest value, masked or not.
-#[test]
-fn the_future_shows_through_a_causal_mask_in_the_scales_of_blocks_alone() {
-    let [first, second] = states_before_a_change(&MxSpecs::mxfp8_e4m3());
-    assert_ne!(second, first);
-    assert!(cosine(&second, &first) > 0.999);
-    // A block of one element has nothing to share.
-    let alone = MxSpecs {
-        block_size: 1,
-        ..MxSpecs::mxfp8_e4m3()
-    };
-    let [first, second] = states_before_a_change(&alone);
-    assert_same_bits(&second, &first, "states before the change");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use burn::backend::{Flex, NdArray};
 use burn::prelude::*;
 use burn::tensor::activation;
 use burn_mx::microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
-use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::newtype::Newtype;
 use super::support::*;
@@ -307,5 +307,61 @@ fn softmax_in_one_pass_gives_the_composition_of_its_steps() {
             assert_same_bits(&softmax::<NdArray>(&specs, true), &composed, "ndarray");
             assert_same_bits(&softmax::<Newtype>(&specs, true), &composed, "newtype");
         }
+    }
+}
+
+#[test]
+fn log_softmax_in_one_pass_gives_the_composition_of_its_steps() {
+    /// The output and the gradient of the input.
+    fn log_softmax<B: MxKernels>(specs: &MxSpecs, rows: bool) -> [Vec<f32>; 2] {
+        type A<B> = MxAutodiff<B>;
+        let device = device::<B>(specs);
+        let mut x = noise(40 * 16, 9);
+        x[3] = f32::NAN;
+        x[17] = f32::INFINITY;
+        x[33] = f32::NEG_INFINITY;
+        x[50..66].fill(f32::NEG_INFINITY);
+        // So few significant bits that sums are exact, rounded or not.
+        let mut g = noise(40 * 16, 10);
+        let coarse = FloatFormat::bfloat(10).expect("a width of bfloat");
+        coarse.round_slice(&mut g, Rounding::Even, RandomStream::new(0, 0));
+        let tensor = |values: Vec<f32>| {
+            Tensor::<A<B>, 2>::from_data(TensorData::new(values, [40, 16]), &device)
+        };
+        let x = tensor(x).require_grad();
+        // Over the other axis of the transposed tensor it is composed.
+        let out = match rows {
+            true => activation::log_softmax(x.clone(), 1),
+            false => activation::log_softmax(x.clone().transpose(), 0).transpose(),
+        };
+        let grads = A::<B>::loss_with_gradient(out.clone(), tensor(g)).backward();
+        [values(out), values(x.grad(&grads).expect("x is a leaf"))]
+    }
+    for (exp2, recip, quantize_backprop) in [
+        (false, false, true),
+        (true, false, true),
+        (false, true, true),
+        (false, false, false),
+        (true, true, false),
+    ] {
+        let specs = MxSpecs {
+            bfloat: 10,
+            vec_use_exp2: exp2,
+            vec_use_recip: recip,
+            quantize_backprop,
+            round: Rounding::Even,
+            ..MxSpecs::none()
+        };
+        let composed = log_softmax::<Flex>(&specs, false);
+        let what = format!("{exp2} {recip} {quantize_backprop}");
+        assert_all_same_bits(
+            &log_softmax::<Flex>(&specs, true),
+            &composed,
+            &format!("flex {what}"),
+        );
+        let ndarray = log_softmax::<NdArray>(&specs, true);
+        assert_all_same_bits(&ndarray, &composed, &format!("ndarray {what}"));
+        let newtype = log_softmax::<Newtype>(&specs, true);
+        assert_all_same_bits(&newtype, &composed, &format!("newtype {what}"));
     }
 }

@@ -8,15 +8,15 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::backend::flex::FlexDevice;
-use burn::backend::{Flex, NdArray};
+use burn::backend::{Autodiff, Flex, NdArray};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor, TensorPrimitive};
 use burn_backend::TensorMetadata;
-use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 use half::bf16;
 
 use super::support::*;
+use crate::one_thread::on_one_thread;
 use calls::{Calls, Output, floats};
 
 const TABLE: &str = include_str!("../../docs/op-coverage.md");
@@ -26,6 +26,9 @@ const SOURCES: [&str; 3] = [
     include_str!("../../crates/burn-mx/src/ops/module.rs"),
     include_str!("../../crates/burn-mx/src/ops/activation.rs"),
 ];
+
+/// Methods of floats are among those that both sides of the decorator forward.
+const FORWARDED: &str = include_str!("../../crates/burn-mx/src/forward/tables.rs");
 
 /// What the first words of a row say.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +77,8 @@ fn methods() -> BTreeSet<&'static str> {
             .filter(|word| word.starts_with("conv"));
         methods.extend(declared.chain(tabled).filter(|method| !method.is_empty()));
     }
+    let forwarded = FORWARDED.split("fn ").skip(1).map(name);
+    methods.extend(forwarded.filter(|method| method.starts_with("float_")));
     // By Burn's default.
     methods.extend(["float_powi_scalar", "float_powf_scalar"]);
     for module in ["conv", "convolution", "convolutions"] {
@@ -276,22 +281,40 @@ fn trained<B: Exact>(op: &str, device: B::Device) -> [Vec<f32>; 2] {
     [values_of, gradients.collect()]
 }
 
+/// Whether `B` alone has no gradient of such an op.
+fn lacks_gradient<B: MxKernels>(op: &str) -> bool {
+    catch_unwind(|| trained::<Autodiff<B>>(op, B::Device::default())).is_err()
+}
+
+/// The ops of which `B` alone lacks a gradient that the table has.
+fn lacking_gradients<B: MxKernels>() -> Vec<&'static str> {
+    let with_gradient = rows().into_iter().filter(|(_, row)| row.backward != "–");
+    let lacking = with_gradient.filter(|(op, _)| lacks_gradient::<B>(op));
+    lacking.map(|(op, _)| op).collect()
+}
+
 #[test]
-fn training_infers_and_rounds_gradients_as_the_table_says() {
+fn flex_has_all_gradients_and_ndarray_lacks_one() {
+    assert_eq!(lacking_gradients::<Flex>(), [""; 0]);
+    assert_eq!(lacking_gradients::<NdArray>(), ["interpolate"]);
+}
+
+fn assert_gradient_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
         round: burn_mx::microscaling::Rounding::Even,
         ..bfloat16_only()
     };
     check_all(|op, row| {
-        if row.backward == "–" {
+        if row.backward == "–" || lacks_gradient::<B>(op) {
             return None;
         }
-        let [output, gradients] = trained::<Mx>(op, mx_device(&round_even));
-        let inferred = called::<MxBackend<Flex>>(op, mx_device(&round_even), false);
+        let device = device::<B>(&round_even);
+        let [output, gradients] = trained::<MxAutodiff<B>>(op, device.clone());
+        let inferred = called::<MxBackend<B>>(op, device, false);
         if let Some(difference) = difference(&output, &inferred) {
             return Some(format!("training against inference: {difference}"));
         }
-        let [_, plain] = trained::<Plain>(op, FlexDevice);
+        let [_, plain] = trained::<Autodiff<B>>(op, B::Device::default());
         match row.backward {
             "exact" => difference(&gradients, &plain),
             "rounded" | "recipe" | "composed" | "product" | "products" => far(&gradients, &plain),
@@ -302,4 +325,14 @@ fn training_infers_and_rounds_gradients_as_the_table_says() {
             other => Some(format!("`{other}` is no rule")),
         }
     });
+}
+
+#[test]
+fn training_infers_and_rounds_gradients_as_the_table_says_on_flex() {
+    assert_gradient_rounding::<Flex>();
+}
+
+#[test]
+fn training_infers_and_rounds_gradients_as_the_table_says_on_ndarray() {
+    on_one_thread(assert_gradient_rounding::<NdArray>);
 }

@@ -124,16 +124,40 @@ pub(crate) fn gradients<B: AutodiffBackend, M: Module<B>>(
     module: &M,
     grads: &B::Gradients,
 ) -> Vec<Vec<f32>> {
-    struct Collect<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<Vec<f32>>);
+    let named = named_gradients::<B, M>(module, grads);
+    named.into_iter().map(|(_, gradient)| gradient).collect()
+}
+
+/// The gradients of all parameters by path; those that have none are empty.
+pub(crate) fn named_gradients<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+    grads: &B::Gradients,
+) -> Vec<(String, Vec<f32>)> {
+    struct Collect<'a, B: AutodiffBackend> {
+        grads: &'a B::Gradients,
+        path: Vec<String>,
+        collected: Vec<(String, Vec<f32>)>,
+    }
     impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_, B> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            let grad = param.val().grad(self.0);
-            self.1.push(grad.map_or_else(Vec::new, values));
+            let gradient = param.val().grad(self.grads);
+            let gradient = gradient.map_or_else(Vec::new, values);
+            self.collected.push((self.path.join("."), gradient));
         }
     }
-    let mut collect = Collect::<B>(grads, Vec::new());
+    let mut collect = Collect::<B> {
+        grads,
+        path: Vec::new(),
+        collected: Vec::new(),
+    };
     module.visit(&mut collect);
-    collect.1
+    collect.collected
 }
 
 /// A backend on which a piece of a test can be computed in plain float32.

@@ -5,6 +5,8 @@ mod flex;
 mod host;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod memory;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod native;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod op;
@@ -16,7 +18,7 @@ mod steps;
 
 pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use recipe::{BinaryRecipe, Norm, NormRecipe, UnaryRecipe};
-pub use softmax::SoftmaxRecipe;
+pub use softmax::{LogSoftmaxRecipe, SoftmaxRecipe};
 pub use steps::Steps;
 
 use burn_backend::tensor::FloatTensor;
@@ -162,6 +164,29 @@ pub trait MxKernels: Backend {
         })
     }
 
+    /// Logarithm of the softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
+    fn log_softmax_recipe(
+        recipe: LogSoftmaxRecipe,
+        tensor: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, shape| {
+            recipe.forward(data, last_length(shape))
+        })
+    }
+
+    /// The gradient of the input of a softmax's logarithm from that input and the output's gradient, neither of which
+    /// need be rounded.
+    fn log_softmax_backward_recipe(
+        recipe: LogSoftmaxRecipe,
+        input: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let input = host::read::<Self>(input);
+        host::apply::<Self>(grad, |grad, shape| {
+            recipe.backward(grad, &input, last_length(shape));
+        })
+    }
+
     /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
     fn exact_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| {
@@ -197,26 +222,6 @@ fn transform_dense(
     transform
         .transform(data, shape, axis, signs)
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
-}
-
-/// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-fn place_of(axis: usize, order: &[usize]) -> usize {
-    let place = order.iter().position(|&at| at == axis);
-    place.expect("axis is one of the tensor's")
-}
-
-/// [`quantize_dense`] of values as they lie in memory: `order` gives the tensor's axis at each axis of `shape`.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-fn quantize_in_order(
-    data: &mut [f32],
-    (shape, order): (&[usize], &[usize]),
-    axis: usize,
-    format: BlockFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) {
-    quantize_dense(data, shape, place_of(axis, order), format, rounding, stream);
 }
 
 /// Elements of a row.
@@ -260,53 +265,5 @@ pub(crate) fn same_type<B: Backend>(
     match tensor.dtype() == like.dtype() {
         true => tensor,
         false => B::float_cast(tensor, like.dtype().into()),
-    }
-}
-
-/// The order of the axes by which a strided tensor lies densely in memory, outermost first; `None` if it
-/// does not (overlaps, gaps, negative strides).
-///
-/// A transposed tensor is such: its blocks can be quantized where they lie, along the matching axis.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
-    let mut order: Vec<usize> = (0..shape.len()).collect();
-    order.sort_by_key(|&axis| (core::cmp::Reverse(strides[axis]), shape[axis] > 1));
-    let mut expected = 1;
-    for &axis in order.iter().rev() {
-        if shape[axis] > 1 && strides[axis] != expected {
-            return None;
-        }
-        expected *= isize::try_from(shape[axis]).ok()?;
-    }
-    Some(order)
-}
-
-#[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
-mod tests {
-    use super::memory_order;
-
-    #[test]
-    fn memory_order_of_dense_layouts() {
-        assert_eq!(memory_order(&[2, 3, 4], &[12, 4, 1]), Some(vec![0, 1, 2]));
-        assert_eq!(memory_order(&[2, 4, 3], &[12, 1, 4]), Some(vec![0, 2, 1]));
-        assert_eq!(memory_order(&[], &[]), Some(vec![]));
-        // A length-1 axis may have any stride.
-        let order = memory_order(&[1, 5, 2], &[7, 2, 1]).unwrap();
-        assert_eq!(
-            order
-                .iter()
-                .copied()
-                .filter(|&axis| axis != 0)
-                .collect::<Vec<_>>(),
-            [1, 2]
-        );
-    }
-
-    #[test]
-    fn memory_order_refuses_gaps_overlaps_and_reversals() {
-        assert_eq!(memory_order(&[2, 3], &[4, 1]), None);
-        assert_eq!(memory_order(&[2, 3], &[0, 1]), None);
-        assert_eq!(memory_order(&[3], &[-1]), None);
-        assert_eq!(memory_order(&[3], &[2]), None);
     }
 }

@@ -83,8 +83,8 @@ pub use backend::MxBackend;
 pub use device::MxDevice;
 pub use kept::keep_quantized_weights;
 pub use kernels::{
-    BinaryOp, BinaryRecipe, MxKernels, Norm, NormRecipe, OpRounding, SoftmaxRecipe, Steps, UnaryOp,
-    UnaryRecipe,
+    BinaryOp, BinaryRecipe, LogSoftmaxRecipe, MxKernels, Norm, NormRecipe, OpRounding,
+    SoftmaxRecipe, Steps, UnaryOp, UnaryRecipe,
 };
 pub use microscaling;
 pub use specs::{MxSpecs, ResolvedSpecs, Slot, SpecsError};

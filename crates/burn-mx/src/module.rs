@@ -115,9 +115,7 @@ mod autodiff {
 
     use super::*;
     use crate::autodiff::MxAutodiff;
-    use crate::semantics::elementwise::Vector;
-    use crate::steps::{self, boundary, elementwise, metas};
-    use crate::tensor::Join;
+    use crate::steps::{self, boundary, elementwise};
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
@@ -158,10 +156,9 @@ mod autodiff {
             beta: Option<FloatTensor<Self>>,
             epsilon: f64,
         ) -> FloatTensor<Self> {
-            match Vector::<B>::recipe(&Join::of(metas::<B, 2>([&x, &gamma]))) {
-                Some(_) => steps::norm::forward::<B, C>(Norm::Rms, x, gamma, beta, epsilon),
-                None => norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon),
-            }
+            steps::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
+                norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
+            })
         }
 
         fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {

@@ -22,6 +22,12 @@ use crate::tensor::Meta;
 /// A float tensor of `MxAutodiff<B>`, whatever its checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
 
+/// The tensor in the role of an activation, which its place in an op may say.
+pub(crate) fn as_activation<B: MxKernels>(mut tensor: Tracked<B>) -> Tracked<B> {
+    tensor.primitive = tensor.primitive.into_activation();
+    tensor
+}
+
 /// What an op on these tensors is joined from.
 pub(crate) fn metas<B: MxKernels, const N: usize>(tensors: [&Tracked<B>; N]) -> [Option<Meta>; N] {
     tensors.map(|tensor| Some(tensor.primitive.meta))

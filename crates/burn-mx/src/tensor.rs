@@ -263,6 +263,10 @@ pub(crate) struct Join {
     pub(crate) result: Meta,
     /// The float type of another operand, if it is not that of the first.
     mixed_with: Option<Option<FloatDType>>,
+    /// Whether an operand has specs that emulate something.
+    any_emulated: bool,
+    /// Whether an operand has no specs, and goes by the process-wide default.
+    any_unset: bool,
 }
 
 impl Join {
@@ -272,6 +276,7 @@ impl Join {
         let mut any = false;
         let (mut weight, mut activation, mut pinned) = (None, None, None);
         let (mut storage, mut mixed_with) = (None, None);
+        let (mut any_emulated, mut any_unset) = (false, false);
         for meta in operands.into_iter().flatten() {
             if !any {
                 storage = meta.storage;
@@ -281,6 +286,10 @@ impl Join {
             any = true;
             all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
             flags |= meta.flags & (Flags::MASTER | Flags::FULL_PRECISION);
+            match meta.specs {
+                Some(interned) => any_emulated |= !interned.specs.is_none(),
+                None => any_unset = true,
+            }
             let role = if meta.is_weight() {
                 &mut weight
             } else {
@@ -313,6 +322,8 @@ impl Join {
                 storage,
             },
             mixed_with,
+            any_emulated,
+            any_unset,
         }
     }
 
@@ -345,13 +356,19 @@ impl Join {
         Some(interned)
     }
 
-    /// The specs of an op that they exempt from the emulation that its operand `other` comes from. Such an op needs a
-    /// backward step of its own, or its gradients would be emulated as `other` is.
-    pub(crate) fn exempt(&self, other: Meta) -> Option<&'static Interned> {
-        let exempt = self.specs.filter(|interned| interned.specs.is_none())?;
-        let flags = Flags::OPTIMIZER | Flags::FULL_PRECISION;
-        let by_specs = !self.result.flags.intersects(flags);
-        (by_specs && other.emulation().is_some()).then_some(exempt)
+    /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.
+    pub(crate) fn is_exempt(&self) -> bool {
+        let by_specs = !self
+            .result
+            .flags
+            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION);
+        let by_default = || {
+            let default = registry::installed_default().filter(|_| self.any_unset);
+            default.is_some_and(|interned| !interned.specs.is_none())
+        };
+        by_specs
+            && self.specs.is_some_and(|interned| interned.specs.is_none())
+            && (self.any_emulated || by_default())
     }
 
     /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.

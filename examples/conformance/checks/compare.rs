@@ -18,7 +18,8 @@ pub(crate) enum Rule {
     OfLargest(f64),
     /// Every element lies within this share of the expected one.
     Relative(f64),
-    /// Every element lies within so many steps of `format` at its largest term, or at itself if that is larger.
+    /// Every element lies within so many relative steps of `format`, each 2 to the power of minus its mantissa bits, of its
+    /// largest term, or of itself if that is larger.
     StepsOfTerm {
         format: FloatFormat,
         steps: f64,
@@ -38,7 +39,7 @@ impl Rule {
                 )
             }
             Self::StepsOfTerm { steps, .. } => {
-                format!("within {steps} steps of the format at the largest term")
+                format!("within {steps} steps of the format relative to the largest term")
             }
             _ => self.to_string(),
         }
@@ -56,7 +57,7 @@ impl fmt::Display for Rule {
             Self::StepsOfTerm { format, steps, .. } => {
                 write!(
                     f,
-                    "within {steps} steps of {} at the largest term",
+                    "within {steps} steps of {} relative to the largest term",
                     name(*format)
                 )
             }
@@ -151,7 +152,7 @@ pub(crate) fn compare(
     if let Rule::StepsOfTerm { format, terms, .. } = &rule {
         let steps = |i: usize| {
             let (got, expected) = (f64::from(got.values[i]), f64::from(expected.values[i]));
-            (got - expected).abs() / step_at(*format, terms[i].max(expected.abs()))
+            (got - expected).abs() / step_of(*format, terms[i].max(expected.abs()))
         };
         let farthest = far.iter().map(|&i| steps(i)).fold(0.0, f64::max);
         message += &format!(", up to {farthest:.2} steps");
@@ -209,7 +210,7 @@ fn distance(got: f32, expected: f32, rule: &Rule, i: usize, largest: f64) -> Dis
             format,
             steps,
             ref terms,
-        } => error <= steps * step_at(format, terms[i].max(f64::from(expected).abs())),
+        } => error <= steps * step_of(format, terms[i].max(f64::from(expected).abs())),
     };
     if close {
         Distance::None
@@ -253,10 +254,10 @@ fn ordinal(format: FloatFormat, x: f32) -> Option<i64> {
     })
 }
 
-/// The distance of neighbours in `format` at a magnitude.
-fn step_at(format: FloatFormat, magnitude: f64) -> f64 {
+/// A relative step of `format` of a magnitude: twice what one rounding may be off, wherever in its binade the number lies.
+fn step_of(format: FloatFormat, magnitude: f64) -> f64 {
     let magnitude = magnitude.max(f64::from(format.min_normal()));
-    2.0_f64.powi(binary_exponent(magnitude) - format.mantissa_bits() as i32)
+    magnitude * 2.0_f64.powi(-(format.mantissa_bits() as i32))
 }
 
 /// floor(log2(x)) of a normal number.

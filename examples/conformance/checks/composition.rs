@@ -1,7 +1,8 @@
 //! Functions that the reference has as one and Burn composes of smaller ops.
 //!
-//! The steps of the forward pass are the same, or nearly so; the gradient is rounded at other places. So a result
-//! may be off by as many steps of the format as the rule says, counted where its largest term lies.
+//! The steps of the forward pass are the same, or nearly so; the gradient is rounded at other places. Each rounding is off
+//! by up to half a relative step of what it rounds, and the largest of that are the terms that add up to the result, which
+//! may cancel. So a result may be off by as many relative steps of its largest term as the rule says.
 
 use burn::module::Param;
 use burn::nn::RmsNormConfig;
@@ -27,6 +28,9 @@ pub(crate) enum Composition {
 /// The slope of the first-order gelu in the reference: 1.702 in bfloat16.
 const SLOPE: f64 = 1.703125;
 
+/// Relative steps of the largest term. Measured over all cases: up to 1.8.
+const STEPS: f64 = 2.0;
+
 impl Composition {
     /// How closely a result has to agree.
     pub(crate) fn rule(self, compared: Compared<'_>) -> Rule {
@@ -34,20 +38,16 @@ impl Composition {
         let format = specs
             .float_format()
             .expect("every spec of `vector` has an elementwise format");
-        let steps = match (self, compared.grad) {
-            (Self::RmsNorm { .. }, None) => 2.0,
-            (_, None) => {
-                return Rule::OneStep {
-                    format,
-                    share: 0.01,
-                };
-            }
-            (_, Some(_)) => 3.0,
-        };
-        Rule::StepsOfTerm {
-            format,
-            steps,
-            terms: self.terms(compared.example, compared.grad),
+        match (self, compared.grad) {
+            (Self::Silu | Self::GeluFirstOrder, None) => Rule::OneStep {
+                format,
+                share: 0.01,
+            },
+            _ => Rule::StepsOfTerm {
+                format,
+                steps: STEPS,
+                terms: self.terms(compared.example, compared.grad),
+            },
         }
     }
 

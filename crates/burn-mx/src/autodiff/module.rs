@@ -14,10 +14,49 @@ use super::{Ad, MxAutodiff};
 use crate::forward::delegate;
 use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
-use crate::semantics::linear as linear_semantics;
-use crate::semantics::{activation, attention};
-use crate::steps::{boundary, elementwise, linear, metas, norm, softmax};
+use crate::semantics::{self, activation, attention};
+use crate::steps::boundary::Exemption;
+use crate::steps::{Tracked, as_activation, boundary, elementwise, linear, metas, norm, softmax};
 use crate::tensor::Join;
+
+/// What the op of a layer is joined from; the place says what is a weight, and `x` is in the role of an activation.
+fn join_of_layer<B: MxKernels>(
+    x: &Tracked<B>,
+    weight: &Tracked<B>,
+    bias: Option<&Tracked<B>>,
+) -> Join {
+    let bias = bias.map(|bias| &bias.primitive);
+    semantics::linear::join::<B>(&x.primitive, &weight.primitive, bias)
+}
+
+/// The op of a layer by burn-autodiff's step; `x` is in the role of an activation.
+fn layer<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    weight: Tracked<B>,
+    bias: Option<Tracked<B>>,
+    op: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
+) -> Tracked<B> {
+    let exemption = Exemption::new(&join_of_layer::<B>(&x, &weight, bias.as_ref()));
+    let [x, weight] = [x, weight].map(|tensor| exemption.enter::<B, C>(tensor));
+    let bias = bias.map(|bias| exemption.enter::<B, C>(bias));
+    exemption.leave::<B, C>(op(x, weight, bias))
+}
+
+/// Convolutions, transposed or not.
+macro_rules! convolutions {
+    ($($options:ty: $name:ident)*) => { $(
+        fn $name(
+            x: FloatTensor<Self>,
+            weight: FloatTensor<Self>,
+            bias: Option<FloatTensor<Self>>,
+            options: $options,
+        ) -> FloatTensor<Self> {
+            layer::<B, C>(as_activation::<B>(x), weight, bias, |x, weight, bias| {
+                Ad::<B, C>::$name(x, weight, bias, options)
+            })
+        }
+    )* };
+}
 
 impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     // Own steps
@@ -27,12 +66,10 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let bias_primitive = bias.as_ref().map(|bias| &bias.primitive);
-        let join = linear_semantics::join::<B>(&x.primitive, &weight.primitive, bias_primitive);
-        let exempt = || join.exempt(x.primitive.meta);
-        match join.emulation().or_else(exempt) {
+        let x = as_activation::<B>(x);
+        match join_of_layer::<B>(&x, &weight, bias.as_ref()).emulation() {
             Some(interned) => linear::forward::<B, C>(x, weight, bias, interned),
-            None => Ad::<B, C>::linear(x, weight, bias),
+            None => layer::<B, C>(x, weight, bias, Ad::<B, C>::linear),
         }
     }
 
@@ -42,10 +79,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        match Join::of(metas::<B, 2>([&tensor, &gamma])).emulation() {
-            Some(_) => norm::forward::<B, C>(Norm::Layer, tensor, gamma, beta, epsilon),
-            None => Ad::<B, C>::layer_norm(tensor, gamma, beta, epsilon),
-        }
+        norm::forward_or::<B, C>(
+            Norm::Layer,
+            tensor,
+            gamma,
+            beta,
+            epsilon,
+            |x, gamma, beta| Ad::<B, C>::layer_norm(x, gamma, beta, epsilon),
+        )
     }
 
     // Composed
@@ -65,10 +106,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         {
             return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
         }
-        let [query, key, value] = [query, key, value].map(|mut tensor| {
-            tensor.primitive = tensor.primitive.into_activation();
-            tensor
-        });
+        let [query, key, value] = [query, key, value].map(as_activation::<B>);
         attention::composed::<Self>(query, key, value, mask, attn_bias, options)
     }
 
@@ -90,6 +128,39 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     }
 
     // burn-autodiff's
+
+    convolutions! {
+        ConvOptions<1>: conv1d
+        ConvOptions<2>: conv2d
+        ConvOptions<3>: conv3d
+        ConvTransposeOptions<1>: conv_transpose1d
+        ConvTransposeOptions<2>: conv_transpose2d
+        ConvTransposeOptions<3>: conv_transpose3d
+    }
+
+    fn deform_conv2d(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        options: DeformConvOptions<2>,
+    ) -> FloatTensor<Self> {
+        let x = as_activation::<B>(x);
+        let exemption = Exemption::new(&join_of_layer::<B>(&x, &weight, bias.as_ref()));
+        let [x, offset, weight] = [x, offset, weight].map(|tensor| exemption.enter::<B, C>(tensor));
+        let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| exemption.enter::<B, C>(tensor)));
+        exemption.leave::<B, C>(Ad::<B, C>::deform_conv2d(
+            x, offset, weight, mask, bias, options,
+        ))
+    }
+
+    fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
+        let join = Join::of([Some(weights.primitive.meta), Some(indices.meta)]);
+        let exemption = Exemption::new(&join);
+        let weights = exemption.enter::<B, C>(weights);
+        exemption.leave::<B, C>(Ad::<B, C>::embedding(weights, indices))
+    }
 
     fn linear_x_backward(
         weight: FloatTensor<Self>,
@@ -214,37 +285,8 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     }
 
     delegate! { Ad<B, C>:
-        fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
         fn embedding_backward(
             weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
-        ) -> FloatTensor<Self>;
-        fn conv1d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvOptions<1>,
-        ) -> FloatTensor<Self>;
-        fn conv2d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvOptions<2>,
-        ) -> FloatTensor<Self>;
-        fn deform_conv2d(
-            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>,
-            mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, options: DeformConvOptions<2>,
-        ) -> FloatTensor<Self>;
-        fn conv3d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvOptions<3>,
-        ) -> FloatTensor<Self>;
-        fn conv_transpose1d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvTransposeOptions<1>,
-        ) -> FloatTensor<Self>;
-        fn conv_transpose2d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvTransposeOptions<2>,
-        ) -> FloatTensor<Self>;
-        fn conv_transpose3d(
-            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>,
-            options: ConvTransposeOptions<3>,
         ) -> FloatTensor<Self>;
         fn avg_pool1d(
             x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
@@ -299,6 +341,13 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
         }
     }
 
+    fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        match semantics::softmax::log_in_one_pass::<B>(&tensor.primitive, dim) {
+            true => elementwise::unary::<B, C, _>(tensor, elementwise::LogSoftmax),
+            false => <Composition as ActivationOps<Self>>::log_softmax(tensor, dim),
+        }
+    }
+
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
             true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
@@ -306,13 +355,9 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
         }
     }
 
-    /// Rounds what it passes on too, as leaky_relu does.
     fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
-        if !activation::is_composed::<B>(&tensor.primitive) {
-            return Ad::<B, C>::prelu(tensor, alpha);
-        }
-        let tensor = elementwise::unary::<B, C, _>(tensor, elementwise::Round);
-        <Composition as ActivationOps<Self>>::prelu(tensor, alpha)
+        let tensor = as_activation::<B>(tensor);
+        elementwise::binary_or::<B, C, elementwise::PRelu>(tensor, alpha, Ad::<B, C>::prelu)
     }
 
     fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {

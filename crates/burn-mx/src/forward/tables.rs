@@ -1,5 +1,113 @@
 //! Signatures that both sides of the decorator forward as they are: `MxBackend` to the wrapped backend,
-//! `MxAutodiff` to `MxBackend`. Each table hands its lines to a macro, with what that needs before them.
+//! `MxAutodiff` to `MxBackend`, or for floats to burn-autodiff. Each table hands its lines to a macro, with what that
+//! needs before them.
+
+/// The same values in another shape or order.
+macro_rules! float_view_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
+            fn float_swap_dims(tensor: FloatTensor<Self>, dim1: usize, dim2: usize) -> FloatTensor<Self>;
+            fn float_permute(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self>;
+            fn float_flip(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self>;
+            fn float_slice(tensor: FloatTensor<Self>, slices: &[Slice]) -> FloatTensor<Self>;
+            fn float_expand(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
+            fn float_unfold(tensor: FloatTensor<Self>, dim: usize, size: usize, step: usize) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use float_view_ops;
+
+/// Values of the first tensor at other places.
+macro_rules! float_move_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn float_gather(dim: usize, tensor: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
+            fn float_gather_nd(data: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
+            fn float_select(tensor: FloatTensor<Self>, dim: usize, indices: IntTensor<Self>) -> FloatTensor<Self>;
+            fn float_repeat_dim(tensor: FloatTensor<Self>, dim: usize, times: usize) -> FloatTensor<Self>;
+            fn float_neg(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+            fn float_abs(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+            fn float_cummin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+            fn float_cummax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+            fn float_topk(tensor: FloatTensor<Self>, dim: usize, k: usize) -> FloatTensor<Self>;
+            fn float_max_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+            fn float_max_dim_with_indices(
+                tensor: FloatTensor<Self>, dim: usize, indices_dtype: IntDType,
+            ) -> (FloatTensor<Self>, IntTensor<Self>);
+            fn float_min_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+            fn float_min_dim_with_indices(
+                tensor: FloatTensor<Self>, dim: usize, indices_dtype: IntDType,
+            ) -> (FloatTensor<Self>, IntTensor<Self>);
+            fn float_sort(tensor: FloatTensor<Self>, dim: usize, descending: bool) -> FloatTensor<Self>;
+            fn float_sort_with_indices(
+                tensor: FloatTensor<Self>, dim: usize, descending: bool, indices_dtype: IntDType,
+            ) -> (FloatTensor<Self>, IntTensor<Self>);
+            fn float_cat(tensors: Vec<FloatTensor<Self>>, dim: usize) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use float_move_ops;
+
+/// New values that are not rounded, or values of several tensors.
+macro_rules! float_new_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn float_random(
+                shape: Shape, distribution: Distribution, device: &Device<Self>, dtype: FloatDType,
+            ) -> FloatTensor<Self>;
+            fn float_zeros(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+            fn float_ones(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+            fn float_empty(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+            fn float_into_int(tensor: FloatTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
+            fn float_slice_assign(
+                tensor: FloatTensor<Self>, slices: &[Slice], value: FloatTensor<Self>,
+            ) -> FloatTensor<Self>;
+            fn float_mask_where(
+                tensor: FloatTensor<Self>, mask: BoolTensor<Self>, value: FloatTensor<Self>,
+            ) -> FloatTensor<Self>;
+            fn float_mask_fill(
+                tensor: FloatTensor<Self>, mask: BoolTensor<Self>, value: Scalar,
+            ) -> FloatTensor<Self>;
+            fn float_equal(
+                lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_equal_elem(lhs: FloatTensor<Self>, rhs: Scalar, out_dtype: BoolDType) -> BoolTensor<Self>;
+            fn float_greater(
+                lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_greater_elem(lhs: FloatTensor<Self>, rhs: Scalar, out_dtype: BoolDType) -> BoolTensor<Self>;
+            fn float_greater_equal(
+                lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_greater_equal_elem(
+                lhs: FloatTensor<Self>, rhs: Scalar, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_lower(
+                lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_lower_elem(lhs: FloatTensor<Self>, rhs: Scalar, out_dtype: BoolDType) -> BoolTensor<Self>;
+            fn float_lower_equal(
+                lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_lower_equal_elem(
+                lhs: FloatTensor<Self>, rhs: Scalar, out_dtype: BoolDType,
+            ) -> BoolTensor<Self>;
+            fn float_argmax(tensor: FloatTensor<Self>, dim: usize, out_dtype: IntDType) -> IntTensor<Self>;
+            fn float_argtopk(
+                tensor: FloatTensor<Self>, dim: usize, k: usize, out_dtype: IntDType,
+            ) -> IntTensor<Self>;
+            fn float_argmin(tensor: FloatTensor<Self>, dim: usize, out_dtype: IntDType) -> IntTensor<Self>;
+            fn float_sign(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+            fn float_argsort(
+                tensor: FloatTensor<Self>, dim: usize, descending: bool, out_dtype: IntDType,
+            ) -> IntTensor<Self>;
+            fn float_is_nan(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self>;
+            fn float_is_inf(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self>;
+        }
+    };
+}
+pub(crate) use float_new_ops;
 
 macro_rules! int_ops {
     ($to:ident! $($before:tt)*) => {

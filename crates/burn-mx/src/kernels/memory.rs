@@ -7,6 +7,9 @@ pub(super) trait InMemory: Sized {
     /// Lengths of the axes.
     fn dims(&self) -> Vec<usize>;
 
+    /// Whether the values lie in row-major order, without gaps.
+    fn is_row_major(&self) -> bool;
+
     /// The tensor with its values in row-major order, without gaps.
     fn row_major(self) -> Self;
 
@@ -16,6 +19,10 @@ pub(super) trait InMemory: Sized {
     /// Calls `work(start, piece)` on pieces of a tensor in row-major order that together are all of it and begin at
     /// multiples of `unit`: in place if nobody else holds the values, else in a copy.
     fn change(self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self;
+
+    /// Calls `kernel(data, shape, order)` on the values as they lie in memory, in row-major order if they have gaps there:
+    /// in place if nobody else holds them, else in a copy. `order` gives the tensor's axis at each axis of `shape`.
+    fn change_where_it_lies(self, kernel: impl FnOnce(&mut [f32], &[usize], &[usize])) -> Self;
 
     /// The tensor broadcast to these lengths.
     fn expand(self, dims: &[usize]) -> Self;
@@ -129,4 +136,51 @@ pub(super) fn rows<T: InMemory>(tensor: T, work: impl Fn(&mut [f32], usize, usiz
     let length = tensor.dims().last().copied().unwrap_or(1);
     let tensor = tensor.row_major();
     tensor.change(length, |start, rows| work(rows, length, start))
+}
+
+/// The order of the axes by which a strided tensor lies densely in memory, outermost first; `None` if it
+/// does not (overlaps, gaps, negative strides).
+///
+/// A transposed tensor is such: its blocks can be quantized where they lie, along the matching axis.
+pub(super) fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    order.sort_by_key(|&axis| (core::cmp::Reverse(strides[axis]), shape[axis] > 1));
+    let mut expected = 1;
+    for &axis in order.iter().rev() {
+        if shape[axis] > 1 && strides[axis] != expected {
+            return None;
+        }
+        expected *= isize::try_from(shape[axis]).ok()?;
+    }
+    Some(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_order;
+
+    #[test]
+    fn memory_order_of_dense_layouts() {
+        assert_eq!(memory_order(&[2, 3, 4], &[12, 4, 1]), Some(vec![0, 1, 2]));
+        assert_eq!(memory_order(&[2, 4, 3], &[12, 1, 4]), Some(vec![0, 2, 1]));
+        assert_eq!(memory_order(&[], &[]), Some(vec![]));
+        // A length-1 axis may have any stride.
+        let order = memory_order(&[1, 5, 2], &[7, 2, 1]).unwrap();
+        assert_eq!(
+            order
+                .iter()
+                .copied()
+                .filter(|&axis| axis != 0)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn memory_order_refuses_gaps_overlaps_and_reversals() {
+        assert_eq!(memory_order(&[2, 3], &[4, 1]), None);
+        assert_eq!(memory_order(&[2, 3], &[0, 1]), None);
+        assert_eq!(memory_order(&[3], &[-1]), None);
+        assert_eq!(memory_order(&[3], &[2]), None);
+    }
 }

@@ -1,8 +1,8 @@
-//! Softmax over the last axis, in one pass over each row.
+//! Softmax and its logarithm over the last axis, in one pass over each row.
 
-use microscaling::rows_in_place;
+use microscaling::{row_pairs_in_place, rows_in_place};
 
-use super::steps::{Steps, with_steps};
+use super::steps::{Steps, with_passes, with_steps};
 use crate::semantics::arithmetic::{self, Arithmetic, LANES, ScalarSteps};
 use crate::semantics::softmax::LN_2;
 
@@ -57,21 +57,100 @@ impl SoftmaxRecipe {
     }
 }
 
+/// Logarithm of the softmax over the last axis: the steps of Burn's composition `z - log(sum(exp(z)))` with
+/// `z = x - max x`.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSoftmaxRecipe {
+    pub(crate) steps: Steps,
+    /// Division by a multiplication with the reciprocal.
+    pub(crate) reciprocal: bool,
+}
+
+impl LogSoftmaxRecipe {
+    /// Replaces every row of `length` elements, which need not be rounded.
+    pub(crate) fn forward(self, data: &mut [f32], length: usize) {
+        with_steps!(self.steps, exp2, s => rows_in_place(
+            data,
+            length,
+            #[inline(always)]
+            |row| {
+                shift(&s, row);
+                let sum = s.sum(
+                    row.len(),
+                    #[inline(always)]
+                    |i| s.exp(row[i]),
+                );
+                let logarithm = s.round(sum.ln());
+                for z in row.iter_mut() {
+                    *z = s.sub(*z, logarithm);
+                }
+            },
+        ));
+    }
+
+    /// Replaces every row of the output's gradient by the input's; neither that nor `input` need be rounded.
+    pub(crate) fn backward(self, grad: &mut [f32], input: &[f32], length: usize) {
+        let Self { steps, reciprocal } = self;
+        let mut powers = input.to_vec();
+        with_passes!(steps, exp2, (f, b) => row_pairs_in_place(
+            grad,
+            &mut powers,
+            length,
+            #[inline(always)]
+            |g, powers| {
+                shift(&f, powers);
+                for power in powers.iter_mut() {
+                    *power = f.exp(*power);
+                }
+                let count = powers.len().min(g.len());
+                let sum = f.sum(
+                    count,
+                    #[inline(always)]
+                    |i| powers[i],
+                );
+                for g in g.iter_mut() {
+                    *g = b.round(*g);
+                }
+                let total = b.sum(
+                    count,
+                    #[inline(always)]
+                    |i| -g[i],
+                );
+                let share = match reciprocal {
+                    true => b.mul(total, b.recip(sum)),
+                    false => b.div(total, sum),
+                };
+                for (g, power) in g.iter_mut().zip(powers) {
+                    *g = b.add(*g, b.mul(share, *power));
+                }
+            },
+        ));
+    }
+}
+
+/// Rounds a row and takes its largest element from each.
+#[inline(always)]
+fn shift<R: Fn(f32) -> f32, const EXP2: bool>(s: &ScalarSteps<R, EXP2>, row: &mut [f32]) {
+    for x in row.iter_mut() {
+        *x = s.round(*x);
+    }
+    let max = max(row);
+    for x in row.iter_mut() {
+        *x = s.sub(*x, max);
+    }
+}
+
 #[inline(always)]
 fn forward_row<R: Fn(f32) -> f32, const EXP2: bool, const BASE2: bool>(
     s: &ScalarSteps<R, EXP2>,
     row: &mut [f32],
     reciprocal: bool,
 ) {
+    shift(s, row);
     for x in row.iter_mut() {
-        *x = s.round(*x);
-    }
-    let max = max(row);
-    for x in row.iter_mut() {
-        let shifted = s.sub(*x, max);
         *x = match BASE2 {
-            true => s.round(arithmetic::exp2(shifted)),
-            false => s.exp(shifted),
+            true => s.round(arithmetic::exp2(*x)),
+            false => s.exp(*x),
         };
     }
     let sum = s.sum(

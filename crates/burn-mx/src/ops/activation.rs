@@ -61,7 +61,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::binary::<B>(tensor, alpha, B::prelu)
+        elementwise::binary::<B>(tensor.into_activation(), alpha, B::prelu)
     }
 
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
@@ -74,7 +74,18 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
         fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+    }
+
+    /// Where it has to be, composed as Burn does it; else in one pass, to the same steps.
+    fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        if softmax::log_in_one_pass::<B>(&tensor, dim) {
+            return softmax::log_forward::<B>(tensor);
+        }
+        if activation::is_composed::<B>(&tensor) {
+            return <Composition as ActivationOps<Self>>::log_softmax(tensor, dim);
+        }
+        let meta = Meta::computed([Some(tensor.meta)]);
+        Wrap::wrap(B::log_softmax(tensor.inner, dim), meta)
     }
 
     /// Softmax of the negated tensor, by the recipe of [`softmax`](Self::softmax).

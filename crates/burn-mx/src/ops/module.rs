@@ -16,29 +16,18 @@ use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
 use crate::tensor::{Join, Meta, MxTensor};
 
-/// A convolution with its three backward products, in each number of dimensions.
+/// Convolutions, in each number of dimensions, with those of their backward products that normal and transposed ones write
+/// the same.
 macro_rules! convolutions {
-    ($($options:ty: $forward:ident $x_backward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
+    ($direction:ident: $($options:ty: $forward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
         fn $forward(
             x: FloatTensor<Self>,
             weight: FloatTensor<Self>,
             bias: Option<FloatTensor<Self>>,
             options: $options,
         ) -> FloatTensor<Self> {
-            conv::forward::<B>(x, weight, bias, Direction::Normal, |x, weight, bias| {
+            conv::forward::<B>(x, weight, bias, Direction::$direction, |x, weight, bias| {
                 B::$forward(x, weight, bias, options)
-            })
-        }
-
-        fn $x_backward(
-            x: FloatTensor<Self>,
-            weight: FloatTensor<Self>,
-            output_grad: FloatTensor<Self>,
-            options: $options,
-        ) -> FloatTensor<Self> {
-            let way = (Direction::Normal, options.groups);
-            conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
-                B::$x_backward(same_type::<B>(x.inner.clone(), &grad), weight, grad, options)
             })
         }
 
@@ -66,20 +55,26 @@ macro_rules! convolutions {
     )* };
 }
 
-/// A transposed convolution with its three backward products, in each number of dimensions.
-macro_rules! transposed_convolutions {
-    ($($options:ty: $forward:ident $x_backward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
-        fn $forward(
+/// Gradients of the inputs of convolutions.
+macro_rules! x_gradients {
+    ($($options:ty: $x_backward:ident)*) => { $(
+        fn $x_backward(
             x: FloatTensor<Self>,
             weight: FloatTensor<Self>,
-            bias: Option<FloatTensor<Self>>,
+            output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            conv::forward::<B>(x, weight, bias, Direction::Transposed, |x, weight, bias| {
-                B::$forward(x, weight, bias, options)
+            let way = (Direction::Normal, options.groups);
+            conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
+                B::$x_backward(same_type::<B>(x.inner.clone(), &grad), weight, grad, options)
             })
         }
+    )* };
+}
 
+/// Gradients of the inputs of transposed convolutions.
+macro_rules! transposed_x_gradients {
+    ($($options:ty: $x_backward:ident)*) => { $(
         fn $x_backward(
             weight: FloatTensor<Self>,
             output_grad: FloatTensor<Self>,
@@ -88,28 +83,6 @@ macro_rules! transposed_convolutions {
             let way = (Direction::Transposed, options.groups);
             conv::x_backward::<B>(None, weight, output_grad, way, |weight, grad| {
                 B::$x_backward(weight, grad, options)
-            })
-        }
-
-        fn $weight_backward(
-            x: FloatTensor<Self>,
-            weight: FloatTensor<Self>,
-            output_grad: FloatTensor<Self>,
-            options: $options,
-        ) -> FloatTensor<Self> {
-            conv::weight_backward::<B>(x, &weight, output_grad, |x, grad| {
-                B::$weight_backward(x, same_type::<B>(weight.inner.clone(), &grad), grad, options)
-            })
-        }
-
-        fn $bias_backward(
-            x: FloatTensor<Self>,
-            bias: FloatTensor<Self>,
-            output_grad: FloatTensor<Self>,
-        ) -> FloatTensor<Self> {
-            conv::bias_backward::<B>(&x, &bias, output_grad, |grad| {
-                let like = |tensor: &FloatTensor<Self>| same_type::<B>(tensor.inner.clone(), &grad);
-                B::$bias_backward(like(&x), like(&bias), grad)
             })
         }
     )* };
@@ -191,19 +164,28 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         }
     }
 
-    convolutions! {
-        ConvOptions<1>: conv1d conv1d_x_backward conv1d_weight_backward conv1d_bias_backward
-        ConvOptions<2>: conv2d conv2d_x_backward conv2d_weight_backward conv2d_bias_backward
-        ConvOptions<3>: conv3d conv3d_x_backward conv3d_weight_backward conv3d_bias_backward
+    convolutions! { Normal:
+        ConvOptions<1>: conv1d conv1d_weight_backward conv1d_bias_backward
+        ConvOptions<2>: conv2d conv2d_weight_backward conv2d_bias_backward
+        ConvOptions<3>: conv3d conv3d_weight_backward conv3d_bias_backward
     }
 
-    transposed_convolutions! {
-        ConvTransposeOptions<1>: conv_transpose1d conv_transpose1d_x_backward
-            conv_transpose1d_weight_backward conv_transpose1d_bias_backward
-        ConvTransposeOptions<2>: conv_transpose2d conv_transpose2d_x_backward
-            conv_transpose2d_weight_backward conv_transpose2d_bias_backward
-        ConvTransposeOptions<3>: conv_transpose3d conv_transpose3d_x_backward
-            conv_transpose3d_weight_backward conv_transpose3d_bias_backward
+    x_gradients! {
+        ConvOptions<1>: conv1d_x_backward
+        ConvOptions<2>: conv2d_x_backward
+        ConvOptions<3>: conv3d_x_backward
+    }
+
+    convolutions! { Transposed:
+        ConvTransposeOptions<1>: conv_transpose1d conv_transpose1d_weight_backward conv_transpose1d_bias_backward
+        ConvTransposeOptions<2>: conv_transpose2d conv_transpose2d_weight_backward conv_transpose2d_bias_backward
+        ConvTransposeOptions<3>: conv_transpose3d conv_transpose3d_weight_backward conv_transpose3d_bias_backward
+    }
+
+    transposed_x_gradients! {
+        ConvTransposeOptions<1>: conv_transpose1d_x_backward
+        ConvTransposeOptions<2>: conv_transpose2d_x_backward
+        ConvTransposeOptions<3>: conv_transpose3d_x_backward
     }
 
     fn deform_conv2d(

@@ -115,6 +115,7 @@ pub(crate) fn forward<B: MxKernels>(
     direction: Direction,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
+    let x = x.into_activation();
     let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("conv");

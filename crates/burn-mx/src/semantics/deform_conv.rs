@@ -34,7 +34,11 @@ impl<B: MxKernels> Inputs<B> {
 }
 
 /// The convolution; the bias is part of the product and there is one rounding.
-pub(crate) fn forward<B: MxKernels>(inputs: Inputs<B>, options: DeformConvOptions<2>) -> Float<B> {
+pub(crate) fn forward<B: MxKernels>(
+    mut inputs: Inputs<B>,
+    options: DeformConvOptions<2>,
+) -> Float<B> {
+    inputs.x = inputs.x.into_activation();
     let interned = inputs.join(None).quantization();
     let Inputs {
         x,

@@ -50,9 +50,16 @@ impl Rounder {
     pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>) -> FloatTensor<B> {
         let inner = to_f32::<B>(tensor.inner);
         if self.has_rounded(&tensor.meta) {
+            self.skip();
             return inner;
         }
         self.round::<B>(inner)
+    }
+
+    /// Does not round what is rounded already. The random numbers of that are used up, or those of later roundings would
+    /// depend on whether it is known, which a record does not tell.
+    fn skip(self) {
+        stream_for(self.interned, self.rounding);
     }
 
     /// The result of an op, rounded and known to be so.

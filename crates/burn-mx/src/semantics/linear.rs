@@ -17,6 +17,7 @@ pub(crate) fn forward<B: MxKernels>(
     weight: Float<B>,
     bias: Option<Float<B>>,
 ) -> Float<B> {
+    let x = x.into_activation();
     let join = join::<B>(&x, &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("linear");
@@ -74,7 +75,7 @@ fn add_rounded<B: MxKernels>(
     }
 }
 
-/// The specs of the layer.
+/// The specs of the layer; `x` is in the role of an activation.
 pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&Float<B>>) -> Join {
     // The weight's specs count, whether or not it is marked as one: here its place says so.
     let mut weight_meta = weight.meta;
@@ -96,7 +97,7 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if specs.is_none() || !specs.quantize_backprop() {
+    if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
     }
     let weight_operand = Operand {
@@ -131,7 +132,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if specs.is_none() || !specs.quantize_backprop() {
+    if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
     let rows = x.rank() - 2;
@@ -161,7 +162,7 @@ pub(crate) fn bias_backward<B: MxKernels>(
 ) -> Float<B> {
     let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if specs.is_none() || !specs.quantize_backprop() {
+    if !specs.quantize_backprop() {
         return MxTensor::new(B::linear_bias_backward(grad.inner), meta);
     }
     let grad = match Rounder::new(interned, specs.round_grad_input()) {

@@ -25,6 +25,7 @@ pub(crate) fn forward<B: MxKernels>(
     beta: Option<Float<B>>,
     epsilon: f64,
 ) -> Float<B> {
+    let x = x.into_activation();
     let join = Join::of([
         Some(x.meta),
         Some(gamma.meta),

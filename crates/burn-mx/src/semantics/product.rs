@@ -72,19 +72,17 @@ impl Operand {
         tensor: Float<B>,
         interned: &'static Interned,
     ) -> FloatTensor<B> {
-        let rounder = Rounder::new(interned, self.elementwise)
-            .filter(|rounder| !rounder.has_rounded(&tensor.meta));
-        let inner = to_f32::<B>(tensor.inner);
-        let Some(rounder) = rounder else {
-            return self.in_blocks::<B>(inner, interned);
+        let Some(rounder) = Rounder::new(interned, self.elementwise) else {
+            return self.in_blocks::<B>(to_f32::<B>(tensor.inner), interned);
         };
         let random = [self.elementwise, self.mx].contains(&Rounding::Stochastic);
         match interned.specs.block_format(self.slot) {
-            Some(format) if !random => {
+            Some(format) if !random && !rounder.has_rounded(&tensor.meta) => {
                 let elementwise = rounder.format_and_rounding();
+                let inner = to_f32::<B>(tensor.inner);
                 B::round_and_quantize(inner, elementwise, self.axis, format, self.mx)
             }
-            _ => self.in_blocks::<B>(rounder.round::<B>(inner), interned),
+            _ => self.in_blocks::<B>(rounder.operand::<B>(tensor), interned),
         }
     }
 

@@ -1,11 +1,11 @@
-//! Softmax along one axis.
+//! Softmax along one axis, and its logarithm.
 
 use burn_backend::TensorMetadata;
 
 use super::Float;
 use super::arithmetic::Arithmetic;
 use super::elementwise::Vector;
-use crate::kernels::{MxKernels, SoftmaxRecipe, to_f32};
+use crate::kernels::{LogSoftmaxRecipe, MxKernels, SoftmaxRecipe, Steps, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
@@ -66,4 +66,29 @@ fn in_one_pass<B: MxKernels>(
         base2: v.softmax_exp2(),
         reciprocal: v.uses_recip(),
     })
+}
+
+/// Whether the logarithm of a softmax is computed row by row, by a kernel with the steps of Burn's composition.
+pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
+    let vector = Vector::<B>::recipe(&Join::of([Some(x.meta)]));
+    dim + 1 == x.rank() && vector.is_some_and(|v| v.in_one_pass().is_some())
+}
+
+/// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
+pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let vector = Vector::<B>::recipe(&join).and_then(|v| v.in_one_pass().map(|steps| (v, steps)));
+    let Some((v, steps)) = vector else {
+        unreachable!("a logarithm of a softmax is computed here only if it can be in one pass")
+    };
+    let recipe = log_recipe(&v, steps);
+    v.finish(B::log_softmax_recipe(recipe, to_f32::<B>(x.inner)), &join)
+}
+
+/// How the kernel computes [`log_forward`] and its gradient.
+pub(crate) fn log_recipe<B: MxKernels>(v: &Vector<B>, steps: Steps) -> LogSoftmaxRecipe {
+    LogSoftmaxRecipe {
+        steps,
+        reciprocal: v.uses_recip(),
+    }
 }

@@ -6,10 +6,10 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
-use super::Tracked;
+use super::{Tracked, metas};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Flags, Join, Meta, MxTensor};
 
 #[derive(Debug)]
 struct Boundary;
@@ -49,6 +49,50 @@ pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> 
         meta.flags.insert(Flags::FULL_PRECISION);
         meta
     })
+}
+
+/// The edge of an op that a parameter's specs may exempt from the emulation that its other operands come from. An exempt
+/// op is a piece at full precision, or its gradients would be emulated as those operands are.
+pub(crate) struct Exemption(Option<Meta>);
+
+impl Exemption {
+    /// Of an op that is not emulated.
+    pub(crate) fn new(join: &Join) -> Self {
+        Self(join.is_exempt().then_some(join.result))
+    }
+
+    /// The tensor as the op takes it.
+    pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(
+        &self,
+        tensor: Tracked<B>,
+    ) -> Tracked<B> {
+        match self.0 {
+            Some(_) => enter::<B, C>(tensor),
+            None => tensor,
+        }
+    }
+
+    /// The op's output as what follows takes it.
+    pub(crate) fn leave<B: MxKernels, C: CheckpointStrategy>(
+        self,
+        output: Tracked<B>,
+    ) -> Tracked<B> {
+        match self.0 {
+            Some(meta) => cross::<B, C>(output, |_| meta),
+            None => output,
+        }
+    }
+}
+
+/// An op on two tensors that is not emulated, but may be exempt.
+pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
+    lhs: Tracked<B>,
+    rhs: Tracked<B>,
+    op: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
+) -> Tracked<B> {
+    let exemption = Exemption::new(&Join::of(metas::<B, 2>([&lhs, &rhs])));
+    let [lhs, rhs] = [lhs, rhs].map(|tensor| exemption.enter::<B, C>(tensor));
+    exemption.leave::<B, C>(op(lhs, rhs))
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {

@@ -10,17 +10,17 @@ use burn_autodiff::checkpoint::state::BackwardStates;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as unary_step};
-use burn_backend::ops::FloatTensorOps;
-use burn_backend::tensor::FloatTensor;
+use burn_backend::ops::{ActivationOps, FloatTensorOps};
+use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
-use super::{Tracked, check_checkpointing};
+use super::{Tracked, boundary, check_checkpointing, metas};
 use crate::backend::MxBackend;
 use crate::kernels::{BinaryRecipe, MxKernels, to_f32};
 use crate::semantics::activation;
 use crate::semantics::arithmetic::Arithmetic;
-use crate::semantics::elementwise::{self, Passes, broadcast_dims};
-use crate::semantics::{Float, stored};
+use crate::semantics::elementwise::{self, Passes, Vector, broadcast_dims};
+use crate::semantics::{Float, softmax, stored};
 use crate::tensor::{Join, Meta};
 
 /// An op on one tensor and its gradient.
@@ -192,6 +192,22 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
     }
 }
 
+/// Logarithm of the softmax over the last axis, in one pass: `g - p sum(g) / sum(p)` with `p = exp(x - max x)`.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSoftmax;
+
+impl<B: MxKernels> UnaryRule<B> for LogSoftmax {
+    fn forward(&self, x: Float<B>) -> Float<B> {
+        softmax::log_forward::<B>(x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let steps = v.backward_in_one_pass();
+        let recipe = softmax::log_recipe(v, steps.expect("the forward pass was one pass"));
+        B::log_softmax_backward_recipe(recipe, to_f32::<B>(x.inner), to_f32::<B>(g.inner))
+    }
+}
+
 /// Leaky relu: `g` or `slope · g`.
 #[derive(Clone, Debug)]
 pub(crate) struct LeakyRelu {
@@ -204,12 +220,17 @@ impl<B: MxKernels> UnaryRule<B> for LeakyRelu {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        let bool_dtype = get_device_settings::<B>(&B::float_device(&x.inner)).bool_dtype;
-        let negative = B::float_lower_elem(pass.forward.operand(x), 0.0.into(), bool_dtype);
+        let negative = negative(pass, x);
         let g = v.operand(g);
         let scaled = v.round(B::float_mul_scalar(g.clone(), self.slope));
         B::float_mask_where(g, negative, scaled)
     }
+}
+
+/// Where `x` is negative as the forward pass rounded it.
+fn negative<B: MxKernels>(pass: &Passes<B>, x: Float<B>) -> BoolTensor<B> {
+    let bool_dtype = get_device_settings::<B>(&B::float_device(&x.inner)).bool_dtype;
+    B::float_lower_elem(pass.forward.operand(x), 0.0.into(), bool_dtype)
 }
 
 /// Mean over one axis, or over all: `g / n`.
@@ -343,6 +364,31 @@ impl<B: MxKernels> BinaryRule<B> for Div {
     }
 }
 
+/// Leaky relu with a learned slope: `g` or `slope · g`, and 0 or `g x`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PRelu;
+
+impl<B: MxKernels> BinaryRule<B> for PRelu {
+    const NEEDS_OPERANDS: bool = true;
+    fn forward(x: Float<B>, slope: Float<B>) -> Float<B> {
+        MxBackend::<B>::prelu(x, slope)
+    }
+    fn lhs(pass: &Passes<B>, [x, slope]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let negative = negative(pass, x.expect(SAVED));
+        let g = v.operand(g);
+        let scaled = v.mul(g.clone(), v.operand(slope.expect(SAVED)));
+        B::float_mask_where(g, negative, scaled)
+    }
+    fn rhs(pass: &Passes<B>, [x, _]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let x = x.expect(SAVED);
+        let positive = B::bool_not(negative(pass, x.clone()));
+        let products = v.mul(v.operand(g), v.operand(x));
+        B::float_mask_fill(products, positive, 0.0.into())
+    }
+}
+
 /// A unary op of emulated tensors.
 pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     x: Tracked<B>,
@@ -368,8 +414,20 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     }
 }
 
+/// A binary op, by its rule where elementwise ops are emulated and by `plain` where they are not.
+pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+    lhs: Tracked<B>,
+    rhs: Tracked<B>,
+    plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
+) -> Tracked<B> {
+    match Vector::<B>::recipe(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
+        Some(_) => binary::<B, C, R>(lhs, rhs),
+        None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
+    }
+}
+
 /// A binary op of emulated tensors.
-pub(crate) fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     lhs: Tracked<B>,
     rhs: Tracked<B>,
 ) -> Tracked<B> {

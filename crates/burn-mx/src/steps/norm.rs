@@ -6,10 +6,12 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-use super::Tracked;
+use super::boundary::Exemption;
+use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::kernels::{self, MxKernels};
 use crate::semantics::{Float, norm};
+use crate::tensor::Join;
 
 #[derive(Debug)]
 struct Norm<const N: usize>;
@@ -22,8 +24,29 @@ struct State {
     epsilon: f64,
 }
 
+/// Normalization, by `plain` where nothing is emulated.
+pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
+    norm: kernels::Norm,
+    x: Tracked<B>,
+    gamma: Tracked<B>,
+    beta: Option<Tracked<B>>,
+    epsilon: f64,
+    plain: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
+) -> Tracked<B> {
+    let x = as_activation::<B>(x);
+    let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
+    let join = Join::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
+    if join.emulation().is_some() {
+        return forward::<B, C>(norm, x, gamma, beta, epsilon);
+    }
+    let exemption = Exemption::new(&join);
+    let [x, gamma] = [x, gamma].map(|tensor| exemption.enter::<B, C>(tensor));
+    let beta = beta.map(|beta| exemption.enter::<B, C>(beta));
+    exemption.leave::<B, C>(plain(x, gamma, beta))
+}
+
 /// Normalization of tensors that are emulated.
-pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+fn forward<B: MxKernels, C: CheckpointStrategy>(
     norm: kernels::Norm,
     x: Tracked<B>,
     gamma: Tracked<B>,

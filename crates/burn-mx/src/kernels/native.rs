@@ -1,0 +1,296 @@
+//! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
+
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use super::memory::{self, InMemory};
+use super::quantize::Quantization;
+use super::{
+    BinaryRecipe, LogSoftmaxRecipe, NormRecipe, SoftmaxRecipe, Steps, UnaryRecipe, quantize_dense,
+    transform_dense,
+};
+
+pub(super) fn mx_quantize<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> T {
+    let quantization = Quantization {
+        elementwise: None,
+        axis,
+        format,
+        rounding,
+    };
+    if quantization.is_local() {
+        return quantize(tensor, quantization);
+    }
+    in_order(tensor, rounding).change_where_it_lies(|data, shape, order| {
+        let axis = place_of(axis, order);
+        quantize_dense(data, shape, axis, format, rounding, stream);
+    })
+}
+
+/// Rounds and quantizes without random numbers.
+pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
+    match tensor.is_row_major() && quantization.is_local() {
+        true => quantization.in_pieces(tensor),
+        false => tensor.change_where_it_lies(|data, shape, order| {
+            quantization.at_once(data, shape, place_of(quantization.axis, order));
+        }),
+    }
+}
+
+pub(super) fn random_hadamard<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    transform: RandomHadamard,
+    signs: RandomStream,
+) -> T {
+    tensor.change_where_it_lies(|data, shape, order| {
+        transform_dense(data, shape, place_of(axis, order), transform, signs);
+    })
+}
+
+pub(super) fn float_round_to<T: InMemory>(
+    tensor: T,
+    format: FloatFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> T {
+    let round = |data: &mut [f32]| format.round_slice(data, rounding, stream);
+    match rounding {
+        Rounding::Stochastic => tensor
+            .row_major()
+            .change_where_it_lies(|data, _, _| round(data)),
+        _ => elementwise(tensor, round),
+    }
+}
+
+pub(super) fn unary_recipe<T: InMemory>(recipe: UnaryRecipe, tensor: T, steps: Steps) -> T {
+    elementwise(tensor, |data| recipe.apply(data, steps))
+}
+
+pub(super) fn binary_recipe<T: InMemory>(
+    recipe: BinaryRecipe,
+    input: T,
+    grad: T,
+    steps: Steps,
+) -> T {
+    let input = input.row_major();
+    let input = input.values();
+    grad.row_major().change(1, |start, grad| {
+        recipe.apply(grad, &input[start..start + grad.len()], steps);
+    })
+}
+
+pub(super) fn softmax_recipe<T: InMemory>(recipe: SoftmaxRecipe, tensor: T) -> T {
+    memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
+}
+
+pub(super) fn softmax_backward_recipe<T: InMemory>(recipe: SoftmaxRecipe, output: T, grad: T) -> T {
+    let output = output.row_major();
+    let output = output.values();
+    memory::rows(grad, |grad, length, start| {
+        recipe.backward(grad, &output[start..start + grad.len()], length);
+    })
+}
+
+pub(super) fn log_softmax_recipe<T: InMemory>(recipe: LogSoftmaxRecipe, tensor: T) -> T {
+    memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
+}
+
+pub(super) fn log_softmax_backward_recipe<T: InMemory>(
+    recipe: LogSoftmaxRecipe,
+    input: T,
+    grad: T,
+) -> T {
+    let input = input.row_major();
+    let input = input.values();
+    memory::rows(grad, |grad, length, start| {
+        recipe.backward(grad, &input[start..start + grad.len()], length);
+    })
+}
+
+pub(super) fn norm_recipe<T: InMemory>(
+    recipe: NormRecipe,
+    tensor: T,
+    gamma: T,
+    beta: Option<T>,
+) -> T {
+    let (gamma, beta) = (gamma.row_major(), beta.map(T::row_major));
+    let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
+    memory::rows(tensor, |rows, _, _| recipe.forward(rows, gamma, beta))
+}
+
+pub(super) fn norm_backward_recipe<T: InMemory>(
+    recipe: NormRecipe,
+    tensor: T,
+    gamma: T,
+    grad: T,
+) -> (T, T) {
+    let gamma = gamma.row_major();
+    let gamma = gamma.values();
+    let mut products = None;
+    let grad = grad.row_major().change_where_it_lies(|grad, _, _| {
+        let tensor = tensor.row_major();
+        products = Some(tensor.change_where_it_lies(|x, _, _| recipe.backward(grad, x, gamma)));
+    });
+    (grad, products.expect("the kernel has run"))
+}
+
+/// Changes every value, in whatever order they lie in memory.
+pub(super) fn elementwise<T: InMemory>(tensor: T, work: impl Fn(&mut [f32]) + Sync) -> T {
+    match tensor.is_row_major() {
+        true => tensor.change(1, |_, piece| work(piece)),
+        false => tensor.change_where_it_lies(|data, _, _| work(data)),
+    }
+}
+
+/// The tensor in the order in which random numbers go by its elements, if there are any.
+fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
+    match rounding {
+        Rounding::Stochastic => tensor.row_major(),
+        _ => tensor,
+    }
+}
+
+/// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
+fn place_of(axis: usize, order: &[usize]) -> usize {
+    let place = order.iter().position(|&at| at == axis);
+    place.expect("axis is one of the tensor's")
+}
+
+/// The methods of [`MxKernels`](super::MxKernels) that are one of these kernels, for a backend whose tensors are made
+/// [`InMemory`] by `$in_memory`, and back by `into`.
+macro_rules! native_kernels {
+    ($in_memory:path) => {
+        fn mx_quantize(
+            tensor: FloatTensor<Self>,
+            axis: usize,
+            format: BlockFormat,
+            rounding: Rounding,
+            stream: RandomStream,
+        ) -> FloatTensor<Self> {
+            native::mx_quantize($in_memory(tensor), axis, format, rounding, stream).into()
+        }
+
+        fn round_and_quantize(
+            tensor: FloatTensor<Self>,
+            elementwise: (FloatFormat, Rounding),
+            axis: usize,
+            format: BlockFormat,
+            rounding: Rounding,
+        ) -> FloatTensor<Self> {
+            let quantization = Quantization {
+                elementwise: Some(elementwise),
+                axis,
+                format,
+                rounding,
+            };
+            native::quantize($in_memory(tensor), quantization).into()
+        }
+
+        fn random_hadamard(
+            tensor: FloatTensor<Self>,
+            axis: usize,
+            transform: RandomHadamard,
+            signs: RandomStream,
+        ) -> FloatTensor<Self> {
+            native::random_hadamard($in_memory(tensor), axis, transform, signs).into()
+        }
+
+        fn float_round_to(
+            tensor: FloatTensor<Self>,
+            format: FloatFormat,
+            rounding: Rounding,
+            stream: RandomStream,
+        ) -> FloatTensor<Self> {
+            native::float_round_to($in_memory(tensor), format, rounding, stream).into()
+        }
+
+        fn unary_op(
+            op: UnaryOp,
+            tensor: FloatTensor<Self>,
+            rounding: OpRounding,
+        ) -> FloatTensor<Self> {
+            op.apply($in_memory(tensor), rounding).into()
+        }
+
+        fn binary_op(
+            op: BinaryOp,
+            lhs: FloatTensor<Self>,
+            rhs: FloatTensor<Self>,
+            rounding: OpRounding,
+        ) -> FloatTensor<Self> {
+            op.apply($in_memory(lhs), $in_memory(rhs), rounding).into()
+        }
+
+        fn unary_recipe(
+            recipe: UnaryRecipe,
+            tensor: FloatTensor<Self>,
+            steps: Steps,
+        ) -> FloatTensor<Self> {
+            native::unary_recipe(recipe, $in_memory(tensor), steps).into()
+        }
+
+        fn binary_recipe(
+            recipe: BinaryRecipe,
+            input: FloatTensor<Self>,
+            grad: FloatTensor<Self>,
+            steps: Steps,
+        ) -> FloatTensor<Self> {
+            native::binary_recipe(recipe, $in_memory(input), $in_memory(grad), steps).into()
+        }
+
+        fn softmax_recipe(recipe: SoftmaxRecipe, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+            native::softmax_recipe(recipe, $in_memory(tensor)).into()
+        }
+
+        fn softmax_backward_recipe(
+            recipe: SoftmaxRecipe,
+            output: FloatTensor<Self>,
+            grad: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            native::softmax_backward_recipe(recipe, $in_memory(output), $in_memory(grad)).into()
+        }
+
+        fn log_softmax_recipe(
+            recipe: LogSoftmaxRecipe,
+            tensor: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            native::log_softmax_recipe(recipe, $in_memory(tensor)).into()
+        }
+
+        fn log_softmax_backward_recipe(
+            recipe: LogSoftmaxRecipe,
+            input: FloatTensor<Self>,
+            grad: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            native::log_softmax_backward_recipe(recipe, $in_memory(input), $in_memory(grad)).into()
+        }
+
+        fn norm_recipe(
+            recipe: NormRecipe,
+            tensor: FloatTensor<Self>,
+            gamma: FloatTensor<Self>,
+            beta: Option<FloatTensor<Self>>,
+        ) -> FloatTensor<Self> {
+            let beta = beta.map($in_memory);
+            native::norm_recipe(recipe, $in_memory(tensor), $in_memory(gamma), beta).into()
+        }
+
+        fn norm_backward_recipe(
+            recipe: NormRecipe,
+            tensor: FloatTensor<Self>,
+            gamma: FloatTensor<Self>,
+            grad: FloatTensor<Self>,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+            let [tensor, gamma, grad] = [tensor, gamma, grad].map($in_memory);
+            let (grad, products) = native::norm_backward_recipe(recipe, tensor, gamma, grad);
+            (grad.into(), products.into())
+        }
+    };
+}
+
+pub(super) use native_kernels;
