@@ -8,8 +8,8 @@ use burn::nn::conv::{
     ConvTranspose3dConfig, DeformConv2dConfig,
 };
 use burn::nn::{
-    BatchNormConfig, EmbeddingConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig, Linear,
-    LinearConfig, PReluConfig, RmsNormConfig,
+    BatchNorm, BatchNormConfig, EmbeddingConfig, GroupNormConfig, InstanceNormConfig,
+    LayerNormConfig, Linear, LinearConfig, PReluConfig, RmsNormConfig,
 };
 use burn::prelude::*;
 use burn_mx::module::{set_specs, set_specs_at};
@@ -218,6 +218,29 @@ fn parameters_of_composed_norms_are_float32_in_both_passes() {
     assert_affine!("group norm", GroupNormConfig::new(2, 4), 1);
     assert_affine!("instance norm", InstanceNormConfig::new(4), 1);
     assert_affine!("rms norm", RmsNormConfig::new(5), 3);
+}
+
+/// They are no parameters: a rule for the norm leaves them as emulated as the activations they are of.
+#[test]
+fn running_statistics_of_an_exempt_norm_go_by_the_activations() {
+    let mx = device();
+    let statistics = |norm: BatchNorm<Mx>| {
+        for seed in 1..4 {
+            norm.forward(noise_tensor::<Mx, 4>([6, 4, 5, 5], seed, &mx));
+        }
+        [norm.running_mean, norm.running_var].map(|state| values(state.value_sync()))
+    };
+    let config = BatchNormConfig::new(4);
+    let expected = statistics(config.init(&mx));
+    assert_all_same_bits(
+        &statistics(exempt(config.init(&mx))),
+        &expected,
+        "statistic",
+    );
+    let none = MxSpecs::none().resolve().expect("no specs are sound");
+    let error = set_specs_at(config.init::<Mx>(&mx), "running_mean", &none);
+    let error = error.expect_err("it is no parameter").to_string();
+    assert!(error.ends_with("gamma, beta"), "{error}");
 }
 
 #[test]

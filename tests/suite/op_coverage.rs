@@ -27,7 +27,7 @@ const SOURCES: [&str; 3] = [
     include_str!("../../crates/burn-mx/src/ops/activation.rs"),
 ];
 
-/// Methods of floats are among those that both sides of the decorator forward.
+/// What both sides of the decorator forward, among it methods of the three traits.
 const FORWARDED: &str = include_str!("../../crates/burn-mx/src/forward/tables.rs");
 
 /// What the first words of a row say.
@@ -77,8 +77,10 @@ fn methods() -> BTreeSet<&'static str> {
             .filter(|word| word.starts_with("conv"));
         methods.extend(declared.chain(tabled).filter(|method| !method.is_empty()));
     }
+    let others = ["int_", "bitwise_", "bool_", "q_"];
+    let of_floats = |method: &&str| !others.iter().any(|other| method.starts_with(other));
     let forwarded = FORWARDED.split("fn ").skip(1).map(name);
-    methods.extend(forwarded.filter(|method| method.starts_with("float_")));
+    methods.extend(forwarded.filter(of_floats));
     // By Burn's default.
     methods.extend(["float_powi_scalar", "float_powf_scalar"]);
     for module in ["conv", "convolution", "convolutions"] {

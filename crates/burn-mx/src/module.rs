@@ -35,6 +35,8 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     ) -> FloatTensor<Self>;
     #[doc(hidden)]
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
+    #[doc(hidden)]
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool;
 }
 
 /// A change of what a tensor is to the emulation.
@@ -106,6 +108,10 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
         tensor.meta.specs.map(|interned| &interned.specs)
     }
+
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+        tensor.meta.is_weight()
+    }
 }
 
 #[cfg(feature = "autodiff")]
@@ -163,6 +169,10 @@ mod autodiff {
 
         fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
             MxBackend::<B>::specs_of(&tensor.primitive)
+        }
+
+        fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+            tensor.primitive.meta.is_weight()
         }
     }
 }
@@ -315,8 +325,9 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &ResolvedSpecs)
 /// path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches dots).
 ///
 /// Specs set so stay with the parameter: through optimizer steps, loading a record, and moves to devices that
-/// carry other specs. They hold for the ops that the parameter takes part in; what follows goes on by the
-/// specs of the activations.
+/// carry other specs. They hold for the ops that the parameter takes part in, in both passes; what follows goes on by
+/// the specs of the activations. A norm that Burn composes of smaller ops (batch, group, instance and its rms norm)
+/// computes its statistics of activations alone, by their specs.
 ///
 /// L-BFGS joins all parameters to one vector, which loses the specs set by path (and says so through `log`):
 /// set them again after each of its steps.
@@ -396,6 +407,11 @@ impl<B: MxTensorOps> ModuleMapper<B> for SpecsMapper {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        // The running statistics of batch norm come by here, too. They are no parameters: what a module computes of them goes
+        // by the specs of the activations.
+        if !B::is_weight(&param.val().into_primitive().tensor()) {
+            return param;
+        }
         let path = self.path.join(".");
         let matches = self
             .pattern

@@ -12,6 +12,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::{Ad, MxAutodiff};
 use crate::forward::delegate;
+use crate::forward::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
 use crate::semantics::{self, activation, attention};
@@ -284,39 +285,13 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         )
     }
 
+    averaging_ops!(delegate! Ad<B, C>:);
+    averaging_gradient_ops!(delegate! Ad<B, C>:);
+    max_pool_ops!(delegate! Ad<B, C>:);
+
     delegate! { Ad<B, C>:
         fn embedding_backward(
             weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
-        ) -> FloatTensor<Self>;
-        fn avg_pool1d(
-            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn avg_pool2d(
-            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
-            count_include_pad: bool, ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn avg_pool2d_backward(
-            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2],
-            padding: [usize; 2], count_include_pad: bool, ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
-        fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
-        fn max_pool1d(
-            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
-            ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn max_pool2d(
-            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
-            dilation: [usize; 2], ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn interpolate(
-            x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
-        ) -> FloatTensor<Self>;
-        fn interpolate_backward(
-            x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2],
-            options: InterpolateOptions,
         ) -> FloatTensor<Self>;
         fn ctc_loss(
             log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,

@@ -109,6 +109,63 @@ macro_rules! float_new_ops {
 }
 pub(crate) use float_new_ops;
 
+/// Pools and the like, which compute new values of their tensor.
+macro_rules! averaging_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn avg_pool1d(
+                x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
+                ceil_mode: bool,
+            ) -> FloatTensor<Self>;
+            fn avg_pool2d(
+                x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+                count_include_pad: bool, ceil_mode: bool,
+            ) -> FloatTensor<Self>;
+            fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
+            fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
+            fn interpolate(
+                x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
+            ) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use averaging_ops;
+
+/// Those gradients of [`averaging_ops`] that burn-autodiff has as ops, too.
+macro_rules! averaging_gradient_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn avg_pool2d_backward(
+                x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2],
+                padding: [usize; 2], count_include_pad: bool, ceil_mode: bool,
+            ) -> FloatTensor<Self>;
+            fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+            fn interpolate_backward(
+                x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2],
+                options: InterpolateOptions,
+            ) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use averaging_gradient_ops;
+
+/// Pools that pass values on.
+macro_rules! max_pool_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn max_pool1d(
+                x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+                ceil_mode: bool,
+            ) -> FloatTensor<Self>;
+            fn max_pool2d(
+                x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+                dilation: [usize; 2], ceil_mode: bool,
+            ) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use max_pool_ops;
+
 macro_rules! int_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*

@@ -9,6 +9,7 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::backend::MxBackend;
+use crate::forward::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::forward::{Unwrap, forward};
 use crate::kernels::{MxKernels, Norm, same_type};
 use crate::semantics::conv::{self, Direction};
@@ -328,37 +329,15 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         elementwise::binary::<B>(spectrum_re, spectrum_im, |re, im| B::irfft(re, im, dim, n))
     }
 
-    unary! {
-        fn avg_pool1d(
-            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
-            ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn avg_pool2d(
-            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
-            count_include_pad: bool, ceil_mode: bool,
-        ) -> FloatTensor<Self>;
-        fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
-        fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
-        fn interpolate(
-            x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions,
-        ) -> FloatTensor<Self>;
-    }
+    averaging_ops!(unary!);
+    averaging_gradient_ops!(backward!);
 
     backward! {
         fn avg_pool1d_backward(
             x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize,
             count_include_pad: bool, ceil_mode: bool,
         ) -> FloatTensor<Self>;
-        fn avg_pool2d_backward(
-            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2],
-            padding: [usize; 2], count_include_pad: bool, ceil_mode: bool,
-        ) -> FloatTensor<Self>;
         fn adaptive_avg_pool1d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn interpolate_backward(
-            x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2],
-            options: InterpolateOptions,
-        ) -> FloatTensor<Self>;
     }
 
     // Composed
@@ -429,20 +408,14 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         B::has_ctc_loss_backward()
     }
 
+    max_pool_ops!(forward! moved:);
+
     forward! { moved:
         fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
-        fn max_pool1d(
-            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
-            ceil_mode: bool,
-        ) -> FloatTensor<Self>;
         fn max_pool1d_with_indices(
             x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
             ceil_mode: bool,
         ) -> MaxPool1dWithIndices<Self>;
-        fn max_pool2d(
-            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
-            dilation: [usize; 2], ceil_mode: bool,
-        ) -> FloatTensor<Self>;
         fn max_pool2d_with_indices(
             x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
             dilation: [usize; 2], ceil_mode: bool,
