@@ -7,12 +7,14 @@
 
 mod support;
 
+use std::fmt;
+
 use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
-use support::{Bench, Case, Common, SIZES, Trainer, Underneath, Variant, write_json};
+use support::{Bench, Common, Trainer};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -23,22 +25,24 @@ struct Args {
     common: Common,
 }
 
-/// One line of the result.
+/// Peak bytes, emulated and of plain FP32.
 #[derive(Serialize)]
-struct Figure {
-    backend: Underneath,
-    preset: String,
-    variant: Variant,
-    hidden: usize,
-    batch: usize,
-    pass: &'static str,
+struct Peak {
     bytes: usize,
     peer_bytes: usize,
     ratio: f64,
 }
 
+impl fmt::Display for Peak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [own, peer] = [self.bytes, self.peer_bytes].map(|x| x as f64 / f64::from(1 << 20));
+        let ratio = self.ratio;
+        write!(f, "{own:8.2} MiB, FP32 {peer:8.2} MiB, ratio {ratio:.2}")
+    }
+}
+
 /// Peak bytes of a step, and of inference by the model after it; the trainer's own included.
-fn peaks<B: AutodiffBackend>(hidden: usize, batch: usize, device: &B::Device) -> [usize; 2] {
+fn peaks<B: AutodiffBackend>((hidden, batch): (usize, usize), device: &B::Device) -> [usize; 2] {
     /// The third use of a weight finds all that is kept of it.
     const WARM_UP: usize = 3;
     let before = HEAP.current_usage();
@@ -54,61 +58,30 @@ fn peaks<B: AutodiffBackend>(hidden: usize, batch: usize, device: &B::Device) ->
     [train, inference]
 }
 
-/// The bench and its figures so far.
-struct Peaks {
-    figures: Vec<Figure>,
-}
+struct Peaks;
 
 impl Bench for Peaks {
+    type Value = Peak;
+
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
-        &mut self,
-        backend: Underneath,
-        case: &Case,
+        &self,
+        size: (usize, usize),
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
-    ) {
-        for (hidden, batch) in SIZES {
-            // The first pass brings up threads and the scratch memory of products, which stays.
-            peaks::<Fp32>(hidden, batch, fp32_device);
-            peaks::<Mx>(hidden, batch, mx_device);
-            let peer = peaks::<Fp32>(hidden, batch, fp32_device);
-            let own = peaks::<Mx>(hidden, batch, mx_device);
-            for (i, pass) in ["train", "inference"].into_iter().enumerate() {
-                let (bytes, peer_bytes) = (own[i], peer[i]);
-                let ratio = bytes as f64 / peer_bytes as f64;
-                let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-                println!(
-                    "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {:8.2} MiB, FP32 {:8.2} MiB, ratio {ratio:.2}",
-                    backend.name(),
-                    case.preset,
-                    case.variant.name(),
-                    mib(bytes),
-                    mib(peer_bytes),
-                );
-                self.figures.push(Figure {
-                    backend,
-                    preset: case.preset.clone(),
-                    variant: case.variant,
-                    hidden,
-                    batch,
-                    pass,
-                    bytes,
-                    peer_bytes,
-                    ratio,
-                });
-            }
-        }
+    ) -> [Peak; 2] {
+        // The first pass brings up threads and the scratch memory of products, which stays.
+        peaks::<Fp32>(size, fp32_device);
+        peaks::<Mx>(size, mx_device);
+        let peer = peaks::<Fp32>(size, fp32_device);
+        let own = peaks::<Mx>(size, mx_device);
+        [0, 1].map(|pass| Peak {
+            bytes: own[pass],
+            peer_bytes: peer[pass],
+            ratio: own[pass] as f64 / peer[pass] as f64,
+        })
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args = Args::parse();
-    let mut bench = Peaks {
-        figures: Vec::new(),
-    };
-    args.common.measure(&mut bench)?;
-    match &args.common.json {
-        Some(path) => write_json(path, &bench.figures),
-        None => Ok(()),
-    }
+    Args::parse().common.run(&Peaks)
 }

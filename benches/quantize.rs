@@ -8,6 +8,9 @@
 //! that is about to be written, does not count.) Copy and kernel alternate in one process, on the same threads;
 //! the kernel begins with a tensor that the copy has driven out of the caches, unless they hold three of them.
 
+#[path = "support/seconds.rs"]
+mod seconds;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -34,7 +37,7 @@ struct Args {
     #[arg(long, default_value_t)]
     rounding: Rounding,
     /// Seconds to measure each figure for
-    #[arg(long, default_value = "1", value_parser = seconds)]
+    #[arg(long, default_value = "1", value_parser = seconds::seconds)]
     seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
@@ -42,11 +45,6 @@ struct Args {
     /// Handed over by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|error| format!("{error}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 /// One line of the result.

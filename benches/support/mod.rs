@@ -1,7 +1,8 @@
 //! What the benches share: the model, its training step, what is emulated of it, figures on disk.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::path::Path;
+use std::path::PathBuf;
 
 use burn::backend::{Autodiff, Flex, NdArray};
 use burn::module::{AutodiffModule, Module};
@@ -15,7 +16,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 /// (hidden, batch)
-pub(crate) const SIZES: [(usize, usize); 3] = [(128, 16), (256, 128), (512, 512)];
+const SIZES: [(usize, usize); 3] = [(128, 16), (256, 128), (512, 512)];
 
 /// What is measured, and where the figures go.
 #[derive(Args)]
@@ -31,7 +32,7 @@ pub(crate) struct Common {
     backends: Vec<Underneath>,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<std::path::PathBuf>,
+    json: Option<PathBuf>,
     /// Handed over by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -58,53 +59,103 @@ impl Common {
         Ok(cases)
     }
 
-    /// Takes every measurement of `bench`: each case on each backend.
+    /// Takes every measurement of `bench`, each case on each backend, and prints its figures.
     ///
     /// # Errors
     ///
-    /// If a preset is unknown.
-    pub(crate) fn measure(&self, bench: &mut impl Bench) -> Result<(), SpecsError> {
-        for case in self.cases()? {
+    /// If a preset is unknown or the JSON cannot be written.
+    pub(crate) fn run<M: Bench>(&self, bench: &M) -> Result<(), Box<dyn std::error::Error>> {
+        let cases = self.cases()?;
+        let json = self.json.as_ref().map(File::create).transpose()?;
+        let mut figures = Vec::new();
+        for case in cases {
             for &backend in &self.backends {
                 match backend {
-                    Underneath::Flex => case.measure_on::<Flex>(backend, bench),
-                    Underneath::NdArray => case.measure_on::<NdArray>(backend, bench),
+                    Underneath::Flex => case.measure_on::<Flex, M>(backend, bench, &mut figures),
+                    Underneath::NdArray => {
+                        case.measure_on::<NdArray, M>(backend, bench, &mut figures);
+                    }
                 }
             }
+        }
+        if let Some(file) = json {
+            serde_json::to_writer_pretty(file, &figures)?;
         }
         Ok(())
     }
 }
 
-/// What is measured of a case on a backend: emulated, and in plain FP32.
+/// What is measured of a size, emulated and in plain FP32.
 pub(crate) trait Bench {
+    type Value: Display + Serialize;
+
+    /// A training step's, and inference's.
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
-        &mut self,
-        backend: Underneath,
-        case: &Case,
+        &self,
+        size: (usize, usize),
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
-    );
+    ) -> [Self::Value; 2];
 }
 
 /// One thing to measure.
-pub(crate) struct Case {
-    pub(crate) preset: String,
-    pub(crate) variant: Variant,
+struct Case {
+    preset: String,
+    variant: Variant,
     specs: ResolvedSpecs,
 }
 
+/// One line of the result.
+#[derive(Serialize)]
+struct Figure<V> {
+    backend: Underneath,
+    preset: String,
+    variant: Variant,
+    hidden: usize,
+    batch: usize,
+    pass: &'static str,
+    #[serde(flatten)]
+    value: V,
+}
+
 impl Case {
-    fn measure_on<B: MxKernels>(&self, backend: Underneath, bench: &mut impl Bench) {
-        let device = MxDevice::new(B::Device::default(), &self.specs);
-        bench.measure::<MxAutodiff<B>, Autodiff<B>>(backend, self, &device, &Default::default());
+    fn measure_on<B: MxKernels, M: Bench>(
+        &self,
+        backend: Underneath,
+        bench: &M,
+        figures: &mut Vec<Figure<M::Value>>,
+    ) {
+        let mx_device = MxDevice::new(B::Device::default(), &self.specs);
+        let fp32_device = B::Device::default();
+        for (hidden, batch) in SIZES {
+            let size = (hidden, batch);
+            let values =
+                bench.measure::<MxAutodiff<B>, Autodiff<B>>(size, &mx_device, &fp32_device);
+            for (pass, value) in ["train", "inference"].into_iter().zip(values) {
+                println!(
+                    "{:8} {:12} {:12} ({hidden:3}, {batch:3}) {pass:9} {value}",
+                    backend.name(),
+                    self.preset,
+                    self.variant.name(),
+                );
+                figures.push(Figure {
+                    backend,
+                    preset: self.preset.clone(),
+                    variant: self.variant,
+                    hidden,
+                    batch,
+                    pass,
+                    value,
+                });
+            }
+        }
     }
 }
 
 /// What is emulated of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Variant {
+enum Variant {
     /// Products in the block format, elementwise ops in the elementwise format
     Full,
     /// Products alone
@@ -132,7 +183,7 @@ impl Variant {
     }
 
     /// The name on the command line and in the figures.
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Mx => "mx",
@@ -144,7 +195,7 @@ impl Variant {
 /// A backend to wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Underneath {
+enum Underneath {
     Flex,
     #[value(name = "ndarray")]
     NdArray,
@@ -152,7 +203,7 @@ pub(crate) enum Underneath {
 
 impl Underneath {
     /// The name on the command line and in the figures.
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Flex => "flex",
             Self::NdArray => "ndarray",
@@ -160,22 +211,9 @@ impl Underneath {
     }
 }
 
-/// Writes the figures of a bench.
-///
-/// # Errors
-///
-/// If the file cannot be written.
-pub(crate) fn write_json(
-    path: &Path,
-    figures: &impl Serialize,
-) -> Result<(), Box<dyn std::error::Error>> {
-    serde_json::to_writer_pretty(File::create(path)?, figures)?;
-    Ok(())
-}
-
 /// The reference library's FFN: layer norm, linear h → 4h, gelu, linear 4h → h, residual.
 #[derive(Module, Debug)]
-pub(crate) struct Ffn<B: Backend> {
+struct Ffn<B: Backend> {
     norm: LayerNorm<B>,
     up: Linear<B>,
     gelu: Gelu,
