@@ -8,12 +8,11 @@ use burn::{
         Dataset, InMemDataset,
         transform::{PartialDataset, ShuffledDataset},
     },
-    nn::loss::CrossEntropyLossConfig,
     prelude::*,
     train::ClassificationOutput,
 };
 
-use super::task::{Solver, Split, Task};
+use super::task::{Solver, Split, Task, classification, count};
 
 /// Tokens: the digits 0 to 9, `+` and `=`.
 pub(crate) const TOKENS: usize = 12;
@@ -67,11 +66,7 @@ impl<B: Backend, M: Language<B>> Solver<B, Addition> for M {
         let given = batch.answers.clone().narrow(1, 0, ANSWER - 1);
         let logits = self.next_token(Tensor::cat(vec![batch.questions, given], 1));
         let logits = logits.narrow(1, QUESTION - 1, ANSWER).flatten(0, 1);
-        let targets = batch.answers.flatten(0, 1);
-        let loss = CrossEntropyLossConfig::new()
-            .init(&logits.device())
-            .forward(logits.clone(), targets.clone());
-        ClassificationOutput::new(loss, logits, targets)
+        classification(logits, batch.answers.flatten(0, 1))
     }
 
     /// Those whose result is right in all digits, each told from the model's own digits before it.
@@ -85,8 +80,7 @@ impl<B: Backend, M: Language<B>> Solver<B, Addition> for M {
             Tensor::cat(vec![text, logits.argmax(2).squeeze_dim::<2>(2)], 1)
         });
         let answers = text.narrow(1, QUESTION, ANSWER);
-        let right = answers.equal(batch.answers).all_dim(1).int().sum();
-        right.into_scalar().elem::<i64>() as usize
+        count(answers.equal(batch.answers).all_dim(1))
     }
 }
 

@@ -7,13 +7,12 @@ use burn::{
         InMemDataset,
         transform::{PartialDataset, ShuffledDataset},
     },
-    nn::loss::CrossEntropyLossConfig,
     prelude::*,
     train::ClassificationOutput,
 };
 use flate2::read::GzDecoder;
 
-use super::task::{Solver, Split, Task};
+use super::task::{Solver, Split, Task, classification, count};
 
 /// Rows of a digit, and pixels of a row.
 pub(crate) const SIDE: usize = 8;
@@ -60,18 +59,13 @@ pub(crate) trait Classifier<B: Backend> {
 
 impl<B: Backend, M: Classifier<B>> Solver<B, Digits> for M {
     fn output(&self, batch: DigitBatch<B>) -> ClassificationOutput<B> {
-        let logits = self.logits(batch.pixels);
-        let loss = CrossEntropyLossConfig::new()
-            .init(&logits.device())
-            .forward(logits.clone(), batch.labels.clone());
-        ClassificationOutput::new(loss, logits, batch.labels)
+        classification(self.logits(batch.pixels), batch.labels)
     }
 
     /// Those whose largest logit is the label's.
     fn solved(&self, batch: DigitBatch<B>) -> usize {
         let guess = self.logits(batch.pixels).argmax(1).squeeze_dim::<1>(1);
-        let right = guess.equal(batch.labels).int().sum();
-        right.into_scalar().elem::<i64>() as usize
+        count(guess.equal(batch.labels))
     }
 }
 

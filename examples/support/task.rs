@@ -14,6 +14,7 @@ use std::{
 use burn::{
     data::dataset::Dataset,
     module::{AutodiffModule, ModuleDisplay},
+    nn::loss::CrossEntropyLossConfig,
     optim::{GradientsParams, Optimizer},
     prelude::*,
     tensor::backend::AutodiffBackend,
@@ -53,6 +54,22 @@ pub(crate) trait Solver<B: Backend, T: Task> {
 
     /// Number of items in the batch that are solved.
     fn solved(&self, batch: T::Batch<B>) -> usize;
+}
+
+/// Logits `[N, classes]` and targets `[N]` with the cross-entropy between them.
+pub(crate) fn classification<B: Backend>(
+    logits: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> ClassificationOutput<B> {
+    let loss = CrossEntropyLossConfig::new()
+        .init(&logits.device())
+        .forward(logits.clone(), targets.clone());
+    ClassificationOutput::new(loss, logits, targets)
+}
+
+/// Number of elements that are true.
+pub(crate) fn count<B: Backend, const D: usize>(right: Tensor<B, D, Bool>) -> usize {
+    right.int().sum().into_scalar().elem::<i64>() as usize
 }
 
 /// A model that can be trained.

@@ -1,12 +1,68 @@
 //! What the checks of the slice API share.
 
-use std::{fmt::Display, str::FromStr};
+use std::{
+    fmt::{Debug, Display},
+    str::FromStr,
+};
 
 use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::compare::{Mismatch, Rule, compare, compare_codes};
-use super::golden::Array;
-use super::report::Outcome;
+use super::golden::{Array, Golden, GoldenError};
+use super::report::{Outcome, Report};
+
+/// What the list says of a case.
+#[derive(Debug, Deserialize)]
+struct SliceCase<P> {
+    input: String,
+    axis: isize,
+    /// The format, and how to round to it.
+    #[serde(flatten)]
+    format: P,
+}
+
+/// What a case checks.
+pub(crate) enum Checked {
+    Values,
+    /// Three checks: the values, the codes of the scales, and those of the elements.
+    ValuesAndCodes,
+}
+
+/// Checks every case. `format` gives its format and rounding, or the kind of case that is unknown.
+pub(crate) fn check_cases<P: DeserializeOwned + Debug>(
+    file: &Golden,
+    name: &str,
+    checked: Checked,
+    format: impl Fn(&P) -> Result<(BlockFormat, Rounding), String>,
+) -> Result<Report, GoldenError> {
+    let mut report = Report::new(name, "slice");
+    for case in file.cases::<SliceCase<P>>()? {
+        let (id, params) = (&case.id, &case.params);
+        let input = file.floats(&format!("in/{}", params.input))?;
+        let values = file.floats(&format!("out/{id}"))?;
+        let axis = input
+            .axis(params.axis)
+            .ok_or_else(|| file.bad_case(id, "`axis` is out of range"))?;
+        let case = format!("case {id}: {params:?}");
+        let (format, rounding) = match format(&params.format) {
+            Ok(format) => format,
+            Err(kind) => {
+                report.add(&case, Outcome::Skipped(kind));
+                continue;
+            }
+        };
+        report.add(&case, check_quantize(format, rounding, input, axis, values));
+        if let Checked::ValuesAndCodes = checked {
+            let scales = file.bytes(&format!("scale/{id}"))?;
+            let elements = file.bytes(&format!("bits/{id}"))?;
+            for outcome in check_packed(format, rounding, input, axis, scales, elements) {
+                report.add(&case, outcome);
+            }
+        }
+    }
+    Ok(report)
+}
 
 /// The value called `name`, or the kind of case that needs it.
 pub(crate) fn named<T: FromStr>(field: &str, name: &str) -> Result<T, String> {
@@ -14,15 +70,14 @@ pub(crate) fn named<T: FromStr>(field: &str, name: &str) -> Result<T, String> {
 }
 
 /// Quantizes a copy of `input` along `axis` and compares the bits.
-pub(crate) fn check_quantize(
-    format: impl Into<BlockFormat>,
+fn check_quantize(
+    format: BlockFormat,
     rounding: Rounding,
     input: &Array<f32>,
     axis: usize,
     expected: &Array<f32>,
 ) -> Outcome {
     let mut got = input.clone();
-    let format = format.into();
     match format.quantize(&mut got.values, &got.shape, axis, rounding, NO_STREAM) {
         Ok(()) => compare("out", &got, expected, Rule::Bits).into(),
         Err(error) => refused(error),
@@ -30,15 +85,14 @@ pub(crate) fn check_quantize(
 }
 
 /// Packs `input` along `axis` and compares the bytes of its scales, one a block, and of its elements.
-pub(crate) fn check_packed(
-    format: impl Into<BlockFormat>,
+fn check_packed(
+    format: BlockFormat,
     rounding: Rounding,
     input: &Array<f32>,
     axis: usize,
     scales: &Array<u8>,
     elements: &Array<u8>,
 ) -> [Outcome; 2] {
-    let format = format.into();
     let encoded = Packed::encode(
         format,
         &input.values,
