@@ -7,8 +7,8 @@
 //! cargo run --release --example transformer -- --preset mxfp4 --first-last fp32
 //! ```
 //!
-//! The model stands in `models/transformer.rs`; it knows nothing of MX. `support/train.rs` is the training, by burn-train's
-//! learner, and `support/sweep.rs` the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>`.
+//! The model stands in `models/transformer.rs`; it knows nothing of MX. `support/train.rs` is the training, by
+//! burn-train's learner, and `support/sweep.rs` the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>`.
 
 use std::process::ExitCode;
 

@@ -15,27 +15,20 @@ use std::{
 };
 
 use burn_mx::{MxArgs, MxSpecs, ResolvedSpecs};
-use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, ValueEnum, builder::PossibleValuesParser,
-    error::ErrorKind,
-};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum, error::ErrorKind};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{
     layers::{Layer, LayerSpecs},
     output::OutputFile,
+    presets::{self, PresetParser},
     progress::ProgressKind,
     saved::SavedRun,
     sweep,
     task::{Architecture, Split, Task},
     train::Recipe,
 };
-
-/// Stands for every preset that emulates something.
-const ALL: &str = "all";
-/// The preset that emulates nothing.
-const NO_EMULATION: &str = "none";
 
 /// An example: options of the model, and those of every sweep.
 #[derive(Parser)]
@@ -49,14 +42,15 @@ struct Cli<A: Args> {
 /// Options of every training example.
 #[derive(Debug, Clone, Args)]
 struct SweepArgs {
-    /// MX preset to train in, after FP32, or all; repeat it for a sweep. MX specs override its fields
+    /// MX preset to train in, after FP32, or all; repeat it for a sweep. AMD Quark's name of a format (MXFP6E3M2, MX6,
+    /// BFP16) will do. MX specs override the preset's fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
-    #[arg(value_parser = PossibleValuesParser::new(MxSpecs::PRESETS.iter().copied().chain([ALL])))]
+    #[arg(value_parser = PresetParser::new())]
     presets: Vec<String>,
 
     /// Specs of the layers whose path is PATTERN or matches it, in every MX run: 'head=fp32',
-    /// 'blocks.*=mxfp4,block_size=16'. SPECS is fp32 or a preset, then fields that differ. Repeat it; the last match
-    /// counts
+    /// 'blocks.*=mxfp4,block_size=16'. SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last
+    /// match counts
     #[arg(long = "layer", value_name = "PATTERN=SPECS", value_parser = Layer::parse)]
     layers: Vec<Layer>,
 
@@ -132,6 +126,7 @@ pub(crate) enum BackendName {
 pub(crate) struct Plan<T: Task> {
     pub(crate) backend: BackendName,
     pub(crate) recipe: Recipe,
+    pub(crate) progress: ProgressKind,
     pub(crate) seeds: Vec<u64>,
     /// FP32, then the MX formats in the order they were asked for.
     pub(crate) formats: Vec<Format>,
@@ -183,7 +178,8 @@ impl SweepArgs {
     ///
     /// The message of an error names the option, its value and what is wrong with it.
     fn plan<A: Architecture>(&self, architecture: &A) -> Result<Plan<A::Task>, String> {
-        let presets = self.presets();
+        let progress = self.progress.decide()?;
+        let presets = presets::expand(&self.presets);
         unique("--preset", &presets)?;
         unique("--seed", &self.seeds)?;
         let formats = presets.iter().map(|name| self.format(name));
@@ -213,8 +209,8 @@ impl SweepArgs {
                 epochs: self.epochs,
                 batch_size: self.batch_size,
                 lr: self.lr,
-                progress: self.progress.decide(),
             },
+            progress,
             seeds: self.seeds.clone(),
             formats,
             layers,
@@ -230,20 +226,6 @@ impl SweepArgs {
         };
         plan.open_saved(architecture, self.resume)?;
         Ok(plan)
-    }
-
-    fn presets(&self) -> Vec<String> {
-        let all = || {
-            let presets = MxSpecs::PRESETS.iter().map(|name| (*name).to_owned());
-            presets.filter(|name| name != NO_EMULATION).collect()
-        };
-        let named = self.presets.iter();
-        named
-            .flat_map(|name| match name.as_str() {
-                ALL => all(),
-                _ => vec![name.clone()],
-            })
-            .collect()
     }
 
     fn format(&self, name: &str) -> Result<Format, String> {

@@ -38,14 +38,18 @@ struct State {
     current: Vec<f32>,
     loss: Option<MetricId>,
     stopwatch: Stopwatch,
+    /// Of an epoch.
+    steps: usize,
     folder: Option<PathBuf>,
     interrupter: Interrupter,
 }
 
 impl History {
-    /// Goes on after `epochs`, and writes further ones to `folder`. If it cannot, it stops the training.
+    /// Goes on after `epochs` with epochs of so many `steps`, and writes them to `folder`. If it cannot, it stops the
+    /// training.
     pub(crate) fn new(
         epochs: Vec<EpochHistory>,
+        steps: usize,
         stopwatch: Stopwatch,
         folder: Option<PathBuf>,
         interrupter: Interrupter,
@@ -55,12 +59,13 @@ impl History {
             current: Vec::new(),
             loss: None,
             stopwatch,
+            steps,
             folder,
             interrupter,
         })))
     }
 
-    /// All epochs so far.
+    /// All epochs so far that are whole.
     pub(crate) fn take(&self) -> Vec<EpochHistory> {
         std::mem::take(&mut self.state().epochs)
     }
@@ -101,6 +106,9 @@ impl MetricLogger for History {
         }
         let mut state = self.state();
         let loss = std::mem::take(&mut state.current);
+        if loss.len() < state.steps {
+            return; // The training was stopped.
+        }
         let time = state.stopwatch.take(loss.len());
         let epoch = EpochHistory { loss, time };
         if let Some(folder) = &state.folder {

@@ -49,7 +49,7 @@ impl LayerSpecs {
             FP32 => MxSpecs::none(),
             _ => MxSpecs::preset(name).map_err(|_| {
                 format!(
-                    "preset '{name}' is unknown; allowed: {FP32}, {}",
+                    "preset '{name}' is unknown; allowed: {FP32}, {}, or AMD Quark's name of a format",
                     MxSpecs::PRESETS.join(", ")
                 )
             })?,

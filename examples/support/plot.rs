@@ -28,7 +28,7 @@ const COLOURS: [RGBColor; 6] = [
 pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let curves: Vec<(String, Vec<f32>)> = groups(runs)
         .iter()
-        .map(|group| (group.label().to_owned(), group.loss()))
+        .map(|group| (group.label(), group.loss()))
         .collect();
     let steps = curves.iter().map(|(_, loss)| loss.len()).max().unwrap_or(0);
     let drawable = curves

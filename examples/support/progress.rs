@@ -2,27 +2,57 @@
 
 use std::io::{self, IsTerminal};
 
-use burn::train::{
-    metric::{MetricDefinition, MetricId, NumericEntry},
-    renderer::{
-        EvaluationName, EvaluationProgress, MetricState, MetricsRenderer,
-        MetricsRendererEvaluation, MetricsRendererTraining, ProgressType, TrainingProgress,
-    },
-};
+use burn::train::{Interrupter, LearningComponentsTypes, SupervisedTraining};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::history::LOSS;
+#[cfg(feature = "tui")]
+use super::dashboard::dashboard;
+use super::plain::Plain;
 
-/// burn-train's name for it.
-const ACCURACY: &str = "Accuracy";
-/// Lines a run, about.
-const LINES: usize = 10;
+/// How a run is shown, and how it is stopped.
+pub(crate) struct Monitor {
+    pub(crate) kind: ProgressKind,
+    /// What is trained.
+    pub(crate) name: String,
+    /// Which of how many runs it is.
+    #[cfg_attr(
+        not(feature = "tui"),
+        expect(dead_code, reason = "the dashboard's alone")
+    )]
+    pub(crate) title: String,
+    pub(crate) interrupter: Interrupter,
+}
+
+impl Monitor {
+    /// Shows `training` from now on, of whose epochs of so many `steps` some are `done` already.
+    pub(crate) fn show<LC: LearningComponentsTypes>(
+        &self,
+        training: SupervisedTraining<LC>,
+        (done, epochs): (usize, usize),
+        steps: usize,
+    ) -> SupervisedTraining<LC> {
+        match self.kind {
+            #[cfg(feature = "tui")]
+            ProgressKind::Tui => training.renderer(dashboard(self, done)),
+            kind => {
+                let steps = (done * steps, epochs * steps);
+                training.renderer(Plain::new(kind, &self.name, steps))
+            }
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressKind {
-    /// bar on a terminal, lines elsewhere
+    #[cfg_attr(
+        feature = "tui",
+        doc = "tui where all standard streams are a terminal, else"
+    )]
+    /// bar where standard error is one, else lines
     Auto,
+    /// burn-train's dashboard: metrics, plots, and q to stop
+    #[cfg(feature = "tui")]
+    Tui,
     /// a progress bar
     Bar,
     /// a line now and then
@@ -32,141 +62,36 @@ pub(crate) enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// `Auto` decided.
-    pub(crate) fn decide(self) -> Self {
-        match (self, io::stderr().is_terminal()) {
-            (Self::Auto, true) => Self::Bar,
-            (Self::Auto, false) => Self::Lines,
-            (decided, _) => decided,
+    /// `Auto` decided, and the dashboard refused where there is no terminal for it.
+    pub(crate) fn decide(self) -> Result<Self, String> {
+        match self {
+            Self::Auto => Ok(Self::best()),
+            #[cfg(feature = "tui")]
+            Self::Tui if !is_interactive() => Err(
+                "--progress 'tui': standard input, output and error have to be a terminal that can be drawn on; \
+                 allowed here: auto, bar, lines, none"
+                    .to_owned(),
+            ),
+            decided => Ok(decided),
+        }
+    }
+
+    fn best() -> Self {
+        #[cfg(feature = "tui")]
+        if is_interactive() {
+            return Self::Tui;
+        }
+        if io::stderr().is_terminal() {
+            Self::Bar
+        } else {
+            Self::Lines
         }
     }
 }
 
-/// A renderer for burn-train's learner: a bar, lines, or nothing.
-pub(crate) struct Plain {
-    name: String,
-    bar: ProgressBar,
-    lines: bool,
-    loss: Mean,
-    accuracy: Mean,
-}
-
-/// A metric over an epoch.
-#[derive(Default)]
-struct Mean {
-    id: Option<MetricId>,
-    sum: f64,
-    count: usize,
-}
-
-impl Plain {
-    /// For a run of `name`, of whose `steps` some are `done` already.
-    pub(crate) fn new(kind: ProgressKind, name: &str, (done, steps): (usize, usize)) -> Self {
-        let style = ProgressStyle::with_template(
-            "{prefix:<12} {bar:30} {pos:>5}/{len} steps  {msg}  {eta} left",
-        )
-        .expect("the template is valid");
-        let target = match kind {
-            ProgressKind::Bar => ProgressDrawTarget::stderr(),
-            _ => ProgressDrawTarget::hidden(),
-        };
-        Self {
-            name: name.to_owned(),
-            bar: ProgressBar::with_draw_target(Some(steps as u64), target)
-                .with_style(style)
-                .with_position(done as u64)
-                .with_prefix(name.to_owned()),
-            lines: kind == ProgressKind::Lines,
-            loss: Mean::default(),
-            accuracy: Mean::default(),
-        }
-    }
-}
-
-impl Mean {
-    fn update(&mut self, state: &MetricState) -> Option<f64> {
-        let MetricState::Numeric(entry, value) = state else {
-            return None;
-        };
-        if Some(&entry.metric_id) != self.id.as_ref() {
-            return None;
-        }
-        let (value, count) = match *value {
-            NumericEntry::Value(value) => (value, 1),
-            NumericEntry::Aggregated {
-                aggregated_value,
-                count,
-            } => (aggregated_value, count),
-        };
-        self.sum += value * count as f64;
-        self.count += count;
-        Some(value)
-    }
-
-    fn take(&mut self) -> f64 {
-        let mean = self.sum / self.count as f64;
-        (self.sum, self.count) = (0.0, 0);
-        mean
-    }
-}
-
-impl MetricsRendererTraining for Plain {
-    fn update_train(&mut self, state: MetricState) {
-        if let Some(loss) = self.loss.update(&state) {
-            self.bar.set_message(format!("loss {loss:.4}"));
-        }
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.accuracy.update(&state);
-    }
-
-    fn render_train(&mut self, _: TrainingProgress, _: Vec<ProgressType>) {
-        self.bar.inc(1);
-    }
-
-    fn render_valid(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        let batches = item.progress.expect("a loader tells its progress");
-        if batches.items_processed < batches.items_total {
-            return;
-        }
-        let (loss, accuracy) = (self.loss.take(), self.accuracy.take());
-        let (epoch, epochs) = (
-            item.global_progress.items_processed,
-            item.global_progress.items_total,
-        );
-        let due = epoch % epochs.div_ceil(LINES) == 0 || epoch == epochs;
-        if self.lines && due {
-            eprintln!(
-                "{}: epoch {epoch}/{epochs}, loss {loss:.4}, {accuracy:.1} % of what is held out right",
-                self.name
-            );
-        }
-    }
-
-    fn on_train_end(
-        &mut self,
-        _: Option<burn::train::LearnerSummary>,
-    ) -> Result<(), Box<dyn std::error::Error>> {
-        self.bar.finish_and_clear();
-        Ok(())
-    }
-}
-
-/// The learner evaluates nothing but what is held out.
-impl MetricsRendererEvaluation for Plain {
-    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
-    fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}
-}
-
-impl MetricsRenderer for Plain {
-    fn manual_close(&mut self) {}
-
-    fn register_metric(&mut self, definition: MetricDefinition) {
-        match definition.name.as_str() {
-            LOSS => self.loss.id = Some(definition.metric_id),
-            ACCURACY => self.accuracy.id = Some(definition.metric_id),
-            _ => {}
-        }
-    }
+/// Whether somebody sees what is drawn, and whether the keys are theirs.
+#[cfg(feature = "tui")]
+fn is_interactive() -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    !dumb && io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()
 }

@@ -63,25 +63,34 @@ pub(crate) fn json(runs: &[Run]) -> serde_json::Result<Vec<u8>> {
 }
 
 /// Runs of one format, one for each seed.
-pub(crate) struct Group<'a>(&'a [Run]);
+pub(crate) struct Group<'a> {
+    runs: &'a [Run],
+    /// Number of seeds that the sweep has: a format at which it was stopped has fewer.
+    seeds: usize,
+}
 
 /// The runs by format, in their order.
 pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
-    let same = |a: &Run, b: &Run| a.name == b.name;
-    runs.chunk_by(same).map(Group).collect()
+    let chunks = || runs.chunk_by(|a, b| a.name == b.name);
+    let seeds = chunks().next().map_or(0, <[Run]>::len);
+    chunks().map(|runs| Group { runs, seeds }).collect()
 }
 
 impl Group<'_> {
     /// The format's name for people.
-    pub(crate) fn label(&self) -> &str {
-        &self.0[0].label
+    pub(crate) fn label(&self) -> String {
+        let label = &self.runs[0].label;
+        match self.runs.len() {
+            all if all == self.seeds => label.clone(),
+            some => format!("{label} ({some} of {} seeds)", self.seeds),
+        }
     }
 
     /// Training loss of every step, the mean over the seeds.
     pub(crate) fn loss(&self) -> Vec<f32> {
-        let steps = self.0[0].loss.len();
+        let steps = self.runs[0].loss.len();
         let mean =
-            |step| self.0.iter().map(|run| run.loss[step]).sum::<f32>() / self.0.len() as f32;
+            |step| self.runs.iter().map(|run| run.loss[step]).sum::<f32>() / self.runs.len() as f32;
         (0..steps).map(mean).collect()
     }
 
@@ -93,18 +102,18 @@ impl Group<'_> {
     }
 
     fn step_ms(&self) -> f64 {
-        mean(self.0.iter().map(|run| run.step_ms))
+        mean(self.runs.iter().map(|run| run.step_ms))
     }
 
     /// In percent, with the standard deviation if there is one.
     fn accuracy(&self) -> String {
-        let accuracies = || self.0.iter().map(|run| 100.0 * run.accuracy);
+        let accuracies = || self.runs.iter().map(|run| 100.0 * run.accuracy);
         let mean_accuracy = mean(accuracies());
-        if self.0.len() == 1 {
+        if self.runs.len() == 1 {
             return format!("{mean_accuracy:.2} %");
         }
         let squares: f64 = accuracies().map(|x| (x - mean_accuracy).powi(2)).sum();
-        let deviation = (squares / (self.0.len() - 1) as f64).sqrt();
+        let deviation = (squares / (self.runs.len() - 1) as f64).sqrt();
         format!("{mean_accuracy:.2} ± {deviation:.2} %")
     }
 }
@@ -127,9 +136,9 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
         "overhead",
     ]);
     for group in &groups {
-        let specs = group.0[0].specs.as_ref();
+        let specs = group.runs[0].specs.as_ref();
         table.add_row([
-            group.label().to_owned(),
+            group.label(),
             specs.map_or_else(|| "32".to_owned(), bits),
             format!("{:.4}", group.final_loss(epochs)),
             group.accuracy(),
@@ -144,7 +153,7 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
         "{table}\n\nbits: of a value in a matrix product, with its share of the block's scale; \
          final loss: mean of the last epoch; time: median"
     );
-    let seeds = groups[0].0.len();
+    let seeds = groups[0].seeds;
     if seeds > 1 {
         text.push_str(&format!(
             "\nmeans over {seeds} seeds; ±: standard deviation"

@@ -7,17 +7,19 @@ use burn::backend::{NdArray, ndarray::NdArrayDevice};
 use burn::{
     backend::{Autodiff, Flex, flex::FlexDevice},
     tensor::backend::AutodiffBackend,
+    train::Interrupter,
 };
 use burn_mx::{MxAutodiff, MxDevice, ResolvedSpecs, module::MxTensorOps};
 
 use super::{
-    cli::{BackendName, Format, Plan},
+    cli::{BackendName, Plan},
     epochs::Reseed,
     layers::{Layer, set_layers},
     plot,
+    progress::Monitor,
     report::{self, Run},
     task::{Architecture, Task, Trainable},
-    train::{Start, Trained, Weights, train},
+    train::{Outcome, Start, Weights, train},
 };
 
 /// Does what `plan` says with `architecture` and prints the results.
@@ -33,7 +35,7 @@ pub(crate) fn run<A: Architecture>(
         plan.recipe.epochs,
     );
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
-    let runs = match plan.backend {
+    let (runs, stopped) = match plan.backend {
         BackendName::Flex => train_all::<Autodiff<Flex>, MxAutodiff<Flex>, A>(
             architecture,
             &plan,
@@ -49,17 +51,23 @@ pub(crate) fn run<A: Architecture>(
         ),
     }?;
 
+    let stopped = stopped.map(|stop| stop.message(&plan, runs.len()));
+    if !runs.is_empty() {
+        report_all(A::TITLE, &runs, plan)?;
+    }
+    stopped.map_or(Ok(()), |message| Err(message.into()))
+}
+
+/// Writes the files and prints the table.
+fn report_all<T: Task>(title: &str, runs: &[Run], plan: Plan<T>) -> Result<(), Box<dyn Error>> {
     // The files first: they are what must not get lost.
-    let svg = plot::loss_curves(A::TITLE, &runs)?;
+    let svg = plot::loss_curves(title, runs)?;
     let plot = plan.plot.replace(svg.as_bytes())?;
     let json = plan
         .json
-        .map(|file| file.replace(&report::json(&runs)?))
+        .map(|file| file.replace(&report::json(runs)?))
         .transpose()?;
-    println!(
-        "\n{}",
-        report::table(&runs, plan.recipe.epochs, A::Task::SCORE)
-    );
+    println!("\n{}", report::table(runs, plan.recipe.epochs, T::SCORE));
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
@@ -68,6 +76,31 @@ pub(crate) fn run<A: Architecture>(
         println!("checkpoints: {}", folder.display());
     }
     Ok(())
+}
+
+/// What ended a sweep before its time: the user, or a checkpoint that cannot be written.
+struct Stop {
+    reason: String,
+    name: String,
+    /// Whole epochs of the run that was stopped.
+    epochs: usize,
+}
+
+impl Stop {
+    fn message<T: Task>(&self, plan: &Plan<T>, complete: usize) -> String {
+        let resume = match plan.saved {
+            Some(_) => "; --resume goes on from the last checkpoint",
+            None => "",
+        };
+        format!(
+            "stopped in {} after {} of {} epochs ({}); {complete} of {} runs are complete{resume}",
+            self.name,
+            self.epochs,
+            plan.recipe.epochs,
+            self.reason,
+            plan.runs().count(),
+        )
+    }
 }
 
 /// Whether the model has what `layer` names.
@@ -79,13 +112,13 @@ pub(crate) fn try_layer(
     set_layers(model, std::slice::from_ref(layer)).map(drop)
 }
 
-/// Trains on `Fp32` what has no specs, and on `Mx` what has.
+/// Trains on `Fp32` what has no specs, and on `Mx` what has, until all is done or something stops it.
 fn train_all<Fp32, Mx, A>(
     architecture: &A,
     plan: &Plan<A::Task>,
     device: Fp32::Device,
     mx_device: impl Fn(&ResolvedSpecs) -> Mx::Device,
-) -> Result<Vec<Run>, Box<dyn Error>>
+) -> Result<(Vec<Run>, Option<Stop>), Box<dyn Error>>
 where
     Fp32: AutodiffBackend,
     Mx: AutodiffBackend + MxTensorOps,
@@ -95,11 +128,22 @@ where
     for &seed in &plan.seeds {
         weights.insert(seed, Weights::init::<Fp32>(architecture, &device, seed)?);
     }
+    let interrupter = Interrupter::new();
+    let planned = plan.runs().count();
     let mut runs = Vec::new();
-    for (format, seed) in plan.runs() {
+    for (index, (format, seed)) in plan.runs().enumerate() {
+        let monitor = Monitor {
+            kind: plan.progress,
+            name: match plan.seeds.len() {
+                1 => format.name.clone(),
+                _ => format!("{} seed {seed}", format.name),
+            },
+            title: format!("Run {} of {planned}", index + 1),
+            interrupter: interrupter.clone(),
+        };
         let (weights, saved) = (&weights[&seed], plan.saved(format, seed));
         let layers = plan.layers(format);
-        let trained = match &format.specs {
+        let outcome = match &format.specs {
             None => {
                 let start = Start::<Fp32, _> {
                     model: weights.load::<Fp32, A>(architecture, &device)?,
@@ -108,7 +152,7 @@ where
                     reseed: reseed::<Fp32>(vec![device.clone()]),
                     saved,
                 };
-                timed(format, plan, "plain Burn", start)
+                timed(&monitor, plan, "plain Burn", start)
             }
             Some(specs) => {
                 let device = mx_device(specs);
@@ -121,12 +165,26 @@ where
                     device,
                     saved,
                 };
-                timed(format, plan, &specs.to_string(), start)
+                timed(&monitor, plan, &specs.to_string(), start)
             }
         }?;
-        runs.push(Run::new(format, seed, layers, trained));
+        let epochs = match outcome {
+            Outcome::Trained(trained) => {
+                runs.push(Run::new(format, seed, layers, trained));
+                plan.recipe.epochs
+            }
+            Outcome::Stopped { epochs } => epochs,
+        };
+        if let Some(reason) = interrupter.get_message() {
+            let stop = Stop {
+                reason,
+                name: monitor.name,
+                epochs,
+            };
+            return Ok((runs, Some(stop)));
+        }
     }
-    Ok(runs)
+    Ok((runs, None))
 }
 
 /// Random numbers of all `devices`: stochastic rounding has its own for each specs.
@@ -134,29 +192,24 @@ fn reseed<B: AutodiffBackend>(devices: Vec<B::Device>) -> Reseed {
     Arc::new(move |seed| devices.iter().for_each(|device| B::seed(device, seed)))
 }
 
-/// One run, then a line about it.
+/// One run, then a line about it if it came to its end.
 fn timed<B, M, T>(
-    format: &Format,
+    monitor: &Monitor,
     plan: &Plan<T>,
     formats: &str,
     start: Start<B, M>,
-) -> Result<Trained, Box<dyn Error>>
+) -> Result<Outcome, Box<dyn Error>>
 where
     B: AutodiffBackend,
     T: Task,
     M: Trainable<B, T>,
 {
-    let seed = start.seed;
-    let name = match plan.seeds.len() {
-        1 => format.name.clone(),
-        _ => format!("{} seed {seed}", format.name),
-    };
     let began = Instant::now();
-    let trained = train(&name, &plan.split, plan.recipe, start)?;
-    let seconds = began.elapsed().as_secs_f64();
-    println!(
-        "{name} ({formats}): {} steps in {seconds:.1} s",
-        trained.steps
-    );
-    Ok(trained)
+    let outcome = train(monitor, &plan.split, plan.recipe, start)?;
+    if let Outcome::Trained(trained) = &outcome {
+        let (name, steps) = (&monitor.name, trained.steps);
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{name} ({formats}): {steps} steps in {seconds:.1} s");
+    }
+    Ok(outcome)
 }

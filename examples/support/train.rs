@@ -11,7 +11,7 @@ use burn::{
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder, RecorderError},
     tensor::backend::AutodiffBackend,
     train::{
-        Interrupter, Learner, SupervisedTraining,
+        Learner, LearningResult, SupervisedTraining,
         checkpoint::KeepLastNCheckpoints,
         metric::{AccuracyMetric, LossMetric},
     },
@@ -20,7 +20,7 @@ use burn::{
 use super::{
     epochs::{Epochs, Reseed, in_order},
     history::{EpochHistory, History},
-    progress::{Plain, ProgressKind},
+    progress::Monitor,
     saved::{self, FileRecorder, SavedRun},
     task::{Architecture, Solver, Split, Stopwatch, Task, Trainable, Trainee},
 };
@@ -65,7 +65,6 @@ pub(crate) struct Recipe {
     pub(crate) batch_size: usize,
     /// Learning rate of AdamW.
     pub(crate) lr: f64,
-    pub(crate) progress: ProgressKind,
 }
 
 /// What a run starts from.
@@ -76,6 +75,15 @@ pub(crate) struct Start<B: AutodiffBackend, M> {
     pub(crate) seed: u64,
     pub(crate) reseed: Reseed,
     pub(crate) saved: Option<SavedRun>,
+}
+
+/// How a run ended.
+pub(crate) enum Outcome {
+    Trained(Trained),
+    /// Before its time, after so many whole epochs.
+    Stopped {
+        epochs: usize,
+    },
 }
 
 /// What a run leaves behind.
@@ -92,11 +100,11 @@ pub(crate) struct Trained {
 
 /// Trains a model, or goes on training it, and evaluates it on the test items.
 pub(crate) fn train<B, M, T>(
-    name: &str,
+    monitor: &Monitor,
     split: &Split<T::Item>,
     recipe: Recipe,
     start: Start<B, M>,
-) -> Result<Trained, Box<dyn Error>>
+) -> Result<Outcome, Box<dyn Error>>
 where
     B: AutodiffBackend,
     M: Trainable<B, T>,
@@ -122,14 +130,15 @@ where
     });
     if done > recipe.epochs {
         return Err(format!(
-            "{name}: {done} epochs are done; --epochs '{}' has to be as many at least",
-            recipe.epochs
+            "{}: {done} epochs are done; --epochs '{}' has to be as many at least",
+            monitor.name, recipe.epochs
         )
         .into());
     }
-    let interrupter = Interrupter::new();
+    let steps = split.train.len().div_ceil(recipe.batch_size);
     let folder = saved.as_ref().map(SavedRun::history);
-    let history = History::new(history, stopwatch, folder, interrupter.clone());
+    let interrupter = &monitor.interrupter;
+    let history = History::new(history, steps, stopwatch, folder, interrupter.clone());
 
     let epochs = Epochs::<T, B>::new(
         split.train.clone(),
@@ -139,15 +148,12 @@ where
         reseed.clone(),
     );
     let test = in_order::<T, B::InnerBackend>(&split.test, TEST_BATCH, &device);
-    let steps = split.train.len().div_ceil(recipe.batch_size);
-    let steps = (done * steps, recipe.epochs * steps);
     let folder = saved.as_ref().map_or("".as_ref(), SavedRun::folder);
     let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test.clone())
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .with_metric_logger(history.clone())
         .with_application_logger(None)
         .with_interrupter(interrupter.clone())
-        .renderer(Plain::new(recipe.progress, name, steps))
         .num_epochs(recipe.epochs);
     if saved.is_some() {
         training = training
@@ -157,26 +163,30 @@ where
     if done > 0 {
         training = training.checkpoint(done);
     }
-    let result = training.launch(Learner::new(trainee, optimizer, recipe.lr));
-    if let Some(reason) = interrupter.get_message() {
-        return Err(format!("{name}: {reason}").into());
-    }
+    let training = monitor.show(training, (done, recipe.epochs), steps);
+    let LearningResult { model, renderer } =
+        training.launch(Learner::new(trainee, optimizer, recipe.lr));
+    drop(renderer); // which gives the terminal back
 
-    let model = result.model.model;
+    let history = history.take();
+    if history.len() < recipe.epochs {
+        let epochs = history.len();
+        return Ok(Outcome::Stopped { epochs });
+    }
+    let model = model.model;
     reseed(seed); // the same numbers whether or not there was an epoch to train before
     let score = score::<_, _, T>(&model, test.as_ref());
     if let Some(saved) = saved {
         saved.save_model(model)?;
     }
-    let history = history.take();
     let step = median_after_warm_up(&history);
     let loss: Vec<f32> = history.into_iter().flat_map(|epoch| epoch.loss).collect();
-    Ok(Trained {
+    Ok(Outcome::Trained(Trained {
         steps: loss.len(),
         loss,
         score,
         step,
-    })
+    }))
 }
 
 /// What was saved of a run of `model` and `optimizer`, whose values say the records' types and no more.

@@ -1,5 +1,10 @@
 //! The training examples as a user runs them: their programs, options, files and messages.
 
+#[cfg(all(unix, feature = "tui"))]
+mod dashboard;
+#[cfg(all(unix, feature = "tui"))]
+mod terminal;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -276,6 +281,29 @@ fn several_seeds_give_a_mean_and_a_deviation() {
 }
 
 #[test]
+fn quarks_name_of_a_format_is_the_preset() {
+    let place = Place::new();
+    let (example, small) = EXAMPLES[0];
+    let ffn = |preset| {
+        let options = ["--epochs", "1", "--preset", preset];
+        place.run(example, &[small, &options].concat()).0
+    };
+    for (quarks, preset) in [("MXFP8E4M3", "mxfp8_e4m3"), ("MX6", "mx6")] {
+        let run = &ffn(quarks)[1];
+        assert_eq!(run["name"], preset);
+        assert_same_results(&ffn(preset)[1..], std::slice::from_ref(run), quarks);
+    }
+    let layer = ["--layer", "head=MXFP4E2M1"];
+    place.run(example, &[small, &["--epochs", "1"], &layer].concat());
+    let twice = ["--preset", "mx9", "--preset", "MX9"];
+    let error = place.refusal(example, &twice);
+    assert!(
+        error.contains("--preset 'mx9' is given more than once"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_any_work() {
     let place = Place::new();
     for (options, expected) in [
@@ -305,6 +333,7 @@ fn what_cannot_be_is_refused_before_any_work() {
         (&["--epochs", "0"], &["'0'", "1 to 10000"]),
         (&["--lr", "-1"], &["'-1'", "above 0"]),
         (&["--out", "/dev/null/out"], &["--out", "/dev/null/out"]),
+        (&["--progress", "tui"], &["'tui'", "auto, bar, lines, none"]),
     ] {
         let error = place.refusal("ffn", options);
         for fragment in expected {

@@ -1,0 +1,31 @@
+//! burn-train's dashboard in the terminal.
+
+use std::sync::Arc;
+
+use burn::train::{
+    metric::{MetricAttributes, MetricDefinition, MetricEntry, MetricId, SerializedEntry},
+    renderer::{
+        MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper,
+    },
+};
+
+use super::progress::Monitor;
+
+/// Takes the terminal until it is dropped; its `q` stops the training. `done` epochs come from a checkpoint.
+///
+/// The dashboard has no place for what is trained, only for metrics: it stands there as the first of them.
+pub(crate) fn dashboard(monitor: &Monitor, done: usize) -> TuiMetricsRendererWrapper {
+    let Monitor { name, title, .. } = monitor;
+    let checkpoint = (done > 0).then_some(done);
+    let mut tui = TuiMetricsRendererWrapper::new(monitor.interrupter.clone(), checkpoint);
+    let metric_id = MetricId::new(Arc::new(title.clone()));
+    tui.register_metric(MetricDefinition {
+        metric_id: metric_id.clone(),
+        name: title.clone(),
+        description: None,
+        attributes: MetricAttributes::None,
+    });
+    let text = SerializedEntry::new(name.clone(), name.clone());
+    tui.update_train(MetricState::Generic(MetricEntry::new(metric_id, text)));
+    tui
+}
