@@ -142,8 +142,8 @@ fn every_example_trains_in_fp32_and_in_mx_and_reports_both() {
 fn a_run_that_was_resumed_has_the_bits_of_one_that_went_through() {
     for (example, small) in EXAMPLES {
         let place = Place::new();
-        // Random numbers in all of the model, other specs and numbers in a part of it. The running statistics of batch
-        // norm draw once more when they come from a record, as they are not known to be rounded already.
+        // Random numbers in all of the model, other specs and numbers in a part of it. Burn folds the last step's statistics
+        // into batch norm's running ones by an op that draws: once more in a model that does not come from a record.
         let specs: &[&str] = match example {
             "cnn" => &["--first-last", "mxfp8_e5m2"],
             _ => &[
