@@ -1,11 +1,12 @@
 //! Block floating point: one exponent a block, fixed-point elements.
 
-use crate::bits::{self, ABS, BIAS, INFINITY, MANTISSA_BITS};
-use crate::block::Grid;
+use crate::bits::{self, ABS, BIAS, INFINITY, MANTISSA_BITS, ONE};
+use crate::block::{Grid, round_to_grid};
 use crate::groups::GroupRule;
 use crate::quantize::{checked_layout, quantize_groups};
-use crate::round::Rule;
+use crate::round::{NORMAL, Rule, normal};
 use crate::{FormatError, QuantizeError, RandomStream, Rounding};
+use core::ops::Range;
 
 /// A block floating point format (AMD Quark's `to_bfp`): blocks of fixed-point numbers that share the
 /// exponent of the largest.
@@ -112,6 +113,8 @@ impl BfpRule {
 impl GroupRule for BfpRule {
     type Grid = Grid;
 
+    const COUNTS_ALL: bool = false;
+
     #[inline(always)]
     fn counted(abs: u32) -> u32 {
         if abs < INFINITY { abs } else { 0 }
@@ -121,8 +124,7 @@ impl GroupRule for BfpRule {
     fn grid(&self, amax: u32, _: u32) -> Grid {
         let exponent = (amax >> MANTISSA_BITS) as i32 - BIAS;
         Grid {
-            // Of zeros alone it may be anything; this one is tame.
-            emin: if amax == 0 { 0 } else { exponent },
+            emin: exponent,
             max: bits::scale(self.max, exponent),
         }
     }
@@ -134,15 +136,22 @@ impl GroupRule for BfpRule {
         let rounded = grid.round(rule, self.fraction_bits, finite, draw);
         if special { x } else { rounded }
     }
+
     #[inline(always)]
-    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
-        grid.is_tame(amax)
+    fn tame(&self) -> Range<u32> {
+        normal(*NORMAL.start(), NORMAL.end() + 1)
     }
 
     #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
+    fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
+        let smallest = amax & INFINITY;
+        [smallest, smallest.wrapping_add(self.max.wrapping_sub(ONE))]
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
         let special = x.to_bits() & ABS >= INFINITY;
-        let rounded = grid.round_tame(rule, self.fraction_bits, x);
+        let rounded = round_to_grid(rule, self.fraction_bits, grid, x);
         if special { x } else { rounded }
     }
 }

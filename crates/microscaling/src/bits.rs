@@ -10,6 +10,8 @@ pub(crate) const SIGN: u32 = 0x8000_0000;
 /// The exponent field, which is also the pattern of +Inf. Absolute patterns from here on are not
 /// finite.
 pub(crate) const INFINITY: u32 = 0x7f80_0000;
+/// The pattern of 1.
+pub(crate) const ONE: u32 = (BIAS as u32) << MANTISSA_BITS;
 /// The one NaN that this crate produces, the pattern of [`f32::NAN`].
 pub(crate) const NAN: u32 = 0x7fc0_0000;
 /// Explicit mantissa bits of a float32.

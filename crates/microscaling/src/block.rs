@@ -1,10 +1,11 @@
 //! MX blocks: the scalar rules. What stands here is the specification; the slice kernels inline it,
 //! and any other implementation (GPU, intrinsics) must match it bit for bit.
 
-use crate::bits::{self, ABS, IMPLICIT, INFINITY, NAN, SIGN};
+use crate::bits::{self, ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 use crate::groups::{GroupRule, Words};
-use crate::round::{Rule, round_magnitude, round_normal};
+use crate::round::{NORMAL, Rule, normal, round_magnitude, round_normal};
 use crate::{ElementFormat, FormatError, Rounding, ScaleMode, SharedExpMethod};
+use core::ops::Range;
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///
@@ -140,14 +141,18 @@ pub(crate) struct BlockRule {
     pub(crate) largest_exponent: i32,
     /// Blocks whose largest magnitude is below this pattern become zero.
     pub(crate) flush_below: u32,
+    tame: Tame,
 }
 
 impl BlockRule {
     pub(crate) fn of(format: &MxFormat) -> Self {
+        let row = ElementRow::of(format.element);
+        let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
         Self {
-            row: ElementRow::of(format.element),
+            tame: Tame::of(&row, format.scale_mode, largest_exponent),
+            row,
             scale_mode: format.scale_mode,
-            largest_exponent: (1 << (format.scale_bits - 1)) - 1,
+            largest_exponent,
             flush_below: if format.flush_fp32_subnorms {
                 IMPLICIT
             } else {
@@ -180,24 +185,8 @@ impl GroupRule for BlockRule {
             bits::scale(self.row.max, scale)
         };
         Grid {
-            // Of zeros alone it may be anything; this one is tame.
-            emin: if amax == 0 { 0 } else { self.row.emin + scale },
+            emin: self.row.emin + scale,
             max,
-        }
-    }
-
-    #[inline(always)]
-    fn grids(&self, maxima: &[u32], _: &[u32], grids: [&mut [u32]; 2]) {
-        // The mode as a constant, so that there is one branch-free loop for the usual one.
-        match self.scale_mode {
-            ScaleMode::Floor => {
-                let floor = Self {
-                    scale_mode: ScaleMode::Floor,
-                    ..*self
-                };
-                floor.each_grid(maxima, maxima, grids);
-            }
-            _ => self.each_grid(maxima, maxima, grids),
         }
     }
 
@@ -207,13 +196,73 @@ impl GroupRule for BlockRule {
     }
 
     #[inline(always)]
-    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
-        grid.is_tame(amax)
+    fn tame(&self) -> Range<u32> {
+        self.tame.from..self.tame.below
     }
 
     #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
-        grid.round_tame(rule, self.row.mantissa_bits, x)
+    fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
+        let Tame {
+            factor,
+            addend,
+            to_smallest,
+            limit,
+            to_max,
+            ..
+        } = self.tame;
+        let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
+        let smallest = (scaled & INFINITY).wrapping_add(to_smallest).max(limit);
+        [smallest, smallest.wrapping_add(to_max)]
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
+        round_to_grid(rule, self.row.mantissa_bits, grid, x)
+    }
+}
+
+/// From the largest magnitude of a tame block to its grid, for all scale modes alike: the exponent field of
+/// `amax · factor`, to the pattern of which `addend` is added, is that of the scale but for a constant.
+#[derive(Clone, Copy)]
+pub(crate) struct Tame {
+    /// [`GroupRule::tame`].
+    from: u32,
+    below: u32,
+    factor: f32,
+    addend: u32,
+    /// From there to the pattern of 2^emin, the smallest number with all its mantissa bits.
+    to_smallest: u32,
+    /// Of that the least pattern, with the smallest scale.
+    limit: u32,
+    /// From that to the pattern of the largest number.
+    to_max: u32,
+}
+
+impl Tame {
+    fn of(row: &ElementRow, scale_mode: ScaleMode, largest_exponent: i32) -> Self {
+        let exponents = |from: i32, to: i32| ((to - from) << MANTISSA_BITS) as u32;
+        let before_next = IMPLICIT - 1;
+        let (factor, addend, emax) = match scale_mode {
+            ScaleMode::Floor => (1.0, 0, row.emax),
+            ScaleMode::Ceil => (1.0, before_next, row.emax),
+            ScaleMode::Even => (1.0, IMPLICIT >> (row.mantissa_bits + 1), row.emax),
+            // The product is a normal number; it has the exponent of the scale.
+            ScaleMode::Rceil => (f32::from_bits(row.inverse_max), before_next, 0),
+        };
+        // emin of a block is row.emin + scale, and scale at least exponent − row.emax.
+        let lowest = NORMAL.start() - row.emin + row.emax;
+        // Below this no scale is larger than 2^E, in any mode.
+        let highest = (NORMAL.end() + 1).min(largest_exponent + row.emax);
+        let range = normal(lowest, highest);
+        Self {
+            from: range.start,
+            below: range.end,
+            factor,
+            addend,
+            to_smallest: exponents(emax, row.emin),
+            limit: bits::pow2((row.emin - largest_exponent).max(*NORMAL.start())),
+            to_max: row.max.wrapping_sub(bits::pow2(row.emin)),
+        }
     }
 }
 
@@ -250,19 +299,17 @@ impl Grid {
         let saturated = (x & SIGN) | magnitude.min(self.max);
         f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
     }
-    /// Whether [`round_tame`](Self::round_tame) may be used for magnitudes up to `amax`.
-    #[inline(always)]
-    pub(crate) fn is_tame(self, amax: u32) -> bool {
-        // Not `&&`, which would be a branch.
-        (amax < bits::pow2(101)) & (-100..=100).contains(&self.emin) & (self.max < INFINITY)
-    }
+}
 
-    /// [`round`](Self::round) of a number that is neither very large nor very small, by a rule without
-    /// draws. NaN and Inf become some number.
-    #[inline(always)]
-    pub(crate) fn round_tame<R: Rule>(self, _: R, mantissa_bits: i32, x: f32) -> f32 {
-        let x = x.to_bits();
-        let magnitude = round_normal::<R>(x & ABS, mantissa_bits, self.emin);
-        f32::from_bits((x & SIGN) | magnitude.min(self.max))
-    }
+/// [`Grid::round`] for tame blocks: `smallest` is the pattern of 2^emin. NaN and Inf become some number.
+#[inline(always)]
+pub(crate) fn round_to_grid<R: Rule>(
+    _: R,
+    mantissa_bits: i32,
+    [smallest, max]: [u32; 2],
+    x: f32,
+) -> f32 {
+    let x = x.to_bits();
+    let magnitude = round_normal::<R>(x & ABS, mantissa_bits, smallest);
+    f32::from_bits((x & SIGN) | magnitude.min(max))
 }

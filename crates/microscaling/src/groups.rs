@@ -5,6 +5,7 @@ use crate::bits::ABS;
 use crate::dispatch::{Kernel, dispatch};
 use crate::parallel::{PARALLEL_THRESHOLD, join, threads};
 use crate::round::{Rule, with_rule};
+use core::ops::Range;
 
 /// From the largest magnitudes of a block and a sub-block to what the elements of the sub-block need to
 /// know, and from there to an element.
@@ -14,12 +15,19 @@ pub(crate) trait GroupRule: Copy + Send + Sync {
     /// What an element needs to know.
     type Grid: Words;
 
+    /// Whether there is anything between a block and its elements.
+    const HAS_SUB_BLOCKS: bool = false;
+
     /// Elements that share a grid, at least 1. As many as a block, or more, where there is nothing
     /// below the block.
     #[inline(always)]
     fn sub_block(&self) -> usize {
         usize::MAX
     }
+
+    /// Whether every magnitude takes part in the largest one as it is. Blocks with one that does not are
+    /// not [tame](Self::tame) by their largest.
+    const COUNTS_ALL: bool = true;
 
     /// What of a magnitude takes part in the largest one.
     #[inline(always)]
@@ -30,37 +38,21 @@ pub(crate) trait GroupRule: Copy + Send + Sync {
     /// The grid of a sub-block, from the largest counted magnitudes of its block and its own.
     fn grid(&self, amax: u32, sub_amax: u32) -> Self::Grid;
 
-    /// The grids of many sub-blocks, word by word; all slices have the same length.
-    #[inline(always)]
-    fn grids(&self, maxima: &[u32], sub_maxima: &[u32], grids: [&mut [u32]; 2]) {
-        self.each_grid(maxima, sub_maxima, grids);
-    }
-
-    /// [`grids`](Self::grids) by [`grid`](Self::grid).
-    #[inline(always)]
-    fn each_grid(&self, maxima: &[u32], sub_maxima: &[u32], [first, second]: [&mut [u32]; 2]) {
-        let maxima = maxima.iter().zip(sub_maxima);
-        for ((first, second), (amax, sub_amax)) in first.iter_mut().zip(second).zip(maxima) {
-            [*first, *second] = self.grid(*amax, *sub_amax).words();
-        }
-    }
-
     /// Rounds an element.
     fn round<R: Rule>(&self, grid: Self::Grid, rule: R, x: f32, draw: u32) -> f32;
 
-    /// Whether [`round_tame`](Self::round_tame) may be used for the elements of a block, of which all
-    /// but special values have magnitudes up to `amax`.
-    #[inline(always)]
-    fn is_tame(&self, _amax: u32, _grid: Self::Grid) -> bool {
-        false
-    }
+    /// The patterns of a block's largest counted magnitude from which on and below which the block is
+    /// tame: neither very large nor very small, so that [`tame_grid`](Self::tame_grid) and
+    /// [`round_tame`](Self::round_tame) may be used. A block of zeros is as tame as one with the
+    /// first of them.
+    fn tame(&self) -> Range<u32>;
 
-    /// [`round`](Self::round) with fewer operations, where numbers are neither very large nor very
-    /// small, by a rule without draws.
-    #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: Self::Grid, rule: R, x: f32) -> f32 {
-        self.round(grid, rule, x, 0)
-    }
+    /// [`grid`](Self::grid) of a tame block, for [`round_tame`](Self::round_tame) alone.
+    fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2];
+
+    /// [`round`](Self::round) with fewer operations, of an element of a tame block, by a rule without
+    /// draws.
+    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32;
 
     /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
     /// whose sign bits are ignored.

@@ -6,6 +6,7 @@ use crate::dispatch::Kernel;
 use crate::draws::{Draws, WINDOW};
 use crate::groups::{GroupRule, Words, counted_max};
 use crate::round::Rule;
+use core::hint::black_box;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -16,8 +17,8 @@ pub(crate) const TILE: usize = 4096;
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;
 
-/// Contiguous blocks of this length or more are worked on one by one.
-const LONG: usize = 128;
+/// Contiguous blocks that are worked on together.
+const TOGETHER: usize = 16;
 
 /// How to round, the same for all blocks of a tensor.
 #[derive(Clone, Copy)]
@@ -71,7 +72,8 @@ impl<G: GroupRule, R: Rule> Blocks<'_, G, R> {
             mut at,
             mut start,
         } = self;
-        let mut window = Window::new(job);
+        let draws = Draws::new(job.stream);
+        let mut blocks = Line { job, draws };
         let mut rest = data;
         while !rest.is_empty() {
             let length = if layout.axis.is_multiple_of(layout.block) {
@@ -80,7 +82,7 @@ impl<G: GroupRule, R: Rule> Blocks<'_, G, R> {
                 (layout.axis - at).min(rest.len())
             };
             let (line, tail) = rest.split_at_mut(length);
-            window.line(line, layout.block, start);
+            blocks.quantize(line, layout.block, start);
             (at, start, rest) = (0, start + length as u64, tail);
         }
     }
@@ -111,48 +113,36 @@ impl<G: GroupRule, R: Rule> Blocks<'_, G, R> {
     }
 }
 
-/// Contiguous blocks, and room for what is known of [`WINDOW`] neighbours.
-struct Window<G, R> {
+/// Contiguous blocks, with the draws of the elements.
+struct Line<G, R> {
     job: Job<G, R>,
     draws: Draws,
-    /// The magnitudes, then the larger ones of pairs of them, then of pairs of those, and so on.
-    tree: [u32; 2 * WINDOW],
-    /// The largest magnitude of the block of each sub-block.
-    maxima: [u32; WINDOW],
-    /// The grids of sub-blocks, word by word, and those of elements.
-    sub_grids: [[u32; WINDOW]; 2],
-    grids: [[u32; WINDOW]; 2],
 }
 
-impl<G: GroupRule, R: Rule> Window<G, R> {
-    #[inline(always)]
-    fn new(job: Job<G, R>) -> Self {
-        Self {
-            job,
-            draws: Draws::new(job.stream),
-            tree: [0; _],
-            maxima: [0; _],
-            sub_grids: [[0; _]; 2],
-            grids: [[0; _]; 2],
-        }
-    }
-
+impl<G: GroupRule, R: Rule> Line<G, R> {
     /// Quantizes contiguous blocks; the last one may be shorter.
     #[inline(always)]
-    fn line(&mut self, line: &mut [f32], block: usize, start: u64) {
+    fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
         let sub_block = self.job.group.sub_block().min(block);
-        let powers_of_two = block.is_power_of_two() && sub_block.is_power_of_two();
-        let together = if powers_of_two && block < LONG {
-            line.len() / block * block
-        } else {
-            0
+        // The usual lengths as constants, so that a block is a few vectors.
+        let done = match (block, sub_block) {
+            (16, 2) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 2>(line, start),
+            (16, 4) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 4>(line, start),
+            (16, 8) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 8>(line, start),
+            _ if G::HAS_SUB_BLOCKS => 0,
+            (8, _) => self.of_vectors::<1, 8, 8>(line, start),
+            (16, _) => self.of_vectors::<1, 16, 16>(line, start),
+            (32, _) => self.of_vectors::<2, 16, 16>(line, start),
+            (64, _) => self.of_vectors::<4, 16, 16>(line, start),
+            _ => 0,
         };
-        let (blocks, others) = line.split_at_mut(together);
-        for (i, piece) in blocks.chunks_mut(WINDOW).enumerate() {
-            self.blocks(piece, block, sub_block, start + (i * WINDOW) as u64);
-        }
-        let start = start + together as u64;
-        for (i, piece) in others.chunks_mut(block).enumerate() {
+        self.blocks(&mut line[done..], block, start + done as u64);
+    }
+
+    /// Quantizes blocks of any length; the last one may be shorter.
+    #[inline(always)]
+    fn blocks(&mut self, data: &mut [f32], block: usize, start: u64) {
+        for (i, piece) in data.chunks_mut(block).enumerate() {
             self.block(piece, start + (i * block) as u64);
         }
     }
@@ -170,13 +160,16 @@ impl<G: GroupRule, R: Rule> Window<G, R> {
             } else {
                 counted_max::<G>(data)
             };
-            let grid = group.grid(amax, sub_amax);
-            if !R::USES_DRAWS && group.is_tame(amax, grid) {
+            let (mut first, mut second) = ([0], [0]);
+            let tame = make_grids::<G, R>(group, &[amax], &[sub_amax], [&mut first, &mut second]);
+            let ([first], [second]) = (first, second);
+            if tame && !R::USES_DRAWS {
                 for x in data {
-                    *x = group.round_tame(grid, rule, *x);
+                    *x = group.round_tame([first, second], rule, *x);
                 }
                 continue;
             }
+            let grid = G::Grid::of([first, second]);
             let start = start + (i * sub_block) as u64;
             for (j, piece) in data.chunks_mut(WINDOW).enumerate() {
                 let draws = self
@@ -189,116 +182,140 @@ impl<G: GroupRule, R: Rule> Window<G, R> {
         }
     }
 
-    /// Quantizes whole blocks, at most [`WINDOW`] elements. The lengths are powers of two.
+    /// Quantizes blocks of V vectors of L lanes, with sub-blocks of S neighbouring lanes unless S = L.
+    /// Returns how many elements: some at the end may be left.
     ///
-    /// One step after the other for all of them: each is a loop over neighbours, which has vectors.
+    /// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
+    /// the largest magnitudes of all, then their grids, then all elements, keep the processor busy, and
+    /// are few enough that reading the next ones begins while these are rounded.
     #[inline(always)]
-    fn blocks(&mut self, data: &mut [f32], block: usize, sub_block: usize, start: u64) {
+    fn of_vectors<const V: usize, const L: usize, const S: usize>(
+        &mut self,
+        data: &mut [f32],
+        start: u64,
+    ) -> usize {
         let Job { group, rule, .. } = self.job;
-        let count = data.len() / sub_block;
-        for (max, x) in self.tree.iter_mut().zip(data.iter()) {
-            *max = G::counted(x.to_bits() & ABS);
+        let blocks = data.as_chunks_mut::<L>().0.as_chunks_mut::<V>().0;
+        let windows = blocks.as_chunks_mut::<TOGETHER>().0;
+        for (i, window) in windows.iter_mut().enumerate() {
+            let start = start + (i * TOGETHER * V * L) as u64;
+            let (mut maxima, mut first, mut second) = ([0; TOGETHER], [0; TOGETHER], [0; TOGETHER]);
+            let mut tame = false;
+            if G::COUNTS_ALL || !R::USES_DRAWS {
+                for (amax, block) in maxima.iter_mut().zip(window.iter()) {
+                    // Hidden, lest blocks become lanes, each element a load of its own.
+                    *amax = black_box(largest(block));
+                }
+                tame = make_grids::<G, R>(group, &maxima, &maxima, [&mut first, &mut second]);
+            }
+            if !G::COUNTS_ALL && !tame {
+                for (amax, block) in maxima.iter_mut().zip(window.iter()) {
+                    *amax = counted_max::<G>(block.as_flattened());
+                }
+                each_grid(group, false, &maxima, &maxima, [&mut first, &mut second]);
+            }
+            let draws = self.draws.get::<R>(start, TOGETHER * V * L);
+            let draws = draws.as_chunks::<L>().0.as_chunks::<V>().0;
+            for (j, (block, draws)) in window.iter_mut().zip(draws).enumerate() {
+                // Hidden for the same reason.
+                let j = black_box(j) % TOGETHER;
+                let [amax, first, second] = [maxima[j], first[j], second[j]];
+                for (vector, draws) in block.iter_mut().zip(draws) {
+                    let (mut first, mut second) = ([first; L], [second; L]);
+                    if S < L {
+                        let sub_maxima = across::<G, L, S>(vector);
+                        let grids = [&mut first[..], &mut second[..]];
+                        each_grid(group, tame, &[amax; L], &sub_maxima, grids);
+                    }
+                    round_each(group, rule, vector, tame, [&first, &second], draws);
+                }
+            }
         }
-        let (mut level, mut below) = (data.len(), 0);
-        while level > data.len() / block {
-            let (from, to) = self.tree[below..].split_at_mut(level);
-            larger_of_pairs(from, &mut to[..level / 2]);
-            (level, below) = (level / 2, below + level);
-        }
-        // A level of n numbers begins where those of more than n end.
-        let level = |n: usize| &self.tree[2 * (data.len() - n)..][..n];
-        let sub_maxima = level(count);
-        let maxima = if sub_block < block {
-            let maxima = &mut self.maxima[..count];
-            spread(level(data.len() / block), maxima, block / sub_block);
-            maxima
-        } else {
-            sub_maxima
-        };
-        let [first, second] = self.sub_grids.each_mut().map(|words| &mut words[..count]);
-        group.grids(maxima, sub_maxima, [first, second]);
-        let tame = all_tame::<G, R>(group, maxima, [first, second]);
-        for (of_sub_blocks, of_elements) in self.sub_grids.iter().zip(&mut self.grids) {
-            spread(
-                &of_sub_blocks[..count],
-                &mut of_elements[..data.len()],
-                sub_block,
-            );
-        }
-        let draws = self.draws.get::<R>(start, data.len());
-        let [first, second] = &self.grids;
-        round_each(group, rule, data, tame, [first, second], draws);
+        windows.len() * TOGETHER * V * L
     }
 }
 
-/// The larger ones of pairs of neighbours.
+/// The largest magnitude of some vectors.
 #[inline(always)]
-fn larger_of_pairs(from: &[u32], to: &mut [u32]) {
-    const N: usize = 16;
-    let (chunks, rest) = from.as_chunks::<{ 2 * N }>();
-    let (larger, rest_larger) = to.as_chunks_mut::<N>();
-    for (to, from) in larger.iter_mut().zip(chunks) {
-        // Not in place: a loop over two slices of one array has no vectors.
-        let mut larger = [0; N];
-        for (larger, [a, b]) in larger.iter_mut().zip(from.as_chunks().0) {
-            *larger = *a.max(b);
+fn largest<const L: usize>(vectors: &[[f32; L]]) -> u32 {
+    let mut magnitudes = [0; L];
+    for vector in vectors {
+        for (max, x) in magnitudes.iter_mut().zip(vector) {
+            *max = (*max).max(x.to_bits() & ABS);
         }
-        *to = larger;
     }
-    for (larger, [a, b]) in rest_larger.iter_mut().zip(rest.as_chunks().0) {
-        *larger = *a.max(b);
-    }
+    magnitudes.into_iter().fold(0, u32::max)
 }
 
-/// Repeats every number so many times.
+/// In each lane the largest counted magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
 #[inline(always)]
-fn spread(from: &[u32], to: &mut [u32], times: usize) {
+fn across<G: GroupRule, const L: usize, const S: usize>(vector: &[f32; L]) -> [u32; L] {
+    /// In each lane the larger one of it and the lane at that distance.
     #[inline(always)]
-    fn repeat<const N: usize>(from: &[u32], to: &mut [u32]) {
-        for (to, x) in to.as_chunks_mut().0.iter_mut().zip(from) {
-            *to = [*x; N];
+    fn fold<const L: usize, const DISTANCE: usize>(x: [u32; L]) -> [u32; L] {
+        let mut larger = x;
+        for i in 0..L {
+            larger[i] = x[i].max(x[i ^ DISTANCE]);
         }
+        larger
     }
-    // The usual numbers as constants, so that there are vectors for them.
-    match times {
-        1 => repeat::<1>(from, to),
-        2 => repeat::<2>(from, to),
-        8 => repeat::<8>(from, to),
-        16 => {
-            // Two at a time: of 16 stores at a distance the compiler makes a scatter.
-            let (pairs, last) = from.as_chunks();
-            let (chunks, rest) = to.as_chunks_mut::<32>();
-            for (to, [a, b]) in chunks.iter_mut().zip(pairs) {
-                *to = core::array::from_fn(|i| if i < 16 { *a } else { *b });
-            }
-            if let [last] = last {
-                rest.fill(*last);
-            }
-        }
-        32 => repeat::<32>(from, to),
-        _ => {
-            for (to, x) in to.chunks_exact_mut(times).zip(from) {
-                to.fill(*x);
-            }
-        }
+    let mut x = [0; L];
+    for (magnitude, x) in x.iter_mut().zip(vector) {
+        *magnitude = G::counted(x.to_bits() & ABS);
     }
+    x = fold::<L, 1>(x);
+    if S > 2 {
+        x = fold::<L, 2>(x);
+    }
+    if S > 4 {
+        x = fold::<L, 4>(x);
+    }
+    x
 }
 
-/// Whether [`GroupRule::round_tame`] may be used for all of these blocks.
+/// The grids of many sub-blocks, word by word, from the largest magnitudes of their blocks and their own.
+/// Returns whether all are tame and the grids for that.
 #[inline(always)]
-fn all_tame<G: GroupRule, R: Rule>(group: G, maxima: &[u32], [first, second]: [&[u32]; 2]) -> bool {
-    let grids = first.iter().zip(second).map(|(a, b)| G::Grid::of([*a, *b]));
-    let tame = |(amax, grid): (&u32, _)| group.is_tame(*amax, grid);
+fn make_grids<G: GroupRule, R: Rule>(
+    group: G,
+    maxima: &[u32],
+    sub_maxima: &[u32],
+    grids: [&mut [u32]; 2],
+) -> bool {
+    let range = group.tame();
     // All are looked at, without a branch.
-    !R::USES_DRAWS
-        && maxima
-            .iter()
-            .zip(grids)
-            .map(tame)
-            .fold(true, |all, tame| all & tame)
+    let all = maxima.iter().fold(true, |all, amax| {
+        all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
+    });
+    let tame = all && !R::USES_DRAWS;
+    each_grid(group, tame, maxima, sub_maxima, grids);
+    tame
 }
 
-/// Rounds neighbours, each with its grid; `tame` is [`all_tame`] of them.
+/// The grids of many sub-blocks, all tame or not.
+#[inline(always)]
+fn each_grid<G: GroupRule>(
+    group: G,
+    tame: bool,
+    maxima: &[u32],
+    sub_maxima: &[u32],
+    [first, second]: [&mut [u32]; 2],
+) {
+    let least = group.tame().start;
+    let grids = first.iter_mut().zip(second);
+    let maxima = maxima.iter().zip(sub_maxima);
+    if tame {
+        for ((first, second), (amax, sub_amax)) in grids.zip(maxima) {
+            [*first, *second] = group.tame_grid((*amax).max(least), *sub_amax);
+        }
+    } else {
+        for ((first, second), (amax, sub_amax)) in grids.zip(maxima) {
+            [*first, *second] = group.grid(*amax, *sub_amax).words();
+        }
+    }
+}
+
+/// Rounds neighbours, each with its grid; `tame` is what [`make_grids`] said of them.
 #[inline(always)]
 fn round_each<G: GroupRule, R: Rule>(
     group: G,
@@ -308,7 +325,7 @@ fn round_each<G: GroupRule, R: Rule>(
     [first, second]: [&[u32]; 2],
     draws: &[u32],
 ) {
-    let grids = first.iter().zip(second).map(|(a, b)| G::Grid::of([*a, *b]));
+    let grids = first.iter().zip(second).map(|(a, b)| [*a, *b]);
     if tame && !R::USES_DRAWS {
         for (x, grid) in data.iter_mut().zip(grids) {
             *x = group.round_tame(grid, rule, *x);
@@ -316,7 +333,7 @@ fn round_each<G: GroupRule, R: Rule>(
         return;
     }
     for ((x, grid), draw) in data.iter_mut().zip(grids).zip(draws) {
-        *x = group.round(grid, rule, *x, *draw);
+        *x = group.round(G::Grid::of(grid), rule, *x, *draw);
     }
 }
 
@@ -460,8 +477,7 @@ impl Tile {
         let width = self.fold(lines);
         let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
         let maxima = &self.maxima[..width];
-        job.group.grids(maxima, maxima, [first, second]);
-        self.tame = all_tame::<G, R>(job.group, maxima, [first, second]);
+        self.tame = make_grids::<G, R>(job.group, maxima, maxima, [first, second]);
         self.repeat_grids(width);
     }
 
@@ -471,8 +487,7 @@ impl Tile {
         let width = self.fold(lines);
         let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
         let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
-        job.group.grids(maxima, sub_maxima, [first, second]);
-        self.tame = all_tame::<G, R>(job.group, maxima, [first, second]);
+        self.tame = make_grids::<G, R>(job.group, maxima, sub_maxima, [first, second]);
         self.repeat_grids(width);
     }
 

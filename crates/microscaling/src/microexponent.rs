@@ -1,11 +1,12 @@
 //! Microexponents: an exponent a block, and a small shift a sub-block.
 
-use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
-use crate::block::Grid;
+use crate::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
+use crate::block::{Grid, round_to_grid};
 use crate::groups::GroupRule;
 use crate::quantize::{checked_layout, quantize_groups};
-use crate::round::Rule;
+use crate::round::{NORMAL, Rule, normal};
 use crate::{FormatError, QuantizeError, RandomStream, Rounding};
+use core::ops::Range;
 
 /// A microexponent format: `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A
 /// Little Shifting Goes a Long Way" (ISCA 2023), as AMD Quark's `to_bfp_prime` computes them. Not to be
@@ -161,6 +162,8 @@ impl MicroexponentRule {
 impl GroupRule for MicroexponentRule {
     type Grid = Grid;
 
+    const HAS_SUB_BLOCKS: bool = true;
+
     #[inline(always)]
     fn sub_block(&self) -> usize {
         self.sub_block
@@ -177,8 +180,7 @@ impl GroupRule for MicroexponentRule {
             bits::scale(self.max, exponent)
         };
         Grid {
-            // Of zeros alone it may be anything; this one is tame.
-            emin: if amax == 0 { 0 } else { exponent },
+            emin: exponent,
             max,
         }
     }
@@ -195,14 +197,22 @@ impl GroupRule for MicroexponentRule {
             draw,
         )
     }
+
     #[inline(always)]
-    fn is_tame(&self, amax: u32, grid: Grid) -> bool {
-        grid.is_tame(amax)
+    fn tame(&self) -> Range<u32> {
+        normal(NORMAL.start() + self.largest_shift, NORMAL.end() + 1)
     }
 
     #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: Grid, rule: R, x: f32) -> f32 {
+    fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2] {
+        let shifted = (amax & INFINITY).wrapping_sub((self.largest_shift as u32) << MANTISSA_BITS);
+        let smallest = (sub_amax & INFINITY).max(shifted);
+        [smallest, smallest.wrapping_add(self.max.wrapping_sub(ONE))]
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
         // A subnormal is less than half a step.
-        grid.round_tame(rule, self.fraction_bits, x)
+        round_to_grid(rule, self.fraction_bits, grid, x)
     }
 }

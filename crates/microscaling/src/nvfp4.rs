@@ -1,10 +1,11 @@
 //! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
 
-use crate::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::groups::{GroupRule, Words, largest};
 use crate::quantize::{checked_layout, quantize_groups};
 use crate::round::{Rule, round_magnitude, round_normal};
 use crate::{QuantizeError, RandomStream, Rounding};
+use core::ops::Range;
 
 /// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
 /// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
@@ -35,7 +36,6 @@ const TENSOR_MAX: u32 = 0x4528_0000;
 const SCALE_MIN: u32 = 0x3c80_0000;
 const SCALE_MAX: u32 = 0x43e0_0000;
 /// 1.
-const ONE: u32 = 0x3f80_0000;
 /// 2^−80, see [`Nvfp4Rule`].
 const LARGE: u32 = 0x1780_0000;
 /// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be `TINY`.
@@ -222,7 +222,7 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
         if TINY || R::USES_DRAWS {
             round_magnitude::<R>(limited, 1, 0, draw)
         } else {
-            round_normal::<R>(limited, 1, 0)
+            round_normal::<R>(limited, 1, ONE)
         }
     }
 }
@@ -261,11 +261,33 @@ impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
             (x.to_bits() & SIGN) | value
         })
     }
+
+    #[inline(always)]
+    fn tame(&self) -> Range<u32> {
+        // Where the tensor scale is tiny, every operation has cases of its own.
+        if TINY || self.tensor_scale >= INFINITY {
+            0..0
+        } else {
+            0..INFINITY
+        }
+    }
+
+    #[inline(always)]
+    fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
+        self.grid(amax, amax).words()
+    }
+
+    #[inline(always)]
+    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
+        let grid = ScalePair::of(grid);
+        let unit = self.round_unit(grid, rule, x.to_bits() & ABS, 0);
+        f32::from_bits((x.to_bits() & SIGN) | Self::product(unit, grid.scale))
+    }
 }
 
 // The patterns that are written as numbers.
 const _: () = {
     assert!(TENSOR_MAX == (448.0_f32 * 6.0).to_bits() && ELEMENT_MAX == 6.0_f32.to_bits());
     assert!(SCALE_MIN == bits::pow2(-6) && SCALE_MAX == 448.0_f32.to_bits());
-    assert!(ONE == bits::pow2(0) && LARGE == bits::pow2(-80));
+    assert!(LARGE == bits::pow2(-80));
 };

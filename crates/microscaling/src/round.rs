@@ -2,6 +2,7 @@
 
 use crate::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
 use crate::names::impl_by_name;
+use core::ops::{Range, RangeInclusive};
 
 /// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
 /// sign; a number on the grid stays as it is.
@@ -187,15 +188,28 @@ pub(crate) fn round_magnitude<R: Rule>(abs: u32, mantissa_bits: i32, emin: i32, 
     if rounded == 0 { 0 } else { carried }
 }
 
-/// [`round_magnitude`] with fewer operations, of float32, for an `emin` of −100 to 100, a magnitude below
-/// 2^101, and a rule without draws.
+/// The exponents `emin` and those of magnitudes that [`round_normal`] is for; of magnitudes, all smaller
+/// ones too.
+pub(crate) const NORMAL: RangeInclusive<i32> = -100..=100;
+
+/// The patterns of 2^lowest up to 2^end, which is left out; empty if there are none.
+pub(crate) fn normal(lowest: i32, end: i32) -> Range<u32> {
+    if lowest < end {
+        bits::pow2(lowest)..bits::pow2(end)
+    } else {
+        0..0
+    }
+}
+
+/// [`round_magnitude`] with fewer operations, of float32, within [`NORMAL`] and by a rule without draws.
+/// `smallest` is the pattern of 2^emin.
 ///
 /// All numbers that matter are normal or zero: half a step is, and a subnormal is less than that. So
 /// the flush-to-zero state of the thread does not matter.
 #[inline(always)]
-pub(crate) fn round_normal<R: Rule>(abs: u32, mantissa_bits: i32, emin: i32) -> u32 {
+pub(crate) fn round_normal<R: Rule>(abs: u32, mantissa_bits: i32, smallest: u32) -> u32 {
     // 2 to the exponent of the magnitude, or to emin.
-    let power = (abs & bits::INFINITY).max(((emin + bits::BIAS) as u32) << MANTISSA_BITS);
+    let power = (abs & bits::INFINITY).max(smallest);
     let fraction_bits = |bits: i32| (bits as u32) << MANTISSA_BITS;
     let step = f32::from_bits(power - fraction_bits(mantissa_bits));
     // So large that one step is its unit in the last place: the sum rounds to a multiple of the step.
