@@ -25,8 +25,7 @@ pub(crate) trait GroupRule: Copy + Send + Sync {
         usize::MAX
     }
 
-    /// Whether every magnitude takes part in the largest one as it is. Blocks with one that does not are
-    /// not [tame](Self::tame) by their largest.
+    /// Whether every magnitude takes part in the largest one as it is.
     const COUNTS_ALL: bool = true;
 
     /// What of a magnitude takes part in the largest one.

@@ -17,6 +17,9 @@ pub(crate) const TILE: usize = 4096;
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;
 
+/// Elements of the longest vector.
+const LANES: usize = 16;
+
 /// Contiguous blocks that are worked on together.
 const TOGETHER: usize = 16;
 
@@ -126,14 +129,14 @@ impl<G: GroupRule, R: Rule> Line<G, R> {
         let sub_block = self.job.group.sub_block().min(block);
         // The usual lengths as constants, so that a block is a few vectors.
         let done = match (block, sub_block) {
-            (16, 2) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 2>(line, start),
-            (16, 4) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 4>(line, start),
-            (16, 8) if G::HAS_SUB_BLOCKS => self.of_vectors::<1, 16, 8>(line, start),
+            (16, 2) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 2>(line, start),
+            (16, 4) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 4>(line, start),
+            (16, 8) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 8>(line, start),
             _ if G::HAS_SUB_BLOCKS => 0,
-            (8, _) => self.of_vectors::<1, 8, 8>(line, start),
-            (16, _) => self.of_vectors::<1, 16, 16>(line, start),
-            (32, _) => self.of_vectors::<2, 16, 16>(line, start),
-            (64, _) => self.of_vectors::<4, 16, 16>(line, start),
+            (8, _) => self.together::<8, 8, 8>(line, start),
+            (16, _) => self.together::<16, 16, 16>(line, start),
+            (32, _) => self.together::<32, 16, 16>(line, start),
+            (64, _) => self.together::<64, 16, 16>(line, start),
             _ => 0,
         };
         self.blocks(&mut line[done..], block, start + done as u64);
@@ -182,93 +185,100 @@ impl<G: GroupRule, R: Rule> Line<G, R> {
         }
     }
 
-    /// Quantizes blocks of V vectors of L lanes, with sub-blocks of S neighbouring lanes unless S = L.
-    /// Returns how many elements: some at the end may be left.
+    /// Quantizes blocks of B elements, which are vectors of L lanes, with sub-blocks of S lanes unless
+    /// S = L. Returns how many elements: some at the end may be left.
     ///
     /// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
     /// the largest magnitudes of all, then their grids, then all elements, keep the processor busy, and
     /// are few enough that reading the next ones begins while these are rounded.
     #[inline(always)]
-    fn of_vectors<const V: usize, const L: usize, const S: usize>(
+    fn together<const B: usize, const L: usize, const S: usize>(
         &mut self,
         data: &mut [f32],
         start: u64,
     ) -> usize {
         let Job { group, rule, .. } = self.job;
-        let blocks = data.as_chunks_mut::<L>().0.as_chunks_mut::<V>().0;
-        let windows = blocks.as_chunks_mut::<TOGETHER>().0;
-        for (i, window) in windows.iter_mut().enumerate() {
-            let start = start + (i * TOGETHER * V * L) as u64;
+        let windows = data.chunks_exact_mut(TOGETHER * B);
+        let count = windows.len();
+        for (i, window) in windows.enumerate() {
             let (mut maxima, mut first, mut second) = ([0; TOGETHER], [0; TOGETHER], [0; TOGETHER]);
-            let mut tame = false;
-            if G::COUNTS_ALL || !R::USES_DRAWS {
-                for (amax, block) in maxima.iter_mut().zip(window.iter()) {
-                    // Hidden, lest blocks become lanes, each element a load of its own.
-                    *amax = black_box(largest(block));
-                }
-                tame = make_grids::<G, R>(group, &maxima, &maxima, [&mut first, &mut second]);
+            for (amax, block) in maxima.iter_mut().zip(window.chunks_exact(B)) {
+                // Hidden, lest blocks become lanes, each element a load of its own.
+                *amax = black_box(largest::<G, L>(block.as_chunks().0));
             }
-            if !G::COUNTS_ALL && !tame {
-                for (amax, block) in maxima.iter_mut().zip(window.iter()) {
-                    *amax = counted_max::<G>(block.as_flattened());
-                }
-                each_grid(group, false, &maxima, &maxima, [&mut first, &mut second]);
-            }
-            let draws = self.draws.get::<R>(start, TOGETHER * V * L);
-            let draws = draws.as_chunks::<L>().0.as_chunks::<V>().0;
-            for (j, (block, draws)) in window.iter_mut().zip(draws).enumerate() {
+            let tame = make_grids::<G, R>(group, &maxima, &maxima, [&mut first, &mut second]);
+            let draws = self
+                .draws
+                .get::<R>(start + (i * TOGETHER * B) as u64, window.len());
+            let vectors = window.as_chunks_mut::<LANES>().0;
+            let draws = draws.as_chunks::<LANES>().0;
+            for (j, (vector, draws)) in vectors.iter_mut().zip(draws).enumerate() {
                 // Hidden for the same reason.
-                let j = black_box(j) % TOGETHER;
-                let [amax, first, second] = [maxima[j], first[j], second[j]];
-                for (vector, draws) in block.iter_mut().zip(draws) {
-                    let (mut first, mut second) = ([first; L], [second; L]);
-                    if S < L {
-                        let sub_maxima = across::<G, L, S>(vector);
-                        let grids = [&mut first[..], &mut second[..]];
-                        each_grid(group, tame, &[amax; L], &sub_maxima, grids);
-                    }
-                    round_each(group, rule, vector, tame, [&first, &second], draws);
+                let block = black_box(j) * LANES / B;
+                let (mut first, mut second) =
+                    (lanes::<B>(&first, block), lanes::<B>(&second, block));
+                if S < L {
+                    let sub_maxima = across::<G, S>(vector);
+                    let grids = [&mut first[..], &mut second[..]];
+                    each_grid(group, tame, &lanes::<B>(&maxima, block), &sub_maxima, grids);
                 }
+                round_each(group, rule, vector, tame, [&first, &second], draws);
             }
         }
-        windows.len() * TOGETHER * V * L
+        count * TOGETHER * B
     }
 }
 
-/// The largest magnitude of some vectors.
+/// The word of a block in its lanes, and that of the next one in the others if blocks of B elements leave
+/// some.
 #[inline(always)]
-fn largest<const L: usize>(vectors: &[[f32; L]]) -> u32 {
+fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
+    // The remainders only show that the indices are less.
+    let mut lanes = [of_blocks[block % TOGETHER]; LANES];
+    if B < LANES {
+        lanes[B..].fill(of_blocks[(block + 1) % TOGETHER]);
+    }
+    lanes
+}
+
+/// The largest counted magnitude of some vectors.
+#[inline(always)]
+fn largest<G: GroupRule, const L: usize>(vectors: &[[f32; L]]) -> u32 {
     let mut magnitudes = [0; L];
     for vector in vectors {
         for (max, x) in magnitudes.iter_mut().zip(vector) {
-            *max = (*max).max(x.to_bits() & ABS);
+            *max = (*max).max(G::counted(x.to_bits() & ABS));
         }
+    }
+    if !G::COUNTS_ALL {
+        // Hidden, lest the choice of what counts becomes a branch for each lane.
+        magnitudes = black_box(magnitudes);
     }
     magnitudes.into_iter().fold(0, u32::max)
 }
 
 /// In each lane the largest counted magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
 #[inline(always)]
-fn across<G: GroupRule, const L: usize, const S: usize>(vector: &[f32; L]) -> [u32; L] {
+fn across<G: GroupRule, const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
     /// In each lane the larger one of it and the lane at that distance.
     #[inline(always)]
-    fn fold<const L: usize, const DISTANCE: usize>(x: [u32; L]) -> [u32; L] {
+    fn fold<const DISTANCE: usize>(x: [u32; LANES]) -> [u32; LANES] {
         let mut larger = x;
-        for i in 0..L {
+        for i in 0..LANES {
             larger[i] = x[i].max(x[i ^ DISTANCE]);
         }
         larger
     }
-    let mut x = [0; L];
+    let mut x = [0; LANES];
     for (magnitude, x) in x.iter_mut().zip(vector) {
         *magnitude = G::counted(x.to_bits() & ABS);
     }
-    x = fold::<L, 1>(x);
+    x = fold::<1>(x);
     if S > 2 {
-        x = fold::<L, 2>(x);
+        x = fold::<2>(x);
     }
     if S > 4 {
-        x = fold::<L, 4>(x);
+        x = fold::<4>(x);
     }
     x
 }
