@@ -265,7 +265,8 @@ fn mutate(mut file: Vec<u8>, mutation: &Mutation, fix: bool) -> Vec<u8> {
         Mutation::Truncate(index) => file.truncate(at(index)),
     }
     if fix && (8..8 + header).contains(&place) && file.len() > 8 {
-        let header = (header + file.len() - before) as u64;
+        // What was removed may reach beyond the header.
+        let header = (header + file.len()).saturating_sub(before) as u64;
         file[..8].copy_from_slice(&header.to_le_bytes());
     }
     file
