@@ -145,7 +145,7 @@ impl GroupRule for BfpRule {
     #[inline(always)]
     fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
         let smallest = amax & INFINITY;
-        [smallest, smallest.wrapping_add(self.max.wrapping_sub(ONE))]
+        [smallest, smallest + (self.max - ONE)]
     }
 
     #[inline(always)]

@@ -212,7 +212,7 @@ impl GroupRule for BlockRule {
         } = self.tame;
         let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
         let smallest = (scaled & INFINITY).wrapping_add(to_smallest).max(limit);
-        [smallest, smallest.wrapping_add(to_max)]
+        [smallest, smallest + to_max]
     }
 
     #[inline(always)]
@@ -224,8 +224,8 @@ impl GroupRule for BlockRule {
 /// From the largest magnitude of a tame block to its grid, for all scale modes alike: the exponent field of
 /// `amax · factor`, to the pattern of which `addend` is added, is that of the scale but for a constant.
 #[derive(Clone, Copy)]
-pub(crate) struct Tame {
-    /// [`GroupRule::tame`].
+struct Tame {
+    /// The ends of [`GroupRule::tame`]: a range is not `Copy`.
     from: u32,
     below: u32,
     factor: f32,
@@ -261,7 +261,7 @@ impl Tame {
             addend,
             to_smallest: exponents(emax, row.emin),
             limit: bits::pow2((row.emin - largest_exponent).max(*NORMAL.start())),
-            to_max: row.max.wrapping_sub(bits::pow2(row.emin)),
+            to_max: row.max - bits::pow2(row.emin),
         }
     }
 }

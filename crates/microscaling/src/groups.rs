@@ -76,7 +76,13 @@ pub(crate) fn counted_max<G: GroupRule>(data: &[f32]) -> u32 {
         .fold(0, |amax, x| amax.max(G::counted(x.to_bits() & ABS)))
 }
 
-/// The largest magnitude of a tensor as a pattern: of a NaN or Inf if it holds one.
+/// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
+#[inline(always)]
+pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
+    data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
+}
+
+/// [`magnitude_max`] of a whole tensor, by all threads.
 pub(crate) fn largest(data: &[f32]) -> u32 {
     if data.len() < PARALLEL_THRESHOLD || threads() == 1 {
         let mut amax = 0;
@@ -100,7 +106,6 @@ struct Largest<'a> {
 impl Kernel for Largest<'_> {
     #[inline(always)]
     fn run(self) {
-        let abs = self.data.iter().map(|x| x.to_bits() & ABS);
-        *self.amax = abs.fold(0, u32::max);
+        *self.amax = magnitude_max(self.data);
     }
 }

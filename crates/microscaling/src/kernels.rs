@@ -284,7 +284,7 @@ fn across<G: GroupRule, const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
 }
 
 /// The grids of many sub-blocks, word by word, from the largest magnitudes of their blocks and their own.
-/// Returns whether all are tame and the grids for that.
+/// Returns whether all are tame; the grids are those of tame blocks then.
 #[inline(always)]
 fn make_grids<G: GroupRule, R: Rule>(
     group: G,
@@ -433,7 +433,7 @@ pub(crate) struct Tile {
     of_blocks: [u32; WINDOW],
     /// The grids, word by word.
     grids: [[u32; TILE]; 2],
-    /// Whether all are [tame](GroupRule::is_tame).
+    /// Whether all are [tame](GroupRule::tame).
     tame: bool,
 }
 

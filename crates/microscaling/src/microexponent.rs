@@ -205,9 +205,9 @@ impl GroupRule for MicroexponentRule {
 
     #[inline(always)]
     fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2] {
-        let shifted = (amax & INFINITY).wrapping_sub((self.largest_shift as u32) << MANTISSA_BITS);
+        let shifted = (amax & INFINITY) - ((self.largest_shift as u32) << MANTISSA_BITS);
         let smallest = (sub_amax & INFINITY).max(shifted);
-        [smallest, smallest.wrapping_add(self.max.wrapping_sub(ONE))]
+        [smallest, smallest + (self.max - ONE)]
     }
 
     #[inline(always)]

@@ -35,7 +35,6 @@ const TENSOR_MAX: u32 = 0x4528_0000;
 /// 2^−6 and 448, the smallest and the largest scale of a block.
 const SCALE_MIN: u32 = 0x3c80_0000;
 const SCALE_MAX: u32 = 0x43e0_0000;
-/// 1.
 /// 2^−80, see [`Nvfp4Rule`].
 const LARGE: u32 = 0x1780_0000;
 /// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be `TINY`.

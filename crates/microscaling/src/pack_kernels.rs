@@ -6,6 +6,7 @@ use crate::bitstream::{Reader, Writer};
 use crate::codec::BlockCodec;
 use crate::dispatch::Kernel;
 use crate::draws::{Draws, WINDOW};
+use crate::groups::magnitude_max;
 use crate::kernels::Layout;
 use crate::round::Rule;
 use alloc::vec::Vec;
@@ -58,9 +59,9 @@ impl<C: BlockCodec, R: Rule> Kernel for Encode<'_, C, R> {
             let (run, tail) = rest.split_at(length * inner);
             let sub_rows = codec.sub_block().min(length);
             if inner == 1 {
-                let amax = largest(run);
+                let amax = magnitude_max(run);
                 for (index, elements) in run.chunks(sub_rows).enumerate() {
-                    let scale = codec.scale([amax, largest(elements)], index, records);
+                    let scale = codec.scale([amax, magnitude_max(elements)], index, records);
                     let start = start + (index * sub_rows) as u64;
                     for (i, piece) in elements.chunks(WINDOW).enumerate() {
                         let draws = draws.get::<R>(start + (i * WINDOW) as u64, piece.len());
@@ -170,12 +171,6 @@ impl<'a> Codes<'a> {
         self.writer.put(&self.codes[..self.len]);
         self.writer.finish();
     }
-}
-
-#[inline(always)]
-fn largest(elements: &[f32]) -> u32 {
-    let abs = elements.iter().map(|x| x.to_bits() & ABS);
-    abs.fold(0, u32::max)
 }
 
 /// The largest magnitude of each column of some rows.
