@@ -155,7 +155,7 @@ fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
     }
 }
 
-/// Runs `$body` with `$codec` bound to the [`BlockCodec`] of a [`BlockFormat`].
+/// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::codec::BlockCodec) of a [`BlockFormat`].
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {
         match $format {
