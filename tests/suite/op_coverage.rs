@@ -23,12 +23,12 @@ const TABLE: &str = include_str!("../../docs/op-coverage.md");
 
 const SOURCES: [&str; 3] = [
     include_str!("../../crates/burn-mx/src/ops/float.rs"),
-    include_str!("../../crates/burn-mx/src/ops/module.rs"),
+    include_str!("../../crates/burn-mx/src/ops/layers.rs"),
     include_str!("../../crates/burn-mx/src/ops/activation.rs"),
 ];
 
-/// What both sides of the decorator forward, among it methods of the three traits.
-const FORWARDED: &str = include_str!("../../crates/burn-mx/src/forward/tables.rs");
+/// What both sides of the decorator delegate, among it methods of the three traits.
+const DELEGATED: &str = include_str!("../../crates/burn-mx/src/delegate/tables.rs");
 
 /// What the first words of a row say.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +79,8 @@ fn methods() -> BTreeSet<&'static str> {
     }
     let others = ["int_", "bitwise_", "bool_", "q_"];
     let of_floats = |method: &&str| !others.iter().any(|other| method.starts_with(other));
-    let forwarded = FORWARDED.split("fn ").skip(1).map(name);
-    methods.extend(forwarded.filter(of_floats));
+    let delegated = DELEGATED.split("fn ").skip(1).map(name);
+    methods.extend(delegated.filter(of_floats));
     // By Burn's default.
     methods.extend(["float_powi_scalar", "float_powf_scalar"]);
     for module in ["conv", "convolution", "convolutions"] {

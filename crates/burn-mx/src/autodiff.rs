@@ -3,7 +3,7 @@
 mod bool;
 mod float;
 mod int;
-mod module;
+mod layers;
 mod quantized;
 
 use core::marker::PhantomData;
@@ -18,9 +18,9 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
+use crate::backward::check_checkpointing;
 use crate::kernels::MxKernels;
 use crate::phase::BackwardGuard;
-use crate::steps::check_checkpointing;
 use crate::tensor::{Flags, Meta, MxTensor};
 
 /// The autodiff backend that `MxAutodiff` decorates.

@@ -27,7 +27,7 @@ pub fn keep_quantized_weights(on: bool) {
 
 /// All that the values of a copy depend on, beside the weight's own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Recipe {
+pub(crate) struct CopyKey {
     /// Rounding to the elementwise format, which comes first.
     pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
     pub(crate) format: Option<BlockFormat>,
@@ -36,8 +36,8 @@ pub(crate) struct Recipe {
     pub(crate) axis: usize,
 }
 
-impl Recipe {
-    /// Whether the same recipe gives the same values again; stochastic rounding draws new numbers.
+impl CopyKey {
+    /// Whether the same key gives the same values again; stochastic rounding draws new numbers.
     fn repeats(&self) -> bool {
         let elementwise = self.elementwise.map(|(_, rounding)| rounding);
         self.rounding != Rounding::Stochastic && elementwise != Some(Rounding::Stochastic)
@@ -47,9 +47,9 @@ impl Recipe {
 /// The copies of a weight, shared by all clones of its tensor.
 pub(crate) struct Kept<P>(Arc<Mutex<Vec<Entry<P>>>>);
 
-/// A recipe that was used, the most recent one last, and its result if it was used more than once.
+/// A key that was used, the most recent one last, and its result if it was used more than once.
 struct Entry<P> {
-    recipe: Recipe,
+    key: CopyKey,
     copy: Option<P>,
 }
 
@@ -64,21 +64,21 @@ impl<P> Kept<P> {
 }
 
 impl<P: Clone> Kept<P> {
-    /// The copy by `recipe`, which `make` makes where none is kept.
-    pub(crate) fn get(&self, recipe: Recipe, make: impl FnOnce() -> P) -> P {
-        if !recipe.repeats() || !ENABLED.load(Ordering::Relaxed) {
+    /// The copy by `key`, which `make` makes where none is kept.
+    pub(crate) fn get(&self, key: CopyKey, make: impl FnOnce() -> P) -> P {
+        if !key.repeats() || !ENABLED.load(Ordering::Relaxed) {
             return make();
         }
         let used = {
             let mut entries = self.entries();
-            let found = entries.iter().position(|entry| entry.recipe == recipe);
+            let found = entries.iter().position(|entry| entry.key == key);
             let entry = match found {
                 Some(at) => entries.remove(at),
                 None => {
                     if entries.len() == COPIES {
                         entries.remove(0);
                     }
-                    Entry { recipe, copy: None }
+                    Entry { key, copy: None }
                 }
             };
             let copy = entry.copy.clone();
@@ -90,12 +90,7 @@ impl<P: Clone> Kept<P> {
         };
         // Not under the lock: quantizing shares its work among threads, which may come by here, too.
         let copy = make();
-        if used
-            && let Some(entry) = self
-                .entries()
-                .iter_mut()
-                .find(|entry| entry.recipe == recipe)
-        {
+        if used && let Some(entry) = self.entries().iter_mut().find(|entry| entry.key == key) {
             entry.copy = Some(copy.clone());
         }
         copy
@@ -111,10 +106,8 @@ impl<P> Clone for Kept<P> {
 impl<P> fmt::Debug for Kept<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.entries();
-        let recipes = entries.iter().filter(|entry| entry.copy.is_some());
-        f.debug_list()
-            .entries(recipes.map(|entry| entry.recipe))
-            .finish()
+        let keys = entries.iter().filter(|entry| entry.copy.is_some());
+        f.debug_list().entries(keys.map(|entry| entry.key)).finish()
     }
 }
 
@@ -126,8 +119,8 @@ mod tests {
 
     use super::*;
 
-    fn recipe(axis: usize, rounding: Rounding) -> Recipe {
-        Recipe {
+    fn key(axis: usize, rounding: Rounding) -> CopyKey {
+        CopyKey {
             elementwise: None,
             format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
             rounding,
@@ -136,22 +129,22 @@ mod tests {
     }
 
     /// How many of these uses had to make a copy.
-    fn made(uses: impl IntoIterator<Item = Recipe>) -> usize {
+    fn made(uses: impl IntoIterator<Item = CopyKey>) -> usize {
         let kept = Kept::new();
         let made = Cell::new(0);
-        for recipe in uses {
-            let axis = kept.clone().get(recipe, || {
+        for key in uses {
+            let axis = kept.clone().get(key, || {
                 made.set(made.get() + 1);
-                recipe.axis
+                key.axis
             });
-            assert_eq!(axis, recipe.axis);
+            assert_eq!(axis, key.axis);
         }
         made.get()
     }
 
     #[test]
     fn a_copy_is_kept_from_its_second_use_on() {
-        let [forward, backward] = [0, 1].map(|axis| recipe(axis, Rounding::Even));
+        let [forward, backward] = [0, 1].map(|axis| key(axis, Rounding::Even));
         assert_eq!(made([forward, backward]), 2);
         assert_eq!(made([forward; 5]), 2);
         assert_eq!(made([forward, backward].repeat(5)), 4);
@@ -159,14 +152,14 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_copy_goes() {
-        let [a, b, c] = [0, 1, 2].map(|axis| recipe(axis, Rounding::Even));
+        let [a, b, c] = [0, 1, 2].map(|axis| key(axis, Rounding::Even));
         assert_eq!(made([a, a, b, b, a, c, c, a, c]), 6);
         assert_eq!(made([a, a, b, b, a, c, b]), 6);
     }
 
     #[test]
     fn random_copies_are_not_kept() {
-        assert_eq!(made([recipe(0, Rounding::Stochastic); 5]), 5);
+        assert_eq!(made([key(0, Rounding::Stochastic); 5]), 5);
     }
 
     #[test]
@@ -174,7 +167,7 @@ mod tests {
         let weight = Arc::new(());
         let kept = Kept::new();
         for _ in 0..3 {
-            kept.get(recipe(0, Rounding::Even), || Arc::clone(&weight));
+            kept.get(key(0, Rounding::Even), || Arc::clone(&weight));
         }
         assert_eq!(Arc::strong_count(&weight), 2);
         drop(kept);

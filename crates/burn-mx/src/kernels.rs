@@ -2,6 +2,7 @@
 
 #[cfg(feature = "flex")]
 mod flex;
+mod function;
 mod host;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod memory;
@@ -12,14 +13,13 @@ mod ndarray;
 mod op;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod quantize;
-mod recipe;
+mod rounding;
 mod softmax;
-mod steps;
 
+pub use function::{BinaryFunction, Norm, Normalization, UnaryFunction};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
-pub use recipe::{BinaryRecipe, Norm, NormRecipe, UnaryRecipe};
-pub use softmax::{LogSoftmaxRecipe, SoftmaxRecipe};
-pub use steps::Steps;
+pub use rounding::FunctionRounding;
+pub use softmax::{LogSoftmax, Softmax};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
@@ -100,20 +100,20 @@ pub trait MxKernels: Backend {
     }
 
     /// A recipe of one tensor, which need not be rounded, in one pass.
-    fn unary_recipe(
-        recipe: UnaryRecipe,
+    fn unary_function(
+        recipe: UnaryFunction,
         tensor: FloatTensor<Self>,
-        steps: Steps,
+        steps: FunctionRounding,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, _| recipe.apply(data, steps))
     }
 
     /// A recipe of the input of an op and its output's gradient, of the same shape, in one pass.
-    fn binary_recipe(
-        recipe: BinaryRecipe,
+    fn binary_function(
+        recipe: BinaryFunction,
         input: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        steps: Steps,
+        steps: FunctionRounding,
     ) -> FloatTensor<Self> {
         let input = host::read::<Self>(input);
         host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
@@ -121,8 +121,8 @@ pub trait MxKernels: Backend {
 
     /// Normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
     /// pass over each row.
-    fn norm_recipe(
-        recipe: NormRecipe,
+    fn rounded_norm(
+        recipe: Normalization,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: Option<FloatTensor<Self>>,
@@ -135,8 +135,8 @@ pub trait MxKernels: Backend {
 
     /// The gradient of a normalization's input, and the products of the output's gradient and the
     /// normalized input that sum up to that of `gamma`.
-    fn norm_backward_recipe(
-        recipe: NormRecipe,
+    fn rounded_norm_backward(
+        recipe: Normalization,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
@@ -146,15 +146,15 @@ pub trait MxKernels: Backend {
     }
 
     /// Softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn softmax_recipe(recipe: SoftmaxRecipe, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn rounded_softmax(recipe: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
             recipe.forward(data, last_length(shape))
         })
     }
 
     /// The gradient of a softmax's input from its output, which is rounded, and that one's gradient.
-    fn softmax_backward_recipe(
-        recipe: SoftmaxRecipe,
+    fn rounded_softmax_backward(
+        recipe: Softmax,
         output: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
@@ -165,10 +165,7 @@ pub trait MxKernels: Backend {
     }
 
     /// Logarithm of the softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn log_softmax_recipe(
-        recipe: LogSoftmaxRecipe,
-        tensor: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn rounded_log_softmax(recipe: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
             recipe.forward(data, last_length(shape))
         })
@@ -176,8 +173,8 @@ pub trait MxKernels: Backend {
 
     /// The gradient of the input of a softmax's logarithm from that input and the output's gradient, neither of which
     /// need be rounded.
-    fn log_softmax_backward_recipe(
-        recipe: LogSoftmaxRecipe,
+    fn rounded_log_softmax_backward(
+        recipe: LogSoftmax,
         input: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {

@@ -42,9 +42,10 @@
 //! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
 //! * Where no specs are set, everything is exactly the wrapped backend's.
 
+mod arithmetic;
 mod backend;
+mod delegate;
 mod device;
-mod forward;
 mod kept;
 mod kernels;
 mod ops;
@@ -66,14 +67,14 @@ mod tensor;
 mod args;
 #[cfg(feature = "autodiff")]
 mod autodiff;
-#[cfg(feature = "module")]
-pub mod module;
 #[cfg(feature = "autodiff")]
 #[cfg_attr(
     not(feature = "module"),
     allow(dead_code, reason = "used by that feature")
 )]
-mod steps;
+mod backward;
+#[cfg(feature = "module")]
+pub mod module;
 
 #[cfg(feature = "clap")]
 pub use args::MxArgs;
@@ -83,8 +84,8 @@ pub use backend::MxBackend;
 pub use device::MxDevice;
 pub use kept::keep_quantized_weights;
 pub use kernels::{
-    BinaryOp, BinaryRecipe, LogSoftmaxRecipe, MxKernels, Norm, NormRecipe, OpRounding,
-    SoftmaxRecipe, Steps, UnaryOp, UnaryRecipe,
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Norm, Normalization,
+    OpRounding, Softmax, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
 pub use specs::{MxSpecs, ResolvedSpecs, Slot, SpecsError};

@@ -121,7 +121,7 @@ mod autodiff {
 
     use super::*;
     use crate::autodiff::MxAutodiff;
-    use crate::steps::{self, boundary, elementwise};
+    use crate::backward::{self, boundary, elementwise};
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
@@ -162,9 +162,14 @@ mod autodiff {
             beta: Option<FloatTensor<Self>>,
             epsilon: f64,
         ) -> FloatTensor<Self> {
-            steps::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
-                norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
-            })
+            backward::norm::forward_or::<B, C>(
+                Norm::Rms,
+                x,
+                gamma,
+                beta,
+                epsilon,
+                |x, gamma, beta| norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon),
+            )
         }
 
         fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {

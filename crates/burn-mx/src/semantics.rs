@@ -5,7 +5,6 @@
 //! its backward steps, so that training and inference agree bit for bit.
 
 pub(crate) mod activation;
-pub(crate) mod arithmetic;
 pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod deform_conv;

@@ -10,8 +10,8 @@ use burn_backend::{
 
 use super::MxAutodiff;
 use crate::backend::MxBackend;
-use crate::forward::delegate;
-use crate::forward::tables::bool_ops;
+use crate::delegate::delegate;
+use crate::delegate::tables::bool_ops;
 use crate::kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> BoolTensorOps<Self> for MxAutodiff<B, C> {

@@ -12,19 +12,19 @@ use burn_backend::{
 
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
-use crate::forward::delegate;
-use crate::forward::tables::{float_move_ops, float_new_ops, float_view_ops};
+use crate::backward::{boundary, elementwise, matmul, metas};
+use crate::delegate::delegate;
+use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
-use crate::semantics::elementwise::Vector;
-use crate::steps::{boundary, elementwise, matmul, metas};
+use crate::semantics::elementwise::TensorArithmetic;
 use crate::tensor::Join;
 
 /// Ops on one tensor with a step of our own.
-macro_rules! unary_steps {
+macro_rules! unary_backward {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            match Vector::<B>::recipe(&Join::of(metas::<B, 1>([&$tensor]))) {
+            match TensorArithmetic::<B>::emulated(&Join::of(metas::<B, 1>([&$tensor]))) {
                 Some(_) => elementwise::unary::<B, C, _>($tensor, $rule),
                 None => Ad::<B, C>::$name($tensor $(, $arg)*),
             }
@@ -33,7 +33,7 @@ macro_rules! unary_steps {
 }
 
 /// Ops on two tensors with a step of our own.
-macro_rules! binary_steps {
+macro_rules! binary_backward {
     ($($name:ident = $rule:ty;)*) => { $(
         fn $name(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
             elementwise::binary_or::<B, C, $rule>(lhs, rhs, Ad::<B, C>::$name)
@@ -60,7 +60,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         }
     }
 
-    unary_steps! {
+    unary_backward! {
         fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Exp;
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Log;
         fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tanh;
@@ -71,7 +71,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Mean { dim: Some(dim) };
     }
 
-    binary_steps! {
+    binary_backward! {
         float_add = elementwise::Add;
         float_sub = elementwise::Sub;
         float_mul = elementwise::Mul;

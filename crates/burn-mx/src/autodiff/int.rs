@@ -12,8 +12,8 @@ use burn_backend::{
 
 use super::MxAutodiff;
 use crate::backend::MxBackend;
-use crate::forward::delegate;
-use crate::forward::tables::int_ops;
+use crate::delegate::delegate;
+use crate::delegate::tables::int_ops;
 use crate::kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> IntTensorOps<Self> for MxAutodiff<B, C> {

@@ -11,8 +11,8 @@ use burn_backend::{
 
 use super::MxAutodiff;
 use crate::backend::MxBackend;
-use crate::forward::delegate;
-use crate::forward::tables::{quantized_ops, quantized_to_float_ops};
+use crate::delegate::delegate;
+use crate::delegate::tables::{quantized_ops, quantized_to_float_ops};
 use crate::kernels::MxKernels;
 
 /// Ops whose result may be a float tensor.

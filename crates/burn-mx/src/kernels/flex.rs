@@ -12,8 +12,8 @@ use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};
 use super::quantize::Quantization;
 use super::{
-    BinaryOp, BinaryRecipe, LogSoftmaxRecipe, MxKernels, NormRecipe, OpRounding, SoftmaxRecipe,
-    Steps, UnaryOp, UnaryRecipe,
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
+    Softmax, UnaryFunction, UnaryOp,
 };
 
 impl MxKernels for Flex {

@@ -5,8 +5,8 @@ use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Round
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
-    BinaryRecipe, LogSoftmaxRecipe, NormRecipe, SoftmaxRecipe, Steps, UnaryRecipe, quantize_dense,
-    transform_dense,
+    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
+    quantize_dense, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -67,15 +67,19 @@ pub(super) fn float_round_to<T: InMemory>(
     }
 }
 
-pub(super) fn unary_recipe<T: InMemory>(recipe: UnaryRecipe, tensor: T, steps: Steps) -> T {
+pub(super) fn unary_function<T: InMemory>(
+    recipe: UnaryFunction,
+    tensor: T,
+    steps: FunctionRounding,
+) -> T {
     elementwise(tensor, |data| recipe.apply(data, steps))
 }
 
-pub(super) fn binary_recipe<T: InMemory>(
-    recipe: BinaryRecipe,
+pub(super) fn binary_function<T: InMemory>(
+    recipe: BinaryFunction,
     input: T,
     grad: T,
-    steps: Steps,
+    steps: FunctionRounding,
 ) -> T {
     let input = input.row_major();
     let input = input.values();
@@ -84,11 +88,11 @@ pub(super) fn binary_recipe<T: InMemory>(
     })
 }
 
-pub(super) fn softmax_recipe<T: InMemory>(recipe: SoftmaxRecipe, tensor: T) -> T {
+pub(super) fn rounded_softmax<T: InMemory>(recipe: Softmax, tensor: T) -> T {
     memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
 }
 
-pub(super) fn softmax_backward_recipe<T: InMemory>(recipe: SoftmaxRecipe, output: T, grad: T) -> T {
+pub(super) fn rounded_softmax_backward<T: InMemory>(recipe: Softmax, output: T, grad: T) -> T {
     let output = output.row_major();
     let output = output.values();
     memory::rows(grad, |grad, length, start| {
@@ -96,12 +100,12 @@ pub(super) fn softmax_backward_recipe<T: InMemory>(recipe: SoftmaxRecipe, output
     })
 }
 
-pub(super) fn log_softmax_recipe<T: InMemory>(recipe: LogSoftmaxRecipe, tensor: T) -> T {
+pub(super) fn rounded_log_softmax<T: InMemory>(recipe: LogSoftmax, tensor: T) -> T {
     memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
 }
 
-pub(super) fn log_softmax_backward_recipe<T: InMemory>(
-    recipe: LogSoftmaxRecipe,
+pub(super) fn rounded_log_softmax_backward<T: InMemory>(
+    recipe: LogSoftmax,
     input: T,
     grad: T,
 ) -> T {
@@ -112,8 +116,8 @@ pub(super) fn log_softmax_backward_recipe<T: InMemory>(
     })
 }
 
-pub(super) fn norm_recipe<T: InMemory>(
-    recipe: NormRecipe,
+pub(super) fn rounded_norm<T: InMemory>(
+    recipe: Normalization,
     tensor: T,
     gamma: T,
     beta: Option<T>,
@@ -123,8 +127,8 @@ pub(super) fn norm_recipe<T: InMemory>(
     memory::rows(tensor, |rows, _, _| recipe.forward(rows, gamma, beta))
 }
 
-pub(super) fn norm_backward_recipe<T: InMemory>(
-    recipe: NormRecipe,
+pub(super) fn rounded_norm_backward<T: InMemory>(
+    recipe: Normalization,
     tensor: T,
     gamma: T,
     grad: T,
@@ -226,68 +230,65 @@ macro_rules! native_kernels {
             op.apply($in_memory(lhs), $in_memory(rhs), rounding).into()
         }
 
-        fn unary_recipe(
-            recipe: UnaryRecipe,
+        fn unary_function(
+            recipe: UnaryFunction,
             tensor: FloatTensor<Self>,
-            steps: Steps,
+            steps: FunctionRounding,
         ) -> FloatTensor<Self> {
-            native::unary_recipe(recipe, $in_memory(tensor), steps).into()
+            native::unary_function(recipe, $in_memory(tensor), steps).into()
         }
 
-        fn binary_recipe(
-            recipe: BinaryRecipe,
+        fn binary_function(
+            recipe: BinaryFunction,
             input: FloatTensor<Self>,
             grad: FloatTensor<Self>,
-            steps: Steps,
+            steps: FunctionRounding,
         ) -> FloatTensor<Self> {
-            native::binary_recipe(recipe, $in_memory(input), $in_memory(grad), steps).into()
+            native::binary_function(recipe, $in_memory(input), $in_memory(grad), steps).into()
         }
 
-        fn softmax_recipe(recipe: SoftmaxRecipe, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-            native::softmax_recipe(recipe, $in_memory(tensor)).into()
+        fn rounded_softmax(recipe: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+            native::rounded_softmax(recipe, $in_memory(tensor)).into()
         }
 
-        fn softmax_backward_recipe(
-            recipe: SoftmaxRecipe,
+        fn rounded_softmax_backward(
+            recipe: Softmax,
             output: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
-            native::softmax_backward_recipe(recipe, $in_memory(output), $in_memory(grad)).into()
+            native::rounded_softmax_backward(recipe, $in_memory(output), $in_memory(grad)).into()
         }
 
-        fn log_softmax_recipe(
-            recipe: LogSoftmaxRecipe,
-            tensor: FloatTensor<Self>,
-        ) -> FloatTensor<Self> {
-            native::log_softmax_recipe(recipe, $in_memory(tensor)).into()
+        fn rounded_log_softmax(recipe: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+            native::rounded_log_softmax(recipe, $in_memory(tensor)).into()
         }
 
-        fn log_softmax_backward_recipe(
-            recipe: LogSoftmaxRecipe,
+        fn rounded_log_softmax_backward(
+            recipe: LogSoftmax,
             input: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
-            native::log_softmax_backward_recipe(recipe, $in_memory(input), $in_memory(grad)).into()
+            native::rounded_log_softmax_backward(recipe, $in_memory(input), $in_memory(grad)).into()
         }
 
-        fn norm_recipe(
-            recipe: NormRecipe,
+        fn rounded_norm(
+            recipe: Normalization,
             tensor: FloatTensor<Self>,
             gamma: FloatTensor<Self>,
             beta: Option<FloatTensor<Self>>,
         ) -> FloatTensor<Self> {
             let beta = beta.map($in_memory);
-            native::norm_recipe(recipe, $in_memory(tensor), $in_memory(gamma), beta).into()
+            native::rounded_norm(recipe, $in_memory(tensor), $in_memory(gamma), beta).into()
         }
 
-        fn norm_backward_recipe(
-            recipe: NormRecipe,
+        fn rounded_norm_backward(
+            recipe: Normalization,
             tensor: FloatTensor<Self>,
             gamma: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> (FloatTensor<Self>, FloatTensor<Self>) {
             let [tensor, gamma, grad] = [tensor, gamma, grad].map($in_memory);
-            let (grad, products) = native::norm_backward_recipe(recipe, tensor, gamma, grad);
+            let (grad, products) = native::rounded_norm_backward(recipe, tensor, gamma, grad);
             (grad.into(), products.into())
         }
     };

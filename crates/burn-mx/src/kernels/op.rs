@@ -7,8 +7,8 @@ use super::MxKernels;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use {
     super::memory::{self, InMemory, Other},
-    super::steps::with_steps,
-    crate::semantics::arithmetic::Arithmetic,
+    super::rounding::with_arithmetic,
+    crate::arithmetic::Arithmetic,
     microscaling::{map_in_place, zip_in_place},
 };
 
@@ -126,7 +126,7 @@ impl UnaryOp {
                 )
             };
         }
-        with_steps!(rounding, s => match rounding.operands {
+        with_arithmetic!(rounding, s => match rounding.operands {
             true => op!(s, |x| s.round(x)),
             false => op!(s, |x| x),
         })
@@ -172,7 +172,7 @@ impl BinaryOp {
                 }
             };
         }
-        with_steps!(rounding, s => match rounding.operands {
+        with_arithmetic!(rounding, s => match rounding.operands {
             true => op!(s, |x, y| s.round(x), s.round(y)),
             false => op!(s, |x, y| x, y),
         })

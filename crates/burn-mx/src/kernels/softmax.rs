@@ -2,21 +2,21 @@
 
 use microscaling::{row_pairs_in_place, rows_in_place};
 
-use super::steps::{Steps, with_passes, with_steps};
-use crate::semantics::arithmetic::{self, Arithmetic, LANES, ScalarSteps};
+use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
+use crate::arithmetic::{self, Arithmetic, LANES, ScalarArithmetic};
 use crate::semantics::softmax::LN_2;
 
 /// Softmax over the last axis.
 #[derive(Clone, Copy, Debug)]
-pub struct SoftmaxRecipe {
-    pub(crate) steps: Steps,
+pub struct Softmax {
+    pub(crate) steps: FunctionRounding,
     /// Powers of 2 instead of e.
     pub(crate) base2: bool,
     /// Division by a multiplication with the reciprocal.
     pub(crate) reciprocal: bool,
 }
 
-impl SoftmaxRecipe {
+impl Softmax {
     /// Replaces every row of `length` elements, which need not be rounded.
     pub(crate) fn forward(self, data: &mut [f32], length: usize) {
         let Self {
@@ -24,7 +24,7 @@ impl SoftmaxRecipe {
             base2,
             reciprocal,
         } = self;
-        with_steps!(steps, exp2, s => match base2 {
+        with_arithmetic!(steps, exp2, s => match base2 {
             false => rows_in_place(
                 data,
                 length,
@@ -44,7 +44,7 @@ impl SoftmaxRecipe {
     pub(crate) fn backward(self, grad: &mut [f32], output: &[f32], length: usize) {
         let Self { steps, base2, .. } = self;
         let length = length.max(1);
-        with_steps!(steps, s => {
+        with_arithmetic!(steps, s => {
             for (g, y) in grad.chunks_exact_mut(length).zip(output.chunks_exact(length)) {
                 rows_in_place(
                     g,
@@ -60,16 +60,16 @@ impl SoftmaxRecipe {
 /// Logarithm of the softmax over the last axis: the steps of Burn's composition `z - log(sum(exp(z)))` with
 /// `z = x - max x`.
 #[derive(Clone, Copy, Debug)]
-pub struct LogSoftmaxRecipe {
-    pub(crate) steps: Steps,
+pub struct LogSoftmax {
+    pub(crate) steps: FunctionRounding,
     /// Division by a multiplication with the reciprocal.
     pub(crate) reciprocal: bool,
 }
 
-impl LogSoftmaxRecipe {
+impl LogSoftmax {
     /// Replaces every row of `length` elements, which need not be rounded.
     pub(crate) fn forward(self, data: &mut [f32], length: usize) {
-        with_steps!(self.steps, exp2, s => rows_in_place(
+        with_arithmetic!(self.steps, exp2, s => rows_in_place(
             data,
             length,
             #[inline(always)]
@@ -130,7 +130,7 @@ impl LogSoftmaxRecipe {
 
 /// Rounds a row and takes its largest element from each.
 #[inline(always)]
-fn shift<R: Fn(f32) -> f32, const EXP2: bool>(s: &ScalarSteps<R, EXP2>, row: &mut [f32]) {
+fn shift<R: Fn(f32) -> f32, const EXP2: bool>(s: &ScalarArithmetic<R, EXP2>, row: &mut [f32]) {
     for x in row.iter_mut() {
         *x = s.round(*x);
     }
@@ -142,7 +142,7 @@ fn shift<R: Fn(f32) -> f32, const EXP2: bool>(s: &ScalarSteps<R, EXP2>, row: &mu
 
 #[inline(always)]
 fn forward_row<R: Fn(f32) -> f32, const EXP2: bool, const BASE2: bool>(
-    s: &ScalarSteps<R, EXP2>,
+    s: &ScalarArithmetic<R, EXP2>,
     row: &mut [f32],
     reciprocal: bool,
 ) {
@@ -172,7 +172,7 @@ fn forward_row<R: Fn(f32) -> f32, const EXP2: bool, const BASE2: bool>(
 
 #[inline(always)]
 fn backward_row<R: Fn(f32) -> f32>(
-    s: &ScalarSteps<R, false>,
+    s: &ScalarArithmetic<R, false>,
     g: &mut [f32],
     y: &[f32],
     base2: bool,

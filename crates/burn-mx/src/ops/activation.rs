@@ -5,7 +5,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar};
 
 use crate::backend::MxBackend;
-use crate::forward::{Unwrap, Wrap};
+use crate::delegate::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
 use crate::semantics::{activation, elementwise, softmax};
 use crate::tensor::Meta;

@@ -7,13 +7,13 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::forward::forward;
-use crate::forward::tables::bool_ops;
+use crate::delegate::delegate;
+use crate::delegate::tables::bool_ops;
 use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
 
 impl<B: MxKernels> BoolTensorOps<Self> for MxBackend<B> {
-    // Forwarded
+    // Delegated
 
     fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self> {
         MxTensor::new(B::bool_from_data(data, &device.inner), device.meta)
@@ -37,9 +37,9 @@ impl<B: MxKernels> BoolTensorOps<Self> for MxBackend<B> {
         MxTensor::new(B::bool_argwhere(tensor.inner, out_dtype).await, meta)
     }
 
-    bool_ops!(forward! computed:);
+    bool_ops!(delegate! unwrapped, computed:);
 
-    forward! { computed:
+    delegate! { unwrapped, computed:
         fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
     }
 }

@@ -8,8 +8,8 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::forward::forward;
-use crate::forward::tables::{float_move_ops, float_new_ops, float_view_ops};
+use crate::delegate::delegate;
+use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{elementwise, matmul};
 use crate::tensor::{Meta, MxTensor};
@@ -206,7 +206,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     // Composed: float_powi_scalar and float_powf_scalar, by Burn's default of products and reciprocals for small integers,
     // as autodiff does it.
 
-    // Forwarded
+    // Delegated
 
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
         MxTensor::new(B::float_from_data(data, &device.inner), device.meta)
@@ -263,22 +263,22 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         B::float_is_require_grad(&tensor.inner)
     }
 
-    float_view_ops!(forward! viewed:);
-    float_move_ops!(forward! moved:);
-    float_new_ops!(forward! computed:);
+    float_view_ops!(delegate! unwrapped, viewed:);
+    float_move_ops!(delegate! unwrapped, moved:);
+    float_new_ops!(delegate! unwrapped, computed:);
 
-    forward! { viewed:
+    delegate! { unwrapped, viewed:
         fn float_transpose(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
-    forward! { moved:
+    delegate! { unwrapped, moved:
         fn float_max(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_min(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_max_abs(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_max_abs_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 
-    forward! { computed:
+    delegate! { unwrapped, computed:
         fn float_full(
             shape: Shape, fill_value: Scalar, device: &Device<Self>, dtype: FloatDType,
         ) -> FloatTensor<Self>;

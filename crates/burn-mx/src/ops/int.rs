@@ -9,13 +9,13 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::forward::forward;
-use crate::forward::tables::int_ops;
+use crate::delegate::delegate;
+use crate::delegate::tables::int_ops;
 use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
 
 impl<B: MxKernels> IntTensorOps<Self> for MxBackend<B> {
-    // Forwarded
+    // Delegated
 
     fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
         MxTensor::new(B::int_from_data(data, &device.inner), device.meta)
@@ -34,9 +34,9 @@ impl<B: MxKernels> IntTensorOps<Self> for MxBackend<B> {
         MxTensor::new(B::int_to_device(tensor.inner, &device.inner), meta)
     }
 
-    int_ops!(forward! computed:);
+    int_ops!(delegate! unwrapped, computed:);
 
-    forward! { computed:
+    delegate! { unwrapped, computed:
         fn int_into_float(tensor: IntTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
     }
 }

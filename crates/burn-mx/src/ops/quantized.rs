@@ -9,13 +9,13 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::forward::forward;
-use crate::forward::tables::{quantized_ops, quantized_to_float_ops};
+use crate::delegate::delegate;
+use crate::delegate::tables::{quantized_ops, quantized_to_float_ops};
 use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor};
 
 impl<B: MxKernels> QTensorOps<Self> for MxBackend<B> {
-    // Forwarded
+    // Delegated
 
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
         MxTensor::new(B::q_from_data(data, &device.inner), device.meta)
@@ -60,10 +60,10 @@ impl<B: MxKernels> QTensorOps<Self> for MxBackend<B> {
         B::q_is_require_grad(&tensor.inner)
     }
 
-    quantized_ops!(forward! computed:);
-    quantized_to_float_ops!(forward! computed:);
+    quantized_ops!(delegate! unwrapped, computed:);
+    quantized_to_float_ops!(delegate! unwrapped, computed:);
 
-    forward! { computed:
+    delegate! { unwrapped, computed:
         fn quantize_dynamic(tensor: FloatTensor<Self>, scheme: &QuantScheme) -> QuantizedTensor<Self>;
         fn dequantize(tensor: QuantizedTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self>;

@@ -8,7 +8,7 @@ use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
 
 impl<B: MxKernels> TransactionOps<Self> for MxBackend<B> {
-    // Forwarded
+    // Delegated
 
     async fn tr_execute(
         transaction: TransactionPrimitive<Self>,

@@ -4,14 +4,14 @@ use burn_backend::Scalar;
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
-use super::arithmetic::Arithmetic;
-use super::elementwise::{Passes, Vector, selection, unary};
-use crate::kernels::{BinaryRecipe, MxKernels, Steps, UnaryRecipe, to_f32};
+use super::elementwise::{Passes, TensorArithmetic, selection, unary};
+use crate::arithmetic::Arithmetic;
+use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
-    Vector::<B>::recipe(&Join::of([Some(tensor.meta)])).is_some()
+    TensorArithmetic::<B>::emulated(&Join::of([Some(tensor.meta)])).is_some()
 }
 
 /// `max(x, 0)`, rounded.
@@ -23,7 +23,7 @@ pub(crate) fn relu<B: MxKernels>(x: Float<B>) -> Float<B> {
 /// both have the same sign.
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match Passes::<B>::recipe(&join) {
+    match Passes::<B>::emulated(&join) {
         Some(Passes {
             forward,
             backward: v,
@@ -38,7 +38,7 @@ pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> F
 
 /// `1 / (exp(-x) + 1)`
 pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryRecipe::Sigmoid, sigmoid_steps, B::sigmoid)
+    by_recipe::<B>(x, UnaryFunction::Sigmoid, sigmoid_steps, B::sigmoid)
 }
 
 #[inline(always)]
@@ -50,7 +50,7 @@ pub(crate) fn sigmoid_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 /// `y (1 - y) g`
 pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(v) => {
             let dx = sigmoid_backward_steps(&v, v.operand(output), v.operand(grad));
             v.finish(dx, &join)
@@ -67,7 +67,7 @@ pub(crate) fn sigmoid_backward_steps<A: Arithmetic>(s: &A, y: A::Value, g: A::Va
 
 /// `x sigmoid(x)`
 pub(crate) fn silu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryRecipe::Silu, silu_steps, |x| {
+    by_recipe::<B>(x, UnaryFunction::Silu, silu_steps, |x| {
         B::float_mul(x.clone(), B::sigmoid(x))
     })
 }
@@ -98,7 +98,7 @@ const FIRST_ORDER_SLOPE: f32 = 1.703125;
 pub(crate) fn gelu_first_order<B: MxKernels>(x: Float<B>) -> Float<B> {
     by_recipe::<B>(
         x,
-        UnaryRecipe::GeluFirstOrder,
+        UnaryFunction::GeluFirstOrder,
         gelu_first_order_steps,
         |x| {
             let gate = B::sigmoid(B::float_mul_scalar(x.clone(), GELU_SLOPE.into()));
@@ -158,7 +158,7 @@ fn gelu_gate<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 
 /// `x Φ`
 pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryRecipe::Gelu, gelu_steps, B::gelu)
+    by_recipe::<B>(x, UnaryFunction::Gelu, gelu_steps, B::gelu)
 }
 
 #[inline(always)]
@@ -173,12 +173,14 @@ pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<
     let Some(Passes {
         forward,
         backward: v,
-    }) = Passes::<B>::recipe(&join)
+    }) = Passes::<B>::emulated(&join)
     else {
         return MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result);
     };
     let dx = match v.backward_in_one_pass() {
-        Some(steps) => one_pass_of_two::<B>(BinaryRecipe::GeluBackward, x.inner, grad.inner, steps),
+        Some(steps) => {
+            one_pass_of_two::<B>(BinaryFunction::GeluBackward, x.inner, grad.inner, steps)
+        }
         None => gelu_backward_steps(
             &forward,
             &v,
@@ -213,16 +215,16 @@ pub(crate) fn gelu_backward_steps<V: Clone>(
 /// where elementwise ops are not emulated.
 fn by_recipe<B: MxKernels>(
     x: Float<B>,
-    recipe: UnaryRecipe,
-    steps: impl FnOnce(&Vector<B>, FloatTensor<B>) -> FloatTensor<B>,
+    recipe: UnaryFunction,
+    steps: impl FnOnce(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
         return MxTensor::new(plain(x.inner), join.result);
     };
     let y = match v.in_one_pass() {
-        Some(rounding) => B::unary_recipe(recipe, to_f32::<B>(x.inner), rounding),
+        Some(rounding) => B::unary_function(recipe, to_f32::<B>(x.inner), rounding),
         None => steps(&v, v.operand(x)),
     };
     v.finish(y, &join)
@@ -230,10 +232,10 @@ fn by_recipe<B: MxKernels>(
 
 /// The gradient by `recipe`, as `f32`.
 pub(crate) fn one_pass_of_two<B: MxKernels>(
-    recipe: BinaryRecipe,
+    recipe: BinaryFunction,
     x: FloatTensor<B>,
     grad: FloatTensor<B>,
-    steps: Steps,
+    steps: FunctionRounding,
 ) -> FloatTensor<B> {
-    B::binary_recipe(recipe, to_f32::<B>(x), to_f32::<B>(grad), steps)
+    B::binary_function(recipe, to_f32::<B>(x), to_f32::<B>(grad), steps)
 }

@@ -8,9 +8,11 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, RandomStream, Rounding};
 
-use super::arithmetic::{Arithmetic, LOG2_E};
 use super::{Float, stored};
-use crate::kernels::{BinaryOp, MxKernels, OpRounding, Steps, UnaryOp, UnaryRecipe, to_f32};
+use crate::arithmetic::{Arithmetic, LOG2_E};
+use crate::kernels::{
+    BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
+};
 use crate::registry::Interned;
 use crate::tensor::{Join, Meta, MxTensor};
 
@@ -210,7 +212,7 @@ pub(crate) fn complex<B: MxKernels>(
 /// exp, by exp2 where `vec_use_exp2` says so.
 pub(crate) fn exp<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(vector) => vector.finish(vector.exp(vector.operand(tensor)), &join),
         None => unary::<B>(tensor, B::float_exp),
     }
@@ -219,7 +221,7 @@ pub(crate) fn exp<B: MxKernels>(tensor: Float<B>) -> Float<B> {
 /// Division, by a multiplication with the reciprocal where `vec_use_recip` says so.
 pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(vector) => {
             let quotient = vector.div(vector.operand(lhs), vector.operand(rhs));
             vector.finish(quotient, &join)
@@ -231,7 +233,7 @@ pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
 /// `1 / x`
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(vector) => vector.finish(vector.recip(vector.operand(tensor)), &join),
         None => MxTensor::new(B::float_recip(tensor.inner), join.result),
     }
@@ -240,7 +242,7 @@ pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
 pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(vector) => {
             let count = tensor.shape().num_elements();
             let sum = vector.round(B::float_sum(vector.operand(tensor)));
@@ -253,7 +255,7 @@ pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
 /// Mean along one axis, as [`mean`]; the axis stays with length 1.
 pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match Vector::<B>::recipe(&join) {
+    match TensorArithmetic::<B>::emulated(&join) {
         Some(vector) => vector.finish(vector.mean_dim(vector.operand(tensor), dim), &join),
         None => unary::<B>(tensor, |tensor| B::float_mean_dim(tensor, dim)),
     }
@@ -264,19 +266,19 @@ pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
 /// Operands are expected to be `f32` and rounded. Where nothing is to be rounded (a backward pass with
 /// `quantize_backprop = false`) each step is the wrapped backend's op alone, so that a recipe reads the same
 /// in both cases.
-pub(crate) struct Vector<B> {
+pub(crate) struct TensorArithmetic<B> {
     interned: &'static Interned,
     rounder: Option<Rounder>,
     _backend: PhantomData<B>,
 }
 
-impl<B: MxKernels> Vector<B> {
+impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
     /// nothing is emulated, or only the products are.
-    pub(crate) fn recipe(join: &Join) -> Option<Self> {
+    pub(crate) fn emulated(join: &Join) -> Option<Self> {
         let interned = join.emulation()?;
         interned.specs.float_format()?;
-        Some(Self::steps(interned, join))
+        Some(Self::of_backward(interned, join))
     }
 
     /// The arithmetic that the forward pass had, also in a backward pass that is not to be quantized: what
@@ -290,7 +292,7 @@ impl<B: MxKernels> Vector<B> {
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
-    pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
+    pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
         Self {
             interned,
             rounder: rounder(join),
@@ -321,19 +323,19 @@ impl<B: MxKernels> Vector<B> {
 
     /// How a recipe rounds that a kernel runs in one pass; `None` if it has to be composed: where random
     /// numbers are drawn for each step, or nothing is rounded.
-    pub(crate) fn in_one_pass(&self) -> Option<Steps> {
+    pub(crate) fn in_one_pass(&self) -> Option<FunctionRounding> {
         self.rounder.and_then(|_| self.backward_in_one_pass())
     }
 
     /// As [`in_one_pass`](Self::in_one_pass), for the gradient of a recipe, which computes steps of the
     /// forward pass again: they are rounded also where the backward pass is not.
-    pub(crate) fn backward_in_one_pass(&self) -> Option<Steps> {
+    pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
         let specs = &self.interned.specs;
         let rounding = specs.round();
         let format = specs
             .float_format()
             .filter(|_| rounding != Rounding::Stochastic)?;
-        Some(Steps {
+        Some(FunctionRounding {
             format,
             rounding,
             quantize_backward: self.rounder.is_some(),
@@ -388,7 +390,7 @@ impl<B: MxKernels> Vector<B> {
 
     pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.in_one_pass() {
-            return B::unary_recipe(UnaryRecipe::Exp2, tensor, steps);
+            return B::unary_function(UnaryFunction::Exp2, tensor, steps);
         }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -417,7 +419,7 @@ impl<B: MxKernels> Vector<B> {
     }
 }
 
-impl<B: MxKernels> Arithmetic for Vector<B> {
+impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
     type Value = FloatTensor<B>;
 
     fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
@@ -454,7 +456,7 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(steps) = self.in_one_pass() {
-            return B::unary_recipe(UnaryRecipe::Exp, tensor, steps);
+            return B::unary_function(UnaryFunction::Exp, tensor, steps);
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));
@@ -465,25 +467,25 @@ impl<B: MxKernels> Arithmetic for Vector<B> {
 
 /// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
 pub(crate) struct Passes<B> {
-    pub(crate) forward: Vector<B>,
-    pub(crate) backward: Vector<B>,
+    pub(crate) forward: TensorArithmetic<B>,
+    pub(crate) backward: TensorArithmetic<B>,
 }
 
 impl<B: MxKernels> Passes<B> {
-    /// As [`Vector::recipe`].
-    pub(crate) fn recipe(join: &Join) -> Option<Self> {
-        let backward = Vector::recipe(join)?;
+    /// As [`TensorArithmetic::emulated`].
+    pub(crate) fn emulated(join: &Join) -> Option<Self> {
+        let backward = TensorArithmetic::emulated(join)?;
         Some(Self {
-            forward: Vector::as_in_forward(backward.interned),
+            forward: TensorArithmetic::as_in_forward(backward.interned),
             backward,
         })
     }
 
-    /// As [`Vector::steps`].
-    pub(crate) fn steps(interned: &'static Interned, join: &Join) -> Self {
+    /// As [`TensorArithmetic::of_backward`].
+    pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
         Self {
-            forward: Vector::as_in_forward(interned),
-            backward: Vector::steps(interned, join),
+            forward: TensorArithmetic::as_in_forward(interned),
+            backward: TensorArithmetic::of_backward(interned, join),
         }
     }
 }

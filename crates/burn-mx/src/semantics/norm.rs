@@ -3,10 +3,10 @@
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorMetadata};
 
-use super::arithmetic::Arithmetic;
-use super::elementwise::{Passes, Vector};
+use super::elementwise::{Passes, TensorArithmetic};
 use super::{Float, stored};
-use crate::kernels::{MxKernels, Norm, NormRecipe, to_f32};
+use crate::arithmetic::Arithmetic;
+use crate::kernels::{MxKernels, Norm, Normalization, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`forward`].
@@ -31,7 +31,7 @@ pub(crate) fn forward<B: MxKernels>(
         Some(gamma.meta),
         beta.as_ref().map(|beta| beta.meta),
     ]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
         let (x, gamma, beta) = (x.inner, gamma.inner, beta.map(|beta| beta.inner));
         let output = match norm {
             Norm::Layer => B::layer_norm(x, gamma, beta, epsilon),
@@ -40,8 +40,8 @@ pub(crate) fn forward<B: MxKernels>(
         return MxTensor::new(output, join.result);
     };
     if let Some(steps) = v.in_one_pass() {
-        let output = B::norm_recipe(
-            NormRecipe::new(norm, epsilon, steps),
+        let output = B::rounded_norm(
+            Normalization::new(norm, epsilon, steps),
             to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             beta.map(|beta| to_f32::<B>(beta.inner)),
@@ -89,7 +89,7 @@ pub(crate) fn backward<B: MxKernels>(
     let Some(interned) = join.emulation() else {
         unreachable!("a norm has a step of its own only where something is emulated")
     };
-    let passes = Passes::<B>::steps(interned, &join);
+    let passes = Passes::<B>::of_backward(interned, &join);
     let v = &passes.backward;
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
     let (rank, last) = (x.rank(), x.rank() - 1);
@@ -97,8 +97,8 @@ pub(crate) fn backward<B: MxKernels>(
 
     let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
     let (d_x, products) = match v.backward_in_one_pass() {
-        Some(steps) => B::norm_backward_recipe(
-            NormRecipe::new(norm, epsilon, steps),
+        Some(steps) => B::rounded_norm_backward(
+            Normalization::new(norm, epsilon, steps),
             to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             to_f32::<B>(grad.inner),
@@ -135,7 +135,7 @@ struct Moments<B: MxKernels> {
 }
 
 impl<B: MxKernels> Moments<B> {
-    fn new(norm: Norm, v: &Vector<B>, x: FloatTensor<B>, epsilon: f64) -> Self {
+    fn new(norm: Norm, v: &TensorArithmetic<B>, x: FloatTensor<B>, epsilon: f64) -> Self {
         let last = x.rank() - 1;
         let deviations = match norm {
             Norm::Layer => {
@@ -153,11 +153,11 @@ impl<B: MxKernels> Moments<B> {
         }
     }
 
-    fn scale(&self, v: &Vector<B>) -> FloatTensor<B> {
+    fn scale(&self, v: &TensorArithmetic<B>) -> FloatTensor<B> {
         v.recip(v.sqrt(self.variance.clone()))
     }
 
-    fn normalized(&self, v: &Vector<B>) -> FloatTensor<B> {
+    fn normalized(&self, v: &TensorArithmetic<B>) -> FloatTensor<B> {
         v.mul(self.deviations.clone(), self.scale(v))
     }
 

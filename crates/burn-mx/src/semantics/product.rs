@@ -6,7 +6,7 @@ use microscaling::{RandomHadamard, Rounding};
 
 use super::elementwise::{Rounder, stream_for};
 use super::{Float, stored};
-use crate::kept::Recipe;
+use crate::kept::CopyKey;
 use crate::kernels::{MxKernels, to_f32};
 use crate::phase;
 use crate::registry::Interned;
@@ -58,7 +58,7 @@ impl Operand {
             return self.round_and_quantize::<B>(tensor, interned);
         };
         let rounder = Rounder::new(interned, self.elementwise);
-        let recipe = Recipe {
+        let recipe = CopyKey {
             elementwise: rounder.map(Rounder::format_and_rounding),
             format: interned.specs.block_format(self.slot),
             rounding: self.mx,

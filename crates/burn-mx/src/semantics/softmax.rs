@@ -3,9 +3,9 @@
 use burn_backend::TensorMetadata;
 
 use super::Float;
-use super::arithmetic::Arithmetic;
-use super::elementwise::Vector;
-use crate::kernels::{LogSoftmaxRecipe, MxKernels, SoftmaxRecipe, Steps, to_f32};
+use super::elementwise::TensorArithmetic;
+use crate::arithmetic::Arithmetic;
+use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
@@ -14,11 +14,11 @@ pub(crate) const LN_2: f32 = 0.69140625;
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let Some(v) = Vector::<B>::recipe(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
         return MxTensor::new(B::softmax(x.inner, dim), join.result);
     };
     if let Some(recipe) = in_one_pass(&v, &x, dim) {
-        return v.finish(B::softmax_recipe(recipe, to_f32::<B>(x.inner)), &join);
+        return v.finish(B::rounded_softmax(recipe, to_f32::<B>(x.inner)), &join);
     }
     let x = v.operand(x);
     let max = B::float_max_dim(x.clone(), dim);
@@ -39,10 +39,10 @@ pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usiz
     let Some(interned) = join.emulation() else {
         unreachable!("softmax has a step of its own only where something is emulated")
     };
-    let v = Vector::<B>::steps(interned, &join);
+    let v = TensorArithmetic::<B>::of_backward(interned, &join);
     if let Some(recipe) = in_one_pass(&v, &output, dim) {
         let (y, g) = (v.operand(output), to_f32::<B>(grad.inner));
-        let dx = B::softmax_backward_recipe(recipe, y, g);
+        let dx = B::rounded_softmax_backward(recipe, y, g);
         return v.finish(dx, &join);
     }
     let (y, g) = (v.operand(output), v.operand(grad));
@@ -56,12 +56,12 @@ pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usiz
 
 /// How a kernel computes the function row by row; `None` if it has to be composed.
 fn in_one_pass<B: MxKernels>(
-    v: &Vector<B>,
+    v: &TensorArithmetic<B>,
     tensor: &Float<B>,
     dim: usize,
-) -> Option<SoftmaxRecipe> {
+) -> Option<Softmax> {
     let steps = v.in_one_pass().filter(|_| dim + 1 == tensor.rank())?;
-    Some(SoftmaxRecipe {
+    Some(Softmax {
         steps,
         base2: v.softmax_exp2(),
         reciprocal: v.uses_recip(),
@@ -70,24 +70,28 @@ fn in_one_pass<B: MxKernels>(
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the steps of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
-    let vector = Vector::<B>::recipe(&Join::of([Some(x.meta)]));
+    let vector = TensorArithmetic::<B>::emulated(&Join::of([Some(x.meta)]));
     dim + 1 == x.rank() && vector.is_some_and(|v| v.in_one_pass().is_some())
 }
 
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
 pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let vector = Vector::<B>::recipe(&join).and_then(|v| v.in_one_pass().map(|steps| (v, steps)));
+    let vector = TensorArithmetic::<B>::emulated(&join)
+        .and_then(|v| v.in_one_pass().map(|steps| (v, steps)));
     let Some((v, steps)) = vector else {
         unreachable!("a logarithm of a softmax is computed here only if it can be in one pass")
     };
     let recipe = log_recipe(&v, steps);
-    v.finish(B::log_softmax_recipe(recipe, to_f32::<B>(x.inner)), &join)
+    v.finish(B::rounded_log_softmax(recipe, to_f32::<B>(x.inner)), &join)
 }
 
 /// How the kernel computes [`log_forward`] and its gradient.
-pub(crate) fn log_recipe<B: MxKernels>(v: &Vector<B>, steps: Steps) -> LogSoftmaxRecipe {
-    LogSoftmaxRecipe {
+pub(crate) fn log_recipe<B: MxKernels>(
+    v: &TensorArithmetic<B>,
+    steps: FunctionRounding,
+) -> LogSoftmax {
+    LogSoftmax {
         steps,
         reciprocal: v.uses_recip(),
     }

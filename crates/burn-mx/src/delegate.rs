@@ -1,8 +1,9 @@
-//! Forwarding to the wrapped backend.
+//! Delegation to another backend.
 //!
-//! [`forward!`] takes a table of signatures, copied from Burn's traits, and makes of each line the method
-//! that unwraps its arguments, calls the wrapped backend's method of that name, and wraps what comes back.
-//! How each type is unwrapped and wrapped is said once, in the impls of [`Unwrap`] and [`Wrap`].
+//! [`delegate!`] takes a table of signatures, copied from Burn's traits, and makes of each line a method that calls the
+//! method of that name: the wrapped backend's, with its arguments unwrapped and what comes back wrapped, or that of a
+//! backend with the same tensors. How each type is unwrapped and wrapped is said once, in the impls of [`Unwrap`] and
+//! [`Wrap`].
 
 pub(crate) mod tables;
 
@@ -24,7 +25,7 @@ use crate::device::MxDevice;
 use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor};
 
-/// An argument of a forwarded method.
+/// An argument of a delegated method.
 pub(crate) trait Unwrap {
     type Inner;
     /// What the argument contributes to the meta of the result.
@@ -32,7 +33,7 @@ pub(crate) trait Unwrap {
     fn unwrap(self) -> Self::Inner;
 }
 
-/// A result of a forwarded method.
+/// A result of a delegated method.
 pub(crate) trait Wrap {
     type Inner;
     fn wrap(inner: Self::Inner, meta: Meta) -> Self;
@@ -179,21 +180,19 @@ structs_of_tensors! {
     MaxPool2dBackward { x_grad }
 }
 
-/// Methods that call the wrapped backend `B`. The word before the colon names the rule by which the meta of
-/// the result comes from the arguments': [`Meta::computed`], [`Meta::moved`] or [`Meta::viewed`].
-macro_rules! forward {
-    ($rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+/// Methods that call the method of the same name of another backend.
+///
+/// `unwrapped, RULE:` calls the wrapped backend `B` on what the arguments wrap; the rule by which the meta of the result
+/// comes from theirs is [`Meta::computed`], [`Meta::moved`] or [`Meta::viewed`]. `TYPE:` calls a backend that has the
+/// same tensor types.
+macro_rules! delegate {
+    (unwrapped, $rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
-            let meta = $crate::tensor::Meta::$rule([$($crate::forward::Unwrap::meta(&$arg)),*]);
-            let inner = B::$name($($crate::forward::Unwrap::unwrap($arg)),*);
-            $crate::forward::Wrap::wrap(inner, meta)
+            let meta = $crate::tensor::Meta::$rule([$($crate::delegate::Unwrap::meta(&$arg)),*]);
+            let inner = B::$name($($crate::delegate::Unwrap::unwrap($arg)),*);
+            $crate::delegate::Wrap::wrap(inner, meta)
         }
     )* };
-}
-
-/// Methods that call the method of the same name of another backend with the same tensor types.
-#[cfg(feature = "autodiff")]
-macro_rules! delegate {
     ($to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
             <$to>::$name($($arg),*)
@@ -201,6 +200,4 @@ macro_rules! delegate {
     )* };
 }
 
-#[cfg(feature = "autodiff")]
 pub(crate) use delegate;
-pub(crate) use forward;

@@ -9,8 +9,8 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::backend::MxBackend;
-use crate::forward::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
-use crate::forward::{Unwrap, forward};
+use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::delegate::{Unwrap, delegate};
 use crate::kernels::{MxKernels, Norm, same_type};
 use crate::semantics::conv::{self, Direction};
 use crate::semantics::product::quantize_backward;
@@ -393,7 +393,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         })
     }
 
-    // Forwarded
+    // Delegated
 
     fn unfold4d(
         x: FloatTensor<Self>,
@@ -408,9 +408,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         B::has_ctc_loss_backward()
     }
 
-    max_pool_ops!(forward! moved:);
+    max_pool_ops!(delegate! unwrapped, moved:);
 
-    forward! { moved:
+    delegate! { unwrapped, moved:
         fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
         fn max_pool1d_with_indices(
             x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,

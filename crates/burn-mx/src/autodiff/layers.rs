@@ -11,13 +11,15 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::{Ad, MxAutodiff};
-use crate::forward::delegate;
-use crate::forward::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::backward::boundary::Exemption;
+use crate::backward::{
+    Tracked, as_activation, boundary, elementwise, linear, metas, norm, softmax,
+};
+use crate::delegate::delegate;
+use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
 use crate::semantics::{self, activation, attention};
-use crate::steps::boundary::Exemption;
-use crate::steps::{Tracked, as_activation, boundary, elementwise, linear, metas, norm, softmax};
 use crate::tensor::Join;
 
 /// What the op of a layer is joined from; the place says what is a weight, and `x` is in the role of an activation.

@@ -5,12 +5,12 @@ use microscaling::{FloatFormat, Rounding};
 /// How the steps of a recipe round. Stochastic rounding is not among the modes: its random numbers go by the
 /// tensors of a composition.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
+pub struct FunctionRounding {
     /// The format of every step.
     pub format: FloatFormat,
     /// How each step is rounded to it.
     pub rounding: Rounding,
-    /// Whether a backward pass's own steps are rounded, too, or computed in plain `f32`. Steps of the forward
+    /// Whether a backward pass's own steps are rounded, too, or computed in plain `f32`. FunctionRounding of the forward
     /// pass that it computes again are rounded in any case.
     pub quantize_backward: bool,
     /// Whether the exponential function is computed as a power of 2.
@@ -29,12 +29,12 @@ pub(super) fn closure<F: Fn(f32) -> f32 + Copy + Send + Sync>(round: F) -> F {
     round
 }
 
-/// Binds `$round` to the rounding of some [`Steps`] with the mode, and the usual format, as constants, so that a
+/// Binds `$round` to the rounding of some [`FunctionRounding`] with the mode, and the usual format, as constants, so that a
 /// loop is compiled for each.
 macro_rules! with_rounding {
     ($steps:expr, $round:ident => $body:expr) => {{
         use ::microscaling::Rounding;
-        use $crate::kernels::steps::{BFLOAT16, with_rounding};
+        use $crate::kernels::rounding::{BFLOAT16, with_rounding};
         let format = $steps.format;
         match (format == BFLOAT16, $steps.rounding) {
             (true, Rounding::Nearest) => with_rounding!(@as BFLOAT16, Nearest, $round => $body),
@@ -47,7 +47,7 @@ macro_rules! with_rounding {
         }
     }};
     (@as $format:expr, $mode:ident, $round:ident => $body:expr) => {{
-        let $round = $crate::kernels::steps::closure(
+        let $round = $crate::kernels::rounding::closure(
             #[inline(always)]
             move |x| $format.round(x, Rounding::$mode, 0),
         );
@@ -55,23 +55,23 @@ macro_rules! with_rounding {
     }};
 }
 
-/// Binds `$s` to scalar arithmetic that rounds as some [`Steps`] say; `exp2` where exponentials are computed.
-macro_rules! with_steps {
+/// Binds `$s` to scalar arithmetic that rounds as some [`FunctionRounding`] say; `exp2` where exponentials are computed.
+macro_rules! with_arithmetic {
     ($steps:expr, exp2, $s:ident => $body:expr) => {
-        $crate::kernels::steps::with_rounding!($steps, round => match $steps.exp2 {
+        $crate::kernels::rounding::with_rounding!($steps, round => match $steps.exp2 {
             false => {
-                let $s = $crate::semantics::arithmetic::ScalarSteps::<_, false>::new(round);
+                let $s = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round);
                 $body
             }
             true => {
-                let $s = $crate::semantics::arithmetic::ScalarSteps::<_, true>::new(round);
+                let $s = $crate::arithmetic::ScalarArithmetic::<_, true>::new(round);
                 $body
             }
         })
     };
     ($steps:expr, $s:ident => $body:expr) => {
-        $crate::kernels::steps::with_rounding!($steps, round => {
-            let $s = $crate::semantics::arithmetic::ScalarSteps::<_, false>::new(round);
+        $crate::kernels::rounding::with_rounding!($steps, round => {
+            let $s = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round);
             $body
         })
     };
@@ -81,29 +81,29 @@ macro_rules! with_steps {
 /// forward pass's has exponentials, which the other has not.
 macro_rules! with_passes {
     ($steps:expr, exp2, ($f:ident, $b:ident) => $body:expr) => {
-        $crate::kernels::steps::with_rounding!($steps, round => match $steps.exp2 {
-            false => $crate::kernels::steps::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body),
-            true => $crate::kernels::steps::with_passes!(@exp2 true, $steps, round, ($f, $b) => $body),
+        $crate::kernels::rounding::with_rounding!($steps, round => match $steps.exp2 {
+            false => $crate::kernels::rounding::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body),
+            true => $crate::kernels::rounding::with_passes!(@exp2 true, $steps, round, ($f, $b) => $body),
         })
     };
     ($steps:expr, ($f:ident, $b:ident) => $body:expr) => {
-        $crate::kernels::steps::with_rounding!($steps, round => {
-            $crate::kernels::steps::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body)
+        $crate::kernels::rounding::with_rounding!($steps, round => {
+            $crate::kernels::rounding::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body)
         })
     };
     (@exp2 $exp2:literal, $steps:expr, $round:ident, ($f:ident, $b:ident) => $body:expr) => {{
-        let $f = $crate::semantics::arithmetic::ScalarSteps::<_, $exp2>::new($round);
+        let $f = $crate::arithmetic::ScalarArithmetic::<_, $exp2>::new($round);
         match $steps.quantize_backward {
             true => {
-                let $b = $crate::semantics::arithmetic::ScalarSteps::<_, false>::new($round);
+                let $b = $crate::arithmetic::ScalarArithmetic::<_, false>::new($round);
                 $body
             }
             false => {
-                let $b = $crate::semantics::arithmetic::ScalarSteps::<_, false>::new(|x| x);
+                let $b = $crate::arithmetic::ScalarArithmetic::<_, false>::new(|x| x);
                 $body
             }
         }
     }};
 }
 
-pub(super) use {with_passes, with_rounding, with_steps};
+pub(super) use {with_arithmetic, with_passes, with_rounding};

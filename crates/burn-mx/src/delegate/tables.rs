@@ -1,4 +1,4 @@
-//! Signatures that both sides of the decorator forward as they are: `MxBackend` to the wrapped backend,
+//! Signatures that both sides of the decorator delegate as they are: `MxBackend` to the wrapped backend,
 //! `MxAutodiff` to `MxBackend`, or for floats to burn-autodiff. Each table hands its lines to a macro, with what that
 //! needs before them.
 

@@ -3,7 +3,7 @@
 /// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
 pub(crate) const LOG2_E: f32 = 1.4453125;
 
-/// Steps of a recipe: each is computed in `f32` and rounded.
+/// FunctionRounding of a recipe: each is computed in `f32` and rounded.
 pub(crate) trait Arithmetic {
     type Value: Clone;
 
@@ -27,11 +27,11 @@ pub(crate) trait Arithmetic {
 /// Arithmetic of single numbers, rounded by `R`; exponentials are powers of 2 with `EXP2`, a constant, since a
 /// vectorized loop would compute both.
 #[derive(Clone, Copy)]
-pub(crate) struct ScalarSteps<R, const EXP2: bool> {
+pub(crate) struct ScalarArithmetic<R, const EXP2: bool> {
     round: R,
 }
 
-impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarSteps<R, EXP2> {
+impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarArithmetic<R, EXP2> {
     pub(crate) fn new(round: R) -> Self {
         Self { round }
     }
@@ -42,7 +42,7 @@ impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarSteps<R, EXP2> {
     }
 }
 
-impl<R: Fn(f32) -> f32, const EXP2: bool> Arithmetic for ScalarSteps<R, EXP2> {
+impl<R: Fn(f32) -> f32, const EXP2: bool> Arithmetic for ScalarArithmetic<R, EXP2> {
     type Value = f32;
 
     #[inline(always)]
@@ -94,7 +94,7 @@ impl<R: Fn(f32) -> f32, const EXP2: bool> Arithmetic for ScalarSteps<R, EXP2> {
     }
 }
 
-impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarSteps<R, EXP2> {
+impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarArithmetic<R, EXP2> {
     /// The quotient, whatever `vec_use_recip` says.
     #[inline(always)]
     pub(crate) fn div(&self, lhs: f32, rhs: f32) -> f32 {

@@ -15,11 +15,11 @@ use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::{Tracked, boundary, check_checkpointing, metas};
+use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
-use crate::kernels::{BinaryRecipe, MxKernels, to_f32};
+use crate::kernels::{BinaryFunction, MxKernels, to_f32};
 use crate::semantics::activation;
-use crate::semantics::arithmetic::Arithmetic;
-use crate::semantics::elementwise::{self, Passes, Vector, broadcast_dims};
+use crate::semantics::elementwise::{self, Passes, TensorArithmetic, broadcast_dims};
 use crate::semantics::{Float, softmax, stored};
 use crate::tensor::{Join, Meta};
 
@@ -146,7 +146,7 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryRecipe::SigmoidBackward;
+            let recipe = BinaryFunction::SigmoidBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
         let y = activation::sigmoid_steps(&pass.forward, pass.forward.operand(x));
@@ -165,7 +165,7 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryRecipe::SiluBackward;
+            let recipe = BinaryFunction::SiluBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
         let x = pass.forward.operand(x);
@@ -184,7 +184,7 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let (forward, v) = (&pass.forward, &pass.backward);
         if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryRecipe::GeluFirstOrderBackward;
+            let recipe = BinaryFunction::GeluFirstOrderBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
         let (forward_x, x, g) = (forward.operand(x.clone()), v.operand(x), v.operand(g));
@@ -204,7 +204,7 @@ impl<B: MxKernels> UnaryRule<B> for LogSoftmax {
         let v = &pass.backward;
         let steps = v.backward_in_one_pass();
         let recipe = softmax::log_recipe(v, steps.expect("the forward pass was one pass"));
-        B::log_softmax_backward_recipe(recipe, to_f32::<B>(x.inner), to_f32::<B>(g.inner))
+        B::rounded_log_softmax_backward(recipe, to_f32::<B>(x.inner), to_f32::<B>(g.inner))
     }
 }
 
@@ -420,7 +420,7 @@ pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     rhs: Tracked<B>,
     plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
-    match Vector::<B>::recipe(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
+    match TensorArithmetic::<B>::emulated(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
         Some(_) => binary::<B, C, R>(lhs, rhs),
         None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
     }
@@ -466,7 +466,7 @@ fn check<C: CheckpointStrategy>(join: &Join) {
 
 /// The arithmetic of a backward pass of ops with these metas.
 fn passes<B: MxKernels>(join: &Join) -> Passes<B> {
-    Passes::recipe(join)
+    Passes::emulated(join)
         .expect("the op has a step of its own only where elementwise ops are emulated")
 }
 

@@ -2,13 +2,13 @@
 
 use microscaling::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 
-use super::steps::{Steps, with_passes, with_steps};
+use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
+use crate::arithmetic::{self, Arithmetic, ScalarArithmetic};
 use crate::semantics::activation;
-use crate::semantics::arithmetic::{self, Arithmetic, ScalarSteps};
 
 /// A recipe of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnaryRecipe {
+pub enum UnaryFunction {
     /// e to the power of x.
     Exp,
     /// 2 to the power of x.
@@ -25,7 +25,7 @@ pub enum UnaryRecipe {
 
 /// A recipe of two tensors of the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinaryRecipe {
+pub enum BinaryFunction {
     /// The gradient of a sigmoid from its input and its output's gradient.
     SigmoidBackward,
     /// The gradient of a gelu from its input and its output's gradient.
@@ -47,16 +47,16 @@ pub enum Norm {
 
 /// Normalization over the last axis.
 #[derive(Clone, Copy, Debug)]
-pub struct NormRecipe {
+pub struct Normalization {
     norm: Norm,
     epsilon: f32,
-    steps: Steps,
+    steps: FunctionRounding,
 }
 
-impl UnaryRecipe {
+impl UnaryFunction {
     /// Replaces every element, which need not be rounded.
-    pub(crate) fn apply(self, data: &mut [f32], steps: Steps) {
-        with_steps!(steps, exp2, s => match self {
+    pub(crate) fn apply(self, data: &mut [f32], steps: FunctionRounding) {
+        with_arithmetic!(steps, exp2, s => match self {
             Self::Exp => map_in_place(
                 data,
                 #[inline(always)]
@@ -91,9 +91,9 @@ impl UnaryRecipe {
     }
 }
 
-impl BinaryRecipe {
+impl BinaryFunction {
     /// Replaces every gradient by the gradient of the input; neither need be rounded.
-    pub(crate) fn apply(self, grad: &mut [f32], input: &[f32], steps: Steps) {
+    pub(crate) fn apply(self, grad: &mut [f32], input: &[f32], steps: FunctionRounding) {
         with_passes!(steps, exp2, (f, b) => match self {
             Self::SigmoidBackward => zip_in_place(
                 grad,
@@ -129,8 +129,8 @@ impl BinaryRecipe {
     }
 }
 
-impl NormRecipe {
-    pub(crate) fn new(norm: Norm, epsilon: f64, steps: Steps) -> Self {
+impl Normalization {
+    pub(crate) fn new(norm: Norm, epsilon: f64, steps: FunctionRounding) -> Self {
         Self {
             norm,
             epsilon: epsilon as f32,
@@ -153,7 +153,7 @@ impl NormRecipe {
         beta: Option<&[f32]>,
     ) {
         let epsilon = self.epsilon;
-        with_steps!(self.steps, s => rows_in_place(
+        with_arithmetic!(self.steps, s => rows_in_place(
             data,
             gamma.len(),
             #[inline(always)]
@@ -249,7 +249,7 @@ impl NormRecipe {
 
 /// `g γ`, neither of which need be rounded.
 #[inline(always)]
-fn weighted<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, g: f32, gamma: f32) -> f32 {
+fn weighted<R: Fn(f32) -> f32>(s: &ScalarArithmetic<R, false>, g: f32, gamma: f32) -> f32 {
     s.mul(s.round(g), s.round(gamma))
 }
 
@@ -257,7 +257,7 @@ fn weighted<R: Fn(f32) -> f32>(s: &ScalarSteps<R, false>, g: f32, gamma: f32) ->
 /// plus ε.
 #[inline(always)]
 fn variance<R: Fn(f32) -> f32, const CENTERED: bool>(
-    s: &ScalarSteps<R, false>,
+    s: &ScalarArithmetic<R, false>,
     row: &mut [f32],
     epsilon: f32,
 ) -> f32 {
