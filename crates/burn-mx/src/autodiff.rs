@@ -182,6 +182,7 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
         specs: parameter.specs,
         flags: (parameter.flags & Flags::PINNED) | Flags::MASTER,
         home: parameter.home,
+        label: parameter.label,
         rounded: grad.meta.rounded,
         storage: None,
     };

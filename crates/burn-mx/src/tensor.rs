@@ -125,6 +125,8 @@ pub(crate) struct Meta {
     /// Of a parameter whose specs were set by name: the specs that it would have otherwise, which is what its
     /// device passes on.
     pub(crate) home: Option<&'static Interned>,
+    /// Of a parameter: its path in the module, where that was made known. Products of it go by that name.
+    pub(crate) label: Option<&'static str>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
     pub(crate) rounded: Option<FloatFormat>,
     /// The float type of the tensor, where that is not `f32`.
@@ -178,6 +180,7 @@ impl Meta {
         if let Some(first) = operands.into_iter().flatten().next() {
             result.flags |= first.flags & (Flags::WEIGHT | Flags::PINNED);
             result.home = first.home;
+            result.label = first.label;
         }
         result
     }
@@ -194,6 +197,7 @@ impl Meta {
                 result.specs = result.home.take();
             }
         }
+        result.label = result.label.filter(|_| self.label == other.label);
         result.rounded = self.rounded.filter(|format| other.rounded == Some(*format));
         result
     }
@@ -223,6 +227,7 @@ impl Meta {
             specs: if pinned { self.home } else { self.specs },
             flags: self.flags & (Flags::OPTIMIZER | Flags::FULL_PRECISION),
             home: None,
+            label: None,
             rounded: None,
             storage: None,
         }
@@ -274,7 +279,7 @@ impl Join {
         let mut flags = Flags::empty();
         let mut all_inner = true;
         let mut any = false;
-        let (mut weight, mut activation, mut pinned) = (None, None, None);
+        let (mut weight, mut activation, mut pinned, mut label) = (None, None, None, None);
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset) = (false, false);
         for meta in operands.into_iter().flatten() {
@@ -296,6 +301,7 @@ impl Join {
                 &mut activation
             };
             *role = role.or(meta.specs);
+            label = label.or(meta.label);
             if meta.flags.contains(Flags::PINNED) {
                 pinned = pinned.or(Some(meta));
             }
@@ -318,6 +324,8 @@ impl Join {
                 specs: carried,
                 flags,
                 home,
+                // What an optimizer computes from a parameter is the parameter's next value.
+                label: label.filter(|_| flags.intersects(Flags::OPTIMIZER)),
                 rounded: None,
                 storage,
             },

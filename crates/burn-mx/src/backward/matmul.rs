@@ -11,7 +11,8 @@ use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::registry::Interned;
-use crate::semantics::{Float, matmul};
+use crate::semantics::Float;
+use crate::semantics::matmul::{self, Side};
 use crate::tensor::Meta;
 
 #[derive(Debug)]
@@ -71,10 +72,12 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             ops.node,
             grads,
             |grad| {
-                matmul::lhs_backward::<B>(rhs.expect(wanted), grad, &lhs_shape, interned, lhs_meta)
+                let rhs = rhs.expect(wanted);
+                matmul::backward::<B>(Side::Lhs, rhs, grad, &lhs_shape, interned, lhs_meta)
             },
             |grad| {
-                matmul::rhs_backward::<B>(lhs.expect(wanted), grad, &rhs_shape, interned, rhs_meta)
+                let lhs = lhs.expect(wanted);
+                matmul::backward::<B>(Side::Rhs, lhs, grad, &rhs_shape, interned, rhs_meta)
             },
         );
     }

@@ -6,14 +6,15 @@
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
-use super::elementwise::Rounder;
-use super::product::{Operand, finish, quantize_backward};
-use crate::kernels::{MxKernels, to_f32};
-use crate::specs::{ResolvedSpecs, Slot};
-use crate::tensor::{Flags, Join, MxTensor};
+use super::linear::sum_of_gradient;
+use super::product::{Kind, Op, Product, quantize_backward};
+use crate::kernels::MxKernels;
+use crate::registry::Interned;
+use crate::specs::Slot;
+use crate::tensor::{Flags, Join, Meta, MxTensor};
 
-const BATCH: usize = 0;
-const CHANNELS: usize = 1;
+pub(super) const BATCH: usize = 0;
+pub(super) const CHANNELS: usize = 1;
 
 /// Which way a convolution goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,60 +33,9 @@ impl Direction {
     }
 
     /// The axis of the weight along which the product for the input's gradient sums.
-    fn weight_output_axis(self) -> usize {
+    pub(super) fn weight_output_axis(self) -> usize {
         1 - self.weight_input_axis()
     }
-}
-
-/// The operands x and weight of the forward product.
-fn forward_operands(direction: Direction, specs: &ResolvedSpecs) -> [Operand; 2] {
-    let x = Operand {
-        axis: CHANNELS,
-        slot: Slot::A,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_output(),
-    };
-    let weight = Operand {
-        axis: direction.weight_input_axis(),
-        slot: Slot::W,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_output(),
-    };
-    [x, weight]
-}
-
-/// The operands weight and output gradient of the product for the input's gradient.
-pub(super) fn x_backward_operands(direction: Direction, specs: &ResolvedSpecs) -> [Operand; 2] {
-    let weight = Operand {
-        axis: direction.weight_output_axis(),
-        slot: Slot::WBp,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_weight_grad_input(),
-    };
-    let grad = Operand {
-        axis: CHANNELS,
-        slot: Slot::ABpOs,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_input(),
-    };
-    [weight, grad]
-}
-
-/// The operands x and output gradient of the product for the weight's gradient.
-pub(super) fn weight_backward_operands(specs: &ResolvedSpecs) -> [Operand; 2] {
-    let x = Operand {
-        axis: BATCH,
-        slot: Slot::ABp,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_input_grad_weight(),
-    };
-    let grad = Operand {
-        axis: BATCH,
-        slot: Slot::ABpEx,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_weight(),
-    };
-    [x, grad]
 }
 
 pub(super) fn join<B: MxKernels>(
@@ -122,18 +72,16 @@ pub(crate) fn forward<B: MxKernels>(
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
         return MxTensor::new(product, join.result);
     };
-    let specs = &interned.specs;
-    let [x_operand, weight_operand] = forward_operands(direction, specs);
-    let bias = bias.map(|bias| match Rounder::new(interned, specs.round_weight()) {
-        Some(rounder) => rounder.operand::<B>(bias),
-        None => to_f32::<B>(bias.inner),
-    });
-    let product = op(
-        x_operand.quantize::<B>(x, interned),
-        weight_operand.quantize::<B>(weight, interned),
+    let product = Product::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
+    let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
+    let output = op(
+        product.operand::<B>(Slot::A, x, CHANNELS).into_tensor(),
+        product
+            .operand::<B>(Slot::W, weight, direction.weight_input_axis())
+            .into_tensor(),
         bias,
     );
-    finish::<B>(product, interned, specs.round_output(), join.result)
+    product.finish::<B>(output, join.result)
 }
 
 /// The gradient of the input, `op(weight, grad)`, of a convolution in `groups`; `x`, if Burn hands it over, only
@@ -152,18 +100,31 @@ pub(crate) fn x_backward<B: MxKernels>(
     else {
         return MxTensor::new(op(weight.inner, grad.inner), join.result);
     };
-    let specs = &interned.specs;
-    let [weight_operand, grad_operand] = x_backward_operands(direction, specs);
+    let product = input_gradient(interned, weight.meta);
     let weight_groups = match direction {
         Direction::Normal => groups,
         // A filter has the output channels of its own group only.
         Direction::Transposed => 1,
     };
-    let product = op(
-        weight_operand.quantize_groups::<B>(weight, weight_groups, interned),
-        grad_operand.quantize_groups::<B>(grad, groups, interned),
-    );
-    finish::<B>(product, interned, specs.round_grad_input(), join.result)
+    let axis = direction.weight_output_axis();
+    let weight = product.grouped_operand::<B>(Slot::WBp, weight, axis, weight_groups);
+    let grad = product.grouped_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
+    product.finish::<B>(op(weight.into_tensor(), grad.into_tensor()), join.result)
+}
+
+/// The product for the gradient of the input of a layer whose weight has this meta.
+pub(super) fn input_gradient(interned: &'static Interned, weight: Meta) -> Product {
+    Product::new(Op::Convolution, Kind::InputGradient, interned, weight.label)
+}
+
+/// The product for the gradient of a weight with this meta.
+pub(super) fn weight_gradient(interned: &'static Interned, weight: Meta) -> Product {
+    Product::new(
+        Op::Convolution,
+        Kind::WeightGradient,
+        interned,
+        weight.label,
+    )
 }
 
 /// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs.
@@ -180,13 +141,10 @@ pub(crate) fn weight_backward<B: MxKernels>(
     else {
         return MxTensor::new(op(x.inner, grad.inner), join.result);
     };
-    let specs = &interned.specs;
-    let [x_operand, grad_operand] = weight_backward_operands(specs);
-    let product = op(
-        x_operand.quantize::<B>(x, interned),
-        grad_operand.quantize::<B>(grad, interned),
-    );
-    finish::<B>(product, interned, specs.round_grad_weight(), join.result)
+    let product = weight_gradient(interned, weight.meta);
+    let x = product.operand::<B>(Slot::ABp, x, BATCH);
+    let grad = product.operand::<B>(Slot::ABpEx, grad, BATCH);
+    product.finish::<B>(op(x.into_tensor(), grad.into_tensor()), join.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.
@@ -197,16 +155,11 @@ pub(crate) fn bias_backward<B: MxKernels>(
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([Some(x), Some(&grad)], bias, None);
-    let Some(interned) = join
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "conv_bias_backward"))
-    else {
-        return MxTensor::new(op(grad.inner), join.result);
-    };
-    let specs = &interned.specs;
-    let grad = match Rounder::new(interned, specs.round_grad_input()) {
-        Some(rounder) => rounder.operand::<B>(grad),
-        None => to_f32::<B>(grad.inner),
-    };
-    finish::<B>(op(grad), interned, specs.round_grad_weight(), join.result)
+    match join.emulation() {
+        Some(interned) => {
+            quantize_backward(interned, "conv_bias_backward");
+            sum_of_gradient::<B>(grad, interned, join.result, op)
+        }
+        None => MxTensor::new(op(grad.inner), join.result),
+    }
 }

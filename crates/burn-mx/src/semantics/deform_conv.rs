@@ -10,12 +10,13 @@ use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
-use super::conv::{self, Direction};
+use super::conv::{self, BATCH, CHANNELS, Direction};
 use super::elementwise::Rounder;
-use super::product::{finish, quantize_backward};
+use super::product::quantize_backward;
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
 use crate::registry::Interned;
+use crate::specs::Slot;
 use crate::tensor::{Join, MxTensor};
 
 /// The tensors of a deformable convolution.
@@ -48,7 +49,7 @@ pub(crate) fn forward<B: MxKernels>(
         bias,
     } = inputs;
     let mask = mask.map(|mask| match interned {
-        Some(interned) => elementwise_operand::<B>(mask, interned),
+        Some(interned) => as_activation::<B>(mask, interned),
         None => mask.inner,
     });
     conv::forward::<B>(x, weight, bias, Direction::Normal, |x, weight, bias| {
@@ -57,11 +58,8 @@ pub(crate) fn forward<B: MxKernels>(
     })
 }
 
-/// The tensor as an elementwise op takes it.
-fn elementwise_operand<B: MxKernels>(
-    tensor: Float<B>,
-    interned: &'static Interned,
-) -> FloatTensor<B> {
+/// The tensor rounded as an activation is.
+fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static Interned) -> FloatTensor<B> {
     match Rounder::new(interned, interned.specs.round_output()) {
         Some(rounder) => rounder.operand::<B>(tensor),
         None => to_f32::<B>(tensor.inner),
@@ -109,7 +107,6 @@ pub(crate) fn backward<B: MxKernels>(
         );
     };
 
-    let specs = &interned.specs;
     let bias_grad = bias.map(|bias| {
         conv::bias_backward::<B>(&x, &bias, grad.clone(), |grad| {
             let like = |tensor: &Float<B>| same_type::<B>(tensor.inner.clone(), &grad);
@@ -117,39 +114,45 @@ pub(crate) fn backward<B: MxKernels>(
         })
     });
     let offset = to_f32::<B>(offset.inner);
-    let mask = mask.map(|mask| elementwise_operand::<B>(mask, interned));
-    let [weight_operand, grad_operand] = conv::x_backward_operands(Direction::Normal, specs);
+    let mask = mask.map(|mask| as_activation::<B>(mask, interned));
+    let groups = options.weight_groups;
+    let product = conv::input_gradient(interned, weight.meta);
+    let axis = Direction::Normal.weight_output_axis();
     let of_inputs = B::deform_conv2d_backward(
-        elementwise_operand::<B>(x.clone(), interned),
+        product.elementwise_operand::<B>(Slot::A, x.clone()),
         offset.clone(),
-        weight_operand.quantize_groups::<B>(weight.clone(), options.weight_groups, interned),
+        product
+            .grouped_operand::<B>(Slot::WBp, weight.clone(), axis, groups)
+            .into_tensor(),
         mask.clone(),
         None,
-        grad_operand.quantize_groups::<B>(grad.clone(), options.weight_groups, interned),
+        product
+            .grouped_operand::<B>(Slot::ABpOs, grad.clone(), CHANNELS, groups)
+            .into_tensor(),
         options.clone(),
     );
+    let of_input = |gradient| product.finish::<B>(gradient, join.result);
     // Every image is read at positions of its own, so none may be transformed together with another.
     let batch = x.shape()[0];
-    let [x_operand, grad_operand] = conv::weight_backward_operands(specs);
+    let product = conv::weight_gradient(interned, weight.meta);
     let of_weight = B::deform_conv2d_backward(
-        x_operand.quantize_groups::<B>(x, batch, interned),
+        product
+            .grouped_operand::<B>(Slot::ABp, x, BATCH, batch)
+            .into_tensor(),
         offset,
         to_f32::<B>(weight.inner),
         mask,
         None,
-        grad_operand.quantize_groups::<B>(grad, batch, interned),
+        product
+            .grouped_operand::<B>(Slot::ABpEx, grad, BATCH, batch)
+            .into_tensor(),
         options,
     );
-    let of_input = |product| finish::<B>(product, interned, specs.round_grad_input(), join.result);
+    let of_weight = product.finish::<B>(of_weight.weight_grad, join.result);
     DeformConv2dBackward::new(
         of_input(of_inputs.x_grad),
         of_input(of_inputs.offset_grad),
-        finish::<B>(
-            of_weight.weight_grad,
-            interned,
-            specs.round_grad_weight(),
-            join.result,
-        ),
+        of_weight,
         of_inputs.mask_grad.map(of_input),
         bias_grad,
     )

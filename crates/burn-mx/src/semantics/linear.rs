@@ -4,7 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::Rounder;
-use super::product::{Operand, finish, round_result};
+use super::product::{Kind, Op, Product, Transposed};
 use super::{Float, stored};
 use crate::kernels::{BinaryOp, MxKernels, to_f32};
 use crate::registry::Interned;
@@ -24,53 +24,36 @@ pub(crate) fn forward<B: MxKernels>(
         let bias = bias.map(|bias| bias.inner);
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), join.result);
     };
-    let specs = &interned.specs;
-    let x_operand = Operand {
-        axis: x.rank() - 1,
-        slot: Slot::A,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_output(),
-    };
-    let weight_operand = Operand {
-        axis: 0,
-        slot: Slot::W,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_output(),
-    };
-    let shape = x.shape();
-    let x = as_matrix::<B>(x_operand.quantize::<B>(x, interned));
-    let weight = weight_operand.quantize::<B>(weight, interned);
-    let output = match (bias, Rounder::new(interned, specs.round_weight())) {
-        (Some(bias), Some(rounder)) => {
-            let product = B::linear(x, weight, None);
+    let product = Product::new(Op::Linear, Kind::Forward, interned, weight.meta.label);
+    let (shape, summed) = (x.shape(), x.rank() - 1);
+    let x = product.operand::<B>(Slot::A, x, summed).into_matrix();
+    let weight = product.operand::<B>(Slot::W, weight, 0);
+    let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
+    let output = match (bias, interned.specs.float_format()) {
+        (Some(bias), Some(_)) => {
+            let output = B::linear(x.into_tensor(), weight.into_tensor(), None);
             let columns = bias.shape()[0];
-            let bias = B::float_reshape(rounder.operand::<B>(bias), Shape::new([1, columns]));
-            add_rounded::<B>(product, bias, interned)
+            let bias = B::float_reshape(bias, Shape::new([1, columns]));
+            add_rounded::<B>(output, bias, &product)
         }
-        (bias, _) => {
-            let output = B::linear(x, weight, bias.map(|bias| to_f32::<B>(bias.inner)));
-            round_result::<B>(output, interned, specs.round_output())
-        }
+        (bias, _) => product.round::<B>(B::linear(x.into_tensor(), weight.into_tensor(), bias)),
     };
-    let mut meta = join.result;
-    meta.rounded = specs.float_format();
-    stored::<B>(with_leading_axes::<B>(output, shape), meta)
+    product.finish_rounded::<B>(with_leading_axes::<B>(output, shape), join.result)
 }
 
 /// A product, rounded, plus a bias that is rounded already, rounded again.
 fn add_rounded<B: MxKernels>(
-    product: FloatTensor<B>,
+    output: FloatTensor<B>,
     bias: FloatTensor<B>,
-    interned: &'static Interned,
+    product: &Product,
 ) -> FloatTensor<B> {
-    let rounding = interned.specs.round_output();
-    let one_pass = Rounder::new(interned, rounding).and_then(|rounder| rounder.in_one_pass(true));
-    match one_pass {
+    let rounder = Rounder::new(product.specs(), product.result_rounding());
+    match rounder.and_then(|rounder| rounder.in_one_pass(true)) {
         // To round the bias once more changes nothing.
-        Some(rounding) => B::binary_op(BinaryOp::Add, product, bias, rounding),
+        Some(rounding) => B::binary_op(BinaryOp::Add, output, bias, rounding),
         None => {
-            let product = round_result::<B>(product, interned, rounding);
-            round_result::<B>(B::float_add(product, bias), interned, rounding)
+            let output = product.round::<B>(output);
+            product.round::<B>(B::float_add(output, bias))
         }
     }
 }
@@ -95,32 +78,22 @@ pub(crate) fn x_backward<B: MxKernels>(
     interned: &'static Interned,
     meta: Meta,
 ) -> Float<B> {
-    let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
+    if !interned.specs.quantize_backprop() {
         return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
     }
-    let weight_operand = Operand {
-        axis: 1,
-        slot: Slot::WBp,
-        elementwise: specs.round_weight(),
-        mx: specs.round_mx_weight_grad_input(),
-    };
-    let grad_operand = Operand {
-        axis: grad.rank() - 1,
-        slot: Slot::ABpOs,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_input(),
-    };
-    let shape = grad.shape();
-    let grad = as_matrix::<B>(grad_operand.quantize::<B>(grad, interned));
-    let weight = weight_operand.quantize::<B>(weight, interned);
-    let product = B::float_matmul(grad, B::float_transpose(weight));
-    let product = with_leading_axes::<B>(product, shape);
-    finish::<B>(product, interned, specs.round_grad_input(), meta)
+    let label = weight.meta.label;
+    let product = Product::new(Op::Linear, Kind::InputGradient, interned, label);
+    let (shape, summed) = (grad.shape(), grad.rank() - 1);
+    let grad = product
+        .operand::<B>(Slot::ABpOs, grad, summed)
+        .into_matrix();
+    let weight = product.operand::<B>(Slot::WBp, weight, 1);
+    let dx = product.multiply::<B>(grad, weight, Transposed::Rhs);
+    product.finish::<B>(with_leading_axes::<B>(dx, shape), meta)
 }
 
-/// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the specs `meta`.
+/// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the meta of `w`.
 ///
 /// Blocks run along M inside each batch entry, so the operands are quantized as they are and flattened to
 /// one product after that.
@@ -128,61 +101,51 @@ pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     grad: Float<B>,
     interned: &'static Interned,
-    meta: Meta,
+    weight: Meta,
 ) -> Float<B> {
-    let specs = &interned.specs;
-    let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
+    let meta = Meta::computed([Some(weight)]);
+    if !interned.specs.quantize_backprop() {
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
+    let product = Product::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
     let rows = x.rank() - 2;
-    let x_operand = Operand {
-        axis: rows,
-        slot: Slot::ABp,
-        elementwise: specs.round_output(),
-        mx: specs.round_mx_input_grad_weight(),
-    };
-    let grad_operand = Operand {
-        axis: rows,
-        slot: Slot::ABpEx,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_weight(),
-    };
-    let x = as_matrix::<B>(x_operand.quantize::<B>(x, interned));
-    let grad = as_matrix::<B>(grad_operand.quantize::<B>(grad, interned));
-    let product = B::float_matmul(B::float_transpose(x), grad);
-    finish::<B>(product, interned, specs.round_grad_weight(), meta)
+    let x = product.operand::<B>(Slot::ABp, x, rows).into_matrix();
+    let grad = product.operand::<B>(Slot::ABpEx, grad, rows).into_matrix();
+    let dw = product.multiply::<B>(x, grad, Transposed::Lhs);
+    product.finish::<B>(dw, meta)
 }
 
-/// `db = Σ g` over all axes but the last, with the specs `meta`.
+/// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.
 pub(crate) fn bias_backward<B: MxKernels>(
     grad: Float<B>,
     interned: &'static Interned,
     meta: Meta,
 ) -> Float<B> {
-    let specs = &interned.specs;
     let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
-        return MxTensor::new(B::linear_bias_backward(grad.inner), meta);
-    }
-    let grad = match Rounder::new(interned, specs.round_grad_input()) {
-        Some(rounder) => rounder.operand::<B>(grad),
-        None => to_f32::<B>(grad.inner),
-    };
-    let sum = B::linear_bias_backward(grad);
-    finish::<B>(sum, interned, specs.round_grad_weight(), meta)
+    sum_of_gradient::<B>(grad, interned, meta, B::linear_bias_backward)
 }
 
-/// [.., M, K] as [.. · M, K], so that the product is one.
-fn as_matrix<B: MxKernels>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    let shape = tensor.shape();
-    let rank = shape.num_dims();
-    if rank == 2 {
-        return tensor;
+/// The gradient of a bias, `sum(grad)`: rounded before and after, unless the backward pass is not to be quantized.
+pub(super) fn sum_of_gradient<B: MxKernels>(
+    grad: Float<B>,
+    interned: &'static Interned,
+    meta: Meta,
+    sum: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let specs = &interned.specs;
+    if !specs.quantize_backprop() {
+        return MxTensor::new(sum(grad.inner), meta);
     }
-    let columns = shape[rank - 1];
-    let rows = (0..rank - 1).map(|axis| shape[axis]).product();
-    B::float_reshape(tensor, Shape::new([rows, columns]))
+    let before = Rounder::new(interned, specs.round_grad_input());
+    let after = Rounder::new(interned, specs.round_grad_weight());
+    match before.zip(after) {
+        Some((before, after)) => {
+            let sum = after.round::<B>(sum(before.operand::<B>(grad)));
+            let rounded = specs.float_format();
+            stored::<B>(sum, Meta { rounded, ..meta })
+        }
+        None => stored::<B>(sum(to_f32::<B>(grad.inner)), meta),
+    }
 }
 
 /// A matrix [.. · M, N] with the leading axes of `shape`.

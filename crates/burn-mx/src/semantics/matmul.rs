@@ -7,7 +7,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Operand, finish};
+use super::product::{Kind, Op, Product, Transposed};
 use crate::kernels::MxKernels;
 use crate::registry::Interned;
 use crate::specs::Slot;
@@ -20,123 +20,88 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         join.warn_if_unset("float_matmul");
         return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);
     };
+    let label = label_of([a.meta, b.meta]);
+    let product = Product::new(Op::Matmul, Kind::Forward, interned, label);
     let rank = a.rank();
-    let a_operand = forward_operand::<B>(&a, rank - 1, interned);
-    let b_operand = forward_operand::<B>(&b, rank - 2, interned);
-    let product = B::float_matmul(
-        a_operand.quantize::<B>(a, interned),
-        b_operand.quantize::<B>(b, interned),
-    );
-    finish::<B>(
-        product,
-        interned,
-        interned.specs.round_output(),
-        join.result,
-    )
+    let [a_slot, b_slot] = [&a, &b].map(|tensor| match tensor.meta.is_weight() {
+        true => Slot::W,
+        false => Slot::A,
+    });
+    let a = product.operand::<B>(a_slot, a, rank - 1);
+    let b = product.operand::<B>(b_slot, b, rank - 2);
+    let output = product.multiply::<B>(a, b, Transposed::Neither);
+    product.finish::<B>(output, join.result)
 }
 
-fn forward_operand<B: MxKernels>(
-    tensor: &Float<B>,
-    axis: usize,
-    interned: &'static Interned,
-) -> Operand {
-    let specs = &interned.specs;
-    let (slot, elementwise) = match tensor.meta.is_weight() {
-        true => (Slot::W, specs.round_weight()),
-        false => (Slot::A, specs.round_output()),
-    };
-    Operand {
-        axis,
-        slot,
-        elementwise,
-        mx: specs.round_mx_output(),
+/// The label of the layer that a product of operands with these metas belongs to: the weight's.
+fn label_of(metas: [Meta; 2]) -> Option<&'static str> {
+    let weights = metas.into_iter().filter(|meta| meta.is_weight());
+    weights.filter_map(|meta| meta.label).next()
+}
+
+/// The operand whose gradient is computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    /// `a`: its gradient is `g · bᵀ`.
+    Lhs,
+    /// `b`: its gradient is `aᵀ · g`.
+    Rhs,
+}
+
+impl Side {
+    /// Which operand of the gradient's product is transposed: what was saved.
+    fn transposed(self) -> Transposed {
+        match self {
+            Self::Lhs => Transposed::Rhs,
+            Self::Rhs => Transposed::Lhs,
+        }
+    }
+
+    /// What was saved and the output's gradient, in the order of the gradient's product.
+    fn in_order<T>(self, saved: T, grad: T) -> [T; 2] {
+        match self {
+            Self::Lhs => [grad, saved],
+            Self::Rhs => [saved, grad],
+        }
     }
 }
 
-/// `da = g · bᵀ`, summed to the shape of `a` (given by `shape_of`), with the specs of `a`.
-pub(crate) fn lhs_backward<B: MxKernels>(
-    b: Float<B>,
-    grad: Float<B>,
-    shape: &Shape,
-    interned: &'static Interned,
-    meta: Meta,
-) -> Float<B> {
-    let last = grad.rank() - 1;
-    let (b, grad) = backward_operands::<B>(b, grad, last, interned);
-    gradient::<B>(
-        B::float_matmul(grad, B::float_transpose(b)),
-        shape,
-        interned,
-        meta,
-    )
-}
-
-/// `db = aᵀ · g`, summed to the shape of `b`, with the specs of `b`.
-pub(crate) fn rhs_backward<B: MxKernels>(
-    a: Float<B>,
-    grad: Float<B>,
-    shape: &Shape,
-    interned: &'static Interned,
-    meta: Meta,
-) -> Float<B> {
-    let rows = grad.rank() - 2;
-    let (a, grad) = backward_operands::<B>(a, grad, rows, interned);
-    gradient::<B>(
-        B::float_matmul(B::float_transpose(a), grad),
-        shape,
-        interned,
-        meta,
-    )
-}
-
-/// The saved operand and the output's gradient, quantized along `axis`; both untouched where the backward
-/// pass is not to be quantized.
-fn backward_operands<B: MxKernels>(
+/// The gradient of the operand at `side`, which has the meta `own`, summed to its shape; `saved` is the other operand.
+/// The product is summed over the axes that were broadcast, then rounded once.
+pub(crate) fn backward<B: MxKernels>(
+    side: Side,
     saved: Float<B>,
     grad: Float<B>,
-    axis: usize,
-    interned: &'static Interned,
-) -> (FloatTensor<B>, FloatTensor<B>) {
-    let specs = &interned.specs;
-    if !specs.quantize_backprop() {
-        return (saved.inner, grad.inner);
-    }
-    let (slot, elementwise) = match saved.meta.is_weight() {
-        true => (Slot::WBp, specs.round_weight()),
-        false => (Slot::ABp, specs.round_output()),
-    };
-    let saved_operand = Operand {
-        axis,
-        slot,
-        elementwise,
-        mx: specs.round_mx_input_grad_input(),
-    };
-    let grad_operand = Operand {
-        axis,
-        slot: Slot::ABpOs,
-        elementwise: specs.round_grad_input(),
-        mx: specs.round_mx_grad_output_grad_input(),
-    };
-    (
-        saved_operand.quantize::<B>(saved, interned),
-        grad_operand.quantize::<B>(grad, interned),
-    )
-}
-
-/// The gradient of an operand of shape `shape`: the product summed over the axes that were broadcast, then
-/// rounded once.
-fn gradient<B: MxKernels>(
-    product: FloatTensor<B>,
     shape: &Shape,
     interned: &'static Interned,
-    meta: Meta,
+    own: Meta,
 ) -> Float<B> {
-    let broadcast = broadcast_dims(shape, &product.shape());
-    let product = sum_dims::<B>(product, broadcast);
-    let specs = &interned.specs;
-    let meta = Meta::computed([Some(meta)]);
-    if !specs.quantize_backprop() {
-        return MxTensor::new(product, meta);
+    let meta = Meta::computed([Some(own)]);
+    let summed = |product: FloatTensor<B>| {
+        let broadcast = broadcast_dims(shape, &product.shape());
+        sum_dims::<B>(product, broadcast)
+    };
+    if !interned.specs.quantize_backprop() {
+        let [lhs, rhs] = side.in_order(saved.inner, grad.inner);
+        let product = side.transposed().multiply::<B>(lhs, rhs);
+        return MxTensor::new(summed(product), meta);
     }
-    finish::<B>(product, interned, specs.round_grad_input(), meta)
+    let kind = match own.is_weight() {
+        true => Kind::WeightGradient,
+        false => Kind::InputGradient,
+    };
+    let product = Product::new(Op::Matmul, kind, interned, label_of([own, saved.meta]));
+    let slot = match saved.meta.is_weight() {
+        true => Slot::WBp,
+        false => Slot::ABp,
+    };
+    let axis = match side {
+        Side::Lhs => grad.rank() - 1,
+        Side::Rhs => grad.rank() - 2,
+    };
+    let saved = product.operand::<B>(slot, saved, axis);
+    let grad = product.operand::<B>(Slot::ABpOs, grad, axis);
+    let [lhs, rhs] = side.in_order(saved, grad);
+    let gradient = summed(product.multiply::<B>(lhs, rhs, side.transposed()));
+    product.finish::<B>(gradient, meta)
 }
