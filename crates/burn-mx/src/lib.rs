@@ -50,6 +50,7 @@ mod kept;
 mod kernels;
 mod ops;
 mod phase;
+mod random;
 mod registry;
 #[cfg_attr(
     not(all(feature = "autodiff", feature = "module")),

@@ -2,19 +2,17 @@
 //! tensor carries its specs as one pointer.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
-use microscaling::RandomStream;
-
+use crate::random::{Draws, OpNumbers};
 use crate::specs::ResolvedSpecs;
 
 /// Interned specs and the state of their random numbers.
 #[derive(Debug)]
 pub(crate) struct Interned {
     pub(crate) specs: ResolvedSpecs,
-    seed: AtomicU64,
-    draws: AtomicU64,
+    ops: OpNumbers,
 }
 
 static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
@@ -33,29 +31,20 @@ impl Interned {
         // Leaked on purpose: tensors refer to it for as long as they live, and a program uses few specs.
         let new: &'static Self = Box::leak(Box::new(Self {
             specs: specs.clone(),
-            seed: AtomicU64::new(specs.seed()),
-            draws: AtomicU64::new(0),
+            ops: OpNumbers::of(specs),
         }));
         interned.insert(specs.clone(), new);
         new
     }
 
-    /// The random numbers of one stochastic rounding: a new stream at each call, the same sequence of
-    /// streams in each run.
-    pub(crate) fn next_stream(&self) -> RandomStream {
-        let draw = self.draws.fetch_add(1, Ordering::Relaxed);
-        RandomStream::new(self.seed.load(Ordering::Relaxed), draw)
+    /// The random numbers of an op: forward op, backward op or product. Each takes its own, once.
+    pub(crate) fn draws(&self) -> Draws {
+        self.ops.draws()
     }
 
-    /// The signs of every Hadamard transform: one stream, which no rounding gets.
-    pub(crate) fn signs(&self) -> RandomStream {
-        RandomStream::new(self.seed.load(Ordering::Relaxed), u64::MAX)
-    }
-
-    /// Starts the sequence of streams anew from `seed`.
+    /// Starts the sequence of random numbers anew from `seed`.
     pub(crate) fn reseed(&self, seed: u64) {
-        self.seed.store(seed, Ordering::Relaxed);
-        self.draws.store(0, Ordering::Relaxed);
+        self.ops.reseed(seed);
     }
 }
 

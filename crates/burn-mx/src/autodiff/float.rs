@@ -17,14 +17,14 @@ use crate::delegate::delegate;
 use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
-use crate::semantics::elementwise::TensorArithmetic;
+use crate::semantics::elementwise::emulation;
 use crate::tensor::Join;
 
 /// Ops on one tensor with a step of our own.
 macro_rules! unary_backward {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            match TensorArithmetic::<B>::emulated(&Join::of(metas::<B, 1>([&$tensor]))) {
+            match emulation(&Join::of(metas::<B, 1>([&$tensor]))) {
                 Some(_) => elementwise::unary::<B, C, _>($tensor, $rule),
                 None => Ad::<B, C>::$name($tensor $(, $arg)*),
             }

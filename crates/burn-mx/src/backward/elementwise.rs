@@ -19,7 +19,7 @@ use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
 use crate::kernels::{BinaryFunction, MxKernels, to_f32};
 use crate::semantics::activation;
-use crate::semantics::elementwise::{self, Passes, TensorArithmetic, broadcast_dims};
+use crate::semantics::elementwise::{self, Passes, broadcast_dims};
 use crate::semantics::{Float, softmax, stored};
 use crate::tensor::{Join, Meta};
 
@@ -420,7 +420,7 @@ pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     rhs: Tracked<B>,
     plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
-    match TensorArithmetic::<B>::emulated(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
+    match elementwise::emulation(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
         Some(_) => binary::<B, C, R>(lhs, rhs),
         None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
     }

@@ -4,14 +4,14 @@ use burn_backend::Scalar;
 use burn_backend::tensor::FloatTensor;
 
 use super::Float;
-use super::elementwise::{Passes, TensorArithmetic, selection, unary};
+use super::elementwise::{Passes, TensorArithmetic, emulation, selection, unary};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
-    TensorArithmetic::<B>::emulated(&Join::of([Some(tensor.meta)])).is_some()
+    emulation(&Join::of([Some(tensor.meta)])).is_some()
 }
 
 /// `max(x, 0)`, rounded.

@@ -61,7 +61,7 @@ pub(crate) fn forward<B: MxKernels>(
 /// The tensor rounded as an activation is.
 fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static Interned) -> FloatTensor<B> {
     match Rounder::new(interned, interned.specs.round_output()) {
-        Some(rounder) => rounder.operand::<B>(tensor),
+        Some(rounder) => rounder.operand::<B>(tensor, &interned.draws()),
         None => to_f32::<B>(tensor.inner),
     }
 }

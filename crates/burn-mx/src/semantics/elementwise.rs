@@ -6,20 +6,20 @@ use core::marker::PhantomData;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
-use microscaling::{FloatFormat, RandomStream, Rounding};
+use microscaling::{FloatFormat, Rounding};
 
 use super::{Float, stored};
 use crate::arithmetic::{Arithmetic, LOG2_E};
 use crate::kernels::{
     BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
+use crate::random::Draws;
 use crate::registry::Interned;
 use crate::tensor::{Join, Meta, MxTensor};
 
-/// Rounding to the elementwise format of some specs.
+/// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounder {
-    interned: &'static Interned,
     format: FloatFormat,
     rounding: Rounding,
 }
@@ -27,15 +27,16 @@ pub(crate) struct Rounder {
 impl Rounder {
     /// `None` where the specs leave elementwise values alone.
     pub(crate) fn new(interned: &'static Interned, rounding: Rounding) -> Option<Self> {
-        interned.specs.float_format().map(|format| Self {
-            interned,
-            format,
-            rounding,
-        })
+        let format = interned.specs.float_format()?;
+        Some(Self { format, rounding })
     }
 
-    pub(crate) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        let stream = stream_for(self.interned, self.rounding);
+    pub(crate) fn round<B: MxKernels>(
+        self,
+        tensor: FloatTensor<B>,
+        draws: &Draws,
+    ) -> FloatTensor<B> {
+        let stream = draws.next(self.rounding);
         B::float_round_to(tensor, self.format, self.rounding, stream)
     }
 
@@ -49,24 +50,23 @@ impl Rounder {
     }
 
     /// Rounds a tensor that may be rounded already; the result is `f32`.
-    pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>) -> FloatTensor<B> {
+    pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>, draws: &Draws) -> FloatTensor<B> {
         let inner = to_f32::<B>(tensor.inner);
         if self.has_rounded(&tensor.meta) {
-            self.skip();
+            draws.next(self.rounding);
             return inner;
         }
-        self.round::<B>(inner)
-    }
-
-    /// Does not round what is rounded already. The random numbers of that are used up, or those of later roundings would
-    /// depend on whether it is known, which a record does not tell.
-    fn skip(self) {
-        stream_for(self.interned, self.rounding);
+        self.round::<B>(inner, draws)
     }
 
     /// The result of an op, rounded and known to be so.
-    pub(crate) fn result<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
-        self.rounded::<B>(self.round::<B>(inner), join)
+    pub(crate) fn result<B: MxKernels>(
+        self,
+        inner: FloatTensor<B>,
+        join: &Join,
+        draws: &Draws,
+    ) -> Float<B> {
+        self.rounded::<B>(self.round::<B>(inner, draws), join)
     }
 
     /// The result of an op that is rounded already.
@@ -87,17 +87,18 @@ impl Rounder {
     }
 }
 
-/// The random numbers of one rounding; only stochastic rounding uses some up.
-pub(crate) fn stream_for(interned: &Interned, rounding: Rounding) -> RandomStream {
-    match rounding {
-        Rounding::Stochastic => interned.next_stream(),
-        _ => RandomStream::new(0, 0),
-    }
+/// The specs by which a composed function is computed step by step, each step rounded; `None` where the function is
+/// the wrapped backend's own: nothing is emulated, or only the products are.
+pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
+    join.emulation()
+        .filter(|interned| interned.specs.float_format().is_some())
 }
 
-fn rounder(join: &Join) -> Option<Rounder> {
+/// How an op rounds, and its random numbers; `None` where it rounds nothing.
+fn rounder(join: &Join) -> Option<(Rounder, Draws)> {
     let interned = join.quantization()?;
-    Rounder::new(interned, interned.specs.round())
+    let rounder = Rounder::new(interned, interned.specs.round())?;
+    Some((rounder, interned.draws()))
 }
 
 /// An op on one tensor.
@@ -107,7 +108,9 @@ pub(crate) fn unary<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match rounder(&join) {
-        Some(rounder) => rounder.result::<B>(op(rounder.operand::<B>(tensor)), &join),
+        Some((rounder, draws)) => {
+            rounder.result::<B>(op(rounder.operand::<B>(tensor, &draws)), &join, &draws)
+        }
         None => MxTensor::new(op(tensor.inner), join.result),
     }
 }
@@ -120,9 +123,13 @@ pub(crate) fn binary<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
     match rounder(&join) {
-        Some(rounder) => rounder.result::<B>(
-            op(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)),
+        Some((rounder, draws)) => rounder.result::<B>(
+            op(
+                rounder.operand::<B>(lhs, &draws),
+                rounder.operand::<B>(rhs, &draws),
+            ),
             &join,
+            &draws,
         ),
         None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
     }
@@ -135,7 +142,7 @@ pub(crate) fn unary_op<B: MxKernels>(
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    let Some(rounder) = rounder(&join) else {
+    let Some((rounder, draws)) = rounder(&join) else {
         return MxTensor::new(plain(tensor.inner), join.result);
     };
     let operands = !rounder.has_rounded(&tensor.meta);
@@ -144,14 +151,14 @@ pub(crate) fn unary_op<B: MxKernels>(
             let result = B::unary_op(op, to_f32::<B>(tensor.inner), rounding);
             rounder.rounded::<B>(result, &join)
         }
-        None => rounder.result::<B>(plain(rounder.operand::<B>(tensor)), &join),
+        None => rounder.result::<B>(plain(rounder.operand::<B>(tensor, &draws)), &join, &draws),
     }
 }
 
 /// An op on two tensors that a kernel may compute in one pass with its roundings.
 pub(crate) fn binary_op<B: MxKernels>(op: BinaryOp, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    let Some(rounder) = rounder(&join) else {
+    let Some((rounder, draws)) = rounder(&join) else {
         return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), join.result);
     };
     let operands = [lhs.meta, rhs.meta]
@@ -163,8 +170,12 @@ pub(crate) fn binary_op<B: MxKernels>(op: BinaryOp, lhs: Float<B>, rhs: Float<B>
             rounder.rounded::<B>(B::binary_op(op, lhs, rhs, rounding), &join)
         }
         None => rounder.result::<B>(
-            op.compute::<B>(rounder.operand::<B>(lhs), rounder.operand::<B>(rhs)),
+            op.compute::<B>(
+                rounder.operand::<B>(lhs, &draws),
+                rounder.operand::<B>(rhs, &draws),
+            ),
             &join,
+            &draws,
         ),
     }
 }
@@ -176,7 +187,9 @@ pub(crate) fn selection<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match rounder(&join) {
-        Some(rounder) => rounder.rounded::<B>(op(rounder.operand::<B>(tensor)), &join),
+        Some((rounder, draws)) => {
+            rounder.rounded::<B>(op(rounder.operand::<B>(tensor, &draws)), &join)
+        }
         None => MxTensor::new(op(tensor.inner), join.result),
     }
 }
@@ -189,14 +202,14 @@ pub(crate) fn complex<B: MxKernels>(
 ) -> (Float<B>, Float<B>) {
     let join = Join::of([Some(first.meta), second.as_ref().map(|tensor| tensor.meta)]);
     match rounder(&join) {
-        Some(rounder) => {
+        Some((rounder, draws)) => {
             let (re, im) = op(
-                rounder.operand::<B>(first),
-                second.map(|tensor| rounder.operand::<B>(tensor)),
+                rounder.operand::<B>(first, &draws),
+                second.map(|tensor| rounder.operand::<B>(tensor, &draws)),
             );
             (
-                rounder.result::<B>(re, &join),
-                rounder.result::<B>(im, &join),
+                rounder.result::<B>(re, &join, &draws),
+                rounder.result::<B>(im, &join, &draws),
             )
         }
         None => {
@@ -269,6 +282,7 @@ pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
 pub(crate) struct TensorArithmetic<B> {
     interned: &'static Interned,
     rounder: Option<Rounder>,
+    draws: Draws,
     _backend: PhantomData<B>,
 }
 
@@ -276,9 +290,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
     /// nothing is emulated, or only the products are.
     pub(crate) fn emulated(join: &Join) -> Option<Self> {
-        let interned = join.emulation()?;
-        interned.specs.float_format()?;
-        Some(Self::of_backward(interned, join))
+        Some(Self::of_backward(emulation(join)?, join))
     }
 
     /// The arithmetic that the forward pass had, also in a backward pass that is not to be quantized: what
@@ -287,29 +299,34 @@ impl<B: MxKernels> TensorArithmetic<B> {
         Self {
             interned,
             rounder: Rounder::new(interned, interned.specs.round()),
+            draws: interned.draws(),
             _backend: PhantomData,
         }
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
     pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
+        let rounder = join
+            .quantization()
+            .and_then(|interned| Rounder::new(interned, interned.specs.round()));
         Self {
             interned,
-            rounder: rounder(join),
+            rounder,
+            draws: interned.draws(),
             _backend: PhantomData,
         }
     }
 
     pub(crate) fn round(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         match self.rounder {
-            Some(rounder) => rounder.round::<B>(tensor),
+            Some(rounder) => rounder.round::<B>(tensor, &self.draws),
             None => tensor,
         }
     }
 
     pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
         match self.rounder {
-            Some(rounder) => rounder.operand::<B>(tensor),
+            Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
             None => to_f32::<B>(tensor.inner),
         }
     }

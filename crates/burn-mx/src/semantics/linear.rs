@@ -140,7 +140,9 @@ pub(super) fn sum_of_gradient<B: MxKernels>(
     let after = Rounder::new(interned, specs.round_grad_weight());
     match before.zip(after) {
         Some((before, after)) => {
-            let sum = after.round::<B>(sum(before.operand::<B>(grad)));
+            let draws = interned.draws();
+            let sum = sum(before.operand::<B>(grad, &draws));
+            let sum = after.round::<B>(sum, &draws);
             let rounded = specs.float_format();
             stored::<B>(sum, Meta { rounded, ..meta })
         }

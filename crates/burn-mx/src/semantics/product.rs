@@ -7,11 +7,12 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 use microscaling::{RandomHadamard, RandomStream, Rounding};
 
-use super::elementwise::{Rounder, stream_for};
+use super::elementwise::Rounder;
 use super::{Float, stored};
 use crate::kept::CopyKey;
 use crate::kernels::{MxKernels, to_f32};
 use crate::phase;
+use crate::random::Draws;
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::Meta;
@@ -43,7 +44,7 @@ struct Roundings {
 }
 
 /// One product that is computed by the emulation: what it is, whose it is, and all that its two operands have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Product {
     op: Op,
     kind: Kind,
@@ -53,6 +54,8 @@ pub(crate) struct Product {
     /// The random Hadamard transform of both operands, by signs that are drawn once: others for the second operand
     /// would make it another product.
     hadamard: Option<(RandomHadamard, RandomStream)>,
+    /// The random numbers of every rounding.
+    draws: Draws,
 }
 
 /// An operand as a product takes it: quantized, in the form in which it is multiplied.
@@ -95,12 +98,14 @@ impl Product {
             Kind::Forward => None,
             Kind::InputGradient | Kind::WeightGradient => specs.specs.hadamard(),
         };
+        let draws = specs.draws();
         let product = Self {
             op,
             kind,
             specs,
             label,
-            hadamard: hadamard.map(|transform| (transform, specs.signs())),
+            hadamard: hadamard.map(|transform| (transform, draws.signs())),
+            draws,
         };
         log::trace!(target: "burn_mx::product", "{product}");
         product
@@ -132,7 +137,7 @@ impl Product {
         let format = specs.block_format(slot);
         let values = match (self.hadamard, tensor.kept.take()) {
             (Some((transform, signs)), _) => {
-                let rounded = rounded::<B>(rounder, tensor);
+                let rounded = self.rounded::<B>(rounder, tensor);
                 let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
                 self.in_blocks::<B>(slot, transformed, axis)
             }
@@ -159,7 +164,7 @@ impl Product {
                 let elementwise = rounder.format_and_rounding();
                 B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
             }
-            _ => self.in_blocks::<B>(slot, rounded::<B>(rounder, tensor), axis),
+            _ => self.in_blocks::<B>(slot, self.rounded::<B>(rounder, tensor), axis),
         }
     }
 
@@ -174,8 +179,16 @@ impl Product {
             return tensor;
         };
         let rounding = self.roundings(slot).mx;
-        let stream = stream_for(self.specs, rounding);
+        let stream = self.draws.next(rounding);
         B::mx_quantize(tensor, axis, format, rounding, stream)
+    }
+
+    /// The tensor in `f32`, rounded to the elementwise format if there is one.
+    fn rounded<B: MxKernels>(&self, rounder: Option<Rounder>, tensor: Float<B>) -> FloatTensor<B> {
+        match rounder {
+            Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
+            None => to_f32::<B>(tensor.inner),
+        }
     }
 
     /// A tensor that takes part beside the operands and is only rounded to the elementwise format: a bias, as a weight is,
@@ -186,7 +199,7 @@ impl Product {
         tensor: Float<B>,
     ) -> FloatTensor<B> {
         let rounding = self.roundings(slot).elementwise;
-        rounded::<B>(Rounder::new(self.specs, rounding), tensor)
+        self.rounded::<B>(Rounder::new(self.specs, rounding), tensor)
     }
 
     /// `lhs · rhs` over the last two axes, in `f32`; the others broadcast.
@@ -202,7 +215,7 @@ impl Product {
     /// The product of the operands, rounded to the elementwise format.
     pub(crate) fn round<B: MxKernels>(&self, result: FloatTensor<B>) -> FloatTensor<B> {
         match Rounder::new(self.specs, self.result_rounding()) {
-            Some(rounder) => rounder.round::<B>(result),
+            Some(rounder) => rounder.round::<B>(result, &self.draws),
             None => result,
         }
     }
@@ -296,14 +309,6 @@ impl<B: MxKernels> Operand<B> {
         let rows = (0..rank - 1).map(|axis| shape[axis]).product();
         let values = B::float_reshape(self.values, Shape::new([rows, columns]));
         Self { values }
-    }
-}
-
-/// The tensor in `f32`, rounded to the elementwise format if there is one.
-fn rounded<B: MxKernels>(rounder: Option<Rounder>, tensor: Float<B>) -> FloatTensor<B> {
-    match rounder {
-        Some(rounder) => rounder.operand::<B>(tensor),
-        None => to_f32::<B>(tensor.inner),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Softmax along one axis, and its logarithm.
 
 use burn_backend::TensorMetadata;
+use microscaling::Rounding;
 
 use super::Float;
-use super::elementwise::TensorArithmetic;
+use super::elementwise::{TensorArithmetic, emulation};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
+use crate::registry::Interned;
 use crate::tensor::{Join, MxTensor};
 
 /// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
@@ -70,8 +72,11 @@ fn in_one_pass<B: MxKernels>(
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the steps of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
-    let vector = TensorArithmetic::<B>::emulated(&Join::of([Some(x.meta)]));
-    dim + 1 == x.rank() && vector.is_some_and(|v| v.in_one_pass().is_some())
+    let is_random = |interned: &'static Interned| interned.specs.round() == Rounding::Stochastic;
+    let join = Join::of([Some(x.meta)]);
+    dim + 1 == x.rank()
+        && join.quantization().is_some()
+        && emulation(&join).is_some_and(|interned| !is_random(interned))
 }
 
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].

@@ -169,6 +169,24 @@ impl ResolvedSpecs {
         self.specs.seed
     }
 
+    /// Whether anything is drawn at random: a rounding is stochastic, or operands are transformed.
+    pub(crate) fn is_random(&self) -> bool {
+        let roundings = [
+            self.round(),
+            self.round_weight(),
+            self.round_output(),
+            self.round_grad_weight(),
+            self.round_grad_input(),
+            self.round_mx_output(),
+            self.round_mx_input_grad_input(),
+            self.round_mx_weight_grad_input(),
+            self.round_mx_grad_output_grad_input(),
+            self.round_mx_input_grad_weight(),
+            self.round_mx_grad_output_grad_weight(),
+        ];
+        roundings.contains(&Rounding::Stochastic) || self.hadamard().is_some()
+    }
+
     /// Rounding of elementwise operations, see [`MxSpecs::round`].
     pub fn round(&self) -> Rounding {
         self.specs.round

@@ -1,0 +1,236 @@
+//! Which random numbers a rounding gets.
+//!
+//! The ops that are computed by some specs are numbered as they come, and each rounding of an op has a stream of its
+//! own: a function of the seed, the specs, the number of the op and that of the rounding within the op. Streams
+//! therefore depend neither on threads nor on what is known of a tensor, and whoever remembers an op's number can
+//! draw its random numbers again, as a backward pass does that needs what the forward pass rounded.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard};
+
+use microscaling::{RandomStream, Rounding};
+
+use crate::specs::{MxSpecs, ResolvedSpecs};
+
+/// The numbers that the ops of some specs get, one after another.
+#[derive(Debug)]
+pub(crate) struct OpNumbers {
+    /// Of the specs, so that others with the same seed have other random numbers.
+    fingerprint: u64,
+    /// Whether the specs draw anything: numbers are given out only then.
+    drawn: bool,
+    next: Mutex<OpNumber>,
+}
+
+/// An op's place in the sequence: all that its random numbers depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpNumber {
+    /// Of the generator: seed and specs.
+    key: u64,
+    number: u64,
+}
+
+impl OpNumbers {
+    /// Those of `specs`, from their seed on.
+    pub(crate) fn of(specs: &ResolvedSpecs) -> Self {
+        let fingerprint = fingerprint(specs.specs());
+        Self {
+            fingerprint,
+            drawn: specs.is_random(),
+            next: Mutex::new(OpNumber::first(specs.seed() ^ fingerprint)),
+        }
+    }
+
+    /// The random numbers of the next op.
+    pub(crate) fn draws(&self) -> Draws {
+        if !self.drawn {
+            return Draws::replay(OpNumber::first(0));
+        }
+        let mut next = self.lock();
+        let op = *next;
+        next.number += 1;
+        Draws::replay(op)
+    }
+
+    /// Starts the sequence anew from `seed`. Ops that have their number keep it.
+    pub(crate) fn reseed(&self, seed: u64) {
+        *self.lock() = OpNumber::first(seed ^ self.fingerprint);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpNumber> {
+        self.next
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl OpNumber {
+    fn first(key: u64) -> Self {
+        Self { key, number: 0 }
+    }
+}
+
+/// The random numbers of one op, for its roundings in the order of its formula.
+#[derive(Debug)]
+pub(crate) struct Draws {
+    op: OpNumber,
+    roundings: Cell<u64>,
+}
+
+/// Stochastic roundings that an op may have.
+const ROUNDINGS: u64 = 1 << 16;
+
+impl Draws {
+    /// The random numbers of an op, from its first rounding on.
+    pub(crate) fn replay(op: OpNumber) -> Self {
+        Self {
+            op,
+            roundings: Cell::new(0),
+        }
+    }
+
+    /// What [`replay`](Self::replay) takes to draw these numbers again.
+    #[cfg_attr(not(test), expect(dead_code, reason = "backward ops will remember it"))]
+    pub(crate) fn op(&self) -> OpNumber {
+        self.op
+    }
+
+    /// The random numbers of the op's next rounding. Only stochastic rounding uses some up; it has to also where
+    /// nothing is rounded because the values are known to be, or the roundings after it would depend on what is
+    /// known, which a record does not tell.
+    pub(crate) fn next(&self, rounding: Rounding) -> RandomStream {
+        if rounding != Rounding::Stochastic {
+            return RandomStream::new(0, 0);
+        }
+        let rounding = self.roundings.get();
+        assert!(
+            rounding < ROUNDINGS,
+            "an op rounds less than {ROUNDINGS} times"
+        );
+        self.roundings.set(rounding + 1);
+        let number = self.op.number.wrapping_mul(ROUNDINGS);
+        RandomStream::new(self.op.key, number | rounding)
+    }
+
+    /// The signs of the Hadamard transform: one stream for every op, which no rounding gets. All operands of a product
+    /// must take them from the same `Draws`: another thread may reseed at any time.
+    pub(crate) fn signs(&self) -> RandomStream {
+        RandomStream::new(self.op.key, u64::MAX)
+    }
+}
+
+/// A number that tells specs apart, the same in each run, on each platform and by each version of this crate: of the
+/// fields that are not at their default, by name and as JSON. The seed is none of them.
+fn fingerprint(specs: &MxSpecs) -> u64 {
+    let fields = |specs: &MxSpecs| match serde_json::to_value(specs) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        other => unreachable!("specs are a JSON object, not {other:?}"),
+    };
+    let defaults = fields(&MxSpecs::default());
+    let mut set: Vec<String> = fields(specs)
+        .into_iter()
+        .filter(|(name, value)| name != "seed" && defaults.get(name) != Some(value))
+        .map(|(name, value)| format!("{name}={value};"))
+        .collect();
+    set.sort();
+    // FNV-1a, whose low bits are good, then the finalizer of SplitMix64 for the others.
+    let hash = set
+        .concat()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stochastic(seed: u64) -> MxSpecs {
+        MxSpecs {
+            round: Rounding::Stochastic,
+            seed,
+            ..MxSpecs::mxfp4()
+        }
+    }
+
+    fn numbers(specs: &MxSpecs) -> OpNumbers {
+        OpNumbers::of(&specs.resolve().expect("the specs are sound"))
+    }
+
+    #[test]
+    fn every_rounding_of_every_op_has_its_own_stream() {
+        let numbers = numbers(&stochastic(3));
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            let draws = numbers.draws();
+            streams.extend((0..4).map(|_| draws.next(Rounding::Stochastic)));
+            assert!(!streams.contains(&draws.signs()));
+        }
+        for (i, stream) in streams.iter().enumerate() {
+            assert!(!streams[..i].contains(stream), "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn an_op_is_drawn_again_from_its_number() {
+        let numbers = numbers(&stochastic(3));
+        numbers.draws();
+        let draws = numbers.draws();
+        let rounding = [Rounding::Stochastic, Rounding::Even, Rounding::Stochastic];
+        let first = rounding.map(|rounding| draws.next(rounding));
+        numbers.reseed(4);
+        let again = Draws::replay(draws.op());
+        assert_eq!(rounding.map(|rounding| again.next(rounding)), first);
+        assert_eq!(again.signs(), draws.signs());
+    }
+
+    #[test]
+    fn the_sequence_starts_anew_with_a_seed() {
+        let numbers = numbers(&stochastic(3));
+        let ops = || [numbers.draws().op(), numbers.draws().op()];
+        let first = ops();
+        numbers.reseed(4);
+        assert!(ops().iter().all(|op| !first.contains(op)));
+        numbers.reseed(3);
+        assert_eq!(ops(), first);
+    }
+
+    #[test]
+    fn only_specs_that_draw_count_ops() {
+        let numbers = numbers(&MxSpecs::mxfp8_e4m3());
+        assert_eq!(numbers.draws().op(), numbers.draws().op());
+        for specs in [MxSpecs::mxfp4_sr_rht(), stochastic(0)] {
+            let numbers = self::numbers(&specs);
+            assert_ne!(numbers.draws().op(), numbers.draws().op());
+        }
+    }
+
+    #[test]
+    fn specs_that_differ_draw_different_numbers() {
+        let key = |specs: &MxSpecs| numbers(specs).draws().op().key;
+        let specs = stochastic(3);
+        let others = [
+            stochastic(4),
+            MxSpecs {
+                block_size: 16,
+                ..specs.clone()
+            },
+            MxSpecs {
+                bfloat: 12,
+                ..specs.clone()
+            },
+            MxSpecs {
+                round_weight: Some(Rounding::Even),
+                ..specs.clone()
+            },
+        ];
+        for other in others {
+            assert_ne!(key(&other), key(&specs), "{other:?}");
+        }
+        assert_eq!(key(&specs), key(&stochastic(3)));
+    }
+}
