@@ -1,72 +1,8 @@
 //! Specs ready to compute with.
 
-use std::fmt::{self, Display};
+use microscaling::{BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomHadamard, Rounding};
 
-use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomHadamard, Rounding, ScaleMode,
-    SharedExpMethod, SlotFormat,
-};
-
-use super::MxSpecs;
-
-/// A role that an operand plays in a product, and so the field that names its format.
-///
-/// In a convolution or transposed convolution the roles are those of the linear layer. Where one
-/// operand of a matmul is a weight, it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of
-/// [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along the axis that the product at hand sums
-/// over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Slot {
-    /// `w_elem_format`: w in y = x·w.
-    W,
-    /// `a_elem_format`: x in y = x·w; a and b in y = a·b.
-    A,
-    /// `w_elem_format_bp`: w in dx = g·wᵀ.
-    WBp,
-    /// `a_elem_format_bp`: x in dw = xᵀ·g; a and b in db = aᵀ·g and da = g·bᵀ.
-    ABp,
-    /// `a_elem_format_bp_ex`: g in dw = xᵀ·g.
-    ABpEx,
-    /// `a_elem_format_bp_os`: g in dx = g·wᵀ, da = g·bᵀ and db = aᵀ·g.
-    ABpOs,
-}
-
-impl Slot {
-    /// Every slot.
-    pub const ALL: [Self; 6] = [
-        Self::W,
-        Self::A,
-        Self::WBp,
-        Self::ABp,
-        Self::ABpEx,
-        Self::ABpOs,
-    ];
-
-    /// The field of [`MxSpecs`] that this slot reads.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::W => "w_elem_format",
-            Self::A => "a_elem_format",
-            Self::WBp => "w_elem_format_bp",
-            Self::ABp => "a_elem_format_bp",
-            Self::ABpEx => "a_elem_format_bp_ex",
-            Self::ABpOs => "a_elem_format_bp_os",
-        }
-    }
-
-    /// Whether operands of gradient products read this slot.
-    pub fn is_backward(self) -> bool {
-        self != self.forward()
-    }
-
-    /// The slot that this one defaults to; forward slots are their own.
-    fn forward(self) -> Self {
-        match self {
-            Self::W | Self::WBp => Self::W,
-            Self::A | Self::ABp | Self::ABpEx | Self::ABpOs => Self::A,
-        }
-    }
-}
+use super::{MxSpecs, Slot};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -207,59 +143,10 @@ impl ResolvedSpecs {
     }
 }
 
-impl Display for ResolvedSpecs {
-    /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. What equals
-    /// its default is left out, roundings are; [`MxSpecs::to_json`] of [`specs`](Self::specs) has
-    /// everything.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_none() {
-            return f.write_str("no emulation");
-        }
-        let specs = &self.specs;
-        let mut parts = Vec::new();
-        let mut has_elements = false;
-        for slot in Slot::ALL {
-            let Some(format) = self.block_format(slot) else {
-                continue;
-            };
-            let named = specs.slot_format(slot).expect("what resolves is set");
-            has_elements |= matches!(named, SlotFormat::Element(_));
-            if !slot.is_backward() || Some(format) != self.block_format(slot.forward()) {
-                let slot = slot.field().replace("_elem_format", "");
-                parts.push(format!("{slot} {named}"));
-            }
-        }
-        if has_elements {
-            parts.push(match (specs.shared_exp_method, specs.block_size) {
-                (SharedExpMethod::None, _) => "one scale an element".into(),
-                (SharedExpMethod::Max, 0) => "one block an axis".into(),
-                (SharedExpMethod::Max, size) => format!("block {size}"),
-            });
-            if specs.scale_bits != 8 {
-                parts.push(format!("{} scale bits", specs.scale_bits));
-            }
-            if specs.scale_mode != ScaleMode::Floor {
-                parts.push(format!("scale mode {}", specs.scale_mode));
-            }
-        }
-        if let Some(RandomHadamard { block_size }) = self.hadamard() {
-            parts.push(format!("Hadamard {block_size}"));
-        }
-        if self.float_format.is_some() {
-            parts.push(match specs.fp {
-                0 => format!("bfloat{}", specs.bfloat),
-                fp => format!("fp{fp}"),
-            });
-        }
-        if !specs.quantize_backprop {
-            parts.push("forward only".into());
-        }
-        f.write_str(&parts.join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use microscaling::{ScaleMode, SharedExpMethod};
+
     use super::*;
 
     #[test]

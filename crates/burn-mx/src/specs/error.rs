@@ -1,0 +1,79 @@
+//! What can be wrong with specs.
+
+use microscaling::{BlockFormat, FormatError, SlotFormat};
+
+use super::MxSpecs;
+
+/// Why specs cannot be read or used. A message about a field names it, its value and what is
+/// allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecsError {
+    /// A number outside its range.
+    #[error("`{field}` is {value}; allowed: {allowed}")]
+    OutOfRange {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        value: usize,
+        /// The values that it may have.
+        allowed: String,
+    },
+    /// Two elementwise formats at once.
+    #[error("`bfloat` is {bfloat} and `fp` is {fp}; allowed: one of them, the other 0")]
+    BfloatAndFp {
+        /// The value of [`MxSpecs::bfloat`].
+        bfloat: u32,
+        /// The value of [`MxSpecs::fp`].
+        fp: u32,
+    },
+    /// The parameters of a slot's format are out of range.
+    #[error("`{field}` is {format}; {error}")]
+    Format {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        format: SlotFormat,
+        /// The parameter, its value and what is allowed.
+        error: FormatError,
+    },
+    /// A field that shapes MX blocks, where no slot names an element to make them of.
+    #[error(
+        "`{field}` is {value}, but shapes only blocks of slots that name an element, and `{slot}` is {format}; \
+         allowed: {allowed}"
+    )]
+    WithoutEffect {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The first slot that is set.
+        slot: &'static str,
+        /// Its format.
+        format: BlockFormat,
+        /// The values that the field may have.
+        allowed: String,
+    },
+    /// No preset has this name.
+    #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
+    UnknownPreset {
+        /// The name asked for.
+        name: String,
+    },
+    /// A JSON field that does not exist, or that cannot have this value.
+    #[error("field `{field}` with value {value} does not load: {reason}")]
+    JsonField {
+        /// The key.
+        field: String,
+        /// The value, as JSON.
+        value: String,
+        /// What is wrong with it and what is allowed.
+        reason: String,
+    },
+    /// Not a JSON object, or a field twice.
+    #[error("specs are no JSON object of `MxSpecs` fields: {reason}")]
+    Json {
+        /// The parser's message with line and column.
+        reason: String,
+    },
+}

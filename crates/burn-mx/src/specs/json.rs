@@ -1,0 +1,205 @@
+//! [`MxSpecs`] as JSON, the reference's and our own.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::{MxSpecs, SpecsError};
+
+impl MxSpecs {
+    /// Reads a JSON object, the reference's or [`to_json`](Self::to_json)'s. Missing fields keep
+    /// their default.
+    ///
+    /// # Errors
+    /// [`SpecsError::JsonField`] for an unknown field or a value that its field cannot hold (an
+    /// unknown format, a string for a number), [`SpecsError::Json`] for what is no JSON object or
+    /// has a field twice. Ranges are checked by [`resolve`](Self::resolve).
+    pub fn from_json(json: &str) -> Result<Self, SpecsError> {
+        let fail = |error: serde_json::Error| SpecsError::Json {
+            reason: error.to_string(),
+        };
+        let fields: Map<String, Value> = serde_json::from_str(json).map_err(fail)?;
+        serde_json::from_str(json)
+            .map_err(|error| SpecsError::of_field(fields).unwrap_or_else(|| fail(error)))
+    }
+
+    /// The specs as a JSON object, which [`from_json`](Self::from_json) reads back, and the
+    /// reference too unless `scale_mode`, `hadamard_block_size`, `seed` or a format beyond its own is set.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .expect("a struct of numbers, strings and booleans is JSON")
+    }
+}
+
+impl SpecsError {
+    /// What is wrong with the first field that does not load. A parser's error names a place in the
+    /// text but no field, so they are tried one by one.
+    fn of_field(fields: Map<String, Value>) -> Option<Self> {
+        fields.into_iter().find_map(|(field, value)| {
+            let alone = Map::from_iter([(field.clone(), value.clone())]);
+            let error = serde_json::from_value::<MxSpecs>(alone.into()).err()?;
+            Some(Self::JsonField {
+                field,
+                value: value.to_string(),
+                reason: error.to_string(),
+            })
+        })
+    }
+}
+/// Parses what JSON and the command line give for a field that can be unset: nothing, "" or "none"
+/// unset it.
+pub(crate) fn parse_unset_or<T: FromStr>(text: &str) -> Result<Option<T>, T::Err> {
+    if text.is_empty() || text == "none" {
+        Ok(None)
+    } else {
+        text.parse().map(Some)
+    }
+}
+
+pub(super) fn unset_or<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    parse_unset_or(&text).map_err(serde::de::Error::custom)
+}
+
+pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+#[cfg(test)]
+mod tests {
+    use microscaling::{ElementFormat, Rounding, ScaleMode, SharedExpMethod};
+
+    use super::*;
+
+    /// Every key as the reference dumps it: numbers, booleans, names and nulls.
+    const REFERENCE: &str = r#"{
+        "scale_bits": 8, "w_elem_format": "fp8_e4m3", "a_elem_format": "fp4",
+        "w_elem_format_bp": null, "a_elem_format_bp": null, "a_elem_format_bp_ex": "int8",
+        "a_elem_format_bp_os": null, "mx_flush_fp32_subnorms": false, "shared_exp_method": "max",
+        "block_size": 32, "bfloat": 16, "fp": 0, "bfloat_subnorms": true,
+        "quantize_backprop": true, "round": "even", "round_m": "nearest", "round_weight": null,
+        "round_output": "", "round_grad_weight": "nearest", "round_grad_input": "floor",
+        "round_mx_output": null, "round_mx_input_grad_input": null,
+        "round_mx_weight_grad_input": "dither", "round_mx_grad_output_grad_input": null,
+        "round_mx_input_grad_weight": null, "round_mx_grad_output_grad_weight": null,
+        "softmax_exp2": false, "vec_use_exp2": false, "vec_use_recip": true, "custom_cuda": true
+    }"#;
+
+    #[test]
+    fn json_of_the_reference_loads() {
+        let expected = MxSpecs {
+            scale_bits: 8,
+            w_elem_format: Some(ElementFormat::Fp8E4M3.into()),
+            a_elem_format: Some(ElementFormat::Fp4E2M1.into()),
+            a_elem_format_bp_ex: Some(ElementFormat::Int8.into()),
+            block_size: 32,
+            bfloat: 16,
+            round: Rounding::Even,
+            round_m: Some(Rounding::Nearest),
+            round_grad_weight: Some(Rounding::Nearest),
+            round_grad_input: Some(Rounding::Floor),
+            round_mx_weight_grad_input: Some(Rounding::Stochastic),
+            vec_use_recip: true,
+            custom_cuda: true,
+            ..MxSpecs::default()
+        };
+        assert_eq!(MxSpecs::from_json(REFERENCE), Ok(expected));
+    }
+
+    #[test]
+    fn null_is_the_default_and_defaults_beyond_the_reference_are_not_written() {
+        let json = MxSpecs::default().to_json();
+        assert!(
+            ["scale_mode", "hadamard_block_size", "seed"]
+                .iter()
+                .all(|field| !json.contains(field)),
+            "{json}"
+        );
+
+        let mut fields: Map<String, Value> = serde_json::from_str(&json).unwrap();
+        fields.retain(|_, value| !value.is_boolean());
+        fields.insert("scale_mode".into(), Value::Null);
+        fields.insert("hadamard_block_size".into(), Value::Null);
+        fields.values_mut().for_each(|value| *value = Value::Null);
+        let nulls = Value::from(fields).to_string();
+        assert_eq!(MxSpecs::from_json(&nulls), Ok(MxSpecs::default()));
+        assert_eq!(MxSpecs::from_json("{}"), Ok(MxSpecs::default()));
+    }
+
+    #[test]
+    fn json_round_trip() {
+        let full = MxSpecs {
+            scale_mode: ScaleMode::Rceil,
+            shared_exp_method: SharedExpMethod::None,
+            bfloat_subnorms: false,
+            hadamard_block_size: 128,
+            seed: u64::MAX,
+            ..MxSpecs::from_json(REFERENCE).unwrap()
+        };
+        let resolved = full.resolve().unwrap().specs().clone();
+        for specs in [MxSpecs::default(), MxSpecs::mxfp4(), full, resolved] {
+            assert_eq!(MxSpecs::from_json(&specs.to_json()), Ok(specs));
+        }
+    }
+
+    #[test]
+    fn json_errors_name_field_value_and_what_is_allowed() {
+        for (json, parts) in [
+            (r#"{ "wbits": 8 }"#, ["`wbits`", "8", "`w_elem_format`"]),
+            (
+                r#"{ "fp": 0, "a_elem_format": "fp5" }"#,
+                ["`a_elem_format`", "\"fp5\"", "fp6_e3m2"],
+            ),
+            (
+                r#"{ "w_elem_format": 8 }"#,
+                ["`w_elem_format`", "8", "string"],
+            ),
+            (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "nearest"]),
+            (
+                r#"{ "round_output": "up" }"#,
+                ["`round_output`", "\"up\"", "stochastic"],
+            ),
+            (
+                r#"{ "scale_mode": "up" }"#,
+                ["`scale_mode`", "\"up\"", "rceil"],
+            ),
+            (
+                r#"{ "shared_exp_method": "sum" }"#,
+                ["`shared_exp_method`", "\"sum\"", "max"],
+            ),
+            (r#"{ "bfloat": -16 }"#, ["`bfloat`", "-16", "u32"]),
+            (r#"{ "block_size": 1.5 }"#, ["`block_size`", "1.5", "usize"]),
+            (
+                r#"{ "quantize_backprop": 0 }"#,
+                ["`quantize_backprop`", "0", "boolean"],
+            ),
+        ] {
+            let error = MxSpecs::from_json(json).unwrap_err();
+            assert!(matches!(error, SpecsError::JsonField { .. }), "{error:?}");
+            let message = error.to_string();
+            for part in parts {
+                assert!(message.contains(part), "{message}: no {part}");
+            }
+        }
+        for json in ["", "{", "[]", "32", "null", r#"{ "fp": 8, "fp": 9 }"#] {
+            let error = MxSpecs::from_json(json).unwrap_err();
+            assert!(
+                matches!(error, SpecsError::Json { .. }),
+                "{json}: {error:?}"
+            );
+        }
+    }
+}
