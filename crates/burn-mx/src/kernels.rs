@@ -4,6 +4,7 @@
 mod flex;
 mod function;
 mod host;
+mod loops;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod memory;
 #[cfg(any(feature = "flex", feature = "ndarray"))]

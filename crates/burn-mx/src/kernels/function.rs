@@ -1,7 +1,6 @@
 //! Recipes in one pass over memory: the functions of an element that are a dozen rounded steps each.
 
-use microscaling::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
-
+use super::loops::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
 use crate::arithmetic::{self, Arithmetic, ScalarArithmetic};
 use crate::semantics::activation;

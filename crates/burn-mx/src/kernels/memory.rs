@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::loops::PARALLEL_THRESHOLD;
+
 /// A tensor of `f32` in this process's memory.
 pub(super) trait InMemory: Sized {
     /// Lengths of the axes.
@@ -30,9 +32,6 @@ pub(super) trait InMemory: Sized {
 
 /// Elements of a piece: so few that a second loop over them finds them in the cache near the core.
 const PIECE: usize = 1 << 14;
-
-/// Fewer elements are worked on by the calling thread, as in the crate microscaling.
-const PARALLEL_THRESHOLD: usize = 1 << 17;
 
 /// The work of [`InMemory::change`], in place.
 pub(super) fn change_in_place(

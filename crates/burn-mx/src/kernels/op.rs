@@ -6,10 +6,10 @@ use microscaling::{FloatFormat, RandomStream, Rounding};
 use super::MxKernels;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use {
+    super::loops::{map_in_place, zip_in_place},
     super::memory::{self, InMemory, Other},
     super::rounding::with_arithmetic,
     crate::arithmetic::Arithmetic,
-    microscaling::{map_in_place, zip_in_place},
 };
 
 /// An op on one tensor that IEEE 754 defines to the bit.

@@ -1,7 +1,6 @@
 //! Softmax and its logarithm over the last axis, in one pass over each row.
 
-use microscaling::{row_pairs_in_place, rows_in_place};
-
+use super::loops::{row_pairs_in_place, rows_in_place};
 use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
 use crate::arithmetic::{self, Arithmetic, LANES, ScalarArithmetic};
 use crate::semantics::softmax::LN_2;
