@@ -1,6 +1,6 @@
 //! What stands in one slot of the specs: an element or a whole format.
 
-use crate::parameters::impl_serde_by_text;
+use crate::format::parameters::impl_serde_by_text;
 use crate::{BlockFormat, ElementFormat, FormatError, MxFormat, NameError, ParseFormatError};
 use alloc::string::ToString;
 use core::fmt;

@@ -1,32 +1,10 @@
-//! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
+//! The scalar rules of [`Nvfp4Format`].
 
-use crate::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
-use crate::groups::{GroupRule, Words, largest};
-use crate::quantize::{checked_layout, quantize_groups};
-use crate::round::{Rule, round_magnitude, round_normal};
-use crate::{QuantizeError, RandomStream, Rounding};
+use crate::quantize::block_rule::{BlockRule, Words};
+use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::round::{RoundingRule, round_magnitude, round_normal};
+use crate::{Nvfp4Format, Rounding};
 use core::ops::Range;
-
-/// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
-/// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
-///
-/// Without a tensor scale t is 1, otherwise t = amax(tensor) / (448 · 6). A block's scale c is
-/// (amax(block) / 6) / t, limited to 2^−6 … 448 and rounded to E4M3, half to even whatever the rounding
-/// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
-/// saturating at ±6. Each of these operations rounds to float32.
-///
-/// Blocks lie along one axis; the last one of an axis may be shorter.
-///
-/// Without a tensor scale a block with a NaN or an Inf is all NaN. With one the whole tensor is, as
-/// they all share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that
-/// t or t · c is zero. −0 stays −0, and a negative number that rounds to zero becomes −0. Where (1 / t) / c
-/// overflows, in tensors below about 2^−116, q is round(x / (t · c)). The product q · (t · c) does not
-/// overflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Nvfp4Format {
-    /// Whether the tensor has a scale of its own.
-    pub tensor_scale: bool,
-}
 
 /// 6, the largest element.
 const ELEMENT_MAX: u32 = 0x40c0_0000;
@@ -46,9 +24,6 @@ pub(crate) fn is_large(tensor_scale: f32) -> bool {
 const NAN_CODE: u8 = 0x7f;
 
 impl Nvfp4Format {
-    /// Elements in a block.
-    pub const BLOCK_SIZE: usize = 16;
-
     /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
     /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
     /// of `amax` is ignored.
@@ -79,34 +54,6 @@ impl Nvfp4Format {
         draw: u32,
     ) -> f32 {
         Nvfp4Rule::<true>::of(tensor_scale).round_element(x, [amax; 2], rounding, draw)
-    }
-
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
-    /// along `axis`; arguments, draws, threads and errors are those of
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize). A tensor scale takes one more pass over the
-    /// data, which reads them.
-    ///
-    /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
-    ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
-        let amax = if self.tensor_scale { largest(data) } else { 0 };
-        let scale = self.tensor_scale_of(amax);
-        if is_large(scale) {
-            let group = Nvfp4Rule::<false>::of(scale);
-            quantize_groups(group, layout, data, rounding, stream);
-        } else {
-            let group = Nvfp4Rule::<true>::of(scale);
-            quantize_groups(group, layout, data, rounding, stream);
-        }
-        Ok(())
     }
 }
 
@@ -209,7 +156,13 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
 
     /// q as a pattern without a sign. `abs` must be finite.
     #[inline(always)]
-    pub(crate) fn round_unit<R: Rule>(&self, grid: ScalePair, _: R, abs: u32, draw: u32) -> u32 {
+    pub(crate) fn round_unit<R: RoundingRule>(
+        &self,
+        grid: ScalePair,
+        _: R,
+        abs: u32,
+        draw: u32,
+    ) -> u32 {
         let scaled = if TINY && grid.scale == 0 {
             0
         } else if TINY && grid.inverse >= INFINITY {
@@ -226,7 +179,7 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
     }
 }
 
-impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
+impl<const TINY: bool> BlockRule for Nvfp4Rule<TINY> {
     type Grid = ScalePair;
 
     #[inline(always)]
@@ -249,7 +202,7 @@ impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
     }
 
     #[inline(always)]
-    fn round<R: Rule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> f32 {
+    fn round<R: RoundingRule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> f32 {
         let nan = grid.is_nan();
         let abs = if nan { 0 } else { x.to_bits() & ABS };
         let unit = self.round_unit(grid, rule, abs, draw);
@@ -277,7 +230,7 @@ impl<const TINY: bool> GroupRule for Nvfp4Rule<TINY> {
     }
 
     #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
+    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
         let grid = ScalePair::of(grid);
         let unit = self.round_unit(grid, rule, x.to_bits() & ABS, 0);
         f32::from_bits((x.to_bits() & SIGN) | Self::product(unit, grid.scale))

@@ -101,7 +101,7 @@ macro_rules! impl_serde_by_text {
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::parameters::TextVisitor {
+                deserializer.deserialize_str($crate::format::parameters::TextVisitor {
                     expected: $expected,
                     value: core::marker::PhantomData,
                 })

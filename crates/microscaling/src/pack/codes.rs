@@ -1,13 +1,10 @@
 //! Blocks as codes: what the bits of each format mean.
 
-use crate::bfp::BfpRule;
-use crate::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
-use crate::bitstream;
-use crate::block::{BlockRule, Grid};
-use crate::groups::GroupRule;
-use crate::microexponent::MicroexponentRule;
-use crate::nvfp4::{Nvfp4Rule, ScalePair};
-use crate::round::Rule;
+use super::bitstream;
+use crate::quantize::block_rule::BlockRule;
+use crate::quantize::rules::{BfpRule, Grid, MicroexponentRule, MxRule, Nvfp4Rule, ScalePair};
+use crate::round::RoundingRule;
+use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
 
 /// The code of the scale NaN, where a scale is an exponent.
@@ -31,7 +28,7 @@ pub(crate) trait BlockCodec: Copy + Sync {
     fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
 
     /// Rounds an element. NaN blocks have zeros for codes.
-    fn code<R: Rule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32;
+    fn code<R: RoundingRule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32;
 
     /// Reads what sub-block number `index` has in the record of its block.
     fn unit(&self, record: &[u8], index: usize) -> Self::Unit;
@@ -138,14 +135,14 @@ impl ElementCodes {
 /// MX blocks: a byte of E8M0, then the element's own codes.
 #[derive(Clone, Copy)]
 pub(crate) struct MxCodec {
-    rule: BlockRule,
+    rule: MxRule,
     codes: ElementCodes,
 }
 
 impl MxCodec {
     pub(crate) fn of(format: &MxFormat) -> Self {
         Self {
-            rule: BlockRule::of(format),
+            rule: MxRule::of(format),
             codes: ElementCodes::of(format.element),
         }
     }
@@ -168,7 +165,13 @@ impl BlockCodec for MxCodec {
     }
 
     #[inline(always)]
-    fn code<R: Rule>(&self, (grid, exponent): (Grid, i32), rule: R, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(
+        &self,
+        (grid, exponent): (Grid, i32),
+        rule: R,
+        x: f32,
+        draw: u32,
+    ) -> u32 {
         let rounded = self.rule.round(grid, rule, x, draw);
         let code = self.codes.code(rounded.to_bits(), exponent);
         if grid.max > INFINITY { 0 } else { code }
@@ -231,7 +234,13 @@ impl BlockCodec for BfpFormat {
     }
 
     #[inline(always)]
-    fn code<R: Rule>(&self, (grid, numbers): Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(
+        &self,
+        (grid, numbers): Self::Scale,
+        rule: R,
+        x: f32,
+        draw: u32,
+    ) -> u32 {
         numbers.code(BfpRule::of(self).round(grid, rule, x, draw))
     }
 
@@ -274,7 +283,7 @@ impl BlockCodec for MicroexponentFormat {
     }
 
     #[inline(always)]
-    fn code<R: Rule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
         scale.map_or(0, |(grid, numbers)| {
             numbers.code(MicroexponentRule::of(self).round(grid, rule, x, draw))
         })
@@ -324,7 +333,7 @@ impl<const TINY: bool> BlockCodec for Nvfp4Codec<TINY> {
     }
 
     #[inline(always)]
-    fn code<R: Rule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> u32 {
         // In a block of NaN x may be NaN or Inf.
         let abs = if grid.is_nan() { 0 } else { x.to_bits() & ABS };
         let unit = self.rule.round_unit(grid, rule, abs, draw);

@@ -1,68 +1,14 @@
 //! MX blocks: the scalar rules. What stands here is the specification; the slice kernels inline it,
 //! and any other implementation (GPU, intrinsics) must match it bit for bit.
 
-use crate::bits::{self, ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
-use crate::groups::{GroupRule, Words};
-use crate::round::{NORMAL, Rule, normal, round_magnitude, round_normal};
-use crate::{ElementFormat, FormatError, Rounding, ScaleMode, SharedExpMethod};
+use super::grid::{Grid, round_to_grid};
+use crate::quantize::block_rule::BlockRule;
+use crate::round::bits::{self, ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::{NORMAL, RoundingRule, normal};
+use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};
 use core::ops::Range;
 
-/// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
-///
-/// A block is `block_size` consecutive elements along one axis; the last block of an axis may be
-/// shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
-/// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
-/// of the block, see [`scale_exponent`](Self::scale_exponent).
-///
-/// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
-/// number that rounds to zero becomes −0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MxFormat {
-    /// Format of the elements.
-    pub element: ElementFormat,
-    /// Elements in a block; 0 makes the whole axis one block.
-    pub block_size: usize,
-    /// Bits of the shared scale, 1 to 8; 8 is E8M0. With E = 2^(scale_bits − 1) − 1, a scale is one
-    /// of 2^−E … 2^E or NaN.
-    pub scale_bits: u32,
-    /// How the scale follows from the largest magnitude.
-    pub scale_mode: ScaleMode,
-    /// Whether the elements of a block share a scale at all.
-    pub shared_exp_method: SharedExpMethod,
-    /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
-    pub flush_fp32_subnorms: bool,
-}
-
 impl MxFormat {
-    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush.
-    /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
-    /// v1.0 have 32.
-    pub const fn new(element: ElementFormat, block_size: usize) -> Self {
-        Self {
-            element,
-            block_size,
-            scale_bits: 8,
-            scale_mode: ScaleMode::Floor,
-            shared_exp_method: SharedExpMethod::Max,
-            flush_fp32_subnorms: false,
-        }
-    }
-
-    /// Checks the fields.
-    ///
-    /// # Errors
-    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
-    pub const fn validate(&self) -> Result<(), FormatError> {
-        match self.scale_bits {
-            1..=8 => Ok(()),
-            got => Err(FormatError::ScaleBits {
-                min: 1,
-                max: 8,
-                got,
-            }),
-        }
-    }
-
     /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
     /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
     ///
@@ -73,7 +19,7 @@ impl MxFormat {
     ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
-        let (exponent, nan) = BlockRule::of(self).scale(amax & ABS);
+        let (exponent, nan) = MxRule::of(self).scale(amax & ABS);
         (!nan).then_some(exponent)
     }
 
@@ -87,7 +33,7 @@ impl MxFormat {
     ///
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        BlockRule::of(self).round_element(x, [amax; 2], rounding, draw)
+        MxRule::of(self).round_element(x, [amax; 2], rounding, draw)
     }
 }
 
@@ -134,7 +80,7 @@ impl ElementRow {
 
 /// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid.
 #[derive(Clone, Copy)]
-pub(crate) struct BlockRule {
+pub(crate) struct MxRule {
     pub(crate) row: ElementRow,
     pub(crate) scale_mode: ScaleMode,
     /// E: the scale is 2^−E … 2^E.
@@ -144,7 +90,7 @@ pub(crate) struct BlockRule {
     tame: Tame,
 }
 
-impl BlockRule {
+impl MxRule {
     pub(crate) fn of(format: &MxFormat) -> Self {
         let row = ElementRow::of(format.element);
         let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
@@ -171,7 +117,7 @@ impl BlockRule {
     }
 }
 
-impl GroupRule for BlockRule {
+impl BlockRule for MxRule {
     type Grid = Grid;
 
     #[inline(always)]
@@ -191,7 +137,7 @@ impl GroupRule for BlockRule {
     }
 
     #[inline(always)]
-    fn round<R: Rule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
+    fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
         grid.round(rule, self.row.mantissa_bits, x, draw)
     }
 
@@ -216,7 +162,7 @@ impl GroupRule for BlockRule {
     }
 
     #[inline(always)]
-    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
+    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
         round_to_grid(rule, self.row.mantissa_bits, grid, x)
     }
 }
@@ -225,7 +171,7 @@ impl GroupRule for BlockRule {
 /// `amax · factor`, to the pattern of which `addend` is added, is that of the scale but for a constant.
 #[derive(Clone, Copy)]
 struct Tame {
-    /// The ends of [`GroupRule::tame`]: a range is not `Copy`.
+    /// The ends of [`BlockRule::tame`]: a range is not `Copy`.
     from: u32,
     below: u32,
     factor: f32,
@@ -264,52 +210,4 @@ impl Tame {
             to_max: row.max - bits::pow2(row.emin),
         }
     }
-}
-
-/// The numbers that the elements of one block can become, with the mantissa bits of the element.
-#[derive(Clone, Copy)]
-pub(crate) struct Grid {
-    /// Exponent of the smallest number with all its mantissa bits.
-    pub(crate) emin: i32,
-    /// Pattern of the largest number, or of NaN if everything becomes NaN.
-    pub(crate) max: u32,
-}
-
-impl Words for Grid {
-    #[inline(always)]
-    fn words(self) -> [u32; 2] {
-        [self.emin as u32, self.max]
-    }
-
-    #[inline(always)]
-    fn of([emin, max]: [u32; 2]) -> Self {
-        Self {
-            emin: emin as i32,
-            max,
-        }
-    }
-}
-
-impl Grid {
-    /// Rounds one element to the grid.
-    #[inline(always)]
-    pub(crate) fn round<R: Rule>(self, _: R, mantissa_bits: i32, x: f32, draw: u32) -> f32 {
-        let x = x.to_bits();
-        let magnitude = round_magnitude::<R>(x & ABS, mantissa_bits, self.emin, draw);
-        let saturated = (x & SIGN) | magnitude.min(self.max);
-        f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
-    }
-}
-
-/// [`Grid::round`] for tame blocks: `smallest` is the pattern of 2^emin. NaN and Inf become some number.
-#[inline(always)]
-pub(crate) fn round_to_grid<R: Rule>(
-    _: R,
-    mantissa_bits: i32,
-    [smallest, max]: [u32; 2],
-    x: f32,
-) -> f32 {
-    let x = x.to_bits();
-    let magnitude = round_normal::<R>(x & ABS, mantissa_bits, smallest);
-    f32::from_bits((x & SIGN) | magnitude.min(max))
 }

@@ -123,7 +123,7 @@ pub(crate) use forced::with_level;
 #[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
-    use crate::bits::ABS;
+    use crate::round::bits::ABS;
     use crate::{
         BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
         Nvfp4Format, RandomStream, Rounding, ScaleMode,

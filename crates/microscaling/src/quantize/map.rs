@@ -1,7 +1,7 @@
 //! Elementwise loops over memory, for callers that compute something between two roundings.
 
-use crate::dispatch::{Kernel, dispatch};
-use crate::parallel::{PARALLEL_THRESHOLD, join, threads};
+use crate::quantize::instruction_set::{Kernel, dispatch};
+use crate::quantize::threads::{PARALLEL_THRESHOLD, join, threads};
 
 /// Replaces every number by a function of it.
 ///

@@ -1,7 +1,7 @@
 //! Element formats: what one number of a block may be.
 
-use crate::bits;
-use crate::names::impl_by_name;
+use super::names::impl_by_name;
+use crate::round::bits;
 
 /// The format of one element (OCP MX v1.0 section 5.3; `int4`, `int2`, `float16` and `bfloat16` are
 /// those of the reference emulation library).

@@ -1,9 +1,9 @@
 //! One type over all block formats.
 
-use crate::parameters::{Parameters, impl_serde_by_text};
+use super::parameters::{Parameters, impl_serde_by_text};
 use crate::{
     BfpFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, NameError, Nvfp4Format,
-    ParseFormatError, QuantizeError, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+    ParseFormatError, ScaleMode, SharedExpMethod,
 };
 use alloc::{
     format,
@@ -136,27 +136,6 @@ impl BlockFormat {
             Self::Microexponent(format) => format.validate(),
             Self::Bfp(format) => format.validate(),
             Self::Nvfp4(_) => Ok(()),
-        }
-    }
-
-    /// Replaces every element of a tensor by the value it has in this format, in place: the `quantize`
-    /// of the format, see [`MxFormat::quantize`].
-    ///
-    /// # Errors
-    /// Those of [`MxFormat::quantize`]. The data are untouched then.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
-    ) -> Result<(), QuantizeError> {
-        match self {
-            Self::Mx(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Microexponent(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Bfp(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Nvfp4(format) => format.quantize(data, shape, axis, rounding, stream),
         }
     }
 

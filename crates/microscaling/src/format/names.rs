@@ -32,7 +32,7 @@ pub(crate) fn parse<T: Named>(name: &str) -> Result<T, NameError> {
 /// `FromStr`, `Display` and serde by name for a [`Named`] enum.
 macro_rules! impl_by_name {
     ($name:ident, $kind:literal) => {
-        impl $crate::names::Named for $name {
+        impl $crate::format::names::Named for $name {
             const KIND: &'static str = $kind;
             const VALUES: &'static [Self] = &Self::ALL;
             fn names(self) -> (&'static str, &'static [&'static str]) {
@@ -44,7 +44,7 @@ macro_rules! impl_by_name {
             type Err = $crate::NameError;
             /// The value with this name or alias, spelled exactly.
             fn from_str(name: &str) -> Result<Self, Self::Err> {
-                $crate::names::parse(name)
+                $crate::format::names::parse(name)
             }
         }
 
@@ -64,7 +64,9 @@ macro_rules! impl_by_name {
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::names::NameVisitor(core::marker::PhantomData))
+                deserializer.deserialize_str($crate::format::names::NameVisitor(
+                    core::marker::PhantomData,
+                ))
             }
         }
     };

@@ -1,17 +1,15 @@
 //! A block format as the loops over memory see it.
 
 use crate::Rounding;
-use crate::bits::ABS;
-use crate::dispatch::{Kernel, dispatch};
-use crate::parallel::{PARALLEL_THRESHOLD, join, threads};
-use crate::round::{Rule, with_rule};
+use crate::round::bits::ABS;
+use crate::round::{RoundingRule, with_rule};
 use core::ops::Range;
 
 /// From the largest magnitudes of a block and a sub-block to what the elements of the sub-block need to
 /// know, and from there to an element.
 ///
-/// The methods must be `#[inline(always)]`, see [`Kernel`].
-pub(crate) trait GroupRule: Copy + Send + Sync {
+/// The methods must be `#[inline(always)]`, see [`Kernel`](super::instruction_set::Kernel).
+pub(crate) trait BlockRule: Copy + Send + Sync {
     /// What an element needs to know.
     type Grid: Words;
 
@@ -38,7 +36,7 @@ pub(crate) trait GroupRule: Copy + Send + Sync {
     fn grid(&self, amax: u32, sub_amax: u32) -> Self::Grid;
 
     /// Rounds an element.
-    fn round<R: Rule>(&self, grid: Self::Grid, rule: R, x: f32, draw: u32) -> f32;
+    fn round<R: RoundingRule>(&self, grid: Self::Grid, rule: R, x: f32, draw: u32) -> f32;
 
     /// The patterns of a block's largest counted magnitude from which on and below which the block is
     /// tame: neither very large nor very small, so that [`tame_grid`](Self::tame_grid) and
@@ -51,7 +49,7 @@ pub(crate) trait GroupRule: Copy + Send + Sync {
 
     /// [`round`](Self::round) with fewer operations, of an element of a tame block, by a rule without
     /// draws.
-    fn round_tame<R: Rule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32;
+    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32;
 
     /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
     /// whose sign bits are ignored.
@@ -67,45 +65,4 @@ pub(crate) trait Words: Copy {
     fn words(self) -> [u32; 2];
     /// From words.
     fn of(words: [u32; 2]) -> Self;
-}
-
-/// The largest of the counted magnitudes of some elements.
-#[inline(always)]
-pub(crate) fn counted_max<G: GroupRule>(data: &[f32]) -> u32 {
-    data.iter()
-        .fold(0, |amax, x| amax.max(G::counted(x.to_bits() & ABS)))
-}
-
-/// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
-#[inline(always)]
-pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
-    data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
-}
-
-/// [`magnitude_max`] of a whole tensor, by all threads.
-pub(crate) fn largest(data: &[f32]) -> u32 {
-    if data.len() < PARALLEL_THRESHOLD || threads() == 1 {
-        let mut amax = 0;
-        dispatch(Largest {
-            data,
-            amax: &mut amax,
-        });
-        return amax;
-    }
-    let (low, high) = data.split_at(data.len() / 2);
-    let (low, high) = join(|| largest(low), || largest(high));
-    low.max(high)
-}
-
-/// [`largest`] on one thread.
-struct Largest<'a> {
-    data: &'a [f32],
-    amax: &'a mut u32,
-}
-
-impl Kernel for Largest<'_> {
-    #[inline(always)]
-    fn run(self) {
-        *self.amax = magnitude_max(self.data);
-    }
 }

@@ -1,8 +1,8 @@
 //! Random words for the loops over memory, made many at a time.
 
 use crate::RandomStream;
-use crate::random::BATCH;
-use crate::round::Rule;
+use crate::round::RoundingRule;
+use crate::round::random::BATCH;
 
 /// Elements that are rounded at a time: no more words are asked for at once.
 pub(crate) const WINDOW: usize = 1024;
@@ -31,7 +31,7 @@ impl Draws {
 
     /// The words from `start` on, at most [`WINDOW`]; zeros if the rule wants none.
     #[inline(always)]
-    pub(crate) fn get<R: Rule>(&mut self, start: u64, count: usize) -> &[u32] {
+    pub(crate) fn get<R: RoundingRule>(&mut self, start: u64, count: usize) -> &[u32] {
         if !R::USES_DRAWS {
             return &self.words[..count];
         }

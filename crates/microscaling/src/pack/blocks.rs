@@ -1,14 +1,14 @@
 //! The loops over memory that pack and unpack blocks.
 
+use super::bitstream::{Reader, Writer};
+use super::codes::BlockCodec;
 use crate::RandomStream;
-use crate::bits::ABS;
-use crate::bitstream::{Reader, Writer};
-use crate::codec::BlockCodec;
-use crate::dispatch::Kernel;
-use crate::draws::{Draws, WINDOW};
-use crate::groups::magnitude_max;
-use crate::kernels::Layout;
-use crate::round::Rule;
+use crate::quantize::instruction_set::Kernel;
+use crate::quantize::largest::magnitude_max;
+use crate::quantize::layout::Layout;
+use crate::round::RoundingRule;
+use crate::round::bits::ABS;
+use crate::round::draws::{Draws, WINDOW};
 use alloc::vec::Vec;
 
 /// What is the same for all blocks of a tensor.
@@ -40,7 +40,7 @@ pub(crate) struct Encode<'a, C, R> {
     pub(crate) elements: &'a mut [u8],
 }
 
-impl<C: BlockCodec, R: Rule> Kernel for Encode<'_, C, R> {
+impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
     #[inline(always)]
     fn run(self) {
         let Job {

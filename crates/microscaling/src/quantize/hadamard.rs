@@ -1,8 +1,8 @@
 //! The random Hadamard transform: a rotation that spreads outliers over their block.
 
-use crate::dispatch::{Kernel, dispatch};
-use crate::kernels::Layout;
-use crate::quantize::{Runs, checked_layout};
+use super::instruction_set::{Kernel, dispatch};
+use super::layout::{Layout, Runs, checked_layout};
+use crate::round::bits::SIGN;
 use crate::{FormatError, QuantizeError, RandomStream};
 use alloc::{vec, vec::Vec};
 use core::f32::consts::FRAC_1_SQRT_2;
@@ -91,7 +91,7 @@ impl RandomHadamard {
         for block in words.chunks(self.block_size) {
             for piece in powers_of_two(block.len()) {
                 let scale = inverse_sqrt(piece.len()).to_bits();
-                let signed = |word: &u32| f32::from_bits(scale | (word & crate::bits::SIGN));
+                let signed = |word: &u32| f32::from_bits(scale | (word & SIGN));
                 factors.extend(block[piece].iter().map(signed));
             }
         }
@@ -253,7 +253,7 @@ fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
 mod tests {
     use super::*;
     #[cfg(feature = "std")]
-    use crate::dispatch::{Level, with_level};
+    use crate::quantize::instruction_set::{Level, with_level};
 
     const SIZES: [usize; 4] = RandomHadamard::BLOCK_SIZES;
 

@@ -1,0 +1,21 @@
+//! Number formats: their parameters, their limits, their names.
+
+mod bfp;
+mod block;
+mod element;
+mod float;
+mod microexponent;
+mod mx;
+pub(crate) mod names;
+mod nvfp4;
+pub(crate) mod parameters;
+mod scale;
+
+pub use bfp::BfpFormat;
+pub use block::BlockFormat;
+pub use element::ElementFormat;
+pub use float::FloatFormat;
+pub use microexponent::MicroexponentFormat;
+pub use mx::MxFormat;
+pub use nvfp4::Nvfp4Format;
+pub use scale::{ScaleMode, SharedExpMethod};

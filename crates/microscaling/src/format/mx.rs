@@ -1,0 +1,60 @@
+//! MX blocks (OCP MX v1.0).
+
+use crate::{ElementFormat, FormatError, ScaleMode, SharedExpMethod};
+
+/// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
+///
+/// A block is `block_size` consecutive elements along one axis; the last block of an axis may be
+/// shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
+/// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
+/// of the block, see [`scale_exponent`](Self::scale_exponent).
+///
+/// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
+/// number that rounds to zero becomes −0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MxFormat {
+    /// Format of the elements.
+    pub element: ElementFormat,
+    /// Elements in a block; 0 makes the whole axis one block.
+    pub block_size: usize,
+    /// Bits of the shared scale, 1 to 8; 8 is E8M0. With E = 2^(scale_bits − 1) − 1, a scale is one
+    /// of 2^−E … 2^E or NaN.
+    pub scale_bits: u32,
+    /// How the scale follows from the largest magnitude.
+    pub scale_mode: ScaleMode,
+    /// Whether the elements of a block share a scale at all.
+    pub shared_exp_method: SharedExpMethod,
+    /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
+    pub flush_fp32_subnorms: bool,
+}
+
+impl MxFormat {
+    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush.
+    /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
+    /// v1.0 have 32.
+    pub const fn new(element: ElementFormat, block_size: usize) -> Self {
+        Self {
+            element,
+            block_size,
+            scale_bits: 8,
+            scale_mode: ScaleMode::Floor,
+            shared_exp_method: SharedExpMethod::Max,
+            flush_fp32_subnorms: false,
+        }
+    }
+
+    /// Checks the fields.
+    ///
+    /// # Errors
+    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    pub const fn validate(&self) -> Result<(), FormatError> {
+        match self.scale_bits {
+            1..=8 => Ok(()),
+            got => Err(FormatError::ScaleBits {
+                min: 1,
+                max: 8,
+                got,
+            }),
+        }
+    }
+}

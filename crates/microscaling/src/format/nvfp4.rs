@@ -1,0 +1,27 @@
+//! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
+
+/// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
+/// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
+///
+/// Without a tensor scale t is 1, otherwise t = amax(tensor) / (448 · 6). A block's scale c is
+/// (amax(block) / 6) / t, limited to 2^−6 … 448 and rounded to E4M3, half to even whatever the rounding
+/// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
+/// saturating at ±6. Each of these operations rounds to float32.
+///
+/// Blocks lie along one axis; the last one of an axis may be shorter.
+///
+/// Without a tensor scale a block with a NaN or an Inf is all NaN. With one the whole tensor is, as
+/// they all share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that
+/// t or t · c is zero. −0 stays −0, and a negative number that rounds to zero becomes −0. Where (1 / t) / c
+/// overflows, in tensors below about 2^−116, q is round(x / (t · c)). The product q · (t · c) does not
+/// overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Nvfp4Format {
+    /// Whether the tensor has a scale of its own.
+    pub tensor_scale: bool,
+}
+
+impl Nvfp4Format {
+    /// Elements in a block.
+    pub const BLOCK_SIZE: usize = 16;
+}

@@ -1,0 +1,82 @@
+//! Elementwise float formats over memory.
+
+use super::instruction_set::{Kernel, dispatch};
+use super::threads::for_each_piece;
+use crate::round::draws::{Draws, WINDOW};
+use crate::round::{RoundingRule, with_rule};
+use crate::{FloatFormat, RandomStream, Rounding};
+use core::marker::PhantomData;
+
+impl FloatFormat {
+    /// Rounds every number of `data` in place; the draw of a number is that at its position.
+    pub fn round_slice(&self, data: &mut [f32], rounding: Rounding, stream: RandomStream) {
+        if self.is_identity() {
+            return;
+        }
+        let format = *self;
+        with_rule!(rounding, rule => match self.is_bfloat() {
+            true => map_with_draws(
+                rule,
+                data,
+                stream,
+                #[inline(always)]
+                move |x, draw| format.round_bfloat(rule, x, draw),
+            ),
+            false => map_with_draws(
+                rule,
+                data,
+                stream,
+                #[inline(always)]
+                move |x, draw| format.round_fp(rule, x, draw),
+            ),
+        })
+    }
+}
+
+/// Replaces every number by a function of it and the draw at its position.
+fn map_with_draws<R: RoundingRule>(
+    _: R,
+    data: &mut [f32],
+    stream: RandomStream,
+    function: impl Fn(f32, u32) -> f32 + Copy + Send + Sync,
+) {
+    for_each_piece(data, 0, &|start, piece| {
+        dispatch(Map {
+            rule: PhantomData::<R>,
+            piece,
+            start,
+            stream,
+            function,
+        })
+    });
+}
+
+/// [`map_with_draws`] on one thread.
+struct Map<'a, R, F> {
+    rule: PhantomData<R>,
+    piece: &'a mut [f32],
+    /// Position of the piece's first number.
+    start: u64,
+    stream: RandomStream,
+    function: F,
+}
+
+impl<R: RoundingRule, F: Fn(f32, u32) -> f32> Kernel for Map<'_, R, F> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            rule: _,
+            piece,
+            start,
+            stream,
+            function,
+        } = self;
+        let mut draws = Draws::new(stream);
+        for (i, chunk) in piece.chunks_mut(WINDOW).enumerate() {
+            let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
+            for (x, draw) in chunk.iter_mut().zip(draws) {
+                *x = function(*x, *draw);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Blocks along a strided axis, interleaved in memory.
+
+use super::block_rule::BlockRule;
+use super::blocks::{Job, make_grids, round_each};
+use super::instruction_set::Kernel;
+use crate::round::RoundingRule;
+use crate::round::bits::ABS;
+use crate::round::draws::{Draws, WINDOW};
+use core::marker::PhantomData;
+use core::ops::Range;
+
+/// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
+/// caches near the core, and rows up to this length are read from front to back, which is fastest.
+pub(crate) const TILE: usize = 4096;
+
+/// Shorter rows than this are worked on several at a time.
+const NARROW: usize = 64;
+
+/// Quantizes interleaved blocks.
+#[inline(always)]
+pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
+    job: &Job<G, R>,
+    inner: usize,
+    run: &mut [f32],
+    start: u64,
+    tile: &mut Tile,
+    draws: &mut Draws,
+) {
+    let rows = run.len() / inner;
+    let sub_rows = job.block_rule.sub_block();
+    if sub_rows >= rows {
+        let lines = Lines::of(inner, rows);
+        for columns in lines.tiles(TILE) {
+            see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
+            tile.make_grids(job, &lines);
+            tile.apply(job, run, start, &lines, columns, draws);
+        }
+        return;
+    }
+    let lines = Lines::of(inner, sub_rows);
+    for columns in lines.tiles(WINDOW) {
+        see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
+        tile.keep_for_blocks(&lines);
+        for (i, part) in run.chunks_mut(sub_rows * inner).enumerate() {
+            see::<G>(tile.reset(columns.len()), part, &lines, columns.clone());
+            tile.make_sub_grids(job, &lines);
+            let start = start + (i * sub_rows * inner) as u64;
+            tile.apply(job, part, start, &lines, columns.clone(), draws);
+        }
+    }
+}
+
+/// Rows of interleaved blocks as lines of memory: a line is one row, or several where rows are short.
+#[derive(Clone)]
+pub(crate) struct Lines {
+    /// Elements of a row: the blocks.
+    inner: usize,
+    /// Elements of a line, a multiple of `inner`; the last line may be shorter.
+    pub(crate) width: usize,
+}
+
+impl Lines {
+    #[inline(always)]
+    pub(crate) fn of(inner: usize, rows: usize) -> Self {
+        // A power of two, so that they can be folded into one by halves.
+        let together = 1 << NARROW.div_ceil(inner).min(rows).ilog2();
+        Self {
+            inner,
+            width: inner * together,
+        }
+    }
+
+    /// The columns of the lines, in tiles of a width. Lines of more than one row are narrow, hence one
+    /// tile.
+    #[inline(always)]
+    pub(crate) fn tiles(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let width = self.width;
+        (0..width)
+            .step_by(tile)
+            .map(move |first| first..width.min(first + tile))
+    }
+}
+
+/// Takes the counted magnitudes of some columns of some lines into the largest ones.
+#[inline(always)]
+fn see<G: BlockRule>(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: Range<usize>) {
+    for line in data.chunks(lines.width) {
+        let line = &line[columns.start..columns.end.min(line.len())];
+        for (max, x) in maxima.iter_mut().zip(line) {
+            *max = (*max).max(G::counted(x.to_bits() & ABS));
+        }
+    }
+}
+
+/// What is known of the blocks of some columns.
+pub(crate) struct Tile {
+    /// Number of columns in use.
+    columns: usize,
+    /// Largest magnitude so far, as a pattern.
+    maxima: [u32; TILE],
+    /// Those of the blocks, where `maxima` are those of sub-blocks.
+    of_blocks: [u32; WINDOW],
+    /// The grids, word by word.
+    grids: [[u32; TILE]; 2],
+    /// Whether all are [tame](BlockRule::tame).
+    tame: bool,
+}
+
+impl Tile {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            columns: 0,
+            maxima: [0; _],
+            of_blocks: [0; _],
+            grids: [[0; _]; 2],
+            tame: false,
+        }
+    }
+
+    /// Starts over with `columns` columns, of which nothing was seen. Returns their largest
+    /// magnitudes.
+    #[inline(always)]
+    pub(crate) fn reset(&mut self, columns: usize) -> &mut [u32] {
+        self.columns = columns;
+        let maxima = &mut self.maxima[..columns];
+        maxima.fill(0);
+        maxima
+    }
+
+    /// From the largest magnitudes to those of the rows of a line together. Returns how many there are.
+    #[inline(always)]
+    fn fold(&mut self, lines: &Lines) -> usize {
+        // Several rows in a line: the same blocks over and over.
+        let mut width = self.columns;
+        while width > lines.inner {
+            width /= 2;
+            let (low, high) = self.maxima[..2 * width].split_at_mut(width);
+            for (max, other) in low.iter_mut().zip(high) {
+                *max = (*max).max(*other);
+            }
+        }
+        width
+    }
+
+    /// Makes the largest magnitudes those of the blocks.
+    #[inline(always)]
+    fn keep_for_blocks(&mut self, lines: &Lines) {
+        let width = self.fold(lines);
+        self.of_blocks[..width].copy_from_slice(&self.maxima[..width]);
+    }
+
+    /// From the largest magnitudes to the grids.
+    #[inline(always)]
+    pub(crate) fn make_grids<G: BlockRule, R: RoundingRule>(
+        &mut self,
+        job: &Job<G, R>,
+        lines: &Lines,
+    ) {
+        let width = self.fold(lines);
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
+        let maxima = &self.maxima[..width];
+        self.tame = make_grids::<G, R>(job.block_rule, maxima, maxima, [first, second]);
+        self.repeat_grids(width);
+    }
+
+    /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.
+    #[inline(always)]
+    fn make_sub_grids<G: BlockRule, R: RoundingRule>(&mut self, job: &Job<G, R>, lines: &Lines) {
+        let width = self.fold(lines);
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
+        let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
+        self.tame = make_grids::<G, R>(job.block_rule, maxima, sub_maxima, [first, second]);
+        self.repeat_grids(width);
+    }
+
+    /// From the grids of a row to those of a line.
+    #[inline(always)]
+    fn repeat_grids(&mut self, row: usize) {
+        let mut width = row;
+        while width < self.columns {
+            for words in &mut self.grids {
+                words.copy_within(..width, width);
+            }
+            width *= 2;
+        }
+    }
+
+    /// Rounds the columns of some lines, the first of which begins at position `start` of the tensor.
+    /// `draws` are of the job's stream.
+    #[inline(always)]
+    pub(crate) fn apply<G: BlockRule, R: RoundingRule>(
+        &self,
+        job: &Job<G, R>,
+        data: &mut [f32],
+        start: u64,
+        lines: &Lines,
+        columns: Range<usize>,
+        draws: &mut Draws,
+    ) {
+        let [first, second] = &self.grids;
+        for (i, line) in data.chunks_mut(lines.width).enumerate() {
+            let end = columns.end.min(line.len());
+            let line = &mut line[columns.start..end];
+            let start = start + (i * lines.width + columns.start) as u64;
+            let grids = first.chunks(WINDOW).zip(second.chunks(WINDOW));
+            for (j, (chunk, (first, second))) in line.chunks_mut(WINDOW).zip(grids).enumerate() {
+                let draws = draws.get::<R>(start + (j * WINDOW) as u64, chunk.len());
+                round_each(
+                    job.block_rule,
+                    job.rule,
+                    chunk,
+                    self.tame,
+                    [first, second],
+                    draws,
+                );
+            }
+        }
+    }
+}
+
+/// [`see`] as a kernel.
+pub(crate) struct See<'a, G> {
+    pub(crate) block_rule: PhantomData<G>,
+    pub(crate) maxima: &'a mut [u32],
+    pub(crate) data: &'a [f32],
+    pub(crate) lines: &'a Lines,
+    pub(crate) columns: Range<usize>,
+}
+
+impl<G: BlockRule> Kernel for See<'_, G> {
+    #[inline(always)]
+    fn run(self) {
+        see::<G>(self.maxima, self.data, self.lines, self.columns);
+    }
+}
+
+/// [`Tile::apply`] as a kernel.
+pub(crate) struct Apply<'a, G, R> {
+    pub(crate) job: Job<G, R>,
+    pub(crate) tile: &'a Tile,
+    pub(crate) data: &'a mut [f32],
+    pub(crate) start: u64,
+    pub(crate) lines: &'a Lines,
+    pub(crate) columns: Range<usize>,
+}
+
+impl<G: BlockRule, R: RoundingRule> Kernel for Apply<'_, G, R> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            job,
+            tile,
+            data,
+            start,
+            lines,
+            columns,
+        } = self;
+        let mut draws = Draws::new(job.stream);
+        tile.apply(&job, data, start, lines, columns, &mut draws);
+    }
+}

@@ -1,0 +1,16 @@
+//! The scalar rules of the block formats. What stands here is the specification; the loops over memory inline it,
+//! and any other implementation (GPU, intrinsics) must match it bit for bit.
+
+mod bfp;
+mod float;
+mod grid;
+mod microexponent;
+mod mx;
+mod nvfp4;
+mod scale;
+
+pub(crate) use bfp::BfpRule;
+pub(crate) use grid::Grid;
+pub(crate) use microexponent::MicroexponentRule;
+pub(crate) use mx::MxRule;
+pub(crate) use nvfp4::{Nvfp4Rule, ScalePair, is_large};

@@ -1,0 +1,153 @@
+//! Rounding modes.
+
+use crate::format::names::impl_by_name;
+
+/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
+/// sign; a number on the grid stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Rounding {
+    /// `nearest`: the nearer one, a tie goes away from zero.
+    #[default]
+    Nearest,
+    /// `even`: the nearer one, a tie goes to the one with an even last digit (IEEE's default).
+    Even,
+    /// `floor`: toward zero, the magnitude is truncated.
+    Floor,
+    /// `stochastic` (alias `dither`, the reference's name): away from zero with a probability equal
+    /// to the fraction of the step that would be cut off. With u = draw / 2^32 from a
+    /// [`RandomStream`](crate::RandomStream), the magnitude in steps becomes floor(|x| / step + u).
+    /// Fractions are cut to 31 bits, which matters only for magnitudes below step / 2^8.
+    Stochastic,
+}
+
+impl Rounding {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Nearest, Self::Even, Self::Floor, Self::Stochastic];
+
+    /// The name, for example `even`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::Even => "even",
+            Self::Floor => "floor",
+            Self::Stochastic => "stochastic",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::Stochastic => &["dither"],
+            _ => &[],
+        }
+    }
+}
+
+impl_by_name!(Rounding, "rounding mode");
+
+/// A rounding mode as a type, so that a loop is compiled for each.
+pub(crate) trait RoundingRule: Copy + Send + Sync {
+    /// Whether `draw` is looked at.
+    const USES_DRAWS: bool = false;
+    /// Largest number of dropped bits that is told from a larger one. At least 25, so that a 24-bit
+    /// significand is less than half a step.
+    const MAX_SHIFT: i32 = 25;
+
+    /// What to add to `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are
+    /// cut off; 0 for `shift` = 0.
+    fn addend(significand: u32, shift: u32, draw: u32) -> u32;
+
+    /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of
+    /// `step`. Exact float arithmetic, see [`round_normal`](super::round_normal). Never called if the rule wants draws.
+    fn from_even(x: f32, even: f32, step: f32) -> f32;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Nearest;
+impl RoundingRule for Nearest {
+    #[inline(always)]
+    fn addend(_: u32, shift: u32, _: u32) -> u32 {
+        (1 << shift) >> 1
+    }
+
+    #[inline(always)]
+    fn from_even(x: f32, even: f32, step: f32) -> f32 {
+        let tie_went_down = x - even == 0.5 * step;
+        even + if tie_went_down { step } else { 0.0 }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Even;
+impl RoundingRule for Even {
+    #[inline(always)]
+    fn addend(significand: u32, shift: u32, _: u32) -> u32 {
+        let dropped = (1 << shift) - 1;
+        // Just under half, and one more if the last kept digit is odd. `dropped` is odd too, unless
+        // nothing is dropped.
+        (dropped >> 1) + ((significand >> shift) & dropped & 1)
+    }
+
+    #[inline(always)]
+    fn from_even(_: f32, even: f32, _: f32) -> f32 {
+        even
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Floor;
+impl RoundingRule for Floor {
+    #[inline(always)]
+    fn addend(_: u32, _: u32, _: u32) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn from_even(x: f32, even: f32, step: f32) -> f32 {
+        even - if even > x { step } else { 0.0 }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Stochastic;
+impl RoundingRule for Stochastic {
+    const USES_DRAWS: bool = true;
+    // 31 bits of the draw take part.
+    const MAX_SHIFT: i32 = 31;
+
+    #[inline(always)]
+    fn addend(_: u32, shift: u32, draw: u32) -> u32 {
+        // The upper `shift` bits of the draw, in two steps because a shift by 32 has no meaning.
+        (draw >> 1) >> (31 - shift)
+    }
+
+    #[inline(always)]
+    fn from_even(_: f32, _: f32, _: f32) -> f32 {
+        unreachable!("the draws are added as integers")
+    }
+}
+
+/// Runs `$body` with `$rule` bound to the [`RoundingRule`] of a [`Rounding`].
+macro_rules! with_rule {
+    ($rounding:expr, $rule:ident => $body:expr) => {
+        match $rounding {
+            $crate::Rounding::Nearest => {
+                let $rule = $crate::round::mode::Nearest;
+                $body
+            }
+            $crate::Rounding::Even => {
+                let $rule = $crate::round::mode::Even;
+                $body
+            }
+            $crate::Rounding::Floor => {
+                let $rule = $crate::round::mode::Floor;
+                $body
+            }
+            $crate::Rounding::Stochastic => {
+                let $rule = $crate::round::mode::Stochastic;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_rule;
