@@ -5,8 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module::{conv_transpose2d, conv2d, linear};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn::tensor::{Tensor, TensorData};
-use burn_mx::microscaling::{BlockFormat, RandomHadamard, RandomStream, Rounding, SlotFormat};
-use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+use burn_mx::microscaling::{BlockFormat, RandomHadamard, RandomStream, Rounding};
+use burn_mx::{MxAutodiff, MxDevice, MxSpecs, SlotFormat};
 
 use super::support::*;
 

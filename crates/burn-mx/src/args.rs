@@ -3,10 +3,11 @@
 use std::{fmt::Display, str::FromStr};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
-use microscaling::{Rounding, ScaleMode, SharedExpMethod, SlotFormat};
+use microscaling::{Rounding, ScaleMode, SharedExpMethod};
 
 use crate::specs::{
-    BFLOAT, BitRange, FP, MxSpecs, ResolvedSpecs, SCALE_BITS, SpecsError, parse_unset_or,
+    BFLOAT, BitRange, FP, MxSpecs, ResolvedSpecs, SCALE_BITS, SlotFormat, SpecsError,
+    parse_unset_or,
 };
 
 const HEADING: &str = "MX specs";

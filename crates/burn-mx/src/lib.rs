@@ -89,5 +89,5 @@ pub use kernels::{
     OpRounding, Softmax, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
-pub use specs::{MxSpecs, ResolvedSpecs, Slot, SpecsError};
+pub use specs::{MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};
 pub use tensor::MxTensor;

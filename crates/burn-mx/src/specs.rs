@@ -9,6 +9,7 @@ pub use self::fields::MxSpecs;
 pub(crate) use self::json::parse_unset_or;
 pub use self::resolved::ResolvedSpecs;
 pub use self::slot::Slot;
+pub use self::slot_format::SlotFormat;
 pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
 mod error;
@@ -18,5 +19,6 @@ mod presets;
 mod resolve;
 mod resolved;
 mod slot;
+mod slot_format;
 mod summary;
 mod validate;

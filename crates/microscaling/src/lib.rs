@@ -8,7 +8,6 @@ mod format;
 mod pack;
 mod quantize;
 mod round;
-mod slot;
 
 pub use error::{FormatError, NameError, PackError, ParseFormatError, QuantizeError};
 pub use format::{
@@ -22,4 +21,3 @@ pub use quantize::RandomHadamard;
 pub use quantize::map::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 pub use round::mode::Rounding;
 pub use round::random::RandomStream;
-pub use slot::SlotFormat;

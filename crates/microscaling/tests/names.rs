@@ -6,7 +6,7 @@ mod oracle;
 use inputs::formats;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, Nvfp4Format,
-    ParseFormatError, RandomStream, Rounding, ScaleMode, SlotFormat,
+    ParseFormatError, RandomStream, Rounding, ScaleMode,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -65,35 +65,6 @@ fn every_name() {
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
 
-#[test]
-fn every_slot() {
-    let shared = MxFormat {
-        scale_bits: 3,
-        scale_mode: ScaleMode::Rceil,
-        ..MxFormat::new(ElementFormat::Fp8E4M3, 48)
-    };
-    let mut names = Vec::new();
-    for element in ElementFormat::ALL {
-        assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
-        assert_eq!(SlotFormat::from(element).to_string(), element.name());
-        let block = SlotFormat::from(element).block_format(&shared);
-        assert_eq!(block, BlockFormat::Mx(MxFormat { element, ..shared }));
-        names.push(element.name());
-    }
-    for name in BlockFormat::NAMES {
-        let format: BlockFormat = name.parse().unwrap();
-        assert_eq!(name.parse(), Ok(SlotFormat::from(format)));
-        assert_eq!(SlotFormat::from(format).block_format(&shared), format);
-        assert_eq!(SlotFormat::from(format).to_string(), name);
-        names.push(name);
-    }
-    assert_eq!(SlotFormat::NAMES.to_vec(), names);
-    assert_eq!(
-        "fp4".parse(),
-        Ok(SlotFormat::Element(ElementFormat::Fp4E2M1))
-    );
-}
-
 proptest! {
     /// Text and serde give back the format.
     #[test]
@@ -103,10 +74,6 @@ proptest! {
         let json = serde_json::to_string(&format).unwrap();
         prop_assert_eq!(&json, &format!("\"{text}\""));
         prop_assert_eq!(serde_json::from_str::<BlockFormat>(&json).unwrap(), format);
-        let slot = SlotFormat::from(format);
-        prop_assert_eq!(text.parse(), Ok(slot));
-        prop_assert_eq!(slot.to_string(), text);
-        prop_assert_eq!(serde_json::from_str::<SlotFormat>(&json).unwrap(), slot);
     }
 
     /// No text makes a panic, and what is understood is valid.
@@ -121,9 +88,6 @@ proptest! {
         let text = family.to_string() + &rest;
         if let Ok(format) = text.parse::<BlockFormat>() {
             prop_assert!(format.validate().is_ok());
-        }
-        if let Ok(slot) = text.parse::<SlotFormat>() {
-            prop_assert!(slot.validate().is_ok());
         }
     }
 
@@ -195,17 +159,10 @@ fn errors() {
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
          mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
     );
-    let slot = "fp5".parse::<SlotFormat>().unwrap_err().to_string();
-    assert_eq!(
-        slot,
-        "unknown format `fp5`: expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
-         float16, bfloat16, mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, \
-         bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
-    );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
     assert_eq!(error("bfp(12)"), expected);
     assert!(matches!(
-        "bfp(bit_width=12".parse::<SlotFormat>(),
+        "bfp(bit_width=12".parse::<BlockFormat>(),
         Err(ParseFormatError::Syntax { .. })
     ));
     assert_eq!(
@@ -242,10 +199,10 @@ fn errors() {
         "MX format: scale_bits is 9, expected 1 to 8"
     );
     assert_eq!(
-        serde_json::from_str::<SlotFormat>("3")
+        serde_json::from_str::<BlockFormat>("3")
             .unwrap_err()
             .to_string(),
-        "invalid type: integer `3`, expected the name of an element format or a block format at line 1 column 1"
+        "invalid type: integer `3`, expected the name of a block format at line 1 column 1"
     );
 }
 

@@ -1,8 +1,8 @@
 //! What can be wrong with specs.
 
-use microscaling::{BlockFormat, FormatError, SlotFormat};
+use microscaling::{BlockFormat, FormatError};
 
-use super::MxSpecs;
+use super::{MxSpecs, SlotFormat};
 
 /// Why specs cannot be read or used. A message about a field names it, its value and what is
 /// allowed.

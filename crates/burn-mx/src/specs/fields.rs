@@ -1,10 +1,10 @@
 //! The fields of [`MxSpecs`], as a user writes them.
 
-use microscaling::{Rounding, ScaleMode, SharedExpMethod, SlotFormat};
+use microscaling::{Rounding, ScaleMode, SharedExpMethod};
 use serde::{Deserialize, Serialize};
 
-use super::Slot;
 use super::json::{is_default, null_is_default, unset_or};
+use super::{Slot, SlotFormat};
 
 /// Which number formats the emulation uses, and where.
 ///

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use microscaling::{RandomHadamard, ScaleMode, SharedExpMethod, SlotFormat};
+use microscaling::{RandomHadamard, ScaleMode, SharedExpMethod};
 
-use super::{ResolvedSpecs, Slot};
+use super::{ResolvedSpecs, Slot, SlotFormat};
 
 impl Display for ResolvedSpecs {
     /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. What equals

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use microscaling::{BlockFormat, RandomHadamard, SlotFormat};
+use microscaling::{BlockFormat, RandomHadamard};
 
-use super::{MxSpecs, Slot, SpecsError};
+use super::{MxSpecs, Slot, SlotFormat, SpecsError};
 
 impl MxSpecs {
     /// Checks all fields.
