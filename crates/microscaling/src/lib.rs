@@ -18,6 +18,5 @@ pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
 pub use quantize::RandomHadamard;
-pub use quantize::map::{map_in_place, row_pairs_in_place, rows_in_place, zip_in_place};
 pub use round::mode::Rounding;
 pub use round::random::RandomStream;

@@ -9,7 +9,6 @@ pub(crate) mod instruction_set;
 mod interleaved;
 pub(crate) mod largest;
 pub(crate) mod layout;
-pub(crate) mod map;
 pub(crate) mod rules;
 mod tensor;
 pub(crate) mod threads;
