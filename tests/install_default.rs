@@ -8,6 +8,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_mx::microscaling::Rounding;
 use burn_mx::module::full_precision;
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -155,4 +156,42 @@ fn the_installed_default_does_not_touch_the_optimizer() {
     let got = stepped::<Mx>(&MxDevice::default());
     MxSpecs::clear_default();
     assert_eq!(got, stepped::<Autodiff<Flex>>(&FlexDevice));
+}
+
+/// The default is what tensors of a device without specs are computed by, so its random numbers are what is seeded there.
+#[test]
+fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
+    let _turn = turn();
+    let stochastic = |bfloat| MxSpecs {
+        bfloat,
+        round: Rounding::Stochastic,
+        seed: 2026,
+        ..MxSpecs::none()
+    };
+    let specs = |bfloat| stochastic(bfloat).resolve().expect("the specs are sound");
+    let without = MxDevice::from(FlexDevice);
+    let of_its_own = MxDevice::new(FlexDevice, &specs(12));
+    let drawn = |device: &MxDevice<FlexDevice>| {
+        let ones = Tensor::<Mx, 1>::ones([200], device);
+        values(ones * 1.234_567)
+    };
+    MxSpecs::install_default(&specs(10));
+
+    Mx::seed(&without, 1);
+    let [first, second] = [drawn(&without), drawn(&without)];
+    assert_ne!(first, second, "rounding is random");
+    Mx::seed(&without, 1);
+    assert_eq!(drawn(&without), first);
+    Mx::seed(&without, 2);
+    assert_ne!(drawn(&without), first);
+
+    // A device with specs has no part in the default's numbers.
+    Mx::seed(&without, 1);
+    Mx::seed(&of_its_own, 1);
+    drawn(&of_its_own);
+    assert_eq!(drawn(&without), first);
+    MxSpecs::clear_default();
+    let exact = drawn(&without);
+    Mx::seed(&without, 1);
+    assert_eq!(drawn(&without), exact);
 }

@@ -10,6 +10,7 @@ use burn_ir::{BackendIr, HandleKind, TensorHandle};
 
 use crate::device::MxDevice;
 use crate::kernels::MxKernels;
+use crate::registry;
 use crate::tensor::MxTensor;
 
 /// A backend that computes as `B` does, with matrix products on operands fake-quantized to MX formats and
@@ -58,9 +59,13 @@ impl<B: MxKernels> Backend for MxBackend<B> {
         format!("mx<{}>", B::name(&device.inner))
     }
 
-    /// Seeds `B`, and the stochastic rounding of the device's specs.
+    /// Seeds `B`, and starts the random numbers of the device's specs anew from `seed`; of a device without specs, those
+    /// of the process-wide default, which its tensors are computed by.
+    ///
+    /// The random numbers are the specs', not the device's: all devices with equal specs share one sequence. Specs set by
+    /// path have sequences of their own, which are seeded through a device made with them.
     fn seed(device: &Self::Device, seed: u64) {
-        if let Some(interned) = device.meta.specs {
+        if let Some(interned) = device.meta.specs.or_else(registry::installed_default) {
             interned.reseed(seed);
         }
         B::seed(&device.inner, seed)

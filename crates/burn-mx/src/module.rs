@@ -91,8 +91,8 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
 
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
         match function {
-            Function::GeluFirstOrder => activation::gelu_first_order::<B>(tensor),
-            Function::Silu => activation::silu::<B>(tensor),
+            Function::GeluFirstOrder => activation::gelu_first_order::<B>(None, tensor),
+            Function::Silu => activation::silu::<B>(None, tensor),
         }
     }
 
@@ -102,7 +102,7 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        norm::forward::<B>(Norm::Rms, x, gamma, beta, epsilon)
+        norm::forward::<B>(None, Norm::Rms, x, gamma, beta, epsilon)
     }
 
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {

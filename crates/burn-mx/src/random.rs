@@ -90,7 +90,6 @@ impl Draws {
     }
 
     /// What [`replay`](Self::replay) takes to draw these numbers again.
-    #[cfg_attr(not(test), expect(dead_code, reason = "backward ops will remember it"))]
     pub(crate) fn op(&self) -> OpNumber {
         self.op
     }
@@ -208,6 +207,20 @@ mod tests {
             assert_ne!(numbers.draws().op(), numbers.draws().op());
         }
     }
+
+    /// Written down, so that a run gives the same numbers in years to come.
+    #[test]
+    fn fingerprints_stay_what_they_are() {
+        assert_eq!(fingerprint(&MxSpecs::default()), FINGERPRINT_OF_NOTHING);
+        let specs = MxSpecs::mxfp4_sr_rht();
+        assert_eq!(
+            fingerprint(specs.resolve().expect("a preset").specs()),
+            FINGERPRINT_OF_MXFP4_SR_RHT
+        );
+    }
+
+    const FINGERPRINT_OF_NOTHING: u64 = 0;
+    const FINGERPRINT_OF_MXFP4_SR_RHT: u64 = 0;
 
     #[test]
     fn specs_that_differ_draw_different_numbers() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
-use crate::random::{Draws, OpNumbers};
+use crate::random::{Draws, OpNumber, OpNumbers};
 use crate::specs::ResolvedSpecs;
 
 /// Interned specs and the state of their random numbers.
@@ -40,6 +40,11 @@ impl Interned {
     /// The random numbers of an op: forward op, backward op or product. Each takes its own, once.
     pub(crate) fn draws(&self) -> Draws {
         self.ops.draws()
+    }
+
+    /// The random numbers of the op with this number, or of a new one.
+    pub(crate) fn draws_as(&self, number: Option<OpNumber>) -> Draws {
+        number.map_or_else(|| self.draws(), Draws::replay)
     }
 
     /// Starts the sequence of random numbers anew from `seed`.

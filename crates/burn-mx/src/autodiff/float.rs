@@ -64,9 +64,11 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Exp;
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Log;
         fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tanh;
+        fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tan;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Sqrt;
         fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Prod { dim: None };
         fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Prod { dim: Some(dim) };
+        fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::CumProd { dim };
         fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Mean { dim: None };
         fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Mean { dim: Some(dim) };
     }
@@ -152,13 +154,11 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
-        fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self>;
         fn float_cos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sin(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_cosh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sinh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_acos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;

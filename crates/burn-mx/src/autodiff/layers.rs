@@ -325,6 +325,27 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
         }
     }
 
+    fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => elementwise::unary::<B, C, _>(tensor, elementwise::Relu),
+            false => Ad::<B, C>::relu(tensor),
+        }
+    }
+
+    fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => elementwise::unary::<B, C, _>(tensor, elementwise::Gelu),
+            false => Ad::<B, C>::gelu(tensor),
+        }
+    }
+
+    fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => elementwise::unary::<B, C, _>(tensor, elementwise::LogSigmoid),
+            false => Ad::<B, C>::log_sigmoid(tensor),
+        }
+    }
+
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
             true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
@@ -347,13 +368,5 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
             }
             false => Ad::<B, C>::leaky_relu(tensor, negative_slope),
         }
-    }
-
-    // burn-autodiff's
-
-    delegate! { Ad<B, C>:
-        fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 }

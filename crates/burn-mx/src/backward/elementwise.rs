@@ -10,14 +10,14 @@ use burn_autodiff::checkpoint::state::BackwardStates;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as unary_step};
-use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::{Tracked, boundary, check_checkpointing, metas};
 use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
-use crate::kernels::{BinaryFunction, MxKernels, to_f32};
+use crate::kernels::{BinaryFunction, BinaryOp, MxKernels, UnaryOp, to_f32};
+use crate::random::OpNumber;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{self, Passes, broadcast_dims};
 use crate::semantics::{Float, softmax, stored};
@@ -25,8 +25,8 @@ use crate::tensor::{Join, Meta};
 
 /// An op on one tensor and its gradient.
 pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
-    /// The op.
-    fn forward(&self, x: Float<B>) -> Float<B>;
+    /// The op, with the random numbers of this number.
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B>;
     /// The gradient of the input; `x` and `g` are as saved and as they arrived.
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B>;
 }
@@ -37,8 +37,8 @@ pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'sta
     const NEEDS_OPERANDS: bool;
     /// Whether [`BinaryRule::lhs`] is rounded.
     const LHS_ROUNDED: bool = true;
-    /// The op.
-    fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+    /// The op, with the random numbers of this number.
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B>;
     /// The gradient of the left operand before it is summed over broadcast axes; operands are given, as
     /// saved, where they are needed.
     fn lhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
@@ -55,11 +55,11 @@ const SAVED: &str = "operands are saved where they are needed";
 pub(crate) struct Round;
 
 impl<B: MxKernels> UnaryRule<B> for Round {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(x, |x| x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(Some(number), x, |x| x)
     }
     fn backward(&self, pass: &Passes<B>, _: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        pass.backward.operand(g)
+        pass.gradient(g)
     }
 }
 
@@ -68,11 +68,11 @@ impl<B: MxKernels> UnaryRule<B> for Round {
 pub(crate) struct RoundGradient;
 
 impl<B: MxKernels> UnaryRule<B> for RoundGradient {
-    fn forward(&self, x: Float<B>) -> Float<B> {
+    fn forward(&self, _: OpNumber, x: Float<B>) -> Float<B> {
         x
     }
     fn backward(&self, pass: &Passes<B>, _: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        pass.backward.operand(g)
+        pass.gradient(g)
     }
 }
 
@@ -81,12 +81,13 @@ impl<B: MxKernels> UnaryRule<B> for RoundGradient {
 pub(crate) struct Exp;
 
 impl<B: MxKernels> UnaryRule<B> for Exp {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_exp(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::exp::<B>(Some(number), x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        let y = pass.forward.exp(pass.forward.operand(x));
-        pass.backward.mul(pass.backward.operand(g), y)
+        let forward = pass.forward();
+        let y = forward.exp(forward.operand(x));
+        pass.backward.mul(pass.gradient(g), y)
     }
 }
 
@@ -95,12 +96,11 @@ impl<B: MxKernels> UnaryRule<B> for Exp {
 pub(crate) struct Log;
 
 impl<B: MxKernels> UnaryRule<B> for Log {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_log(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(Some(number), x, B::float_log)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        let v = &pass.backward;
-        v.div(v.operand(g), v.operand(x))
+        pass.backward.div(pass.gradient(g), pass.operand(0, x))
     }
 }
 
@@ -109,13 +109,14 @@ impl<B: MxKernels> UnaryRule<B> for Log {
 pub(crate) struct Sqrt;
 
 impl<B: MxKernels> UnaryRule<B> for Sqrt {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_sqrt(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary_op::<B>(Some(number), UnaryOp::Sqrt, x, B::float_sqrt)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        let y = pass.forward.sqrt(pass.forward.operand(x));
-        v.div(v.div_scalar(v.operand(g), 2.0), y)
+        let forward = pass.forward();
+        let y = forward.sqrt(forward.operand(x));
+        v.div(v.div_scalar(pass.gradient(g), 2.0), y)
     }
 }
 
@@ -124,14 +125,70 @@ impl<B: MxKernels> UnaryRule<B> for Sqrt {
 pub(crate) struct Tanh;
 
 impl<B: MxKernels> UnaryRule<B> for Tanh {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_tanh(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(Some(number), x, B::float_tanh)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        let y = pass.forward.tanh(pass.forward.operand(x));
+        let forward = pass.forward();
+        let y = forward.tanh(forward.operand(x));
         let derivative = v.one_minus(v.mul(y.clone(), y));
-        v.mul(derivative, v.operand(g))
+        v.mul(derivative, pass.gradient(g))
+    }
+}
+
+/// Tangent: `g (y² + 1)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Tan;
+
+impl<B: MxKernels> UnaryRule<B> for Tan {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(Some(number), x, B::float_tan)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let (v, forward) = (&pass.backward, pass.forward());
+        let y = forward.round(B::float_tan(forward.operand(x)));
+        let derivative = v.add_scalar(v.mul(y.clone(), y), 1.0);
+        v.mul(pass.gradient(g), derivative)
+    }
+}
+
+/// `max(x, 0)`: `g` where the output is positive.
+#[derive(Clone, Debug)]
+pub(crate) struct Relu;
+
+impl<B: MxKernels> UnaryRule<B> for Relu {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::relu::<B>(Some(number), x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        activation::relu_gradient::<B>(pass, x, g)
+    }
+}
+
+/// Gelu: `(Φ + x Φ') g`.
+#[derive(Clone, Debug)]
+pub(crate) struct Gelu;
+
+impl<B: MxKernels> UnaryRule<B> for Gelu {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::gelu::<B>(Some(number), x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        activation::gelu_gradient::<B>(pass, x, g)
+    }
+}
+
+/// Logarithm of the logistic function: `(m - s (1 - 1 / z)) g`.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSigmoid;
+
+impl<B: MxKernels> UnaryRule<B> for LogSigmoid {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::log_sigmoid::<B>(Some(number), x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        activation::log_sigmoid_gradient::<B>(pass, x, g)
     }
 }
 
@@ -140,8 +197,8 @@ impl<B: MxKernels> UnaryRule<B> for Tanh {
 pub(crate) struct Sigmoid;
 
 impl<B: MxKernels> UnaryRule<B> for Sigmoid {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        activation::sigmoid::<B>(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::sigmoid::<B>(Some(number), x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
@@ -149,8 +206,9 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
             let recipe = BinaryFunction::SigmoidBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
-        let y = activation::sigmoid_steps(&pass.forward, pass.forward.operand(x));
-        activation::sigmoid_backward_steps(v, y, v.operand(g))
+        let forward = pass.forward();
+        let y = activation::sigmoid_steps(&forward, forward.operand(x));
+        activation::sigmoid_backward_steps(v, y, pass.gradient(g))
     }
 }
 
@@ -159,8 +217,8 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
 pub(crate) struct Silu;
 
 impl<B: MxKernels> UnaryRule<B> for Silu {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        activation::silu::<B>(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::silu::<B>(Some(number), x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
@@ -168,8 +226,9 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
             let recipe = BinaryFunction::SiluBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
-        let x = pass.forward.operand(x);
-        activation::silu_backward_steps(&pass.forward, v, x, v.operand(g))
+        let forward = pass.forward();
+        let x = forward.operand(x);
+        activation::silu_backward_steps(&forward, v, x, pass.gradient(g))
     }
 }
 
@@ -178,17 +237,19 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
 pub(crate) struct GeluFirstOrder;
 
 impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        activation::gelu_first_order::<B>(x)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::gelu_first_order::<B>(Some(number), x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        let (forward, v) = (&pass.forward, &pass.backward);
+        let v = &pass.backward;
         if let Some(steps) = v.backward_in_one_pass() {
             let recipe = BinaryFunction::GeluFirstOrderBackward;
             return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
         }
-        let (forward_x, x, g) = (forward.operand(x.clone()), v.operand(x), v.operand(g));
-        activation::gelu_first_order_backward_steps(forward, v, forward_x, x, g)
+        let forward = pass.forward();
+        let forward_x = forward.operand(x.clone());
+        let (x, g) = (pass.operand(0, x), pass.gradient(g));
+        activation::gelu_first_order_backward_steps(&forward, v, forward_x, x, g)
     }
 }
 
@@ -197,7 +258,7 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
 pub(crate) struct LogSoftmax;
 
 impl<B: MxKernels> UnaryRule<B> for LogSoftmax {
-    fn forward(&self, x: Float<B>) -> Float<B> {
+    fn forward(&self, _: OpNumber, x: Float<B>) -> Float<B> {
         softmax::log_forward::<B>(x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
@@ -215,13 +276,13 @@ pub(crate) struct LeakyRelu {
 }
 
 impl<B: MxKernels> UnaryRule<B> for LeakyRelu {
-    fn forward(&self, x: Float<B>) -> Float<B> {
-        activation::leaky_relu::<B>(x, self.slope)
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        activation::leaky_relu::<B>(Some(number), x, self.slope)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         let negative = negative(pass, x);
-        let g = v.operand(g);
+        let g = pass.gradient(g);
         let scaled = v.round(B::float_mul_scalar(g.clone(), self.slope));
         B::float_mask_where(g, negative, scaled)
     }
@@ -230,7 +291,7 @@ impl<B: MxKernels> UnaryRule<B> for LeakyRelu {
 /// Where `x` is negative as the forward pass rounded it.
 fn negative<B: MxKernels>(pass: &Passes<B>, x: Float<B>) -> BoolTensor<B> {
     let bool_dtype = get_device_settings::<B>(&B::float_device(&x.inner)).bool_dtype;
-    B::float_lower_elem(pass.forward.operand(x), 0.0.into(), bool_dtype)
+    B::float_lower_elem(pass.forward_operand(0, x), 0.0.into(), bool_dtype)
 }
 
 /// Mean over one axis, or over all: `g / n`.
@@ -240,17 +301,17 @@ pub(crate) struct Mean {
 }
 
 impl<B: MxKernels> UnaryRule<B> for Mean {
-    fn forward(&self, x: Float<B>) -> Float<B> {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         match self.dim {
-            Some(dim) => MxBackend::<B>::float_mean_dim(x, dim),
-            None => MxBackend::<B>::float_mean(x),
+            Some(dim) => elementwise::mean_dim::<B>(Some(number), x, dim),
+            None => elementwise::mean::<B>(Some(number), x),
         }
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         let shape = x.shape();
         let count = self.dim.map_or(shape.num_elements(), |dim| shape[dim]);
-        let share = v.div_scalar(v.operand(g), count as f32);
+        let share = v.div_scalar(pass.gradient(g), count as f32);
         let share = match self.dim {
             Some(_) => share,
             None => B::float_reshape(share, Shape::from(vec![1; shape.num_dims()])),
@@ -266,26 +327,48 @@ pub(crate) struct Prod {
 }
 
 impl<B: MxKernels> UnaryRule<B> for Prod {
-    fn forward(&self, x: Float<B>) -> Float<B> {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         match self.dim {
-            Some(dim) => MxBackend::<B>::float_prod_dim(x, dim),
-            None => MxBackend::<B>::float_prod(x),
+            Some(dim) => elementwise::unary::<B>(Some(number), x, |x| B::float_prod_dim(x, dim)),
+            None => elementwise::unary::<B>(Some(number), x, B::float_prod),
         }
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        let forward_x = pass.forward.operand(x.clone());
+        let forward = pass.forward();
+        let forward_x = forward.operand(x.clone());
         let y = match self.dim {
             Some(dim) => B::float_prod_dim(forward_x, dim),
             None => B::float_prod(forward_x),
         };
-        let weighted = v.mul(v.operand(g), pass.forward.round(y));
+        let weighted = v.mul(pass.gradient(g), forward.round(y));
         let shape = x.shape();
         let weighted = match self.dim {
             Some(_) => weighted,
             None => B::float_reshape(weighted, Shape::from(vec![1; shape.num_dims()])),
         };
-        v.div(B::float_expand(weighted, shape), v.operand(x))
+        v.div(B::float_expand(weighted, shape), pass.operand(0, x))
+    }
+}
+
+/// Products of the elements up to each one along an axis: the sum of `g y` from each on, divided by `x`, where no x is
+/// zero.
+#[derive(Clone, Debug)]
+pub(crate) struct CumProd {
+    pub(crate) dim: usize,
+}
+
+impl<B: MxKernels> UnaryRule<B> for CumProd {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::unary::<B>(Some(number), x, |x| B::float_cumprod(x, self.dim))
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let (v, forward) = (&pass.backward, pass.forward());
+        let y = B::float_cumprod(forward.operand(x.clone()), self.dim);
+        let weighted = v.mul(pass.gradient(g), forward.round(y));
+        let reversed = |tensor| B::float_flip(tensor, &[self.dim]);
+        let sums = v.round(B::float_cumsum(reversed(weighted), self.dim));
+        v.div(reversed(sums), pass.operand(0, x))
     }
 }
 
@@ -295,14 +378,14 @@ pub(crate) struct Add;
 
 impl<B: MxKernels> BinaryRule<B> for Add {
     const NEEDS_OPERANDS: bool = false;
-    fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_add(lhs, rhs)
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+        elementwise::binary_op::<B>(Some(number), BinaryOp::Add, lhs, rhs)
     }
     fn lhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        pass.backward.operand(g)
+        pass.gradient(g)
     }
     fn rhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        pass.backward.operand(g)
+        pass.gradient(g)
     }
 }
 
@@ -313,14 +396,14 @@ pub(crate) struct Sub;
 impl<B: MxKernels> BinaryRule<B> for Sub {
     const NEEDS_OPERANDS: bool = false;
     const LHS_ROUNDED: bool = false;
-    fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_sub(lhs, rhs)
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+        elementwise::binary_op::<B>(Some(number), BinaryOp::Sub, lhs, rhs)
     }
     fn lhs(_: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
         to_f32::<B>(g.inner)
     }
     fn rhs(pass: &Passes<B>, _: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        pass.backward.neg(pass.backward.operand(g))
+        pass.backward.neg(pass.gradient(g))
     }
 }
 
@@ -330,16 +413,16 @@ pub(crate) struct Mul;
 
 impl<B: MxKernels> BinaryRule<B> for Mul {
     const NEEDS_OPERANDS: bool = true;
-    fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_mul(lhs, rhs)
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+        elementwise::binary_op::<B>(Some(number), BinaryOp::Mul, lhs, rhs)
     }
     fn lhs(pass: &Passes<B>, [_, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        let v = &pass.backward;
-        v.mul(v.operand(g), v.operand(b.expect(SAVED)))
+        let b = pass.operand(1, b.expect(SAVED));
+        pass.backward.mul(pass.gradient(g), b)
     }
     fn rhs(pass: &Passes<B>, [a, _]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        let v = &pass.backward;
-        v.mul(v.operand(g), v.operand(a.expect(SAVED)))
+        let a = pass.operand(0, a.expect(SAVED));
+        pass.backward.mul(pass.gradient(g), a)
     }
 }
 
@@ -349,18 +432,18 @@ pub(crate) struct Div;
 
 impl<B: MxKernels> BinaryRule<B> for Div {
     const NEEDS_OPERANDS: bool = true;
-    fn forward(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
-        MxBackend::<B>::float_div(lhs, rhs)
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+        elementwise::div::<B>(Some(number), lhs, rhs)
     }
     fn lhs(pass: &Passes<B>, [_, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        let v = &pass.backward;
-        v.div(v.operand(g), v.operand(b.expect(SAVED)))
+        let b = pass.operand(1, b.expect(SAVED));
+        pass.backward.div(pass.gradient(g), b)
     }
     fn rhs(pass: &Passes<B>, [a, b]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
-        let (v, forward) = (&pass.backward, &pass.forward);
+        let (v, forward) = (&pass.backward, pass.forward());
         let (a, b) = (a.expect(SAVED), b.expect(SAVED));
         let y = forward.div(forward.operand(a), forward.operand(b.clone()));
-        v.mul(v.operand(g), v.div(v.neg(y), v.operand(b)))
+        v.mul(pass.gradient(g), v.div(v.neg(y), pass.operand(1, b)))
     }
 }
 
@@ -370,21 +453,21 @@ pub(crate) struct PRelu;
 
 impl<B: MxKernels> BinaryRule<B> for PRelu {
     const NEEDS_OPERANDS: bool = true;
-    fn forward(x: Float<B>, slope: Float<B>) -> Float<B> {
-        MxBackend::<B>::prelu(x, slope)
+    fn forward(number: OpNumber, x: Float<B>, slope: Float<B>) -> Float<B> {
+        activation::prelu::<B>(Some(number), x, slope)
     }
     fn lhs(pass: &Passes<B>, [x, slope]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         let negative = negative(pass, x.expect(SAVED));
-        let g = v.operand(g);
-        let scaled = v.mul(g.clone(), v.operand(slope.expect(SAVED)));
+        let g = pass.gradient(g);
+        let scaled = v.mul(g.clone(), pass.operand(1, slope.expect(SAVED)));
         B::float_mask_where(g, negative, scaled)
     }
     fn rhs(pass: &Passes<B>, [x, _]: Operands<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
         let x = x.expect(SAVED);
         let positive = B::bool_not(negative(pass, x.clone()));
-        let products = v.mul(v.operand(g), v.operand(x));
+        let products = v.mul(pass.gradient(g), pass.operand(0, x));
         B::float_mask_fill(products, positive, 0.0.into())
     }
 }
@@ -394,8 +477,9 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     x: Tracked<B>,
     rule: R,
 ) -> Tracked<B> {
-    check::<C>(&Join::of([Some(x.primitive.meta)]));
+    let number = check::<C>(&Join::of([Some(x.primitive.meta)]));
     let retro = RetroUnary::<B, R> {
+        number,
         input: x.node.id,
         rule: rule.clone(),
         _backend: PhantomData,
@@ -407,10 +491,10 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
-            let state = prep.checkpoint(&x);
-            prep.finish(state, rule.forward(x.primitive))
+            let state = (number, prep.checkpoint(&x));
+            prep.finish(state, rule.forward(number, x.primitive))
         }
-        OpsKind::UnTracked(prep) => prep.finish(rule.forward(x.primitive)),
+        OpsKind::UnTracked(prep) => prep.finish(rule.forward(number, x.primitive)),
     }
 }
 
@@ -432,8 +516,9 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     rhs: Tracked<B>,
 ) -> Tracked<B> {
     let metas = [lhs.primitive.meta, rhs.primitive.meta];
-    check::<C>(&Join::of(metas.map(Some)));
+    let number = check::<C>(&Join::of(metas.map(Some)));
     let retro = RetroBinary::<B, R> {
+        number,
         inputs: [lhs.node.id, rhs.node.id],
         _backend: PhantomData,
     };
@@ -448,39 +533,48 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     {
         OpsKind::Tracked(mut prep) => {
             let state = BinaryState {
+                number,
                 saved: R::NEEDS_OPERANDS.then(|| [prep.checkpoint(&lhs), prep.checkpoint(&rhs)]),
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas,
             };
-            prep.finish(state, R::forward(lhs.primitive, rhs.primitive))
+            prep.finish(state, R::forward(number, lhs.primitive, rhs.primitive))
         }
-        OpsKind::UnTracked(prep) => prep.finish(R::forward(lhs.primitive, rhs.primitive)),
+        OpsKind::UnTracked(prep) => prep.finish(R::forward(number, lhs.primitive, rhs.primitive)),
     }
 }
 
-fn check<C: CheckpointStrategy>(join: &Join) {
-    if let Some(interned) = join.emulation() {
-        check_checkpointing::<C>(&interned.specs);
-    }
+/// The number of a new op, whose checkpointing strategy gives the right numbers.
+fn check<C: CheckpointStrategy>(join: &Join) -> OpNumber {
+    let interned = elementwise::emulation(join).expect(EMULATED);
+    check_checkpointing::<C>(&interned.specs);
+    interned.draws().op()
 }
 
-/// The arithmetic of a backward pass of ops with these metas.
-fn passes<B: MxKernels>(join: &Join) -> Passes<B> {
-    Passes::emulated(join)
-        .expect("the op has a step of its own only where elementwise ops are emulated")
+const EMULATED: &str = "the op has a step of its own only where elementwise ops are emulated";
+
+/// The arithmetic of the backward pass of the op with this number, of tensors with these metas.
+fn passes<B: MxKernels>(number: OpNumber, join: &Join) -> Passes<B> {
+    Passes::emulated(join, Some(number)).expect(EMULATED)
 }
 
 #[derive(Debug)]
 struct Unary<R>(R);
 
 impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
-    type State = NodeId;
+    type State = (OpNumber, NodeId);
 
-    fn backward(self, ops: Ops<NodeId, 1>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let x = checkpointer.retrieve_node_output::<Float<B>>(ops.state);
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let (number, x) = ops.state;
+        let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
             let join = Join::of([Some(x.meta)]);
-            let pass = passes::<B>(&join);
+            let pass = passes::<B>(number, &join);
             pass.backward.finish(self.0.backward(&pass, x, grad), &join)
         });
     }
@@ -491,6 +585,8 @@ struct Binary<R>(#[allow(dead_code, reason = "names the op in the debug output")
 
 #[derive(Clone, Debug)]
 struct BinaryState {
+    /// Of the op in the forward pass.
+    number: OpNumber,
     saved: Option<[NodeId; 2]>,
     shapes: [Shape; 2],
     metas: [Meta; 2],
@@ -506,12 +602,13 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
         checkpointer: &mut Checkpointer,
     ) {
         let BinaryState {
+            number,
             saved,
             shapes: [lhs_shape, rhs_shape],
             metas,
         } = ops.state;
         let join = Join::of(metas.map(Some));
-        let pass = passes::<B>(&join);
+        let pass = passes::<B>(number, &join);
         let operands: Operands<B> = match saved {
             Some(ids) => ids.map(|id| Some(checkpointer.retrieve_node_output(id))),
             None => [None, None],
@@ -556,6 +653,7 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
 /// Recomputes a unary op for gradient checkpointing.
 #[derive(Debug)]
 struct RetroUnary<B, R> {
+    number: OpNumber,
     input: NodeId,
     rule: R,
     _backend: PhantomData<B>,
@@ -564,13 +662,14 @@ struct RetroUnary<B, R> {
 impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let x = states.get_state::<Float<B>>(&self.input);
-        states.save(out_node, self.rule.forward(x));
+        states.save(out_node, self.rule.forward(self.number, x));
     }
 }
 
 /// Recomputes a binary op for gradient checkpointing.
 #[derive(Debug)]
 struct RetroBinary<B, R> {
+    number: OpNumber,
     inputs: [NodeId; 2],
     _backend: PhantomData<(B, R)>,
 }
@@ -579,6 +678,6 @@ impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let lhs = states.get_state::<Float<B>>(&self.inputs[0]);
         let rhs = states.get_state::<Float<B>>(&self.inputs[1]);
-        states.save(out_node, R::forward(lhs, rhs));
+        states.save(out_node, R::forward(self.number, lhs, rhs));
     }
 }

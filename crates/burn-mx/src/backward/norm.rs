@@ -10,6 +10,7 @@ use super::boundary::Exemption;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::kernels::{self, MxKernels};
+use crate::random::OpNumber;
 use crate::semantics::{Float, norm};
 use crate::tensor::Join;
 
@@ -18,6 +19,8 @@ struct Norm<const N: usize>;
 
 #[derive(Clone, Debug)]
 struct State {
+    /// Of the op in the forward pass.
+    number: OpNumber,
     norm: kernels::Norm,
     x: NodeId,
     gamma: NodeId,
@@ -36,8 +39,9 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
     let x = as_activation::<B>(x);
     let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
     let join = Join::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
-    if join.emulation().is_some() {
-        return forward::<B, C>(norm, x, gamma, beta, epsilon);
+    if let Some(interned) = join.emulation() {
+        let number = interned.draws().op();
+        return forward::<B, C>(number, norm, x, gamma, beta, epsilon);
     }
     let exemption = Exemption::new(&join);
     let [x, gamma] = [x, gamma].map(|tensor| exemption.enter::<B, C>(tensor));
@@ -47,6 +51,7 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
 
 /// Normalization of tensors that are emulated.
 fn forward<B: MxKernels, C: CheckpointStrategy>(
+    number: OpNumber,
     norm: kernels::Norm,
     x: Tracked<B>,
     gamma: Tracked<B>,
@@ -62,16 +67,24 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
             {
                 OpsKind::Tracked(mut prep) => {
                     let state = State {
+                        number,
                         norm,
                         x: prep.checkpoint(&x),
                         gamma: prep.checkpoint(&gamma),
                         epsilon,
                     };
-                    let output =
-                        norm::forward::<B>(norm, x.primitive, gamma.primitive, $beta, epsilon);
+                    let output = norm::forward::<B>(
+                        Some(number),
+                        norm,
+                        x.primitive,
+                        gamma.primitive,
+                        $beta,
+                        epsilon,
+                    );
                     prep.finish(state, output)
                 }
                 OpsKind::UnTracked(prep) => prep.finish(norm::forward::<B>(
+                    Some(number),
                     norm,
                     x.primitive,
                     gamma.primitive,
@@ -95,6 +108,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let State {
+            number,
             norm,
             x,
             gamma,
@@ -103,7 +117,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
         let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         let gamma = checkpointer.retrieve_node_output::<Float<B>>(gamma);
-        let backward = norm::backward::<B>(norm, x, gamma, grad, epsilon);
+        let backward = norm::backward::<B>(number, norm, x, gamma, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
         for (node, value) in ops.parents.into_iter().zip(values) {
             if let Some(node) = node {

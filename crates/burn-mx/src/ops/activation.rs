@@ -7,7 +7,7 @@ use burn_backend::{Backend, Scalar};
 use crate::backend::MxBackend;
 use crate::delegate::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
-use crate::semantics::{activation, elementwise, softmax};
+use crate::semantics::{activation, softmax};
 use crate::tensor::Meta;
 
 /// Burn's default compositions, through the ops of either side of the decorator.
@@ -33,7 +33,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     // Emulated
 
     fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        activation::relu::<B>(tensor)
+        activation::relu::<B>(None, tensor)
     }
 
     fn relu_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -41,7 +41,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        activation::gelu::<B>(tensor)
+        activation::gelu::<B>(None, tensor)
     }
 
     fn gelu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -49,19 +49,27 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        activation::sigmoid::<B>(tensor)
+        activation::sigmoid::<B>(None, tensor)
     }
 
     fn sigmoid_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         activation::sigmoid_backward::<B>(output, grad)
     }
 
+    fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::log_sigmoid::<B>(None, tensor)
+    }
+
+    fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        activation::log_sigmoid_backward::<B>(x, grad)
+    }
+
     fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {
-        activation::leaky_relu::<B>(tensor, negative_slope)
+        activation::leaky_relu::<B>(None, tensor, negative_slope)
     }
 
     fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::binary::<B>(tensor.into_activation(), alpha, B::prelu)
+        activation::prelu::<B>(None, tensor, alpha)
     }
 
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
@@ -72,8 +80,6 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
 
     composed! {
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
-        fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
     /// Where it has to be, composed as Burn does it; else in one pass, to the same steps.

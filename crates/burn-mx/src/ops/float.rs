@@ -18,7 +18,7 @@ use crate::tensor::{Meta, MxTensor};
 macro_rules! unary {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>($tensor, |tensor| B::$name(tensor $(, $arg)*))
+            elementwise::unary::<B>(None, $tensor, |tensor| B::$name(tensor $(, $arg)*))
         }
     )* };
 }
@@ -27,7 +27,7 @@ macro_rules! unary {
 macro_rules! binary {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self>) -> FloatTensor<Self>;)*) => { $(
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-            elementwise::binary::<B>($lhs, $rhs, B::$name)
+            elementwise::binary::<B>(None, $lhs, $rhs, B::$name)
         }
     )* };
 }
@@ -40,51 +40,51 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::binary_op::<B>(BinaryOp::Add, lhs, rhs)
+        elementwise::binary_op::<B>(None, BinaryOp::Add, lhs, rhs)
     }
 
     fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::binary_op::<B>(BinaryOp::Sub, lhs, rhs)
+        elementwise::binary_op::<B>(None, BinaryOp::Sub, lhs, rhs)
     }
 
     fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::binary_op::<B>(BinaryOp::Mul, lhs, rhs)
+        elementwise::binary_op::<B>(None, BinaryOp::Mul, lhs, rhs)
     }
 
     fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        elementwise::unary_op::<B>(UnaryOp::AddScalar(rhs.elem()), lhs, |lhs| {
+        elementwise::unary_op::<B>(None, UnaryOp::AddScalar(rhs.elem()), lhs, |lhs| {
             B::float_add_scalar(lhs, rhs)
         })
     }
 
     fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        elementwise::unary_op::<B>(UnaryOp::SubScalar(rhs.elem()), lhs, |lhs| {
+        elementwise::unary_op::<B>(None, UnaryOp::SubScalar(rhs.elem()), lhs, |lhs| {
             B::float_sub_scalar(lhs, rhs)
         })
     }
 
     fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        elementwise::unary_op::<B>(UnaryOp::MulScalar(rhs.elem()), lhs, |lhs| {
+        elementwise::unary_op::<B>(None, UnaryOp::MulScalar(rhs.elem()), lhs, |lhs| {
             B::float_mul_scalar(lhs, rhs)
         })
     }
 
     fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        elementwise::unary_op::<B>(UnaryOp::DivScalar(rhs.elem()), lhs, |lhs| {
+        elementwise::unary_op::<B>(None, UnaryOp::DivScalar(rhs.elem()), lhs, |lhs| {
             B::float_div_scalar(lhs, rhs)
         })
     }
 
     fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::unary_op::<B>(UnaryOp::Sqrt, tensor, B::float_sqrt)
+        elementwise::unary_op::<B>(None, UnaryOp::Sqrt, tensor, B::float_sqrt)
     }
 
     fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::exp::<B>(tensor)
+        elementwise::exp::<B>(None, tensor)
     }
 
     fn float_div(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::div::<B>(lhs, rhs)
+        elementwise::div::<B>(None, lhs, rhs)
     }
 
     fn float_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -92,11 +92,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::mean::<B>(tensor)
+        elementwise::mean::<B>(None, tensor)
     }
 
     fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
-        elementwise::mean_dim::<B>(tensor, dim)
+        elementwise::mean_dim::<B>(None, tensor, dim)
     }
 
     fn float_cross(
@@ -104,11 +104,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         rhs: FloatTensor<Self>,
         dim: usize,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(lhs, rhs, |lhs, rhs| B::float_cross(lhs, rhs, dim))
+        elementwise::binary::<B>(None, lhs, rhs, |lhs, rhs| B::float_cross(lhs, rhs, dim))
     }
 
     fn float_powi(lhs: FloatTensor<Self>, rhs: IntTensor<Self>) -> FloatTensor<Self> {
-        elementwise::unary::<B>(lhs, |lhs| B::float_powi(lhs, rhs.inner))
+        elementwise::unary::<B>(None, lhs, |lhs| B::float_powi(lhs, rhs.inner))
     }
 
     fn float_grid_sample_2d(
@@ -117,7 +117,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
         // The grid says where to read: positions, which are not rounded.
-        elementwise::unary::<B>(tensor, |tensor| {
+        elementwise::unary::<B>(None, tensor, |tensor| {
             let grid = same_type::<B>(grid.inner, &tensor);
             B::float_grid_sample_2d(tensor, grid, options)
         })
@@ -129,7 +129,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(tensor, value, |tensor, value| {
+        elementwise::binary::<B>(None, tensor, value, |tensor, value| {
             B::float_scatter_add(dim, tensor, indices.inner, value)
         })
     }
@@ -140,7 +140,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(tensor, value, |tensor, value| {
+        elementwise::binary::<B>(None, tensor, value, |tensor, value| {
             B::float_select_add(tensor, dim, indices.inner, value)
         })
     }
@@ -152,7 +152,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         reduction: IndexingUpdateOp,
     ) -> FloatTensor<Self> {
         if matches!(reduction, IndexingUpdateOp::Add | IndexingUpdateOp::Mul) {
-            return elementwise::binary::<B>(data, values, |data, values| {
+            return elementwise::binary::<B>(None, data, values, |data, values| {
                 B::float_scatter_nd(data, indices.inner, values, reduction)
             });
         }

@@ -93,7 +93,7 @@ macro_rules! transposed_x_gradients {
 macro_rules! unary {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>($tensor, |tensor| B::$name(tensor $(, Unwrap::unwrap($arg))*))
+            elementwise::unary::<B>(None, $tensor, |tensor| B::$name(tensor $(, Unwrap::unwrap($arg))*))
         }
     )* };
 }
@@ -102,7 +102,7 @@ macro_rules! unary {
 macro_rules! backward {
     ($(fn $name:ident($x:ident: FloatTensor<Self>, $grad:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($x: FloatTensor<Self>, $grad: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>($grad, |grad| {
+            elementwise::unary::<B>(None, $grad, |grad| {
                 B::$name(same_type::<B>($x.inner, &grad), grad $(, Unwrap::unwrap($arg))*)
             })
         }
@@ -232,7 +232,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        norm::forward::<B>(Norm::Layer, tensor, gamma, beta, epsilon)
+        norm::forward::<B>(None, Norm::Layer, tensor, gamma, beta, epsilon)
     }
 
     fn embedding_backward(
@@ -240,7 +240,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         output_grad: FloatTensor<Self>,
         indices: IntTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::unary::<B>(output_grad, |grad| {
+        elementwise::unary::<B>(None, output_grad, |grad| {
             let weights = same_type::<B>(weights.inner, &grad);
             B::embedding_backward(weights, grad, indices.inner)
         })
@@ -257,7 +257,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool1dBackward<Self> {
         let (x, indices) = (x.inner, indices.inner);
-        MaxPool1dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
+        MaxPool1dBackward::new(elementwise::unary::<B>(None, output_grad, |grad| {
             B::max_pool1d_with_indices_backward(
                 same_type::<B>(x, &grad),
                 kernel_size,
@@ -283,7 +283,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool2dBackward<Self> {
         let (x, indices) = (x.inner, indices.inner);
-        MaxPool2dBackward::new(elementwise::unary::<B>(output_grad, |grad| {
+        MaxPool2dBackward::new(elementwise::unary::<B>(None, output_grad, |grad| {
             B::max_pool2d_with_indices_backward(
                 same_type::<B>(x, &grad),
                 kernel_size,
@@ -307,7 +307,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         blank: usize,
     ) -> FloatTensor<Self> {
         let lengths = (input_lengths.inner, target_lengths.inner);
-        elementwise::binary::<B>(log_probs, grad_loss, |log_probs, grad| {
+        elementwise::binary::<B>(None, log_probs, grad_loss, |log_probs, grad| {
             B::ctc_loss_backward(log_probs, targets.inner, lengths.0, lengths.1, grad, blank)
         })
     }
@@ -326,7 +326,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         dim: usize,
         n: Option<usize>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(spectrum_re, spectrum_im, |re, im| B::irfft(re, im, dim, n))
+        elementwise::binary::<B>(None, spectrum_re, spectrum_im, |re, im| {
+            B::irfft(re, im, dim, n)
+        })
     }
 
     averaging_ops!(unary!);
@@ -388,7 +390,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             );
         }
         let lengths = (input_lengths.inner, target_lengths.inner);
-        elementwise::unary::<B>(log_probs, |log_probs| {
+        elementwise::unary::<B>(None, log_probs, |log_probs| {
             B::ctc_loss(log_probs, targets.inner, lengths.0, lengths.1, blank)
         })
     }

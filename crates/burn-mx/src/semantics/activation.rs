@@ -1,12 +1,13 @@
 //! Activations by recipe; each step is one rounded op. `d…` are gradients.
 
-use burn_backend::Scalar;
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{BoolTensor, FloatTensor};
+use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 
 use super::Float;
-use super::elementwise::{Passes, TensorArithmetic, emulation, selection, unary};
+use super::elementwise::{Passes, TensorArithmetic, binary, emulation, selection, unary};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
+use crate::random::OpNumber;
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed step by step, each step rounded.
@@ -15,30 +16,35 @@ pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
 }
 
 /// `max(x, 0)`, rounded.
-pub(crate) fn relu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    selection::<B>(x, B::relu)
+pub(crate) fn relu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
+    selection::<B>(number, x, B::relu)
 }
 
 /// The gradient where the output is positive, rounded. Burn hands over the input or the output; rounded,
 /// both have the same sign.
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&join) {
-        Some(Passes {
-            forward,
-            backward: v,
-        }) => {
-            // A masked gradient is as rounded as it was.
-            let masked = B::relu_backward(forward.operand(output), v.operand(grad));
-            v.finish(masked, &join)
-        }
+    match Passes::<B>::emulated(&join, None) {
+        Some(pass) => pass
+            .backward
+            .finish(relu_gradient::<B>(&pass, output, grad), &join),
         None => MxTensor::new(B::relu_backward(output.inner, grad.inner), join.result),
     }
 }
 
+/// As [`relu_backward`], in a pass that knows what the forward pass drew.
+pub(crate) fn relu_gradient<B: MxKernels>(
+    pass: &Passes<B>,
+    x: Float<B>,
+    grad: Float<B>,
+) -> FloatTensor<B> {
+    // A masked gradient is as rounded as it was.
+    B::relu_backward(pass.forward_operand(0, x), pass.gradient(grad))
+}
+
 /// `1 / (exp(-x) + 1)`
-pub(crate) fn sigmoid<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryFunction::Sigmoid, sigmoid_steps, B::sigmoid)
+pub(crate) fn sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
+    by_recipe::<B>(number, x, UnaryFunction::Sigmoid, sigmoid_steps, B::sigmoid)
 }
 
 #[inline(always)]
@@ -50,7 +56,7 @@ pub(crate) fn sigmoid_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 /// `y (1 - y) g`
 pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, None) {
         Some(v) => {
             let dx = sigmoid_backward_steps(&v, v.operand(output), v.operand(grad));
             v.finish(dx, &join)
@@ -65,9 +71,79 @@ pub(crate) fn sigmoid_backward_steps<A: Arithmetic>(s: &A, y: A::Value, g: A::Va
     s.mul(derivative, g)
 }
 
+/// `-max(-x, 0) - log(z)` with `z = exp(-max(-x, 0)) + exp(-x - max(-x, 0))`: the steps of Burn's composition.
+pub(crate) fn log_sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
+    let join = Join::of([Some(x.meta)]);
+    let Some(v) = TensorArithmetic::<B>::emulated(&join, number) else {
+        return MxTensor::new(B::log_sigmoid(x.inner), join.result);
+    };
+    let LogSigmoid {
+        negative_max, z, ..
+    } = LogSigmoid::new(&v, v.operand(x));
+    v.finish(v.sub(negative_max, v.round(B::float_log(z))), &join)
+}
+
+/// `(m - s (1 - 1 / z)) g` with `m` 1 and `s` 1 where x is negative, 0 and -1 elsewhere.
+pub(crate) fn log_sigmoid_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
+    let join = Join::of([Some(x.meta), Some(grad.meta)]);
+    match Passes::<B>::emulated(&join, None) {
+        Some(pass) => pass
+            .backward
+            .finish(log_sigmoid_gradient::<B>(&pass, x, grad), &join),
+        None => MxTensor::new(B::log_sigmoid_backward(x.inner, grad.inner), join.result),
+    }
+}
+
+/// As [`log_sigmoid_backward`], in a pass that knows what the forward pass drew.
+pub(crate) fn log_sigmoid_gradient<B: MxKernels>(
+    pass: &Passes<B>,
+    x: Float<B>,
+    grad: Float<B>,
+) -> FloatTensor<B> {
+    let v = &pass.backward;
+    // Burn's formula takes nothing that the forward pass saves but x.
+    let LogSigmoid { positive, z, .. } = match v.is_exact() {
+        true => LogSigmoid::new(v, v.operand(x)),
+        false => {
+            let forward = pass.forward();
+            LogSigmoid::new(&forward, forward.operand(x))
+        }
+    };
+    let (device, dtype) = (B::float_device(&z), z.dtype().into());
+    let ones = B::float_ones(z.shape(), &device, dtype);
+    let m = B::float_mask_fill(ones.clone(), positive.clone(), 0.0.into());
+    let s = B::float_mask_fill(ones.clone(), positive, (-1.0).into());
+    let derivative = v.sub(m, v.mul(s, v.sub(ones, v.recip(z))));
+    v.mul(pass.gradient(grad), derivative)
+}
+
+/// What both passes compute of a sigmoid's logarithm.
+struct LogSigmoid<B: MxKernels> {
+    positive: BoolTensor<B>,
+    /// `-max(-x, 0)`
+    negative_max: FloatTensor<B>,
+    z: FloatTensor<B>,
+}
+
+impl<B: MxKernels> LogSigmoid<B> {
+    fn new(v: &TensorArithmetic<B>, x: FloatTensor<B>) -> Self {
+        let bool_dtype = get_device_settings::<B>(&B::float_device(&x)).bool_dtype;
+        let negated = v.neg(x);
+        let positive = B::float_lower_elem(negated.clone(), 0.0.into(), bool_dtype);
+        let max = B::float_mask_fill(negated.clone(), positive.clone(), 0.0.into());
+        let negative_max = v.neg(max.clone());
+        let z = v.add(v.exp(negative_max.clone()), v.exp(v.sub(negated, max)));
+        Self {
+            positive,
+            negative_max,
+            z,
+        }
+    }
+}
+
 /// `x sigmoid(x)`
-pub(crate) fn silu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryFunction::Silu, silu_steps, |x| {
+pub(crate) fn silu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
+    by_recipe::<B>(number, x, UnaryFunction::Silu, silu_steps, |x| {
         B::float_mul(x.clone(), B::sigmoid(x))
     })
 }
@@ -95,8 +171,9 @@ pub(crate) fn silu_backward_steps<V: Clone>(
 const FIRST_ORDER_SLOPE: f32 = 1.703125;
 
 /// `x sigmoid(1.702 x)`
-pub(crate) fn gelu_first_order<B: MxKernels>(x: Float<B>) -> Float<B> {
+pub(crate) fn gelu_first_order<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
     by_recipe::<B>(
+        number,
         x,
         UnaryFunction::GeluFirstOrder,
         gelu_first_order_steps,
@@ -133,8 +210,21 @@ pub(crate) fn gelu_first_order_backward_steps<V: Clone>(
 }
 
 /// `x` where it is positive, `slope · x` elsewhere; rounded in and out.
-pub(crate) fn leaky_relu<B: MxKernels>(x: Float<B>, slope: Scalar) -> Float<B> {
-    unary::<B>(x, |x| B::leaky_relu(x, slope))
+pub(crate) fn leaky_relu<B: MxKernels>(
+    number: Option<OpNumber>,
+    x: Float<B>,
+    slope: Scalar,
+) -> Float<B> {
+    unary::<B>(number, x, |x| B::leaky_relu(x, slope))
+}
+
+/// `x` where it is positive, `slope · x` elsewhere, of a slope that is learned; rounded in and out.
+pub(crate) fn prelu<B: MxKernels>(
+    number: Option<OpNumber>,
+    x: Float<B>,
+    slope: Float<B>,
+) -> Float<B> {
+    binary::<B>(number, x.into_activation(), slope, B::prelu)
 }
 
 /// Coefficients of the gelu recipe: the tanh approximation written as a sigmoid, in bfloat16.
@@ -157,8 +247,8 @@ fn gelu_gate<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 }
 
 /// `x Φ`
-pub(crate) fn gelu<B: MxKernels>(x: Float<B>) -> Float<B> {
-    by_recipe::<B>(x, UnaryFunction::Gelu, gelu_steps, B::gelu)
+pub(crate) fn gelu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
+    by_recipe::<B>(number, x, UnaryFunction::Gelu, gelu_steps, B::gelu)
 }
 
 #[inline(always)]
@@ -170,26 +260,34 @@ pub(crate) fn gelu_steps<A: Arithmetic>(s: &A, x: A::Value) -> A::Value {
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    let Some(Passes {
-        forward,
-        backward: v,
-    }) = Passes::<B>::emulated(&join)
-    else {
-        return MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result);
-    };
-    let dx = match v.backward_in_one_pass() {
-        Some(steps) => {
-            one_pass_of_two::<B>(BinaryFunction::GeluBackward, x.inner, grad.inner, steps)
-        }
-        None => gelu_backward_steps(
-            &forward,
-            &v,
-            forward.operand(x.clone()),
-            v.operand(x),
-            v.operand(grad),
-        ),
-    };
-    v.finish(dx, &join)
+    match Passes::<B>::emulated(&join, None) {
+        Some(pass) => pass
+            .backward
+            .finish(gelu_gradient::<B>(&pass, x, grad), &join),
+        None => MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result),
+    }
+}
+
+/// As [`gelu_backward`], in a pass that knows what the forward pass drew.
+pub(crate) fn gelu_gradient<B: MxKernels>(
+    pass: &Passes<B>,
+    x: Float<B>,
+    grad: Float<B>,
+) -> FloatTensor<B> {
+    let v = &pass.backward;
+    if let Some(steps) = v.backward_in_one_pass() {
+        let recipe = BinaryFunction::GeluBackward;
+        return one_pass_of_two::<B>(recipe, x.inner, grad.inner, steps);
+    }
+    let forward = pass.forward();
+    let forward_x = forward.operand(x.clone());
+    gelu_backward_steps(
+        &forward,
+        v,
+        forward_x,
+        pass.operand(0, x),
+        pass.gradient(grad),
+    )
 }
 
 /// `forward_x` is the input as the forward pass rounded it, `x` as this pass does.
@@ -214,13 +312,14 @@ pub(crate) fn gelu_backward_steps<V: Clone>(
 /// A function of one tensor: `recipe` in one pass, the same steps composed where that cannot be, and `plain`
 /// where elementwise ops are not emulated.
 fn by_recipe<B: MxKernels>(
+    number: Option<OpNumber>,
     x: Float<B>,
     recipe: UnaryFunction,
     steps: impl FnOnce(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join, number) else {
         return MxTensor::new(plain(x.inner), join.result);
     };
     let y = match v.in_one_pass() {

@@ -1,6 +1,8 @@
 //! Elementwise ops in an emulated format: round every tensor operand, compute in `f32`, round the result.
 //!
 //! Tensors of another float type are converted to `f32` before and back after.
+//!
+//! `number` is an op's number where its random numbers are to be drawn again; without one it is a new op.
 
 use core::marker::PhantomData;
 
@@ -13,7 +15,7 @@ use crate::arithmetic::{Arithmetic, LOG2_E};
 use crate::kernels::{
     BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
-use crate::random::Draws;
+use crate::random::{Draws, OpNumber};
 use crate::registry::Interned;
 use crate::tensor::{Join, Meta, MxTensor};
 
@@ -95,19 +97,20 @@ pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
 }
 
 /// How an op rounds, and its random numbers; `None` where it rounds nothing.
-fn rounder(join: &Join) -> Option<(Rounder, Draws)> {
+fn rounder(join: &Join, number: Option<OpNumber>) -> Option<(Rounder, Draws)> {
     let interned = join.quantization()?;
     let rounder = Rounder::new(interned, interned.specs.round())?;
-    Some((rounder, interned.draws()))
+    Some((rounder, interned.draws_as(number)))
 }
 
 /// An op on one tensor.
 pub(crate) fn unary<B: MxKernels>(
+    number: Option<OpNumber>,
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match rounder(&join) {
+    match rounder(&join, number) {
         Some((rounder, draws)) => {
             rounder.result::<B>(op(rounder.operand::<B>(tensor, &draws)), &join, &draws)
         }
@@ -117,12 +120,13 @@ pub(crate) fn unary<B: MxKernels>(
 
 /// An op on two tensors.
 pub(crate) fn binary<B: MxKernels>(
+    number: Option<OpNumber>,
     lhs: Float<B>,
     rhs: Float<B>,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    match rounder(&join) {
+    match rounder(&join, number) {
         Some((rounder, draws)) => rounder.result::<B>(
             op(
                 rounder.operand::<B>(lhs, &draws),
@@ -137,12 +141,13 @@ pub(crate) fn binary<B: MxKernels>(
 
 /// An op on one tensor that a kernel may compute in one pass with its roundings; `plain` is the op alone.
 pub(crate) fn unary_op<B: MxKernels>(
+    number: Option<OpNumber>,
     op: UnaryOp,
     tensor: Float<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    let Some((rounder, draws)) = rounder(&join) else {
+    let Some((rounder, draws)) = rounder(&join, number) else {
         return MxTensor::new(plain(tensor.inner), join.result);
     };
     let operands = !rounder.has_rounded(&tensor.meta);
@@ -156,9 +161,14 @@ pub(crate) fn unary_op<B: MxKernels>(
 }
 
 /// An op on two tensors that a kernel may compute in one pass with its roundings.
-pub(crate) fn binary_op<B: MxKernels>(op: BinaryOp, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+pub(crate) fn binary_op<B: MxKernels>(
+    number: Option<OpNumber>,
+    op: BinaryOp,
+    lhs: Float<B>,
+    rhs: Float<B>,
+) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    let Some((rounder, draws)) = rounder(&join) else {
+    let Some((rounder, draws)) = rounder(&join, number) else {
         return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), join.result);
     };
     let operands = [lhs.meta, rhs.meta]
@@ -182,11 +192,12 @@ pub(crate) fn binary_op<B: MxKernels>(op: BinaryOp, lhs: Float<B>, rhs: Float<B>
 
 /// An op on one tensor whose results the format has if it has the operands: operands themselves, or zero.
 pub(crate) fn selection<B: MxKernels>(
+    number: Option<OpNumber>,
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match rounder(&join) {
+    match rounder(&join, number) {
         Some((rounder, draws)) => {
             rounder.rounded::<B>(op(rounder.operand::<B>(tensor, &draws)), &join)
         }
@@ -201,7 +212,7 @@ pub(crate) fn complex<B: MxKernels>(
     op: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> (FloatTensor<B>, FloatTensor<B>),
 ) -> (Float<B>, Float<B>) {
     let join = Join::of([Some(first.meta), second.as_ref().map(|tensor| tensor.meta)]);
-    match rounder(&join) {
+    match rounder(&join, None) {
         Some((rounder, draws)) => {
             let (re, im) = op(
                 rounder.operand::<B>(first, &draws),
@@ -223,54 +234,62 @@ pub(crate) fn complex<B: MxKernels>(
 }
 
 /// exp, by exp2 where `vec_use_exp2` says so.
-pub(crate) fn exp<B: MxKernels>(tensor: Float<B>) -> Float<B> {
+pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, number) {
         Some(vector) => vector.finish(vector.exp(vector.operand(tensor)), &join),
-        None => unary::<B>(tensor, B::float_exp),
+        None => unary::<B>(number, tensor, B::float_exp),
     }
 }
 
 /// Division, by a multiplication with the reciprocal where `vec_use_recip` says so.
-pub(crate) fn div<B: MxKernels>(lhs: Float<B>, rhs: Float<B>) -> Float<B> {
+pub(crate) fn div<B: MxKernels>(
+    number: Option<OpNumber>,
+    lhs: Float<B>,
+    rhs: Float<B>,
+) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, number) {
         Some(vector) => {
             let quotient = vector.div(vector.operand(lhs), vector.operand(rhs));
             vector.finish(quotient, &join)
         }
-        None => binary_op::<B>(BinaryOp::Div, lhs, rhs),
+        None => binary_op::<B>(number, BinaryOp::Div, lhs, rhs),
     }
 }
 
 /// `1 / x`
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, None) {
         Some(vector) => vector.finish(vector.recip(vector.operand(tensor)), &join),
         None => MxTensor::new(B::float_recip(tensor.inner), join.result),
     }
 }
 
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
-pub(crate) fn mean<B: MxKernels>(tensor: Float<B>) -> Float<B> {
+pub(crate) fn mean<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, number) {
         Some(vector) => {
             let count = tensor.shape().num_elements();
             let sum = vector.round(B::float_sum(vector.operand(tensor)));
             vector.finish(vector.div_scalar(sum, count as f32), &join)
         }
-        None => unary::<B>(tensor, B::float_mean),
+        None => unary::<B>(number, tensor, B::float_mean),
     }
 }
 
 /// Mean along one axis, as [`mean`]; the axis stays with length 1.
-pub(crate) fn mean_dim<B: MxKernels>(tensor: Float<B>, dim: usize) -> Float<B> {
+pub(crate) fn mean_dim<B: MxKernels>(
+    number: Option<OpNumber>,
+    tensor: Float<B>,
+    dim: usize,
+) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join) {
+    match TensorArithmetic::<B>::emulated(&join, number) {
         Some(vector) => vector.finish(vector.mean_dim(vector.operand(tensor), dim), &join),
-        None => unary::<B>(tensor, |tensor| B::float_mean_dim(tensor, dim)),
+        None => unary::<B>(number, tensor, |tensor| B::float_mean_dim(tensor, dim)),
     }
 }
 
@@ -289,31 +308,37 @@ pub(crate) struct TensorArithmetic<B> {
 impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
     /// nothing is emulated, or only the products are.
-    pub(crate) fn emulated(join: &Join) -> Option<Self> {
-        Some(Self::of_backward(emulation(join)?, join))
-    }
-
-    /// The arithmetic that the forward pass had, also in a backward pass that is not to be quantized: what
-    /// that one takes of the forward pass's results is what they were.
-    pub(crate) fn as_in_forward(interned: &'static Interned) -> Self {
-        Self {
-            interned,
-            rounder: Rounder::new(interned, interned.specs.round()),
-            draws: interned.draws(),
-            _backend: PhantomData,
-        }
+    pub(crate) fn emulated(join: &Join, number: Option<OpNumber>) -> Option<Self> {
+        let interned = emulation(join)?;
+        Some(Self::with(interned, join, interned.draws_as(number)))
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
     pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
+        Self::with(interned, join, interned.draws())
+    }
+
+    fn with(interned: &'static Interned, join: &Join, draws: Draws) -> Self {
         let rounder = join
             .quantization()
             .and_then(|interned| Rounder::new(interned, interned.specs.round()));
         Self {
             interned,
             rounder,
-            draws: interned.draws(),
+            draws,
             _backend: PhantomData,
+        }
+    }
+
+    /// Whether nothing is rounded.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.rounder.is_none()
+    }
+
+    /// Passes over the random numbers of a rounding that is not needed here.
+    pub(crate) fn skip(&self) {
+        if let Some(rounder) = self.rounder {
+            self.draws.next(rounder.rounding);
         }
     }
 
@@ -484,25 +509,72 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 
 /// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
 pub(crate) struct Passes<B> {
-    pub(crate) forward: TensorArithmetic<B>,
+    interned: &'static Interned,
+    /// Of the op in the forward pass.
+    number: OpNumber,
     pub(crate) backward: TensorArithmetic<B>,
 }
 
 impl<B: MxKernels> Passes<B> {
-    /// As [`TensorArithmetic::emulated`].
-    pub(crate) fn emulated(join: &Join) -> Option<Self> {
-        let backward = TensorArithmetic::emulated(join)?;
-        Some(Self {
-            forward: TensorArithmetic::as_in_forward(backward.interned),
-            backward,
-        })
+    /// As [`TensorArithmetic::emulated`], of the gradient of the op with this number; without it, what is computed
+    /// again of the forward pass is drawn anew.
+    pub(crate) fn emulated(join: &Join, number: Option<OpNumber>) -> Option<Self> {
+        Some(Self::of_backward(emulation(join)?, join, number))
     }
 
     /// As [`TensorArithmetic::of_backward`].
-    pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
+    pub(crate) fn of_backward(
+        interned: &'static Interned,
+        join: &Join,
+        number: Option<OpNumber>,
+    ) -> Self {
+        let number = number.unwrap_or_else(|| interned.draws().op());
+        let backward = TensorArithmetic::of_backward(interned, join);
+        // What `gradient` draws.
+        backward.skip();
         Self {
-            forward: TensorArithmetic::as_in_forward(interned),
-            backward: TensorArithmetic::of_backward(interned, join),
+            interned,
+            number,
+            backward,
+        }
+    }
+
+    /// The arithmetic that the forward pass had, with the random numbers that it drew, from the first on; also in a
+    /// backward pass that is not to be quantized: what that one takes of the forward pass's results is what they were.
+    pub(crate) fn forward(&self) -> TensorArithmetic<B> {
+        TensorArithmetic {
+            interned: self.interned,
+            rounder: Rounder::new(self.interned, self.interned.specs.round()),
+            draws: Draws::replay(self.number),
+            _backend: PhantomData,
+        }
+    }
+
+    /// Operand number `index` of the op as the forward pass rounded it. An op rounds its operands before all else.
+    pub(crate) fn forward_operand(&self, index: usize, tensor: Float<B>) -> FloatTensor<B> {
+        let forward = self.forward();
+        for _ in 0..index {
+            forward.skip();
+        }
+        forward.operand(tensor)
+    }
+
+    /// Operand number `index` of the op as the formula of the gradient takes it: as the forward pass rounded it, and
+    /// unrounded in a backward pass that is not to be quantized.
+    pub(crate) fn operand(&self, index: usize, tensor: Float<B>) -> FloatTensor<B> {
+        match self.backward.rounder {
+            Some(_) => self.forward_operand(index, tensor),
+            None => to_f32::<B>(tensor.inner),
+        }
+    }
+
+    /// The gradient of the op's output, rounded: one number for all the gradients that are computed of it.
+    pub(crate) fn gradient(&self, gradient: Float<B>) -> FloatTensor<B> {
+        match self.backward.rounder {
+            Some(rounder) => {
+                rounder.operand::<B>(gradient, &Draws::replay(self.backward.draws.op()))
+            }
+            None => to_f32::<B>(gradient.inner),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::elementwise::{Passes, TensorArithmetic};
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{MxKernels, Norm, Normalization, to_f32};
+use crate::random::OpNumber;
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`forward`].
@@ -18,7 +19,10 @@ pub(crate) struct NormGrads<B: MxKernels> {
 
 /// `γ c / sqrt(mean c² + ε) + β` with `c` the deviations from the mean, or `x` itself; `x` [.., D], `gamma` and
 /// `beta` [D].
+///
+/// `number` is the op's number where its random numbers are to be drawn again.
 pub(crate) fn forward<B: MxKernels>(
+    number: Option<OpNumber>,
     norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
@@ -31,7 +35,7 @@ pub(crate) fn forward<B: MxKernels>(
         Some(gamma.meta),
         beta.as_ref().map(|beta| beta.meta),
     ]);
-    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join, number) else {
         let (x, gamma, beta) = (x.inner, gamma.inner, beta.map(|beta| beta.inner));
         let output = match norm {
             Norm::Layer => B::layer_norm(x, gamma, beta, epsilon),
@@ -49,9 +53,10 @@ pub(crate) fn forward<B: MxKernels>(
         return v.finish(output, &join);
     }
     let rank = x.rank();
-    let moments = Moments::new(norm, &v, v.operand(x), epsilon);
+    // In this order, which the backward pass draws again from the start.
+    let normalized = Moments::new(norm, &v, v.operand(x), epsilon).normalized(&v);
     let gamma = as_row::<B>(v.operand(gamma), rank);
-    let scaled = v.mul(gamma, moments.normalized(&v));
+    let scaled = v.mul(gamma, normalized.values);
     let output = match beta {
         Some(beta) => v.add(scaled, as_row::<B>(v.operand(beta), rank)),
         None => scaled,
@@ -77,8 +82,9 @@ pub(crate) fn plain_rms_norm<B: Backend>(
     }
 }
 
-/// The gradients of x, γ and β from that of the output.
+/// The gradients of x, γ and β from that of the output; `number` is that of the op in the forward pass.
 pub(crate) fn backward<B: MxKernels>(
+    number: OpNumber,
     norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
@@ -89,13 +95,13 @@ pub(crate) fn backward<B: MxKernels>(
     let Some(interned) = join.emulation() else {
         unreachable!("a norm has a step of its own only where something is emulated")
     };
-    let passes = Passes::<B>::of_backward(interned, &join);
-    let v = &passes.backward;
+    let pass = Passes::<B>::of_backward(interned, &join, Some(number));
+    let v = &pass.backward;
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
     let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
 
-    let d_beta = v.sum_dims(v.operand(grad.clone()), 0..last);
+    let d_beta = v.sum_dims(pass.gradient(grad.clone()), 0..last);
     let (d_x, products) = match v.backward_in_one_pass() {
         Some(steps) => B::rounded_norm_backward(
             Normalization::new(norm, epsilon, steps),
@@ -104,12 +110,17 @@ pub(crate) fn backward<B: MxKernels>(
             to_f32::<B>(grad.inner),
         ),
         None => {
-            let moments = Moments::new(norm, &passes.forward, passes.forward.operand(x), epsilon);
-            let normalized = moments.normalized(&passes.forward);
-            let g = v.operand(grad);
-            let products = v.mul(g.clone(), normalized.clone());
-            let t = v.mul(g, as_row::<B>(v.operand(gamma), rank));
-            (moments.backward(&passes, normalized, t), products)
+            let forward = pass.forward();
+            let normalized =
+                Moments::new(norm, &forward, forward.operand(x), epsilon).normalized(&forward);
+            let gamma = match v.is_exact() {
+                false => forward.operand(gamma),
+                true => to_f32::<B>(gamma.inner),
+            };
+            let g = pass.gradient(grad);
+            let products = v.mul(g.clone(), normalized.values.clone());
+            let t = v.mul(g, as_row::<B>(gamma, rank));
+            (normalized.backward(norm, v, t), products)
         }
     };
     let d_gamma = v.sum_dims(products, 0..last);
@@ -125,13 +136,20 @@ pub(crate) fn backward<B: MxKernels>(
     }
 }
 
-/// What forward and backward share.
+/// Mean and mean square of rows, which forward and backward share.
 struct Moments<B: MxKernels> {
-    norm: Norm,
     /// What is normalized: x, less its mean where that is taken out.
     deviations: FloatTensor<B>,
     /// Mean square of the deviations plus ε.
     variance: FloatTensor<B>,
+}
+
+/// Normalized rows and what they are made of.
+struct Normalized<B: MxKernels> {
+    values: FloatTensor<B>,
+    variance: FloatTensor<B>,
+    /// What the deviations were multiplied by: 1 / sqrt(variance).
+    scale: FloatTensor<B>,
 }
 
 impl<B: MxKernels> Moments<B> {
@@ -147,43 +165,39 @@ impl<B: MxKernels> Moments<B> {
         let variance = v.mean_dim(v.mul(deviations.clone(), deviations.clone()), last);
         let variance = v.add_scalar(variance, epsilon as f32);
         Self {
-            norm,
             deviations,
             variance,
         }
     }
 
-    fn scale(&self, v: &TensorArithmetic<B>) -> FloatTensor<B> {
-        v.recip(v.sqrt(self.variance.clone()))
+    fn normalized(self, v: &TensorArithmetic<B>) -> Normalized<B> {
+        let scale = v.recip(v.sqrt(self.variance.clone()));
+        Normalized {
+            values: v.mul(self.deviations, scale.clone()),
+            variance: self.variance,
+            scale,
+        }
     }
+}
 
-    fn normalized(&self, v: &TensorArithmetic<B>) -> FloatTensor<B> {
-        v.mul(self.deviations.clone(), self.scale(v))
-    }
-
+impl<B: MxKernels> Normalized<B> {
     /// The gradient of x, from `t = g γ`.
-    fn backward(
-        self,
-        passes: &Passes<B>,
-        normalized: FloatTensor<B>,
-        t: FloatTensor<B>,
-    ) -> FloatTensor<B> {
-        let v = &passes.backward;
+    fn backward(self, norm: Norm, v: &TensorArithmetic<B>, t: FloatTensor<B>) -> FloatTensor<B> {
         let last = t.rank() - 1;
-        match self.norm {
+        match norm {
             Norm::Layer => {
                 let sigma = v.sqrt(self.variance.clone());
                 let a = v.mul(t.clone(), v.recip(sigma.clone()));
-                let q = v.mean_dim(v.mul(v.mul(t, normalized.clone()), sigma), last);
+                let q = v.mean_dim(v.mul(v.mul(t, self.values.clone()), sigma), last);
                 let q = v.mul(q, v.recip(self.variance));
-                let d = v.add(a, v.mul(v.neg(q), normalized));
+                let d = v.add(a, v.mul(v.neg(q), self.values));
                 v.sub(d.clone(), v.mean_dim(d, last))
             }
             Norm::Rms => {
-                let a = v.mul(t, self.scale(&passes.forward));
-                let q = v.mean_dim(v.mul(a.clone(), normalized.clone()), last);
+                let a = v.mul(t, self.scale);
+                let q = v.mean_dim(v.mul(a.clone(), self.values.clone()), last);
                 // Not rounded, which is what the reference does here and nowhere else.
-                B::float_sub(a, v.mul(normalized, q))
+                B::float_sub(a, v.mul(self.values, q))
             }
         }
     }

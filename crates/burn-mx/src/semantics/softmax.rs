@@ -16,7 +16,7 @@ pub(crate) const LN_2: f32 = 0.69140625;
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let Some(v) = TensorArithmetic::<B>::emulated(&join) else {
+    let Some(v) = TensorArithmetic::<B>::emulated(&join, None) else {
         return MxTensor::new(B::softmax(x.inner, dim), join.result);
     };
     if let Some(recipe) = in_one_pass(&v, &x, dim) {
@@ -82,7 +82,7 @@ pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
 pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let vector = TensorArithmetic::<B>::emulated(&join)
+    let vector = TensorArithmetic::<B>::emulated(&join, None)
         .and_then(|v| v.in_one_pass().map(|steps| (v, steps)));
     let Some((v, steps)) = vector else {
         unreachable!("a logarithm of a softmax is computed here only if it can be in one pass")
