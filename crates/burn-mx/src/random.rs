@@ -219,8 +219,8 @@ mod tests {
         );
     }
 
-    const FINGERPRINT_OF_NOTHING: u64 = 0;
-    const FINGERPRINT_OF_MXFP4_SR_RHT: u64 = 0;
+    const FINGERPRINT_OF_NOTHING: u64 = 0xf52a_15e9_a9b5_e89b;
+    const FINGERPRINT_OF_MXFP4_SR_RHT: u64 = 0x89b5_0f38_a3e3_40a5;
 
     #[test]
     fn specs_that_differ_draw_different_numbers() {
