@@ -10,8 +10,8 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Record, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, activation};
-use burn_mx::microscaling::{ElementFormat, Rounding, SlotFormat};
-use burn_mx::{MxSpecs, module};
+use burn_mx::microscaling::{ElementFormat, Rounding};
+use burn_mx::{MxSpecs, SlotFormat, module};
 
 use super::digit_models::{Classify, Cnn, digits};
 use super::support::*;
