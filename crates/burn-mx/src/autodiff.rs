@@ -18,7 +18,7 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::backward::check_checkpointing;
+use crate::backward::{Tracked, check_checkpointing};
 use crate::kernels::MxKernels;
 use crate::phase::BackwardGuard;
 use crate::tensor::{Flags, Meta, MxTensor};
@@ -101,7 +101,12 @@ impl<B: MxKernels, C: CheckpointStrategy> Backend for MxAutodiff<B, C> {
     }
 }
 
-impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C> {
+/// For exactly those `B` for which burn-autodiff has it: all backends, or with its feature `distributed` those that
+/// are a `DistributedBackend`.
+impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C>
+where
+    Ad<B, C>: AutodiffBackend<InnerBackend = MxBackend<B>, FloatTensorPrimitive = Tracked<B>>,
+{
     type InnerBackend = MxBackend<B>;
     type Gradients = <Ad<B, C> as AutodiffBackend>::Gradients;
 
@@ -159,7 +164,7 @@ impl<B: MxKernels, C: CheckpointStrategy> AutodiffBackend for MxAutodiff<B, C> {
     }
 
     fn from_inner(tensor: FloatTensor<MxBackend<B>>) -> FloatTensor<Self> {
-        Ad::<B, C>::from_inner(unmarked(tensor))
+        tracked::<B>(tensor)
     }
 
     fn int_from_inner(tensor: IntTensor<MxBackend<B>>) -> IntTensor<Self> {
@@ -187,6 +192,11 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
         storage: None,
     };
     MxTensor::new(grad.inner, meta)
+}
+
+/// A float tensor that enters autodiff, as a leaf that requires no gradients.
+fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
+    Tracked::<B>::new(unmarked(tensor))
 }
 
 /// A tensor that enters autodiff, free of the optimizer's marks.

@@ -4,11 +4,10 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
-    TensorData,
+    BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
-use super::MxAutodiff;
+use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::delegate::delegate;
 use crate::delegate::tables::bool_ops;
@@ -20,7 +19,7 @@ impl<B: MxKernels, C: CheckpointStrategy> BoolTensorOps<Self> for MxAutodiff<B, 
     }
 
     fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self> {
-        Self::from_inner(MxBackend::<B>::bool_into_float(tensor, out_dtype))
+        tracked::<B>(MxBackend::<B>::bool_into_float(tensor, out_dtype))
     }
 
     async fn bool_argwhere(tensor: BoolTensor<Self>, out_dtype: IntDType) -> IntTensor<Self> {

@@ -6,11 +6,10 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::IntTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape,
-    Slice, TensorData,
+    BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
-use super::MxAutodiff;
+use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::delegate::delegate;
 use crate::delegate::tables::int_ops;
@@ -22,7 +21,7 @@ impl<B: MxKernels, C: CheckpointStrategy> IntTensorOps<Self> for MxAutodiff<B, C
     }
 
     fn int_into_float(tensor: IntTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self> {
-        Self::from_inner(MxBackend::<B>::int_into_float(tensor, out_dtype))
+        tracked::<B>(MxBackend::<B>::int_into_float(tensor, out_dtype))
     }
 
     int_ops!(delegate! MxBackend<B>:);

@@ -5,11 +5,11 @@ use burn_backend::ops::QTensorOps;
 use burn_backend::tensor::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
-    AutodiffBackend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
-    TensorData, TensorPrimitive, quantization::QuantScheme,
+    BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    TensorPrimitive, quantization::QuantScheme,
 };
 
-use super::MxAutodiff;
+use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::delegate::delegate;
 use crate::delegate::tables::{quantized_ops, quantized_to_float_ops};
@@ -28,9 +28,7 @@ fn lift<B: MxKernels, C: CheckpointStrategy>(
     tensor: TensorPrimitive<MxBackend<B>>,
 ) -> TensorPrimitive<MxAutodiff<B, C>> {
     match tensor {
-        TensorPrimitive::Float(tensor) => {
-            TensorPrimitive::Float(MxAutodiff::<B, C>::from_inner(tensor))
-        }
+        TensorPrimitive::Float(tensor) => TensorPrimitive::Float(tracked::<B>(tensor)),
         TensorPrimitive::QFloat(tensor) => TensorPrimitive::QFloat(tensor),
     }
 }
@@ -61,7 +59,7 @@ impl<B: MxKernels, C: CheckpointStrategy> QTensorOps<Self> for MxAutodiff<B, C> 
     }
 
     fn dequantize(tensor: QuantizedTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
-        Self::from_inner(MxBackend::<B>::dequantize(tensor, dtype))
+        tracked::<B>(MxBackend::<B>::dequantize(tensor, dtype))
     }
 
     async fn q_into_data(tensor: QuantizedTensor<Self>) -> Result<TensorData, ExecutionError> {
