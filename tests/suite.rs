@@ -18,6 +18,7 @@ mod suite {
     mod kept;
     mod learner;
     mod models;
+    mod multi_device;
     mod newtype;
     mod one_pass;
     mod op_coverage;

@@ -25,13 +25,13 @@ use burn_mx::{MxBackend, MxSpecs};
 use super::support::*;
 
 #[derive(Module, Debug)]
-struct Regressor<B: Backend> {
-    hidden: Linear<B>,
-    head: Linear<B>,
+pub(crate) struct Regressor<B: Backend> {
+    pub(crate) hidden: Linear<B>,
+    pub(crate) head: Linear<B>,
 }
 
 impl<B: Backend> Regressor<B> {
-    fn new(device: &B::Device) -> Self {
+    pub(crate) fn new(device: &B::Device) -> Self {
         let regressor = Self {
             hidden: LinearConfig::new(8, 16).init(device),
             head: LinearConfig::new(16, 1).init(device),
@@ -39,7 +39,7 @@ impl<B: Backend> Regressor<B> {
         with_noise_weights(regressor, 2)
     }
 
-    fn regress(&self, batch: Batch<B>) -> RegressionOutput<B> {
+    pub(crate) fn regress(&self, batch: Batch<B>) -> RegressionOutput<B> {
         let output = self
             .head
             .forward(activation::gelu(self.hidden.forward(batch.inputs)));
@@ -49,7 +49,7 @@ impl<B: Backend> Regressor<B> {
 }
 
 #[derive(Clone, Debug)]
-struct Batch<B: Backend> {
+pub(crate) struct Batch<B: Backend> {
     inputs: Tensor<B, 2>,
     targets: Tensor<B, 2>,
 }
@@ -88,7 +88,10 @@ impl<B: Backend> InferenceStep for Regressor<B> {
 }
 
 /// Rows of eight inputs and a target that a network can learn.
-fn loader<B: Backend>(seed: u64, device: &B::Device) -> Arc<dyn DataLoader<B, Batch<B>>> {
+pub(crate) fn loader<B: Backend>(
+    seed: u64,
+    device: &B::Device,
+) -> Arc<dyn DataLoader<B, Batch<B>>> {
     let rows = noise(8 * 64, seed);
     let rows = rows.chunks_exact(8).map(|x| {
         let target = 0.5 * x[0] - 0.3 * x[1] + 0.2 * x[2] * x[3];
@@ -103,7 +106,7 @@ fn loader<B: Backend>(seed: u64, device: &B::Device) -> Arc<dyn DataLoader<B, Ba
 }
 
 /// Prints nothing.
-struct Silent;
+pub(crate) struct Silent;
 
 impl MetricsRendererTraining for Silent {
     fn update_train(&mut self, _: MetricState) {}

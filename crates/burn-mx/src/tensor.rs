@@ -281,7 +281,7 @@ impl Join {
         let mut any = false;
         let (mut weight, mut activation, mut pinned, mut label) = (None, None, None, None);
         let (mut storage, mut mixed_with) = (None, None);
-        let (mut any_emulated, mut any_unset) = (false, false);
+        let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
         for meta in operands.into_iter().flatten() {
             if !any {
                 storage = meta.storage;
@@ -295,6 +295,7 @@ impl Join {
                 Some(interned) => any_emulated |= !interned.specs.is_none(),
                 None => any_unset = true,
             }
+            any_weight |= meta.is_weight();
             let role = if meta.is_weight() {
                 &mut weight
             } else {
@@ -309,12 +310,17 @@ impl Join {
         if any && all_inner && !flags.contains(Flags::MASTER) {
             flags |= Flags::INNER;
         }
-        let mut carried = activation.or(weight);
+        let by_optimizer = flags.intersects(Flags::OPTIMIZER);
+        let mut carried = match any_weight && by_optimizer {
+            // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
+            // fork on a device with other specs.
+            true => weight,
+            false => activation.or(weight),
+        };
         let mut home = None;
         if let Some(parameter) = pinned
-            && flags.intersects(Flags::OPTIMIZER)
+            && by_optimizer
         {
-            // What an optimizer computes from a pinned parameter is the parameter's next value.
             flags |= Flags::PINNED;
             (carried, home) = (parameter.specs, parameter.home);
         }
@@ -324,8 +330,7 @@ impl Join {
                 specs: carried,
                 flags,
                 home,
-                // What an optimizer computes from a parameter is the parameter's next value.
-                label: label.filter(|_| flags.intersects(Flags::OPTIMIZER)),
+                label: label.filter(|_| by_optimizer),
                 rounded: None,
                 storage,
             },
