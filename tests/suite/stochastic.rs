@@ -326,6 +326,52 @@ fn all_gradients_of_an_op_take_one_rounding_of_its_outputs_gradient() {
     assert_eq!(da, db, "sum");
 }
 
+/// With an operand and a gradient of 1 the output of a product is the other operand as it was rounded, and so is the
+/// gradient; with operands of 1 all gradients are that of the output as it was rounded.
+#[test]
+fn products_of_an_op_take_one_rounding_of_each_operand() {
+    let device = coarse(10, 0);
+    let tensor = |x: &[f32], shape: [usize; 3]| {
+        Tensor::<Mx, 1>::from_floats(x, &device)
+            .reshape(shape)
+            .require_grad()
+    };
+    let (x, ones) = (noise(COUNT, 4), vec![1.0; COUNT]);
+    for linear in [false, true] {
+        // As many products of one number each, or one of them all with one weight.
+        let (a_shape, b_shape) = match linear {
+            false => ([COUNT, 1, 1], [COUNT, 1, 1]),
+            true => ([1, COUNT, 1], [1, 1, 1]),
+        };
+        let count = b_shape[0];
+        let product = |a: &[f32], b: &[f32], g: &[f32]| {
+            let (a, b) = (tensor(a, a_shape), tensor(&b[..count], b_shape));
+            let y = match linear {
+                false => a.clone().matmul(b.clone()),
+                true => burn::tensor::module::linear(a.clone(), b.clone().reshape([1, 1]), None),
+            };
+            let g = tensor(g, a_shape).detach();
+            let grads = Mx::loss_with_gradient(y.clone(), g).backward();
+            let gradient = |x: Tensor<Mx, 3>| values(x.grad(&grads).expect("it is tracked"));
+            [values(y), gradient(a), gradient(b)]
+        };
+        let [_, da, db] = product(&ones, &ones, &x);
+        assert_ne!(da, x);
+        if linear {
+            // The sum of the gradients, rounded.
+            assert!(r(da.iter().sum()).contains(&db[0]), "{db:?}");
+            let [y, da, _] = product(&ones, &x, &ones);
+            assert_eq!(da, y, "the weight, linear");
+            continue;
+        }
+        assert_eq!(da, db, "gradient");
+        let [y, _, db] = product(&x, &ones, &ones);
+        assert_eq!(db, y, "left operand");
+        let [y, da, _] = product(&ones, &x, &ones);
+        assert_eq!(da, y, "right operand");
+    }
+}
+
 /// The output of a norm with γ = 1 is the normalized input, and γ's gradient the sum of its products with the output's.
 #[test]
 fn norms_multiply_by_the_normalized_input_that_was_drawn() {

@@ -9,8 +9,9 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
+use crate::random::OpNumber;
 use crate::registry::Interned;
-use crate::semantics::{Float, linear};
+use crate::semantics::{Float, elementwise, linear};
 use crate::tensor::Meta;
 
 #[derive(Debug)]
@@ -23,8 +24,37 @@ struct State {
     interned: &'static Interned,
     x: Option<NodeId>,
     weight: Option<NodeId>,
+    operands: Operands,
     x_meta: Meta,
     weight_meta: Meta,
+}
+
+/// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
+#[derive(Clone, Copy, Debug)]
+struct Operands {
+    interned: &'static Interned,
+    x: OpNumber,
+    weight: OpNumber,
+}
+
+impl Operands {
+    fn new(interned: &'static Interned) -> Self {
+        Self {
+            interned,
+            x: interned.draws().op(),
+            weight: interned.draws().op(),
+        }
+    }
+
+    fn x<B: MxKernels>(&self, x: Float<B>) -> Float<B> {
+        let rounding = self.interned.specs.round_output();
+        elementwise::drawn::<B>(self.x, x, rounding, self.interned)
+    }
+
+    fn weight<B: MxKernels>(&self, weight: Float<B>) -> Float<B> {
+        let rounding = self.interned.specs.round_weight();
+        elementwise::drawn::<B>(self.weight, weight, rounding, self.interned)
+    }
 }
 
 /// `x · w + b`, emulated by `interned`.
@@ -35,8 +65,15 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static Interned,
 ) -> Tracked<B> {
     check_checkpointing::<C>(&interned.specs);
+    let operands = Operands::new(interned);
+    let product = |x: Tracked<B>, weight: Tracked<B>, bias| {
+        let x = operands.x::<B>(x.primitive);
+        let weight = operands.weight::<B>(weight.primitive);
+        linear::forward::<B>(x, weight, bias)
+    };
     let state = State {
         interned,
+        operands,
         x: None,
         weight: None,
         x_meta: x.primitive.meta,
@@ -55,12 +92,9 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                         weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
                         ..state
                     };
-                    let output = linear::forward::<B>(x.primitive, weight.primitive, $bias);
-                    prep.finish(state, output)
+                    prep.finish(state, product(x, weight, $bias))
                 }
-                OpsKind::UnTracked(prep) => {
-                    prep.finish(linear::forward::<B>(x.primitive, weight.primitive, $bias))
-                }
+                OpsKind::UnTracked(prep) => prep.finish(product(x, weight, $bias)),
             }
         };
     }
@@ -81,12 +115,19 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
             interned,
             x,
             weight,
+            operands,
             x_meta,
             weight_meta,
         } = ops.state;
-        let grad = grads.consume::<MxBackend<B>>(&ops.node);
-        let x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
-        let weight = weight.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
+        let mut x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        let mut weight = weight.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        if interned.specs.quantize_backprop() {
+            let rounding = interned.specs.round_grad_input();
+            grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);
+            x = x.map(|x| operands.x::<B>(x));
+            weight = weight.map(|weight| operands.weight::<B>(weight));
+        }
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 

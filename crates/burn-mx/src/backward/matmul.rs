@@ -10,8 +10,10 @@ use burn_backend::{Shape, TensorMetadata};
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
+use crate::random::OpNumber;
 use crate::registry::Interned;
 use crate::semantics::Float;
+use crate::semantics::elementwise;
 use crate::semantics::matmul::{self, Side};
 use crate::tensor::Meta;
 
@@ -21,10 +23,25 @@ struct Matmul;
 #[derive(Clone, Debug)]
 struct State {
     interned: &'static Interned,
+    /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
+    numbers: [OpNumber; 2],
     /// Saved if the other operand's gradient is wanted.
     saved: [Option<NodeId>; 2],
     shapes: [Shape; 2],
     metas: [Meta; 2],
+}
+
+/// An operand as all products of the op take it.
+fn drawn<B: MxKernels>(
+    number: OpNumber,
+    operand: Float<B>,
+    interned: &'static Interned,
+) -> Float<B> {
+    let rounding = match operand.meta.is_weight() {
+        true => interned.specs.round_weight(),
+        false => interned.specs.round_output(),
+    };
+    elementwise::drawn::<B>(number, operand, rounding, interned)
 }
 
 /// `lhs · rhs`, emulated by `interned`.
@@ -34,6 +51,12 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static Interned,
 ) -> Tracked<B> {
     check_checkpointing::<C>(&interned.specs);
+    let numbers = [interned.draws().op(), interned.draws().op()];
+    let product = |lhs: Tracked<B>, rhs: Tracked<B>| {
+        let lhs = drawn::<B>(numbers[0], lhs.primitive, interned);
+        let rhs = drawn::<B>(numbers[1], rhs.primitive, interned);
+        matmul::forward::<B>(lhs, rhs)
+    };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
         .compute_bound()
         .stateful()
@@ -41,6 +64,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         OpsKind::Tracked(mut prep) => {
             let state = State {
                 interned,
+                numbers,
                 saved: [
                     rhs.is_tracked().then(|| prep.checkpoint(&lhs)),
                     lhs.is_tracked().then(|| prep.checkpoint(&rhs)),
@@ -48,9 +72,9 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas: [lhs.primitive.meta, rhs.primitive.meta],
             };
-            prep.finish(state, matmul::forward::<B>(lhs.primitive, rhs.primitive))
+            prep.finish(state, product(lhs, rhs))
         }
-        OpsKind::UnTracked(prep) => prep.finish(matmul::forward::<B>(lhs.primitive, rhs.primitive)),
+        OpsKind::UnTracked(prep) => prep.finish(product(lhs, rhs)),
     }
 }
 
@@ -60,23 +84,37 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
     fn backward(self, ops: Ops<State, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let State {
             interned,
+            numbers,
             saved,
             shapes: [lhs_shape, rhs_shape],
             metas: [lhs_meta, rhs_meta],
         } = ops.state;
         let [lhs, rhs] =
             saved.map(|id| id.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id)));
+        let quantized = interned.specs.quantize_backprop();
+        let operand = |number, operand: Float<B>| match quantized {
+            true => drawn::<B>(number, operand, interned),
+            false => operand,
+        };
+        let number = interned.draws().op();
+        let gradient = |grad: Float<B>| match quantized {
+            true => {
+                let rounding = interned.specs.round_grad_input();
+                elementwise::drawn::<B>(number, grad, rounding, interned)
+            }
+            false => grad,
+        };
         let wanted = "an operand is saved if the other's gradient is wanted";
         binary::<MxBackend<B>, _, _>(
             ops.parents,
             ops.node,
             grads,
             |grad| {
-                let rhs = rhs.expect(wanted);
+                let (rhs, grad) = (operand(numbers[1], rhs.expect(wanted)), gradient(grad));
                 matmul::backward::<B>(Side::Lhs, rhs, grad, &lhs_shape, interned, lhs_meta)
             },
             |grad| {
-                let lhs = lhs.expect(wanted);
+                let (lhs, grad) = (operand(numbers[0], lhs.expect(wanted)), gradient(grad));
                 matmul::backward::<B>(Side::Rhs, lhs, grad, &rhs_shape, interned, rhs_meta)
             },
         );

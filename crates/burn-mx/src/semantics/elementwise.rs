@@ -89,6 +89,25 @@ impl Rounder {
     }
 }
 
+/// What the products of an op have in common, an operand or the gradient of the output, rounded to the elementwise format
+/// by the random numbers of `number`, the same in each product; as it is where rounding is not random.
+pub(crate) fn drawn<B: MxKernels>(
+    number: OpNumber,
+    tensor: Float<B>,
+    rounding: Rounding,
+    interned: &'static Interned,
+) -> Float<B> {
+    match Rounder::new(interned, rounding) {
+        Some(rounder) if rounding == Rounding::Stochastic => {
+            let mut meta = tensor.meta;
+            meta.rounded = Some(rounder.format);
+            let rounded = rounder.operand::<B>(tensor, &Draws::replay(number));
+            stored::<B>(rounded, meta)
+        }
+        _ => tensor,
+    }
+}
+
 /// The specs by which a composed function is computed step by step, each step rounded; `None` where the function is
 /// the wrapped backend's own: nothing is emulated, or only the products are.
 pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
