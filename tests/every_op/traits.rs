@@ -1,7 +1,10 @@
 //! The methods of Burn's backend traits, read from the sources that this build uses.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::panic::{self, PanicHookInfo};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use burn_backend::TensorData;
 
 /// The traits, each with the file under `src/backend/ops` of burn-backend that declares it.
 const TRAITS: [(&str, &str); 7] = [
@@ -40,25 +43,33 @@ pub(crate) fn methods() -> Vec<String> {
     names
 }
 
-/// The folder of burn-backend, by cargo.
+/// The folder of the sources of burn-backend that this program was compiled from.
+///
+/// The compiler has written it into the program: where a panic of burn-backend says that it happened. That needs no
+/// cargo, which may lack what other platforms need of the workspace, and holds wherever the crate came from.
 fn burn_backend() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo starts");
-    let failure = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo metadata: {failure}");
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("the metadata is JSON");
-    let packages = metadata["packages"].as_array().expect("a list of packages");
-    let package = packages
-        .iter()
-        .find(|package| package["name"] == "burn-backend");
-    let manifest = package.expect("burn-backend is a dependency")["manifest_path"].as_str();
-    PathBuf::from(manifest.expect("a path"))
-        .parent()
-        .expect("a manifest lies in a folder")
+    let place = Arc::new(Mutex::new(None));
+    let this_thread = std::thread::current().id();
+    let usual: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = panic::take_hook().into();
+    panic::set_hook({
+        let (place, usual) = (place.clone(), usual.clone());
+        Box::new(move |panic| {
+            if std::thread::current().id() != this_thread {
+                return usual(panic); // another test's
+            }
+            let file = panic.location().map(|location| location.file().to_owned());
+            *place.lock().expect("no panic holds it") = file;
+        })
+    });
+    let result = panic::catch_unwind(|| TensorData::new(vec![0.0_f32], [2]));
+    panic::set_hook(Box::new(move |panic| usual(panic)));
+
+    assert!(result.is_err(), "one value makes no tensor of two");
+    let file = place.lock().expect("no panic holds it").take();
+    let file = PathBuf::from(file.expect("the panic has a place"));
+    let is_source = |folder: &&Path| folder.join("src/backend/ops").exists();
+    let folder = file.ancestors().find(is_source);
+    folder
+        .unwrap_or_else(|| panic!("{} is a source of burn-backend", file.display()))
         .to_owned()
 }
