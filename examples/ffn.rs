@@ -1,17 +1,200 @@
-//! The main example: an unmodified Burn model learns to read handwritten digits, in FP32 and in MX
-//! side by side.
-//!
+//! An unmodified Burn model learns to read handwritten digits: in FP32, then in MX formats, from the same weights on the
+//! same batches. All that changes is the backend's type and its device: look for "the swap" in `main`.
 //! ```text
 //! cargo run --release --example ffn
-//! cargo run --release --example ffn -- --preset mxfp8_e4m3 --preset mxfp4   # a sweep
-//! cargo run --release --example ffn -- --no-quantize-backprop               # any field of MxSpecs
+//! cargo run --release --example ffn -- --preset mxfp4 --preset mxint8 --no-quantize-backprop --epochs 30
 //! ```
-//!
-//! The model stands in `models/ffn.rs`; it knows nothing of MX. `support/train.rs` is the training, by burn-train's
-//! learner, and `support/sweep.rs` the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>`.
 
-use std::process::ExitCode;
+use std::{error::Error, fmt, fs, path::Path, path::PathBuf, time::Instant};
 
-fn main() -> ExitCode {
-    burn_mx_examples::ffn()
+use burn::backend::{Autodiff, Flex, flex::FlexDevice};
+use burn::nn::transformer::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
+use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig, loss::CrossEntropyLossConfig};
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::{module::AutodiffModule, prelude::*, tensor::backend::AutodiffBackend};
+use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
+use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
+use plotters::prelude::*;
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+
+/// A residual MLP: pixels to hidden, two residual blocks, hidden to logits.
+#[derive(Module, Debug)]
+struct Ffn<B: Backend> {
+    embed: Linear<B>,
+    norms: [LayerNorm<B>; 2],
+    blocks: [PositionWiseFeedForward<B>; 2],
+    head: Linear<B>,
+}
+
+impl<B: Backend> Ffn<B> {
+    fn new(device: &B::Device) -> Self {
+        let block = PositionWiseFeedForwardConfig::new(128, 512).with_dropout(0.0);
+        Self {
+            embed: LinearConfig::new(64, 128).init(device),
+            norms: [(); 2].map(|()| LayerNormConfig::new(128).init(device)),
+            blocks: [(); 2].map(|()| block.init(device)),
+            head: LinearConfig::new(128, 10).init(device),
+        }
+    }
+
+    fn forward(&self, pixels: Tensor<B, 2>) -> Tensor<B, 2> {
+        let mut x = self.embed.forward(pixels);
+        for (norm, block) in self.norms.iter().zip(&self.blocks) {
+            x = x.clone() + block.forward(norm.forward(x));
+        }
+        self.head.forward(x)
+    }
+}
+
+/// Handwritten digits: 64 pixels from 0 (paper) to 16 (ink), then which digit it is.
+fn digits() -> csv::Result<Vec<Vec<f32>>> {
+    let file = flate2::read::GzDecoder::new(&include_bytes!("../data/digits.csv.gz")[..]);
+    let mut csv = csv::ReaderBuilder::new();
+    let rows = csv.has_headers(false).from_reader(file);
+    rows.into_deserialize().collect()
+}
+
+fn batch<B: Backend>(rows: &[Vec<f32>], device: &B::Device) -> (Tensor<B, 2>, Tensor<B, 1, Int>) {
+    let pixels = rows.iter().flat_map(|row| &row[..64]);
+    let pixels: Vec<f32> = pixels.map(|pixel| pixel / 16.0).collect();
+    let pixels = TensorData::new(pixels, [rows.len(), 64]);
+    let labels: Vec<i64> = rows.iter().map(|row| row[64] as i64).collect();
+    let labels = Tensor::from_data(labels.as_slice(), device);
+    (Tensor::from_data(pixels, device), labels)
+}
+
+/// The loss of every step, the share of test digits that are read right, and the median milliseconds a step.
+type Trained = (Vec<f32>, f64, f64);
+
+/// Burn's usual training loop: nothing in it says what the numbers are.
+fn train<B: AutodiffBackend>(cli: &Cli, seed: u64, device: &B::Device) -> csv::Result<Trained> {
+    let mut train = digits()?;
+    train.shuffle(&mut StdRng::seed_from_u64(1797));
+    let test = train.split_off(1437);
+    B::seed(device, seed);
+    let mut model = Ffn::<B>::new(device);
+    let mut optimizer = AdamWConfig::new().init();
+    let cross_entropy = CrossEntropyLossConfig::new().init(device);
+    let (mut losses, mut times) = (Vec::new(), Vec::new());
+    let bar = indicatif::ProgressBar::new(cli.epochs);
+    for epoch in bar.wrap_iter(0..cli.epochs) {
+        let far_apart = epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seed = seed.wrapping_add(far_apart);
+        B::seed(device, seed); // what stochastic rounding draws
+        let mut digits = train.clone();
+        digits.shuffle(&mut StdRng::seed_from_u64(seed));
+        for rows in digits.chunks(64) {
+            let (pixels, labels) = batch(rows, device);
+            let began = Instant::now();
+            let loss = cross_entropy.forward(model.forward(pixels), labels);
+            let grads = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimizer.step(5e-4, model, grads);
+            times.push(began.elapsed().as_secs_f64() * 1e3);
+            losses.push(loss.into_scalar().elem());
+        }
+    }
+    bar.finish_and_clear();
+    times.sort_by(f64::total_cmp);
+    B::seed(device, seed);
+    let (pixels, labels) = batch::<B::InnerBackend>(&test, device);
+    let guesses = model.valid().forward(pixels).argmax(1).squeeze_dim(1);
+    let right = guesses.equal(labels).int().sum().into_scalar();
+    let accuracy = right.elem::<f64>() / test.len() as f64;
+    Ok((losses, accuracy, times[times.len() / 2]))
+}
+
+/// Train a residual MLP on handwritten digits in FP32, then in Microscaling (MX) formats, and compare
+#[derive(Parser)]
+struct Cli {
+    /// MX preset to train in, after FP32; repeat it for several. MX specs override its fields
+    #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
+    presets: Vec<String>,
+    /// Passes over the training digits
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
+    epochs: u64,
+    /// Seed of the initial weights and of the batch order; repeat it for several
+    #[arg(long = "seed", value_name = "SEED", default_value = "0")]
+    seeds: Vec<u64>,
+    /// Folder for the plot; created if missing
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    specs: MxArgs,
+}
+
+/// Ends the program as clap does where an option cannot be.
+fn refuse<T>(option: &str, value: &dyn fmt::Debug, error: impl fmt::Display) -> T {
+    let message = format!("{option} {value:?}: {error}");
+    let error = Cli::command().error(ErrorKind::ValueValidation, message);
+    error.exit()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let cli = Cli::parse();
+    let mut formats = vec![("fp32", None)];
+    for name in &cli.presets {
+        let specs = MxSpecs::preset(name).and_then(|preset| cli.specs.specs(preset));
+        let specs = specs.unwrap_or_else(|error| refuse("--preset", name, error));
+        formats.push((name, Some(specs)));
+    }
+    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
+    let json = cli
+        .json
+        .as_ref()
+        .map(|path| fs::File::create(path).unwrap_or_else(|error| refuse("--json", path, error)));
+
+    println!("format        seed    loss  accuracy  time a step  overhead  specs");
+    let (mut runs, mut curves, mut fp32) = (Vec::new(), Vec::new(), None);
+    for (name, specs) in &formats {
+        for &seed in &cli.seeds {
+            let (loss, accuracy, step_ms) = if let Some(specs) = specs {
+                train::<MxAutodiff<Flex>>(&cli, seed, &MxDevice::new(FlexDevice, specs))? // the swap
+            } else {
+                train::<Autodiff<Flex>>(&cli, seed, &FlexDevice)?
+            };
+            let (last, percent) = (mean(&loss[loss.len() - 23..]), 100.0 * accuracy);
+            let overhead = step_ms / *fp32.get_or_insert(step_ms);
+            let text: String = specs.iter().map(ToString::to_string).collect();
+            print!("{name:12} {seed:5}  {last:6.4}  {percent:6.2} %  {step_ms:8.2} ms ");
+            println!("{overhead:8.2}×  {text}");
+            let run = serde_json::json!({"name": name, "seed": seed, "layers": [], "loss": loss,
+                "accuracy": accuracy, "step_ms": step_ms, "specs": specs.as_ref().map(|s| s.specs())});
+            runs.push(run);
+            curves.push((*name, loss));
+        }
+    }
+    let plot = cli.out.join("ffn_loss.svg");
+    draw(&plot, &curves)?;
+    println!("\nloss curves: {}", plot.display());
+    if let Some(json) = json {
+        serde_json::to_writer(json, &serde_json::json!({ "runs": runs }))?;
+    }
+    Ok(())
+}
+
+fn mean(values: &[f32]) -> f32 {
+    values.iter().sum::<f32>() / values.len() as f32
+}
+
+/// The training loss of each run, averaged over neighbouring steps, on a logarithmic axis.
+fn draw(path: &Path, curves: &[(&str, Vec<f32>)]) -> Result<(), Box<dyn Error>> {
+    let root = SVGBackend::new(path, (960, 600)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .caption("Training loss", ("sans-serif", 22))
+        .set_all_label_area_size(48)
+        .build_cartesian_2d(0..curves[0].1.len(), (1e-3_f32..4.0).log_scale())?;
+    chart.configure_mesh().draw()?;
+    for (index, (name, loss)) in curves.iter().enumerate() {
+        let colour = Palette99::pick(index).stroke_width(2);
+        let loss = loss.windows(10).map(|loss| mean(loss).clamp(1e-3, 4.0));
+        let curve = chart.draw_series(LineSeries::new(loss.enumerate(), colour))?;
+        let legend = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour);
+        curve.label(*name).legend(legend);
+    }
+    chart.configure_series_labels().border_style(BLACK).draw()?;
+    Ok(root.present()?)
 }

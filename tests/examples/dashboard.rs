@@ -1,13 +1,12 @@
 //! burn-train's dashboard, as a user at a terminal has it.
 
-use super::{EXAMPLES, Place, assert_same_results, program, runs, terminal::Terminal};
+use super::{Place, SMALL, assert_same_results, program, runs, terminal::Terminal};
 
 #[test]
 fn a_terminal_shows_every_run_and_then_the_table() {
-    let (example, small) = EXAMPLES[0];
     let place = Place::new();
-    let options = [small, &["--epochs", "100", "--preset", "none"]].concat();
-    let mut terminal = Terminal::run(&program(example), &options, place.0.path());
+    let options = [SMALL, &["--epochs", "100", "--preset", "none"]].concat();
+    let mut terminal = Terminal::run(program("compare"), &options, place.0.path());
     terminal.wait_for(&["Run 1 of 2", "Train fp32", "Loss", "Accuracy"]);
     terminal.wait_for(&["Run 2 of 2", "Train none", "Loss", "Accuracy"]);
     let ended = terminal.end();
@@ -19,17 +18,16 @@ fn a_terminal_shows_every_run_and_then_the_table() {
 
 #[test]
 fn q_stops_the_sweep_and_loses_nothing() {
-    let (example, small) = EXAMPLES[0];
     let place = Place::new();
     let sweep = ["--epochs", "30", "--preset", "mxfp4", "--preset", "none"];
-    let sweep = [small, &sweep].concat();
-    let (through, _) = place.run(example, &sweep);
+    let sweep = [SMALL, &sweep].concat();
+    let (through, _) = place.compare(&sweep);
 
     let json = place.path("stopped.json");
     let json_option = ["--json", json.to_str().expect("the path is text")];
     let save = [&sweep[..], &["--save", "saved"]].concat();
     let options = [&save[..], &json_option].concat();
-    let mut terminal = Terminal::run(&program(example), &options, place.0.path());
+    let mut terminal = Terminal::run(program("compare"), &options, place.0.path());
     terminal.wait_for(&["Run 2 of 3", "Train mxfp4"]);
     terminal.press('q');
     terminal.wait_for(&["Quit", "Stop the training."]);
@@ -48,6 +46,6 @@ fn q_stops_the_sweep_and_loses_nothing() {
     assert!(!ended.screen.contains("| mxfp4 "), "{}", ended.screen);
     assert_same_results(&runs(&json), &through[..1], "what is complete");
 
-    let (resumed, _) = place.run(example, &[&save[..], &["--resume"]].concat());
+    let (resumed, _) = place.compare(&[&save[..], &["--resume"]].concat());
     assert_same_results(&resumed, &through, "resumed");
 }

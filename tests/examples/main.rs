@@ -1,7 +1,10 @@
-//! The training examples as a user runs them: their programs, options, files and messages.
+//! The examples as a user runs them: their programs, options, files and messages.
 
+mod conformance;
 #[cfg(all(unix, feature = "tui"))]
 mod dashboard;
+mod ffn;
+mod program;
 #[cfg(all(unix, feature = "tui"))]
 mod terminal;
 
@@ -11,31 +14,38 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Every training example, with options that make it small.
-const EXAMPLES: [(&str, &[&str]); 4] = [
-    ("ffn", &["--hidden", "16", "--batch-size", "256"]),
-    ("cnn", &["--channels", "4", "--batch-size", "256"]),
-    ("lstm", &["--hidden", "16", "--batch-size", "256"]),
+use program::program;
+
+/// Every model of `compare`, with options that make it small.
+const MODELS: [(&str, &[&str]); 4] = [
+    (
+        "ffn",
+        &["--model", "ffn", "--hidden", "16", "--batch-size", "256"],
+    ),
+    (
+        "cnn",
+        &["--model", "cnn", "--channels", "4", "--batch-size", "256"],
+    ),
+    (
+        "lstm",
+        &["--model", "lstm", "--hidden", "16", "--batch-size", "256"],
+    ),
     (
         "transformer",
-        &["--hidden", "16", "--blocks", "1", "--batch-size", "1024"],
+        &[
+            "--model",
+            "transformer",
+            "--hidden",
+            "16",
+            "--blocks",
+            "1",
+            "--batch-size",
+            "1024",
+        ],
     ),
 ];
-
-fn program(example: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let profile = test.ancestors().nth(2).expect("tests lie in PROFILE/deps");
-    let program = profile
-        .join("examples")
-        .join(example)
-        .with_extension(std::env::consts::EXE_EXTENSION);
-    assert!(
-        program.exists(),
-        "{} is not there: `cargo test` builds it, `cargo test --test examples` needs `--examples` too",
-        program.display()
-    );
-    program
-}
+/// The first of them, which has every option but the sizes of others.
+const SMALL: &[&str] = MODELS[0].1;
 
 /// A place for the files of one test.
 struct Place(TempDir);
@@ -57,6 +67,11 @@ impl Place {
             .expect("the example starts")
     }
 
+    /// The runs of `compare` where it succeeds, and its standard output.
+    fn compare(&self, options: &[&str]) -> (Vec<Value>, String) {
+        self.run("compare", options)
+    }
+
     /// The runs of an example that succeeds, and its standard output.
     fn run(&self, example: &str, options: &[&str]) -> (Vec<Value>, String) {
         let json = self.path("runs.json");
@@ -71,7 +86,7 @@ impl Place {
         (runs(&json), stdout)
     }
 
-    /// What an example that refuses its options says.
+    /// What an example that refuses its options, before any work, says.
     fn refusal(&self, example: &str, options: &[&str]) -> String {
         let output = self.command(example, options);
         assert_eq!(output.status.code(), Some(2), "{example} {options:?}");
@@ -104,11 +119,11 @@ fn assert_same_results(left: &[Value], right: &[Value], what: &str) {
 }
 
 #[test]
-fn every_example_trains_in_fp32_and_in_mx_and_reports_both() {
-    for (example, small) in EXAMPLES {
+fn every_model_trains_in_fp32_and_in_mx_and_reports_both() {
+    for (model, small) in MODELS {
         let place = Place::new();
         let options = [small, &["--epochs", "3", "--preset", "mxfp8_e4m3"]].concat();
-        let (runs, stdout) = place.run(example, &options);
+        let (runs, stdout) = place.compare(&options);
         assert_eq!(
             runs.iter().map(|run| &run["name"]).collect::<Vec<_>>(),
             ["fp32", "mxfp8_e4m3"]
@@ -121,18 +136,18 @@ fn every_example_trains_in_fp32_and_in_mx_and_reports_both() {
             let steps = losses.len() / 3;
             let [first, last] = [&losses[..steps], &losses[2 * steps..]]
                 .map(|epoch| epoch.iter().sum::<f64>() / steps as f64);
-            assert!(last < first, "{example} learns: {first} → {last}");
+            assert!(last < first, "{model} learns: {first} → {last}");
             assert!(run["step_ms"].as_f64().expect("a time") > 0.0);
             assert!((0.0..=1.0).contains(&run["accuracy"].as_f64().expect("a share")));
         }
-        assert_ne!(losses(&runs[0]), losses(&runs[1]), "{example}: MX counts");
+        assert_ne!(losses(&runs[0]), losses(&runs[1]), "{model}: MX counts");
         assert!(runs[0]["specs"].is_null());
         assert_eq!(runs[1]["specs"]["w_elem_format"], "fp8_e4m3");
 
         for column in ["format", "bits", "final loss", "time a step", "overhead"] {
-            assert!(stdout.contains(column), "{example}: {stdout}");
+            assert!(stdout.contains(column), "{model}: {stdout}");
         }
-        let plot = place.path("out").join(format!("{example}_loss.svg"));
+        let plot = place.path("out").join(format!("{model}_loss.svg"));
         let plot = std::fs::read_to_string(plot).expect("there is a plot");
         assert!(plot.starts_with("<svg") && plot.contains("mxfp8_e4m3"));
     }
@@ -140,11 +155,11 @@ fn every_example_trains_in_fp32_and_in_mx_and_reports_both() {
 
 #[test]
 fn a_run_that_was_resumed_has_the_bits_of_one_that_went_through() {
-    for (example, small) in EXAMPLES {
+    for (model, small) in MODELS {
         let place = Place::new();
         // Random numbers in all of the model, other specs and numbers in a part of it. Burn folds the last step's statistics
         // into batch norm's running ones by an op that draws: once more in a model that does not come from a record.
-        let specs: &[&str] = match example {
+        let specs: &[&str] = match model {
             "cnn" => &["--first-last", "mxfp8_e5m2"],
             _ => &[
                 "--round",
@@ -154,47 +169,46 @@ fn a_run_that_was_resumed_has_the_bits_of_one_that_went_through() {
             ],
         };
         let options = |epochs: &'static str| [small, specs, &["--epochs", epochs]].concat();
-        let (through, _) = place.run(example, &options("3"));
-        place.run(example, &[&options("1")[..], &["--save", "saved"]].concat());
+        let (through, _) = place.compare(&options("3"));
+        place.compare(&[&options("1")[..], &["--save", "saved"]].concat());
         let resume = [&options("3")[..], &["--save", "saved", "--resume"]].concat();
-        let (resumed, _) = place.run(example, &resume);
-        assert_same_results(&through, &resumed, example);
+        let (resumed, _) = place.compare(&resume);
+        assert_same_results(&through, &resumed, model);
         // Nothing is left to do.
-        let (again, _) = place.run(example, &resume);
-        assert_same_results(&through, &again, example);
+        let (again, _) = place.compare(&resume);
+        assert_same_results(&through, &again, model);
         assert!(place.path("saved/fp32/seed-0/model.mpk").exists());
     }
 }
 
 #[test]
 fn a_checkpoint_that_was_broken_off_is_passed_over() {
-    let (example, small) = EXAMPLES[0];
     let place = Place::new();
-    let options = |epochs: &'static str| [small, &["--epochs", epochs]].concat();
-    let (through, _) = place.run(example, &options("3"));
-    place.run(example, &[&options("2")[..], &["--save", "saved"]].concat());
+    let options = |epochs: &'static str| [SMALL, &["--epochs", epochs]].concat();
+    let (through, _) = place.compare(&options("3"));
+    place.compare(&[&options("2")[..], &["--save", "saved"]].concat());
     let broken = place.path("saved/fp32/seed-0/checkpoint/optim-2.mpk");
     let bytes = std::fs::read(&broken).expect("there is a checkpoint");
     std::fs::write(&broken, &bytes[..bytes.len() / 2]).expect("it can be written");
-    let (resumed, _) = place.run(
-        example,
-        &[&options("3")[..], &["--save", "saved", "--resume"]].concat(),
-    );
+    let (resumed, _) =
+        place.compare(&[&options("3")[..], &["--save", "saved", "--resume"]].concat());
     assert_same_results(&through, &resumed, "from the epoch before");
 }
 
 #[test]
 fn a_resumed_run_has_to_be_the_same_run() {
-    let (example, small) = EXAMPLES[0];
     let place = Place::new();
-    let small = &small[2..]; // without --hidden
-    let save = [small, &["--epochs", "1", "--save", "saved"]].concat();
+    let save = [
+        &["--batch-size", "256"][..],
+        &["--epochs", "1", "--save", "saved"],
+    ]
+    .concat();
     let with = |more: &[&'static str]| [&save[..], more].concat();
 
-    let error = place.refusal(example, &with(&["--resume"]));
+    let error = place.refusal("compare", &with(&["--resume"]));
     assert!(error.contains("--save 'saved' has no such run"), "{error}");
-    place.run(example, &save);
-    let error = place.refusal(example, &save);
+    place.compare(&save);
+    let error = place.refusal("compare", &save);
     assert!(error.contains("add --resume"), "{error}");
     for (option, field) in [
         (["--lr", "0.25"], "has lr 0.0005, and now it is 0.25"),
@@ -202,10 +216,10 @@ fn a_resumed_run_has_to_be_the_same_run() {
         (["--block-size", "16"], "has specs.block_size 32"),
         (["--layer", "head=fp32"], "has layers []"),
     ] {
-        let error = place.refusal(example, &[&with(&["--resume"])[..], &option].concat());
+        let error = place.refusal("compare", &[&with(&["--resume"])[..], &option].concat());
         assert!(error.contains(field), "{option:?}: {error}");
     }
-    let error = place.refusal(example, &["--resume"]);
+    let error = place.refusal("compare", &["--resume"]);
     assert!(error.contains("--save"), "{error}");
 }
 
@@ -214,7 +228,7 @@ fn layers_have_the_specs_that_the_command_line_gives_them() {
     let place = Place::new();
     let ffn = |options: &[&'static str]| {
         let always = ["--hidden", "16", "--batch-size", "256", "--epochs", "1"];
-        place.run("ffn", &[&always, options].concat()).0
+        place.compare(&[&always, options].concat()).0
     };
     let mxfp4 = ["--preset", "mxfp4", "--bfloat", "0"];
     let plain = ffn(&mxfp4);
@@ -249,44 +263,37 @@ fn layers_have_the_specs_that_the_command_line_gives_them() {
 }
 
 #[test]
-fn every_example_has_a_first_and_a_last_layer() {
-    for (example, small) in EXAMPLES {
+fn every_model_has_a_first_and_a_last_layer() {
+    for (model, small) in MODELS {
         let place = Place::new();
         let options = [small, &["--epochs", "1", "--preset", "mxfp4"]].concat();
-        let (alone, _) = place.run(example, &options);
-        let (with, stdout) = place.run(
-            example,
-            &[&options[..], &["--first-last", "mxfp8_e4m3"]].concat(),
-        );
-        assert_ne!(losses(&alone[1]), losses(&with[1]), "{example}");
-        assert!(stdout.contains("head=mxfp8_e4m3"), "{example}: {stdout}");
+        let (alone, _) = place.compare(&options);
+        let (with, stdout) =
+            place.compare(&[&options[..], &["--first-last", "mxfp8_e4m3"]].concat());
+        assert_ne!(losses(&alone[1]), losses(&with[1]), "{model}");
+        assert!(stdout.contains("head=mxfp8_e4m3"), "{model}: {stdout}");
     }
 }
 
 #[test]
 fn several_seeds_give_a_mean_and_a_deviation() {
-    let (example, small) = EXAMPLES[0];
     let place = Place::new();
     let seeds = ["--epochs", "2", "--seed", "1", "--seed", "2"];
-    let (runs, stdout) = place.run(example, &[small, &seeds].concat());
+    let (runs, stdout) = place.compare(&[SMALL, &seeds].concat());
     let seeds: Vec<_> = runs.iter().map(|run| &run["seed"]).collect();
     assert_eq!(seeds, [1, 2, 1, 2]);
     assert_ne!(losses(&runs[0]), losses(&runs[1]));
     assert!(stdout.contains("±") && stdout.contains("means over 2 seeds"));
-    let (alone, _) = place.run(
-        example,
-        &[small, &["--epochs", "2", "--seed", "2"]].concat(),
-    );
+    let (alone, _) = place.compare(&[SMALL, &["--epochs", "2", "--seed", "2"]].concat());
     assert_same_results(&alone, &[runs[1].clone(), runs[3].clone()], "seed 2");
 }
 
 #[test]
 fn quarks_name_of_a_format_is_the_preset() {
     let place = Place::new();
-    let (example, small) = EXAMPLES[0];
     let ffn = |preset| {
         let options = ["--epochs", "1", "--preset", preset];
-        place.run(example, &[small, &options].concat()).0
+        place.compare(&[SMALL, &options].concat()).0
     };
     for (quarks, preset) in [("MXFP8E4M3", "mxfp8_e4m3"), ("MX6", "mx6")] {
         let run = &ffn(quarks)[1];
@@ -294,9 +301,9 @@ fn quarks_name_of_a_format_is_the_preset() {
         assert_same_results(&ffn(preset)[1..], std::slice::from_ref(run), quarks);
     }
     let layer = ["--layer", "head=MXFP4E2M1"];
-    place.run(example, &[small, &["--epochs", "1"], &layer].concat());
+    place.compare(&[SMALL, &["--epochs", "1"], &layer].concat());
     let twice = ["--preset", "mx9", "--preset", "MX9"];
-    let error = place.refusal(example, &twice);
+    let error = place.refusal("compare", &twice);
     assert!(
         error.contains("--preset 'mx9' is given more than once"),
         "{error}"
@@ -330,12 +337,30 @@ fn what_cannot_be_is_refused_before_any_work() {
         (&["--first-last", "fp23"], &["'fp23'", "fp32"]),
         (&["--bfloat", "16", "--fp", "16"], &["bfloat", "fp"]),
         (&["--batch-size", "2000"], &["--batch-size '2000'", "1437"]),
-        (&["--epochs", "0"], &["'0'", "1 to 10000"]),
+        (&["--epochs", "0"], &["'0'", "1..=10000"]),
+        (&["--hidden", "5000"], &["--hidden '5000'", "1..=4096"]),
+        (
+            &["--channels", "4"],
+            &["--channels '4'", "ffn has none", "cnn"],
+        ),
+        (
+            &["--model", "transformer", "--hidden", "18"],
+            &["--hidden '18'", "multiple of its 4 heads"],
+        ),
+        (
+            &["--model", "cnn", "--blocks", "2"],
+            &["--blocks '2'", "cnn has none", "transformer"],
+        ),
+        (
+            &["--model", "mlp"],
+            &["'mlp'", "ffn, cnn, lstm, transformer"],
+        ),
+        (&["--json", "none/runs.json"], &["--json", "none/runs.json"]),
         (&["--lr", "-1"], &["'-1'", "above 0"]),
         (&["--out", "/dev/null/out"], &["--out", "/dev/null/out"]),
         (&["--progress", "tui"], &["'tui'", "auto, bar, lines, none"]),
     ] {
-        let error = place.refusal("ffn", options);
+        let error = place.refusal("compare", options);
         for fragment in expected {
             assert!(error.contains(fragment), "{options:?}: {error}");
         }

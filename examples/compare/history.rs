@@ -1,7 +1,8 @@
 //! Loss and time of every training step, epoch by epoch; kept in files if the run is to be resumed.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,7 +18,7 @@ use burn::train::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::task::Stopwatch;
+use super::{output, trainee::Stopwatch};
 
 /// The steps of an epoch.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -132,11 +133,13 @@ impl EpochHistory {
 
     /// All at once: what stands under the epoch's name is whole.
     fn write(&self, folder: &Path, epoch: usize) -> io::Result<()> {
-        let path = Self::path(folder, epoch);
-        let unfinished = path.with_extension("unfinished");
         fs::create_dir_all(folder)?;
-        fs::write(&unfinished, serde_json::to_vec(self)?)?;
-        fs::rename(unfinished, path)
+        fs::create_dir_all(folder)?;
+        let path = Self::path(folder, epoch);
+        let mut file = output::beside(&path)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.persist(path)?;
+        Ok(())
     }
 
     /// Epochs 1 to `last`.

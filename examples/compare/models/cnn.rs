@@ -7,15 +7,11 @@ use burn::{
         pool::{MaxPool2d, MaxPool2dConfig},
     },
     prelude::*,
-    tensor::{activation::relu, backend::AutodiffBackend},
+    tensor::activation::relu,
 };
-use clap::Args;
+use serde::Serialize;
 
-use crate::support::{
-    Architecture,
-    digits::{CLASSES, Classifier, Digits, SIDE},
-    whole_number,
-};
+use crate::tasks::digits::{CLASSES, Classifier, SIDE};
 
 /// Two stages that each halve the picture's sides, then a classifier.
 #[derive(Module, Debug)]
@@ -32,16 +28,14 @@ struct Stage<B: Backend> {
     pool: MaxPool2d,
 }
 
-#[derive(Config, Debug, Args)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct CnnConfig {
-    /// Channels of the first stage; the second has twice as many
-    #[arg(long, default_value_t = 16, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number::<usize>(1..=512))]
-    channels: usize,
+    /// Channels of the first stage; the second has twice as many.
+    pub(crate) channels: usize,
 }
 
 impl CnnConfig {
-    fn init<B: Backend>(&self, device: &B::Device) -> Cnn<B> {
+    pub(crate) fn init<B: Backend>(&self, device: &B::Device) -> Cnn<B> {
         let side = SIDE / 4;
         let channels = 2 * self.channels;
         Cnn {
@@ -80,22 +74,5 @@ impl<B: Backend> Classifier<B> for Cnn<B> {
             .iter()
             .fold(pictures, |x, stage| stage.forward(x));
         self.head.forward(features.flatten(1, 3))
-    }
-}
-
-impl Architecture for CnnConfig {
-    type Task = Digits;
-    type Model<B: AutodiffBackend> = Cnn<B>;
-
-    const NAME: &'static str = "cnn";
-    const ABOUT: &'static str = "Train a convolutional network on handwritten digits in FP32, then in \
-        Microscaling (MX) formats, and compare";
-    const TITLE: &'static str = "CNN on 8×8 digits: training loss";
-    const EPOCHS: &'static str = "20";
-    const LR: &'static str = "2e-3";
-    const FIRST_AND_LAST: [&'static str; 2] = ["stages.0.conv", "head"];
-
-    fn init<B: AutodiffBackend>(&self, device: &B::Device) -> Cnn<B> {
-        CnnConfig::init(self, device)
     }
 }

@@ -7,15 +7,10 @@ use burn::{
         transformer::{TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput},
     },
     prelude::*,
-    tensor::backend::AutodiffBackend,
 };
-use clap::Args;
+use serde::Serialize;
 
-use crate::support::{
-    Architecture,
-    addition::{Addition, CONTEXT, Language, TOKENS},
-    whole_number,
-};
+use crate::tasks::sums::{CONTEXT, Language, TOKENS};
 
 /// Embeddings, causal self-attention blocks with the norm first, a norm, logits.
 #[derive(Module, Debug)]
@@ -27,23 +22,19 @@ pub(crate) struct Adder<B: Backend> {
     head: Linear<B>,
 }
 
-#[derive(Config, Debug, Args)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct AdderConfig {
-    /// Width of the residual stream; the blocks expand it fourfold
-    #[arg(long, default_value_t = 64, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number::<usize>(HEADS..=1024))]
-    hidden: usize,
-
-    /// Transformer blocks
-    #[arg(long, default_value_t = 2, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number::<usize>(1..=16))]
-    blocks: usize,
+    /// Width of the residual stream; the blocks expand it fourfold.
+    pub(crate) hidden: usize,
+    /// Transformer blocks.
+    pub(crate) blocks: usize,
 }
 
-const HEADS: usize = 4;
+/// Attention heads, which share the width evenly.
+pub(crate) const HEADS: usize = 4;
 
 impl AdderConfig {
-    fn init<B: Backend>(&self, device: &B::Device) -> Adder<B> {
+    pub(crate) fn init<B: Backend>(&self, device: &B::Device) -> Adder<B> {
         let blocks =
             TransformerEncoderConfig::new(self.hidden, 4 * self.hidden, HEADS, self.blocks)
                 .with_dropout(0.0)
@@ -68,22 +59,5 @@ impl<B: Backend> Language<B> for Adder<B> {
         let input = TransformerEncoderInput::new(embedded).mask_attn(mask);
         let hidden = self.blocks.forward(input);
         self.head.forward(self.norm.forward(hidden))
-    }
-}
-
-impl Architecture for AdderConfig {
-    type Task = Addition;
-    type Model<B: AutodiffBackend> = Adder<B>;
-
-    const NAME: &'static str = "transformer";
-    const ABOUT: &'static str = "Train a causal transformer to add numbers in FP32, then in \
-        Microscaling (MX) formats, and compare";
-    const TITLE: &'static str = "Transformer that adds two numbers: training loss";
-    const EPOCHS: &'static str = "15";
-    const LR: &'static str = "2e-3";
-    const FIRST_AND_LAST: [&'static str; 2] = ["blocks.layers.0", "head"];
-
-    fn init<B: AutodiffBackend>(&self, device: &B::Device) -> Adder<B> {
-        AdderConfig::init(self, device)
     }
 }

@@ -1,7 +1,7 @@
 //! Sums of two numbers as text: `07+95=`, to be continued with `201`, the digits of 102 from the ones upward,
 //! in the order in which carries go.
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
 use burn::{
     data::dataset::{
@@ -12,7 +12,7 @@ use burn::{
     train::ClassificationOutput,
 };
 
-use super::task::{Solver, Split, Task, classification, count};
+use super::{Item, Split, classification, count};
 
 /// Tokens: the digits 0 to 9, `+` and `=`.
 pub(crate) const TOKENS: usize = 12;
@@ -33,10 +33,6 @@ pub(crate) const CONTEXT: usize = QUESTION + ANSWER - 1;
 /// Share of the pairs of operands that are for training.
 const TRAIN_SHARE: f64 = 0.8;
 const SPLIT_SEED: u64 = 12;
-
-/// What is `a + b`?
-#[derive(Debug, Clone)]
-pub(crate) struct Addition;
 
 /// A sum.
 #[derive(Debug, Clone, Copy)]
@@ -60,79 +56,74 @@ pub(crate) trait Language<B: Backend> {
     fn next_token(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 }
 
-impl<B: Backend, M: Language<B>> Solver<B, Addition> for M {
-    /// Of the tokens of the result alone: what the operands are cannot be told.
-    fn output(&self, batch: SumBatch<B>) -> ClassificationOutput<B> {
-        let given = batch.answers.clone().narrow(1, 0, ANSWER - 1);
-        let logits = self.next_token(Tensor::cat(vec![batch.questions, given], 1));
-        let logits = logits.narrow(1, QUESTION - 1, ANSWER).flatten(0, 1);
-        classification(logits, batch.answers.flatten(0, 1))
+impl<B: Backend> SumBatch<B> {
+    pub(super) fn new<'a>(sums: impl Iterator<Item = &'a Sum>, device: &B::Device) -> Self {
+        let (questions, answers): (Vec<_>, Vec<_>) =
+            sums.map(|sum| (sum.question(), sum.answer())).unzip();
+        let tensor = |rows: Vec<Vec<i64>>| {
+            let shape = [rows.len(), rows.first().map_or(0, Vec::len)];
+            Tensor::from_data(TensorData::new(rows.concat(), shape), device)
+        };
+        Self {
+            questions: tensor(questions),
+            answers: tensor(answers),
+        }
     }
 
-    /// Those whose result is right in all digits, each told from the model's own digits before it.
+    /// Of the tokens of the result alone, the loss among it: what the operands are cannot be told.
+    pub(crate) fn output(self, model: &impl Language<B>) -> ClassificationOutput<B> {
+        let given = self.answers.clone().narrow(1, 0, ANSWER - 1);
+        let logits = model.next_token(Tensor::cat(vec![self.questions, given], 1));
+        let logits = logits.narrow(1, QUESTION - 1, ANSWER).flatten(0, 1);
+        classification(logits, self.answers.flatten(0, 1))
+    }
+
+    /// Number of sums whose result is right in all digits, each told from the model's own digits before it.
     ///
     /// Not from the right digits in their place: an MX block of attention's operands lies along the tokens, so that the
     /// scale of a block would know of tokens still to come, in spite of the causal mask.
-    fn solved(&self, batch: SumBatch<B>) -> usize {
-        let text = (0..ANSWER).fold(batch.questions, |text, _| {
+    pub(crate) fn solved(self, model: &impl Language<B>) -> usize {
+        let text = (0..ANSWER).fold(self.questions, |text, _| {
             let last = text.dims()[1] - 1;
-            let logits = self.next_token(text.clone()).narrow(1, last, 1);
+            let logits = model.next_token(text.clone()).narrow(1, last, 1);
             Tensor::cat(vec![text, logits.argmax(2).squeeze_dim::<2>(2)], 1)
         });
         let answers = text.narrow(1, QUESTION, ANSWER);
-        count(answers.equal(batch.answers).all_dim(1))
+        count(answers.equal(self.answers).all_dim(1))
     }
 }
 
-impl Task for Addition {
-    type Item = Sum;
-    type Batch<B: Backend> = SumBatch<B>;
-
-    const ITEMS: &'static str = "sums";
-    const SCORE: &'static str = "exact match";
-
-    /// `b + a` goes where `a + b` goes: who has seen the one has seen the other.
-    fn load() -> Result<Split<Sum>, Box<dyn Error>> {
-        let pairs = (0..NUMBERS).flat_map(|b| (0..=b).map(move |a| Sum { a, b }));
-        let pairs = InMemDataset::new(pairs.collect());
-        let train = (TRAIN_SHARE * pairs.len() as f64) as usize;
-        let total = pairs.len();
-        let shuffled = Arc::new(ShuffledDataset::new(pairs, SPLIT_SEED));
-        Ok(Split {
-            train: both_orders(&PartialDataset::new(shuffled.clone(), 0, train)),
-            test: both_orders(&PartialDataset::new(shuffled, train, total)),
-        })
-    }
-
-    fn batch<B: Backend>(items: &[Sum], device: &B::Device) -> SumBatch<B> {
-        let tensor = |tokens: Vec<i64>| {
-            let width = tokens.len() / items.len();
-            Tensor::from_data(TensorData::new(tokens, [items.len(), width]), device)
-        };
-        SumBatch {
-            questions: tensor(items.iter().flat_map(Sum::question).collect()),
-            answers: tensor(items.iter().flat_map(Sum::answer).collect()),
-        }
+/// `b + a` goes where `a + b` goes: who has seen the one has seen the other.
+pub(super) fn load() -> Split {
+    let pairs = (0..NUMBERS).flat_map(|b| (0..=b).map(move |a| Sum { a, b }));
+    let pairs = InMemDataset::new(pairs.collect());
+    let train = (TRAIN_SHARE * pairs.len() as f64) as usize;
+    let total = pairs.len();
+    let shuffled = Arc::new(ShuffledDataset::new(pairs, SPLIT_SEED));
+    Split {
+        train: both_orders(&PartialDataset::new(shuffled.clone(), 0, train)),
+        test: both_orders(&PartialDataset::new(shuffled, train, total)),
     }
 }
 
-fn both_orders(pairs: &impl Dataset<Sum>) -> Arc<dyn Dataset<Sum>> {
+fn both_orders(pairs: &impl Dataset<Sum>) -> Arc<dyn Dataset<Item>> {
     let orders = |Sum { a, b }| {
         let other = (a != b).then_some(Sum { a: b, b: a });
         [Some(Sum { a, b }), other].into_iter().flatten()
     };
-    Arc::new(InMemDataset::new(pairs.iter().flat_map(orders).collect()))
+    let sums = pairs.iter().flat_map(orders).map(Item::Sum);
+    Arc::new(InMemDataset::new(sums.collect()))
 }
 
 impl Sum {
-    fn question(&self) -> impl Iterator<Item = i64> {
+    fn question(&self) -> Vec<i64> {
         let operand = |number| digits::<DIGITS>(number).into_iter().rev();
         let text = operand(self.a).chain([PLUS]).chain(operand(self.b));
-        text.chain([EQUALS]).map(i64::from)
+        text.chain([EQUALS]).map(i64::from).collect()
     }
 
-    fn answer(&self) -> impl Iterator<Item = i64> {
-        digits::<ANSWER>(self.a + self.b).into_iter().map(i64::from)
+    fn answer(&self) -> Vec<i64> {
+        digits::<ANSWER>(self.a + self.b).map(i64::from).to_vec()
     }
 }
 

@@ -12,39 +12,34 @@ use burn::{
 use burn_mx::{MxAutodiff, MxDevice, ResolvedSpecs, module::MxTensorOps};
 
 use super::{
-    cli::{BackendName, Plan},
     epochs::Reseed,
-    layers::{Layer, set_layers},
+    layers::Layer,
+    models::Architecture,
+    plan::{BackendName, Plan},
     plot,
     progress::Monitor,
     report::{self, Run},
-    task::{Architecture, Task, Trainable},
     train::{Outcome, Start, Weights, train},
 };
 
-/// Does what `plan` says with `architecture` and prints the results.
-pub(crate) fn run<A: Architecture>(
-    architecture: &A,
-    plan: Plan<A::Task>,
-) -> Result<(), Box<dyn Error>> {
+/// Does what `plan` says and prints the results.
+pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
     println!(
         "{} training and {} test {}, epochs {}",
         plan.split.train.len(),
         plan.split.test.len(),
-        A::Task::ITEMS,
-        plan.recipe.epochs,
+        plan.model.task().items(),
+        plan.hyperparameters.epochs,
     );
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
     let (runs, stopped) = match plan.backend {
-        BackendName::Flex => train_all::<Autodiff<Flex>, MxAutodiff<Flex>, A>(
-            architecture,
-            &plan,
-            FlexDevice,
-            |specs| MxDevice::new(FlexDevice, specs),
-        ),
+        BackendName::Flex => {
+            train_all::<Autodiff<Flex>, MxAutodiff<Flex>>(&plan, FlexDevice, |specs| {
+                MxDevice::new(FlexDevice, specs)
+            })
+        }
         #[cfg(feature = "ndarray")]
-        BackendName::NdArray => train_all::<Autodiff<NdArray>, MxAutodiff<NdArray>, A>(
-            architecture,
+        BackendName::NdArray => train_all::<Autodiff<NdArray>, MxAutodiff<NdArray>>(
             &plan,
             NdArrayDevice::Cpu,
             |specs| MxDevice::new(NdArrayDevice::Cpu, specs),
@@ -53,21 +48,24 @@ pub(crate) fn run<A: Architecture>(
 
     let stopped = stopped.map(|stop| stop.message(&plan, runs.len()));
     if !runs.is_empty() {
-        report_all(A::TITLE, &runs, plan)?;
+        report_all(&runs, plan)?;
     }
     stopped.map_or(Ok(()), |message| Err(message.into()))
 }
 
 /// Writes the files and prints the table.
-fn report_all<T: Task>(title: &str, runs: &[Run], plan: Plan<T>) -> Result<(), Box<dyn Error>> {
+fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     // The files first: they are what must not get lost.
-    let svg = plot::loss_curves(title, runs)?;
+    let svg = plot::loss_curves(plan.model.title(), runs)?;
     let plot = plan.plot.replace(svg.as_bytes())?;
     let json = plan
         .json
         .map(|file| file.replace(&report::json(runs)?))
         .transpose()?;
-    println!("\n{}", report::table(runs, plan.recipe.epochs, T::SCORE));
+    println!(
+        "\n{}",
+        report::table(runs, plan.hyperparameters.epochs, plan.model.task().score())
+    );
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
@@ -87,7 +85,7 @@ struct Stop {
 }
 
 impl Stop {
-    fn message<T: Task>(&self, plan: &Plan<T>, complete: usize) -> String {
+    fn message(&self, plan: &Plan, complete: usize) -> String {
         let resume = match plan.saved {
             Some(_) => "; --resume goes on from the last checkpoint",
             None => "",
@@ -96,7 +94,7 @@ impl Stop {
             "stopped in {} after {} of {} epochs ({}); {complete} of {} runs are complete{resume}",
             self.name,
             self.epochs,
-            plan.recipe.epochs,
+            plan.hyperparameters.epochs,
             self.reason,
             plan.runs().count(),
         )
@@ -105,28 +103,29 @@ impl Stop {
 
 /// Whether the model has what `layer` names.
 pub(crate) fn try_layer(
-    architecture: &impl Architecture,
+    architecture: Architecture,
     layer: &Layer,
 ) -> Result<(), burn_mx::module::PathError> {
     let model = architecture.init::<MxAutodiff<Flex>>(&MxDevice::default());
-    set_layers(model, std::slice::from_ref(layer)).map(drop)
+    model.with_layers(std::slice::from_ref(layer)).map(drop)
 }
 
 /// Trains on `Fp32` what has no specs, and on `Mx` what has, until all is done or something stops it.
-fn train_all<Fp32, Mx, A>(
-    architecture: &A,
-    plan: &Plan<A::Task>,
+fn train_all<Fp32, Mx>(
+    plan: &Plan,
     device: Fp32::Device,
     mx_device: impl Fn(&ResolvedSpecs) -> Mx::Device,
 ) -> Result<(Vec<Run>, Option<Stop>), Box<dyn Error>>
 where
     Fp32: AutodiffBackend,
     Mx: AutodiffBackend + MxTensorOps,
-    A: Architecture,
 {
     let mut weights = HashMap::new();
     for &seed in &plan.seeds {
-        weights.insert(seed, Weights::init::<Fp32>(architecture, &device, seed)?);
+        weights.insert(
+            seed,
+            Weights::init::<Fp32>(plan.architecture, &device, seed)?,
+        );
     }
     let interrupter = Interrupter::new();
     let planned = plan.runs().count();
@@ -145,8 +144,8 @@ where
         let layers = plan.layers(format);
         let outcome = match &format.specs {
             None => {
-                let start = Start::<Fp32, _> {
-                    model: weights.load::<Fp32, A>(architecture, &device)?,
+                let start = Start::<Fp32> {
+                    model: weights.load::<Fp32>(plan.architecture, &device)?,
                     device: device.clone(),
                     seed,
                     reseed: reseed::<Fp32>(vec![device.clone()]),
@@ -156,10 +155,10 @@ where
             }
             Some(specs) => {
                 let device = mx_device(specs);
-                let model = weights.load::<Mx, A>(architecture, &device)?;
+                let model = weights.load::<Mx>(plan.architecture, &device)?;
                 let own = layers.iter().map(|layer| mx_device(&layer.specs.specs));
-                let start = Start::<Mx, _> {
-                    model: set_layers(model, layers)?,
+                let start = Start::<Mx> {
+                    model: model.with_layers(layers)?,
                     seed,
                     reseed: reseed::<Mx>([device.clone()].into_iter().chain(own).collect()),
                     device,
@@ -171,7 +170,7 @@ where
         let epochs = match outcome {
             Outcome::Trained(trained) => {
                 runs.push(Run::new(format, seed, layers, trained));
-                plan.recipe.epochs
+                plan.hyperparameters.epochs
             }
             Outcome::Stopped { epochs } => epochs,
         };
@@ -193,19 +192,20 @@ fn reseed<B: AutodiffBackend>(devices: Vec<B::Device>) -> Reseed {
 }
 
 /// One run, then a line about it if it came to its end.
-fn timed<B, M, T>(
+fn timed<B: AutodiffBackend>(
     monitor: &Monitor,
-    plan: &Plan<T>,
+    plan: &Plan,
     formats: &str,
-    start: Start<B, M>,
-) -> Result<Outcome, Box<dyn Error>>
-where
-    B: AutodiffBackend,
-    T: Task,
-    M: Trainable<B, T>,
-{
+    start: Start<B>,
+) -> Result<Outcome, Box<dyn Error>> {
     let began = Instant::now();
-    let outcome = train(monitor, &plan.split, plan.recipe, start)?;
+    let outcome = train(
+        monitor,
+        plan.model.task(),
+        &plan.split,
+        plan.hyperparameters,
+        start,
+    )?;
     if let Outcome::Trained(trained) = &outcome {
         let (name, steps) = (&monitor.name, trained.steps);
         let seconds = began.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@ use burn_mx::{ResolvedSpecs, Slot};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{cli::Format, layers::Layer, train::Trained};
+use super::{layers::Layer, plan::Format, train::Trained};
 
 /// One run, as it stands in the JSON.
 #[derive(Serialize)]

@@ -3,15 +3,10 @@
 use burn::{
     nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig},
     prelude::*,
-    tensor::backend::AutodiffBackend,
 };
-use clap::Args;
+use serde::Serialize;
 
-use crate::support::{
-    Architecture,
-    digits::{CLASSES, Classifier, Digits, PIXELS},
-    whole_number,
-};
+use crate::tasks::digits::{CLASSES, Classifier, PIXELS};
 
 /// Pixels → hidden, two residual blocks, hidden → classes.
 #[derive(Module, Debug)]
@@ -30,16 +25,14 @@ struct ResidualBlock<B: Backend> {
     contract: Linear<B>,
 }
 
-#[derive(Config, Debug, Args)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct FfnConfig {
-    /// Width of the residual stream; the blocks expand it fourfold
-    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
-    #[arg(value_parser = whole_number::<usize>(1..=4096))]
-    hidden: usize,
+    /// Width of the residual stream; the blocks expand it fourfold.
+    pub(crate) hidden: usize,
 }
 
 impl FfnConfig {
-    fn init<B: Backend>(&self, device: &B::Device) -> Ffn<B> {
+    pub(crate) fn init<B: Backend>(&self, device: &B::Device) -> Ffn<B> {
         Ffn {
             embed: LinearConfig::new(PIXELS, self.hidden).init(device),
             blocks: [self.block(device), self.block(device)],
@@ -74,22 +67,5 @@ impl<B: Backend> Classifier<B> for Ffn<B> {
             .iter()
             .fold(embedded, |x, block| block.forward(x));
         self.head.forward(hidden)
-    }
-}
-
-impl Architecture for FfnConfig {
-    type Task = Digits;
-    type Model<B: AutodiffBackend> = Ffn<B>;
-
-    const NAME: &'static str = "ffn";
-    const ABOUT: &'static str = "Train a residual MLP on handwritten digits in FP32, then in \
-        Microscaling (MX) formats, and compare";
-    const TITLE: &'static str = "Residual MLP on 8×8 digits: training loss";
-    const EPOCHS: &'static str = "20";
-    const LR: &'static str = "5e-4";
-    const FIRST_AND_LAST: [&'static str; 2] = ["embed", "head"];
-
-    fn init<B: AutodiffBackend>(&self, device: &B::Device) -> Ffn<B> {
-        FfnConfig::init(self, device)
     }
 }

@@ -20,9 +20,11 @@ use burn::{
 use super::{
     epochs::{Epochs, Reseed, in_order},
     history::{EpochHistory, History},
+    models::{Architecture, Model},
     progress::Monitor,
     saved::{self, FileRecorder, SavedRun},
-    task::{Architecture, Solver, Split, Stopwatch, Task, Trainable, Trainee},
+    tasks::{Batch, Split, Task},
+    trainee::{Stopwatch, Trainee},
 };
 
 /// Items in an evaluation batch.
@@ -38,7 +40,7 @@ type WeightsRecorder = BinBytesRecorder<FullPrecisionSettings>;
 impl Weights {
     /// Draws the weights of `architecture` on `device`.
     pub(crate) fn init<B: AutodiffBackend>(
-        architecture: &impl Architecture,
+        architecture: Architecture,
         device: &B::Device,
         seed: u64,
     ) -> Result<Self, RecorderError> {
@@ -48,11 +50,11 @@ impl Weights {
     }
 
     /// A model with these weights.
-    pub(crate) fn load<B: AutodiffBackend, A: Architecture>(
+    pub(crate) fn load<B: AutodiffBackend>(
         &self,
-        architecture: &A,
+        architecture: Architecture,
         device: &B::Device,
-    ) -> Result<A::Model<B>, RecorderError> {
+    ) -> Result<Model<B>, RecorderError> {
         let record = Recorder::<B>::load(&WeightsRecorder::new(), self.0.clone(), device)?;
         Ok(architecture.init::<B>(device).load_record(record))
     }
@@ -60,7 +62,7 @@ impl Weights {
 
 /// How to train.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recipe {
+pub(crate) struct Hyperparameters {
     pub(crate) epochs: usize,
     pub(crate) batch_size: usize,
     /// Learning rate of AdamW.
@@ -68,8 +70,8 @@ pub(crate) struct Recipe {
 }
 
 /// What a run starts from.
-pub(crate) struct Start<B: AutodiffBackend, M> {
-    pub(crate) model: M,
+pub(crate) struct Start<B: AutodiffBackend> {
+    pub(crate) model: Model<B>,
     pub(crate) device: B::Device,
     /// Seed of the order of batches, and of all else that is random.
     pub(crate) seed: u64,
@@ -99,17 +101,13 @@ pub(crate) struct Trained {
 }
 
 /// Trains a model, or goes on training it, and evaluates it on the test items.
-pub(crate) fn train<B, M, T>(
+pub(crate) fn train<B: AutodiffBackend>(
     monitor: &Monitor,
-    split: &Split<T::Item>,
-    recipe: Recipe,
-    start: Start<B, M>,
-) -> Result<Outcome, Box<dyn Error>>
-where
-    B: AutodiffBackend,
-    M: Trainable<B, T>,
-    T: Task,
-{
+    task: Task,
+    split: &Split,
+    hyperparameters: Hyperparameters,
+    start: Start<B>,
+) -> Result<Outcome, Box<dyn Error>> {
     let Start {
         model,
         device,
@@ -118,7 +116,10 @@ where
         saved,
     } = start;
     let stopwatch = Stopwatch::default();
-    let trainee = Trainee::<B, M, T>::new(model, stopwatch.clone());
+    let trainee = Trainee {
+        model,
+        stopwatch: stopwatch.clone(),
+    };
     let optimizer = AdamWConfig::new().init();
 
     let progress = match &saved {
@@ -128,33 +129,34 @@ where
     let (done, history) = progress.map_or((0, Vec::new()), |progress| {
         (progress.epoch, progress.history)
     });
-    if done > recipe.epochs {
+    if done > hyperparameters.epochs {
         return Err(format!(
             "{}: {done} epochs are done; --epochs '{}' has to be as many at least",
-            monitor.name, recipe.epochs
+            monitor.name, hyperparameters.epochs
         )
         .into());
     }
-    let steps = split.train.len().div_ceil(recipe.batch_size);
+    let steps = split.train.len().div_ceil(hyperparameters.batch_size);
     let folder = saved.as_ref().map(SavedRun::history);
     let interrupter = &monitor.interrupter;
     let history = History::new(history, steps, stopwatch, folder, interrupter.clone());
 
-    let epochs = Epochs::<T, B>::new(
+    let epochs = Epochs::<B>::new(
+        task,
         split.train.clone(),
-        recipe.batch_size,
+        hyperparameters.batch_size,
         (seed, done),
         device.clone(),
         reseed.clone(),
     );
-    let test = in_order::<T, B::InnerBackend>(&split.test, TEST_BATCH, &device);
+    let test = in_order::<B::InnerBackend>(task, &split.test, TEST_BATCH, &device);
     let folder = saved.as_ref().map_or("".as_ref(), SavedRun::folder);
     let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test.clone())
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .with_metric_logger(history.clone())
         .with_application_logger(None)
         .with_interrupter(interrupter.clone())
-        .num_epochs(recipe.epochs);
+        .num_epochs(hyperparameters.epochs);
     if saved.is_some() {
         training = training
             .with_file_checkpointer(FileRecorder::new())
@@ -163,21 +165,21 @@ where
     if done > 0 {
         training = training.checkpoint(done);
     }
-    let training = monitor.show(training, (done, recipe.epochs), steps);
+    let training = monitor.show(training, (done, hyperparameters.epochs), steps);
     let LearningResult { model, renderer } =
-        training.launch(Learner::new(trainee, optimizer, recipe.lr));
+        training.launch(Learner::new(trainee, optimizer, hyperparameters.lr));
     drop(renderer); // which gives the terminal back
 
     let history = history.take();
-    if history.len() < recipe.epochs {
+    if history.len() < hyperparameters.epochs {
         let epochs = history.len();
         return Ok(Outcome::Stopped { epochs });
     }
     let model = model.model;
     reseed(seed); // the same numbers whether or not there was an epoch to train before
-    let score = score::<_, _, T>(&model, test.as_ref());
+    let score = score(&model, test.as_ref());
     if let Some(saved) = saved {
-        saved.save_model(model)?;
+        model.save(&saved)?;
     }
     let step = median_after_warm_up(&history);
     let loss: Vec<f32> = history.into_iter().flat_map(|epoch| epoch.loss).collect();
@@ -199,10 +201,7 @@ fn progress<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>>(
     saved.progress::<B, M::Record, O::Record>(device)
 }
 
-fn score<B: Backend, M: Solver<B, T>, T: Task>(
-    model: &M,
-    batches: &dyn DataLoader<B, T::Batch<B>>,
-) -> f64 {
+fn score<B: Backend>(model: &Model<B>, batches: &dyn DataLoader<B, Batch<B>>) -> f64 {
     let solved: usize = batches.iter().map(|batch| model.solved(batch)).sum();
     solved as f64 / batches.num_items() as f64
 }

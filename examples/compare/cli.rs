@@ -1,0 +1,236 @@
+//! The command line.
+//!
+//! [`Cli`] is what clap parses; [`Cli::plan`] checks what clap cannot (specs that contradict each other, layers that the
+//! model does not have, files that cannot be written), so that nothing is found out after a minute of training.
+
+use std::{
+    collections::HashSet,
+    fmt::Display,
+    fs,
+    hash::Hash,
+    io,
+    path::{Path, PathBuf},
+};
+
+use burn_mx::{MxArgs, MxSpecs};
+use clap::{Parser, builder::RangedU64ValueParser};
+
+use super::{
+    layers::{Layer, LayerSpecs},
+    models::{ModelName, Sizes},
+    output::OutputFile,
+    plan::{BackendName, Format, Plan},
+    presets::{self, Presets},
+    progress::ProgressKind,
+    sweep,
+    train::Hyperparameters,
+};
+
+/// Train a model in FP32, then in Microscaling (MX) formats, and compare
+#[derive(Debug, Parser)]
+#[command(name = "compare")]
+pub(crate) struct Cli {
+    /// What is trained, and on what
+    #[arg(long, value_enum, default_value_t = ModelName::Ffn)]
+    model: ModelName,
+
+    /// Width of the residual stream of ffn [default: 128] and of transformer [default: 64], of the state of lstm
+    /// [default: 64]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    hidden: Option<usize>,
+
+    /// Channels of the first stage of cnn; the second has twice as many [default: 16]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    channels: Option<usize>,
+
+    /// Blocks of transformer [default: 2]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    blocks: Option<usize>,
+
+    /// MX preset to train in, after FP32, or all; repeat it for a sweep. AMD Quark's name of a format (MXFP6E3M2, MX6,
+    /// BFP16) will do. MX specs override the preset's fields
+    #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
+    presets: Vec<Presets>,
+
+    /// Specs of the layers whose path is PATTERN or matches it, in every MX run: 'head=fp32',
+    /// 'blocks.*=mxfp4,block_size=16'. SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last
+    /// match counts
+    #[arg(long = "layer", value_name = "PATTERN=SPECS", value_parser = Layer::parse)]
+    layers: Vec<Layer>,
+
+    /// Specs of the first and the last layer in every MX run, such as fp32
+    #[arg(long, value_name = "SPECS", value_parser = LayerSpecs::parse)]
+    first_last: Option<LayerSpecs>,
+
+    /// Burn backend that computes underneath, for FP32 and MX alike
+    #[arg(long, value_enum, default_value_t = BackendName::Flex)]
+    backend: BackendName,
+
+    /// Passes over the training items [default: 20, of lstm 30, of transformer 15]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    epochs: Option<usize>,
+
+    /// Items in a batch
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 64,
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    batch_size: usize,
+
+    /// Learning rate of AdamW [default: of ffn 5e-4, of cnn and transformer 2e-3, of lstm 3e-3]
+    #[arg(long, allow_negative_numbers = true, value_parser = positive)]
+    lr: Option<f64>,
+
+    /// Seed of the initial weights and of the batch order (the train/test split is fixed); repeat it for a mean
+    #[arg(
+        long = "seed",
+        value_name = "SEED",
+        default_value = "0",
+        allow_negative_numbers = true
+    )]
+    seeds: Vec<u64>,
+
+    /// What is shown of a run while it trains
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = ProgressKind::Auto)]
+    progress: ProgressKind,
+
+    /// Keep every run's checkpoints, history and trained model in DIR/<format>/seed-<seed>
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+
+    /// Go on with the runs in --save's folder from where they stopped; --epochs may be more than before
+    #[arg(long, requires = "save")]
+    resume: bool,
+
+    /// Folder for the plot; created if missing
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+
+    /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    specs: MxArgs,
+}
+
+impl Cli {
+    /// Resolves every preset with the overrides, tries the layers' paths, and opens the outputs.
+    ///
+    /// The message of an error names the option, its value and what is wrong with it.
+    pub(crate) fn plan(&self) -> Result<Plan, String> {
+        let architecture = self.model.of(Sizes {
+            hidden: self.hidden,
+            channels: self.channels,
+            blocks: self.blocks,
+        })?;
+        let progress = self.progress.decide()?;
+        let presets = presets::expand(&self.presets);
+        unique("--preset", &presets)?;
+        unique("--seed", &self.seeds)?;
+        let formats = presets.iter().map(|name| self.format(name));
+        let formats = [Ok(Format::fp32())].into_iter().chain(formats);
+        let formats = formats.collect::<Result<Vec<_>, _>>()?;
+
+        let layers = self.layers();
+        for layer in &layers {
+            sweep::try_layer(architecture, layer)
+                .map_err(|error| format!("--layer '{layer}': {error}"))?;
+        }
+
+        let split = self
+            .model
+            .task()
+            .load()
+            .map_err(|error| format!("the data: {error}"))?;
+        let items = split.train.len();
+        if self.batch_size > items {
+            return Err(format!(
+                "--batch-size '{}': allowed: a whole number from 1 to {items}, which is all",
+                self.batch_size
+            ));
+        }
+
+        fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
+        let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
+        let open = |option, path: &Path| {
+            OutputFile::open(path).map_err(|error| unwritable(option, path, &error))
+        };
+        let plan = Plan {
+            model: self.model,
+            architecture,
+            backend: self.backend,
+            hyperparameters: Hyperparameters {
+                epochs: self.epochs.unwrap_or(self.model.epochs()),
+                batch_size: self.batch_size,
+                lr: self.lr.unwrap_or(self.model.learning_rate()),
+            },
+            progress,
+            seeds: self.seeds.clone(),
+            formats,
+            layers,
+            saved: self.save.clone(),
+            split,
+            plot: open("--out", &plot)?,
+            json: self
+                .json
+                .as_deref()
+                .map(|path| open("--json", path))
+                .transpose()?,
+        };
+        plan.open_saved(self.resume)?;
+        Ok(plan)
+    }
+
+    fn format(&self, name: &str) -> Result<Format, String> {
+        let base = MxSpecs::preset(name).map_err(|error| format!("--preset '{name}': {error}"))?;
+        let specs = self
+            .specs
+            .specs(base)
+            .map_err(|error| format!("--preset '{name}' with the MX options given: {error}"))?;
+        Ok(Format {
+            name: name.to_owned(),
+            specs: Some(specs),
+            overridden: !self.specs.is_empty(),
+        })
+    }
+
+    /// `--first-last`, then every `--layer`.
+    fn layers(&self) -> Vec<Layer> {
+        let first_last = self.first_last.iter().flat_map(|specs| {
+            self.model.first_and_last().map(|pattern| Layer {
+                pattern: pattern.to_owned(),
+                specs: specs.clone(),
+            })
+        });
+        first_last.chain(self.layers.iter().cloned()).collect()
+    }
+}
+
+fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    match values.iter().find(|value| !seen.insert(*value)) {
+        Some(twice) => Err(format!(
+            "{option} '{twice}' is given more than once; runs are told apart by it"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
+    format!(
+        "{option}: cannot write '{}' ({error}); name a place that can be written to",
+        path.display()
+    )
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|value: &f64| value.is_finite() && *value > 0.0)
+        .ok_or_else(|| "allowed: a finite number above 0".to_owned())
+}

@@ -1,0 +1,64 @@
+//! Trains a model in FP32 and then in MX formats, from the same weights on the same batches, and compares what comes
+//! out: any model, any preset, other specs for single layers, several seeds, on any backend; runs can be resumed.
+//!
+//! ```text
+//! cargo run --release --example compare -- --model cnn --preset mxfp8_e4m3 --preset mxfp4
+//! cargo run --release --example compare -- --model transformer --preset all --seed 0 --seed 1 --json runs.json
+//! cargo run --release --example compare -- --model lstm --preset mxfp4 --layer 'lstm.*.hidden_transform=fp32'
+//! cargo run --release --example compare -- --preset mxfp4 --first-last fp32 --save run --epochs 10
+//! ```
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `cli.rs`, `plan.rs` | the command line, checked into a `Plan` before any work starts |
+//! | `presets.rs`, `layers.rs` | names of presets; specs for single layers |
+//! | `models.rs`, `models/` | the models |
+//! | `tasks.rs`, `tasks/` | what they learn: 8×8 digits, sums as text |
+//! | `sweep.rs` | FP32 first, then each MX format: the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>` |
+//! | `train.rs`, `trainee.rs` | one training run on one backend, by burn-train's learner |
+//! | `epochs.rs` | batches, in an order that depends on the seed and the epoch alone |
+//! | `history.rs` | loss and time of every step |
+//! | `saved.rs` | a folder that a run can be resumed from |
+//! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
+//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG |
+//! | `output.rs` | files that are tried before the work and written after it |
+
+mod cli;
+#[cfg(feature = "tui")]
+mod dashboard;
+mod epochs;
+mod history;
+mod layers;
+mod models;
+mod output;
+mod plain;
+mod plan;
+mod plot;
+mod presets;
+mod progress;
+mod report;
+mod saved;
+mod sweep;
+mod tasks;
+mod train;
+mod trainee;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, error::ErrorKind};
+
+use cli::Cli;
+
+fn main() -> ExitCode {
+    let plan = Cli::parse().plan().unwrap_or_else(|message| {
+        let error = Cli::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    });
+    match sweep::run(plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

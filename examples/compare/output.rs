@@ -1,0 +1,71 @@
+//! Output files: tried before the work, so that a place that cannot be written to is found out at once, and written
+//! after it, all at once, so that a run that is broken off leaves an earlier result as it was.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
+
+/// A file that can be written to.
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    target: Target,
+}
+
+enum Target {
+    /// A file beside `path`, which is to take its place.
+    File(NamedTempFile),
+    /// A pipe, a terminal or the like, of which there is nothing to replace.
+    Stream(File),
+}
+
+impl OutputFile {
+    /// Opens `path` without a change to it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let target = match path.metadata() {
+            Ok(metadata) if !metadata.is_file() => {
+                Target::Stream(OpenOptions::new().write(true).open(path)?)
+            }
+            Ok(_) => {
+                OpenOptions::new().append(true).open(path)?; // not one that is write-protected
+                Target::File(beside(&path.canonicalize()?)?)
+            }
+            Err(_) => Target::File(beside(path)?),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            target,
+        })
+    }
+
+    /// Replaces the contents and returns the path.
+    pub(crate) fn replace(self, contents: &[u8]) -> io::Result<PathBuf> {
+        match self.target {
+            Target::File(mut file) => {
+                file.write_all(contents)?;
+                // Through a link, into the file that it leads to.
+                let path = self.path.canonicalize().unwrap_or(self.path.clone());
+                file.persist(path)?;
+            }
+            Target::Stream(mut stream) => stream.write_all(contents)?,
+        }
+        Ok(self.path)
+    }
+}
+
+/// A new file in the folder of `path`, which vanishes unless it is persisted.
+pub(crate) fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = match path.parent() {
+        None => return Err(io::ErrorKind::IsADirectory.into()),
+        Some(folder) if folder == Path::new("") => Path::new("."),
+        Some(folder) => folder,
+    };
+    let mut builder = tempfile::Builder::new();
+    // Readable by whom other new files are: the umask takes off what it takes off them.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}

@@ -1,0 +1,130 @@
+//! A command line that was checked: what runs there are, and where they are kept.
+
+use std::path::PathBuf;
+
+use burn_mx::ResolvedSpecs;
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{
+    layers::Layer,
+    models::{Architecture, ModelName},
+    output::OutputFile,
+    progress::ProgressKind,
+    saved::SavedRun,
+    tasks::Split,
+    train::Hyperparameters,
+};
+
+/// The wrapped backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BackendName {
+    Flex,
+    // Every backend doubles what has to be compiled.
+    #[cfg(feature = "ndarray")]
+    #[value(name = "ndarray")]
+    NdArray,
+}
+
+/// All that is left of a command line is work.
+pub(crate) struct Plan {
+    pub(crate) model: ModelName,
+    pub(crate) architecture: Architecture,
+    pub(crate) backend: BackendName,
+    pub(crate) hyperparameters: Hyperparameters,
+    pub(crate) progress: ProgressKind,
+    pub(crate) seeds: Vec<u64>,
+    /// FP32, then the MX formats in the order they were asked for.
+    pub(crate) formats: Vec<Format>,
+    /// Specs by path in every MX run.
+    pub(crate) layers: Vec<Layer>,
+    /// Where a run is kept, by format and seed.
+    pub(crate) saved: Option<PathBuf>,
+    pub(crate) split: Split,
+    pub(crate) plot: OutputFile,
+    pub(crate) json: Option<OutputFile>,
+}
+
+/// What a run trains in.
+#[derive(Debug, Clone)]
+pub(crate) struct Format {
+    pub(crate) name: String,
+    /// `None` for FP32.
+    pub(crate) specs: Option<ResolvedSpecs>,
+    /// Whether MX options change what the preset is.
+    pub(crate) overridden: bool,
+}
+
+impl Format {
+    pub(crate) fn fp32() -> Self {
+        Self {
+            name: "fp32".to_owned(),
+            specs: None,
+            overridden: false,
+        }
+    }
+
+    /// The name for people, with a star if the preset is not what it usually is.
+    pub(crate) fn label(&self) -> String {
+        format!("{}{}", self.name, if self.overridden { "*" } else { "" })
+    }
+}
+
+impl Plan {
+    /// Every run: format by format, for each seed.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (&Format, u64)> {
+        let seeds = |format| self.seeds.iter().map(move |&seed| (format, seed));
+        self.formats.iter().flat_map(seeds)
+    }
+
+    /// Specs by path in a run of `format`.
+    pub(crate) fn layers(&self, format: &Format) -> &[Layer] {
+        match format.specs {
+            Some(_) => &self.layers,
+            None => &[],
+        }
+    }
+
+    /// Where a run is kept.
+    pub(crate) fn saved(&self, format: &Format, seed: u64) -> Option<SavedRun> {
+        let folder = self.saved.as_ref()?;
+        let folder = folder.join(&format.name).join(format!("seed-{seed}"));
+        Some(SavedRun::new(folder))
+    }
+
+    /// Begins the folders of all runs, or makes sure that they hold the same runs.
+    pub(crate) fn open_saved(&self, resume: bool) -> Result<(), String> {
+        let Some(folder) = self.saved.as_ref().map(|folder| folder.display()) else {
+            return Ok(());
+        };
+        let runs: Vec<_> = self
+            .runs()
+            .filter_map(|(format, seed)| Some((format, seed, self.saved(format, seed)?)))
+            .collect();
+        match (resume, runs.iter().any(|(.., saved)| saved.exists())) {
+            (false, true) => Err(format!(
+                "--save '{folder}' has such a run already; add --resume to go on with it, or name another folder"
+            )),
+            (true, false) => Err(format!(
+                "--resume: --save '{folder}' has no such run; name the folder of an earlier --save"
+            )),
+            _ => runs.iter().try_for_each(|(format, seed, saved)| {
+                let settings = json!({
+                    "example": self.model.name(),
+                    "model": self.architecture,
+                    "backend": self.backend,
+                    "batch_size": self.hyperparameters.batch_size,
+                    "lr": self.hyperparameters.lr,
+                    "seed": seed,
+                    "specs": format.specs.as_ref().map(ResolvedSpecs::specs),
+                    "layers": self.layers(format),
+                });
+                saved
+                    .open(&settings)
+                    .map_err(|error| format!("--save: {error}"))
+            }),
+        }
+    }
+}

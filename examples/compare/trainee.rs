@@ -1,0 +1,89 @@
+//! A model as burn-train's learner wants it.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use burn::{
+    module::AutodiffModule,
+    optim::{GradientsParams, Optimizer},
+    prelude::*,
+    tensor::backend::AutodiffBackend,
+    train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep},
+};
+
+use super::{models::Model, tasks::Batch};
+
+/// A model with a clock for its steps.
+#[derive(Module, Debug)]
+pub(crate) struct Trainee<B: Backend> {
+    pub(crate) model: Model<B>,
+    #[module(skip)]
+    pub(crate) stopwatch: Stopwatch,
+}
+
+impl<B: AutodiffBackend> TrainStep for Trainee<B> {
+    type Input = Batch<B>;
+    type Output = ClassificationOutput<B>;
+
+    fn step(&self, batch: Self::Input) -> TrainOutput<Self::Output> {
+        self.stopwatch.start();
+        let output = self.model.output(batch);
+        TrainOutput::new(self, output.loss.backward(), output)
+    }
+
+    fn optimize<Backend, O>(self, optimizer: &mut O, lr: f64, grads: GradientsParams) -> Self
+    where
+        Backend: AutodiffBackend,
+        O: Optimizer<Self, Backend>,
+        Self: AutodiffModule<Backend>,
+    {
+        let stopwatch = self.stopwatch.clone();
+        let updated = optimizer.step(lr, self, grads);
+        stopwatch.stop();
+        updated
+    }
+}
+
+impl<B: Backend> InferenceStep for Trainee<B> {
+    type Input = Batch<B>;
+    type Output = ClassificationOutput<B>;
+
+    fn step(&self, batch: Self::Input) -> Self::Output {
+        self.model.output(batch)
+    }
+}
+
+/// Times of training steps: forward, backward, update. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stopwatch(Arc<Mutex<Laps>>);
+
+#[derive(Debug, Default)]
+struct Laps {
+    started: Option<Instant>,
+    times: Vec<Duration>,
+}
+
+impl Stopwatch {
+    fn start(&self) {
+        self.laps().started = Some(Instant::now());
+    }
+
+    fn stop(&self) {
+        let mut laps = self.laps();
+        let started = laps.started.take().expect("a step starts before it ends");
+        laps.times.push(started.elapsed());
+    }
+
+    /// The first `steps` times that were not taken yet.
+    pub(crate) fn take(&self, steps: usize) -> Vec<Duration> {
+        let mut laps = self.laps();
+        let steps = steps.min(laps.times.len());
+        laps.times.drain(..steps).collect()
+    }
+
+    fn laps(&self) -> MutexGuard<'_, Laps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
