@@ -140,11 +140,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let specs = specs.unwrap_or_else(|error| refuse("--preset", name, error));
         formats.push((name, Some(specs)));
     }
-    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
     let json = cli
         .json
         .as_ref()
         .map(|path| fs::File::create(path).unwrap_or_else(|error| refuse("--json", path, error)));
+    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
 
     println!("format        seed    loss  accuracy  time a step  overhead  specs");
     let (mut runs, mut curves, mut fp32) = (Vec::new(), Vec::new(), None);

@@ -155,11 +155,13 @@ impl Cli {
             ));
         }
 
-        fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
-        let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
         let open = |option, path: &Path| {
             OutputFile::open(path).map_err(|error| unwritable(option, path, &error))
         };
+        let json = self.json.as_deref();
+        let json = json.map(|path| open("--json", path)).transpose()?;
+        fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
+        let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
         let plan = Plan {
             model: self.model,
             architecture,
@@ -176,11 +178,7 @@ impl Cli {
             saved: self.save.clone(),
             split,
             plot: open("--out", &plot)?,
-            json: self
-                .json
-                .as_deref()
-                .map(|path| open("--json", path))
-                .transpose()?,
+            json,
         };
         plan.open_saved(self.resume)?;
         Ok(plan)

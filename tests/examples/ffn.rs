@@ -85,7 +85,7 @@ fn what_cannot_be_is_refused_before_any_work() {
     for (options, expected) in [
         (&["--preset", "mxfp5"][..], &["mxfp5", "mxfp8_e4m3"][..]),
         (&["--epochs", "0"], &["0", "--epochs", "1..=10000"]),
-        (&["--seed", "-1"], &["--seed", "-1"]),
+        (&["--seed", "x"], &["--seed", "'x'"]),
         (&["--bfloat", "9"], &["9", "--bfloat"]),
         (&["--bfloat", "16", "--fp", "16"], &["bfloat", "fp"]),
         (&["--out", "/dev/null/out"], &["--out", "/dev/null/out"]),
@@ -96,4 +96,6 @@ fn what_cannot_be_is_refused_before_any_work() {
             assert!(error.contains(fragment), "{options:?}: {error}");
         }
     }
+    let left = std::fs::read_dir(place.0.path()).expect("the place is there");
+    assert_eq!(left.count(), 0);
 }
