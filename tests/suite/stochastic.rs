@@ -78,10 +78,16 @@ fn coarse(bfloat: u32, fp: u32) -> Device {
     mx_device(&MxSpecs {
         bfloat,
         fp,
+        ..stochastic()
+    })
+}
+
+fn stochastic() -> MxSpecs {
+    MxSpecs {
         round: Rounding::Stochastic,
         seed: 31,
         ..MxSpecs::none()
-    })
+    }
 }
 
 /// What a number may become when it is rounded to bfloat10.
@@ -237,6 +243,31 @@ fn gradients_take_what_the_output_was_made_of() {
         let derivative = |z: f32| then(&then(&r(1.0 / z), |part| 1.0 - part), |part| m - s * part);
         sums.flat_map(derivative).collect()
     });
+}
+
+/// A backward pass that is not quantized takes rounded outputs, too; nothing else of it is rounded.
+#[test]
+fn an_unquantized_backward_pass_takes_the_output_that_was_drawn() {
+    for vec_use_exp2 in [false, true] {
+        let device = mx_device(&MxSpecs {
+            bfloat: 10,
+            quantize_backprop: false,
+            vec_use_exp2,
+            ..stochastic()
+        });
+        let same = |name: &str, (y, dx): (Vec<f32>, Vec<f32>), of: fn(f32) -> f32| {
+            assert!(y.iter().all(|&y| r(y) == [y]), "{name} is rounded");
+            let expected: Vec<f32> = y.into_iter().map(of).collect();
+            assert_same_bits(&dx, &expected, name);
+        };
+        let x = noise(COUNT, 4);
+        same("exp", unary(&device, &x, Tensor::exp), |y| y);
+        let sqrt = unary(&device, &positive(COUNT), Tensor::sqrt);
+        same("sqrt", sqrt, |y| 0.5 / y);
+        same("tanh", unary(&device, &x, Tensor::tanh), |y| 1.0 - y * y);
+        let sigmoid = unary(&device, &x, activation::sigmoid);
+        same("sigmoid", sigmoid, |y| y * (1.0 - y));
+    }
 }
 
 /// A number below the least subnormal is 0 or that: a mask that is drawn for itself is wrong on half of the elements.

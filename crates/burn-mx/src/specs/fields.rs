@@ -155,8 +155,9 @@ pub struct MxSpecs {
         skip_serializing_if = "is_default"
     )]
     pub hadamard_block_size: usize,
-    /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Default: 0. Beyond the
-    /// reference, therefore not written to JSON at its default.
+    /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
+    /// draw other numbers from the same seed. Default: 0. Beyond the reference, therefore not written to JSON at its
+    /// default.
     #[serde(skip_serializing_if = "is_default")]
     pub seed: u64,
 }
