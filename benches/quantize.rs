@@ -112,8 +112,7 @@ impl Buffers {
                     &mut self.data,
                     &[self.size; 2],
                     axis,
-                    rounding,
-                    RandomStream::new(1, 0),
+                    rounding.with(RandomStream::new(1, 0)),
                 )
                 .expect("the data have the length of the shape, and the format was parsed");
             pairs.push((start.elapsed().as_secs_f64(), memcpy));

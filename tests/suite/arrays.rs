@@ -64,8 +64,7 @@ impl Array {
                 &mut operand.values,
                 &operand.shape,
                 axis,
-                rounding,
-                RandomStream::new(0, 0),
+                rounding.with(RandomStream::new(0, 0)),
             )
             .expect("axis is one of the shape's");
         operand

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module::{conv_transpose2d, conv2d, linear};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn::tensor::{Tensor, TensorData};
-use burn_mx::microscaling::{BlockFormat, RandomHadamard, RandomStream, Rounding};
+use burn_mx::microscaling::{BlockFormat, RandomHadamard, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs, SlotFormat};
 
 use super::support::*;
@@ -29,13 +29,7 @@ fn quantized<B: Backend>(format: BlockFormat, tensor: Tensor<B, 2>, axis: usize)
     let (shape, device) = (tensor.dims(), tensor.device());
     let mut data = values(tensor);
     format
-        .quantize(
-            &mut data,
-            &shape,
-            axis,
-            Rounding::Even,
-            RandomStream::new(0, 0),
-        )
+        .quantize(&mut data, &shape, axis, Rounder::Even)
         .expect("the format is valid");
     Tensor::from_data(TensorData::new(data, shape), &device)
 }

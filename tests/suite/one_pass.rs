@@ -4,7 +4,7 @@
 use burn::backend::{Flex, NdArray};
 use burn::prelude::*;
 use burn::tensor::activation;
-use burn_mx::microscaling::{FloatFormat, MxFormat, RandomStream, Rounding};
+use burn_mx::microscaling::{FloatFormat, MxFormat, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::newtype::Newtype;
@@ -248,7 +248,6 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
     let specs = MxSpecs::mxfp8_e4m3();
     let float = FloatFormat::bfloat(16).expect("a width of bfloat");
     let format = MxFormat::new(burn_mx::microscaling::ElementFormat::Fp8E4M3, 32);
-    let stream = RandomStream::new(0, 0);
     // Axes that blocks divide, and do not, and exceed; slabs shorter and longer than a piece, one and several.
     for shape in [
         [1, 300, 70],
@@ -262,9 +261,9 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
         [1, 20, 30],
     ] {
         let mut expected = noise(shape.iter().product(), 3);
-        float.round_slice(&mut expected, Rounding::Even, stream);
+        float.round_slice(&mut expected, Rounder::Even);
         format
-            .quantize(&mut expected, &shape, 1, Rounding::Even, stream)
+            .quantize(&mut expected, &shape, 1, Rounder::Even)
             .expect("the axis exists");
         for hold in [false, true] {
             let what = format!("{shape:?}, held: {hold}");
@@ -324,7 +323,7 @@ fn log_softmax_in_one_pass_gives_the_composition_of_its_steps() {
         // So few significant bits that sums are exact, rounded or not.
         let mut g = noise(40 * 16, 10);
         let coarse = FloatFormat::bfloat(10).expect("a width of bfloat");
-        coarse.round_slice(&mut g, Rounding::Even, RandomStream::new(0, 0));
+        coarse.round_slice(&mut g, Rounder::Even);
         let tensor = |values: Vec<f32>| {
             Tensor::<A<B>, 2>::from_data(TensorData::new(values, [40, 16]), &device)
         };

@@ -79,7 +79,9 @@ pub trait MxKernels: Backend {
         rounding: Rounding,
         stream: RandomStream,
     ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, _| format.round_slice(data, rounding, stream))
+        host::apply::<Self>(tensor, |data, _| {
+            format.round_slice(data, rounding.with(stream))
+        })
     }
 
     /// An op on one tensor and the roundings before and after it, in one pass; by default composed.
@@ -204,7 +206,7 @@ fn quantize_dense(
     stream: RandomStream,
 ) {
     format
-        .quantize(data, shape, axis, rounding, stream)
+        .quantize(data, shape, axis, rounding.with(stream))
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
 }
 

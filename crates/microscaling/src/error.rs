@@ -38,6 +38,7 @@ pub struct NameError {
 
 /// Parameters that make up no number format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum FormatError {
     /// The scale of an MX block cannot have this many bits.
     #[error("MX format: scale_bits is {got}, expected {min} to {max}")]
@@ -91,6 +92,7 @@ pub enum FormatError {
 
 /// A text that stands for no format.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ParseFormatError {
     /// Neither a name nor one with parameters.
     #[error(transparent)]
@@ -132,6 +134,7 @@ pub enum ParseFormatError {
 
 /// Why a tensor was not quantized. It is untouched then.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum QuantizeError {
     /// The format is not valid.
     #[error("quantize: {0}")]
@@ -164,6 +167,7 @@ pub enum QuantizeError {
 
 /// Why a tensor was not packed, or bytes are no packed tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PackError {
     /// The format, the shape or the axis are not valid, or the data do not fit the shape.
     #[error(transparent)]
@@ -203,6 +207,21 @@ pub enum PackError {
         expected: usize,
         /// The number that was given.
         got: usize,
+    },
+    /// A bit is set that no code has.
+    #[error(
+        "pack: byte {position} of the {part} is {got:#04x}, but only its low {used} bits are in use and the others \
+         must be zero"
+    )]
+    Padding {
+        /// "scales" or "elements".
+        part: &'static str,
+        /// Position of the byte.
+        position: usize,
+        /// How many of its low bits are in use, 1 to 7.
+        used: u32,
+        /// The byte.
+        got: u8,
     },
     /// There is no tensor scale where the format has one, or one where it has none.
     #[error("pack: the format has {} tensor scale, got {}", count(*.expected), count(!*.expected))]

@@ -18,5 +18,5 @@ pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
 pub use quantize::RandomHadamard;
-pub use round::mode::Rounding;
+pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;

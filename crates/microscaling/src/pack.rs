@@ -4,6 +4,7 @@ mod bitstream;
 mod blocks;
 mod codes;
 mod packed;
+mod plan;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 

@@ -16,8 +16,8 @@ pub(crate) mod threads;
 pub use hadamard::RandomHadamard;
 
 use crate::{
-    BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError,
-    RandomStream, Rounding, SharedExpMethod,
+    BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
+    SharedExpMethod,
 };
 use largest::largest;
 use layout::checked_layout;
@@ -34,12 +34,12 @@ impl MxFormat {
     ///
     /// Every element becomes what [`round_element`](Self::round_element) says, which also tells of
     /// NaN, Inf, zero, saturation and overflow. The draw of an element for
-    /// [`Rounding::Stochastic`] is word number i of `stream`, with i its position in `data`; results
+    /// [`Rounder::Stochastic`] is word number i of its stream, with i its position in `data`; results
     /// depend neither on the number of threads nor on the processor. A tensor without elements is
     /// left as it is.
     ///
     /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
-    /// on by the threads of the current rayon pool (feature `std`).
+    /// on by the threads of the current rayon pool (feature `rayon`).
     ///
     /// # Errors
     /// The data are untouched then.
@@ -52,8 +52,7 @@ impl MxFormat {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
         let block_size = match self.shared_exp_method {
@@ -61,7 +60,7 @@ impl MxFormat {
             SharedExpMethod::Max => self.block_size,
         };
         let layout = checked_layout(data, shape, axis, block_size)?;
-        quantize_blocks(MxRule::of(self), layout, data, rounding, stream);
+        quantize_blocks(MxRule::of(self), layout, data, rounder);
         Ok(())
     }
 }
@@ -78,12 +77,11 @@ impl MicroexponentFormat {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
         let layout = checked_layout(data, shape, axis, self.block_size)?;
-        quantize_blocks(MicroexponentRule::of(self), layout, data, rounding, stream);
+        quantize_blocks(MicroexponentRule::of(self), layout, data, rounder);
         Ok(())
     }
 }
@@ -100,12 +98,11 @@ impl BfpFormat {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
         let layout = checked_layout(data, shape, axis, self.block_size)?;
-        quantize_blocks(BfpRule::of(self), layout, data, rounding, stream);
+        quantize_blocks(BfpRule::of(self), layout, data, rounder);
         Ok(())
     }
 }
@@ -123,18 +120,17 @@ impl Nvfp4Format {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
         if is_large(scale) {
             let block_rule = Nvfp4Rule::<false>::of(scale);
-            quantize_blocks(block_rule, layout, data, rounding, stream);
+            quantize_blocks(block_rule, layout, data, rounder);
         } else {
             let block_rule = Nvfp4Rule::<true>::of(scale);
-            quantize_blocks(block_rule, layout, data, rounding, stream);
+            quantize_blocks(block_rule, layout, data, rounder);
         }
         Ok(())
     }
@@ -151,14 +147,13 @@ impl BlockFormat {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         match self {
-            Self::Mx(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Microexponent(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Bfp(format) => format.quantize(data, shape, axis, rounding, stream),
-            Self::Nvfp4(format) => format.quantize(data, shape, axis, rounding, stream),
+            Self::Mx(format) => format.quantize(data, shape, axis, rounder),
+            Self::Microexponent(format) => format.quantize(data, shape, axis, rounder),
+            Self::Bfp(format) => format.quantize(data, shape, axis, rounder),
+            Self::Nvfp4(format) => format.quantize(data, shape, axis, rounder),
         }
     }
 }

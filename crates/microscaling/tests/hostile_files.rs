@@ -1,10 +1,10 @@
 //! Files that somebody made to do harm: loading them is an error at worst, and takes no more memory than
-//! a multiple of their length. The corpus, `tests/corpus/`, is mutated.
+//! a multiple of their length. The corpus, `tests/data/corpus/`, is mutated.
 //!
 //! `UPDATE_CORPUS=1` writes the files of the corpus that are made here.
 
 use microscaling::safetensors::{load, save};
-use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use microscaling::{BlockFormat, Packed, Rounder};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -90,7 +90,7 @@ fn load_and_decode(file: &[u8]) {
 }
 
 fn directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/corpus")
 }
 
 /// One small file a format, one of several tensors, and an empty one.
@@ -98,8 +98,7 @@ fn valid() -> Vec<(String, BTreeMap<String, Packed>)> {
     let data: Vec<f32> = (0..34).map(|i| (i as f32 - 11.0) * 0.37).collect();
     let pack = |format: &str, shape: &[usize], axis| {
         let format: BlockFormat = format.parse().unwrap();
-        let stream = RandomStream::new(0, 0);
-        Packed::encode(format, &data, shape, axis, Rounding::Even, stream).unwrap()
+        Packed::encode(format, &data, shape, axis, Rounder::Even).unwrap()
     };
     let other = [
         "nvfp4(tensor_scale=true)",

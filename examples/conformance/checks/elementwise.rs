@@ -41,7 +41,7 @@ pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
             (Ok(format), Ok(rounding)) => {
                 let mut got = input.clone();
                 if let Some(format) = format {
-                    format.round_slice(&mut got.values, rounding, NO_STREAM);
+                    format.round_slice(&mut got.values, rounding.with(NO_STREAM));
                 }
                 compare("out", &got, expected, Rule::Bits).into()
             }

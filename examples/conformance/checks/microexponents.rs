@@ -57,7 +57,7 @@ pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
         let outcome = match params.format() {
             Ok((format, rounding)) => {
                 let mut got = input.clone();
-                match format.quantize(&mut got.values, &got.shape, axis, rounding, NO_STREAM) {
+                match format.quantize(&mut got.values, &got.shape, axis, rounding.with(NO_STREAM)) {
                     Ok(()) => {
                         // The reference may run over into a value that the format has not.
                         for (i, valid) in valid.values.iter().enumerate() {

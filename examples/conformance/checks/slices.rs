@@ -78,7 +78,7 @@ fn check_quantize(
     expected: &Array<f32>,
 ) -> Outcome {
     let mut got = input.clone();
-    match format.quantize(&mut got.values, &got.shape, axis, rounding, NO_STREAM) {
+    match format.quantize(&mut got.values, &got.shape, axis, rounding.with(NO_STREAM)) {
         Ok(()) => compare("out", &got, expected, Rule::Bits).into(),
         Err(error) => refused(error),
     }
@@ -98,8 +98,7 @@ fn check_packed(
         &input.values,
         &input.shape,
         axis,
-        rounding,
-        NO_STREAM,
+        rounding.with(NO_STREAM),
     );
     let format_bits = format.element_bits() as usize;
     let packed = match encoded {

@@ -58,7 +58,7 @@ pub(super) fn float_round_to<T: InMemory>(
     rounding: Rounding,
     stream: RandomStream,
 ) -> T {
-    let round = |data: &mut [f32]| format.round_slice(data, rounding, stream);
+    let round = |data: &mut [f32]| format.round_slice(data, rounding.with(stream));
     match rounding {
         Rounding::Stochastic => tensor
             .row_major()

@@ -50,7 +50,7 @@ impl Quantization {
     pub(super) fn at_once(self, data: &mut [f32], shape: &[usize], axis: usize) {
         let stream = RandomStream::new(0, 0);
         if let Some((format, rounding)) = self.elementwise {
-            format.round_slice(data, rounding, stream);
+            format.round_slice(data, rounding.with(stream));
         }
         quantize_dense(data, shape, axis, self.format, self.rounding, stream);
     }

@@ -33,6 +33,7 @@ use core::str::FromStr;
 /// # Ok::<(), microscaling::ParseFormatError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BlockFormat {
     /// An MX block (OCP MX v1.0, or with other parameters).
     Mx(MxFormat),
@@ -150,6 +151,11 @@ impl BlockFormat {
             Self::Bfp(format) => format.block_size,
             Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
         }
+    }
+
+    /// Whether the tensor has a scale of its own: NVFP4 may.
+    pub const fn has_tensor_scale(&self) -> bool {
+        matches!(self, Self::Nvfp4(Nvfp4Format { tensor_scale: true }))
     }
 
     /// Bits of an element's own code, without any scale.

@@ -15,6 +15,7 @@ use crate::round::bits;
 /// neither NaN nor Inf is ever produced, even where the format has codes for them. A block that
 /// holds a NaN or an Inf says so in its scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ElementFormat {
     /// `fp8_e5m2`: 5 exponent bits, 2 mantissa bits, with Inf and NaN. Max 57344.
     Fp8E5M2,

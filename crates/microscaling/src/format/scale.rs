@@ -8,6 +8,7 @@ use super::names::impl_by_name;
 /// With s the exponent of the scale, an element is stored as x / 2^s. All are computed from the bits
 /// of `amax`, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum ScaleMode {
     /// `floor`, the algorithm of OCP MX v1.0 section 6.3: s = floor(log2(amax)) − emax. The largest
     /// elements may saturate.

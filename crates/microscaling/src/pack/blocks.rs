@@ -9,7 +9,7 @@ use crate::quantize::layout::Layout;
 use crate::round::RoundingRule;
 use crate::round::bits::ABS;
 use crate::round::draws::{Draws, WINDOW};
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
 /// What is the same for all blocks of a tensor.
 #[derive(Clone, Copy)]
@@ -50,8 +50,8 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
             bits,
         } = self.job;
         let inner = layout.inner;
-        let mut draws = Draws::new(self.stream);
-        let mut out = Codes::new(self.elements, bits);
+        let mut draws = Draws::new(self.stream, self.start + self.data.len() as u64);
+        let mut out = Codes::new(self.elements, bits, self.data.len());
         let (mut at, mut start, mut rest) = (self.at, self.start, self.data);
         let mut kept = Kept::default();
         for records in self.scales.chunks_exact_mut(inner * record) {
@@ -140,16 +140,16 @@ impl<S> Kept<S> {
 /// Codes on their way to memory, many at a time.
 struct Codes<'a> {
     writer: Writer<'a>,
-    codes: [u32; 2 * WINDOW],
+    codes: Vec<u32>,
     len: usize,
 }
 
 impl<'a> Codes<'a> {
     #[inline(always)]
-    fn new(bytes: &'a mut [u8], bits: u32) -> Self {
+    fn new(bytes: &'a mut [u8], bits: u32, count: usize) -> Self {
         Self {
             writer: Writer::new(bytes, bits),
-            codes: [0; _],
+            codes: vec![0; count.min(2 * WINDOW)],
             len: 0,
         }
     }
@@ -209,7 +209,7 @@ impl<C: BlockCodec> Kernel for Decode<'_, C> {
             bits,
         } = self.job;
         let inner = layout.inner;
-        let mut codes = [0; WINDOW];
+        let mut codes = vec![0; WINDOW.min(self.data.len())];
         let mut reader = Reader::new(self.elements, self.start, bits);
         let mut units = Vec::new();
         let (mut at, mut rest) = (self.at, self.data);

@@ -358,8 +358,9 @@ impl<const TINY: bool> BlockCodec for Nvfp4Codec<TINY> {
         let unit = self.codes.value(code, 0).to_bits();
         let factor = if scale >= INFINITY { 0 } else { scale };
         let product = Nvfp4Rule::<TINY>::product(unit & ABS, factor);
-        // Inf only of a tensor scale that no tensor has.
-        let magnitude = if scale >= INFINITY { NAN } else { product };
+        // Inf only of a tensor scale that no tensor has; 0 is 0 times anything.
+        let infinite = scale >= INFINITY && unit & ABS != 0;
+        let magnitude = if infinite { INFINITY } else { product };
         let signed = magnitude | (sign ^ (unit & SIGN));
         f32::from_bits(if scale > INFINITY { NAN } else { signed })
     }

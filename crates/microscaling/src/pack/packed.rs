@@ -1,18 +1,17 @@
 //! Packed tensors: the bytes that a format really takes.
 
-use super::bitstream;
-use super::blocks::{Decode, Encode, Job};
+use super::blocks::{Decode, Encode};
 use super::codes::{MxCodec, Nvfp4Codec};
+use super::plan::{Bytes, Plan, elements_shape, record_len};
 use crate::quantize::instruction_set::dispatch;
 use crate::quantize::largest::largest;
-use crate::quantize::layout::{Layout, Runs, check_length, count, layout};
+use crate::quantize::layout::{Runs, check_length};
 use crate::quantize::rules::is_large;
-use crate::quantize::threads::{PARALLEL_THRESHOLD, join, threads};
-use crate::round::bits::{ABS, INFINITY};
+use crate::quantize::threads::share_all;
+use crate::round::bits::INFINITY;
 use crate::round::with_rule;
-use crate::{BlockFormat, PackError, RandomStream, Rounding};
+use crate::{BlockFormat, PackError, Rounder};
 use alloc::{vec, vec::Vec};
-use core::ops::Range;
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
 /// crate's README.
@@ -22,11 +21,11 @@ use core::ops::Range;
 /// give 0. And one format cannot say all: [`encode`](Self::encode) refuses a NaN or Inf in BFP.
 ///
 /// ```
-/// use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+/// use microscaling::{BlockFormat, Packed, Rounder};
 ///
 /// let mxfp4: BlockFormat = "mxfp4".parse()?;
 /// let tensor = [1.0, 2.4, -5.1, 7.9];
-/// let packed = Packed::encode(mxfp4, &tensor, &[4], 0, Rounding::Even, RandomStream::new(0, 0))?;
+/// let packed = Packed::encode(mxfp4, &tensor, &[4], 0, Rounder::Even)?;
 /// assert_eq!(packed.scales(), [127]); // 2^0
 /// assert_eq!(packed.elements(), [0x42, 0x7f]); // codes 2, 4, f, 7
 /// assert_eq!(packed.decode(), [1.0, 2.0, -6.0, 6.0]);
@@ -41,117 +40,6 @@ pub struct Packed {
     tensor_scale: Option<u32>,
     scales: Vec<u8>,
     elements: Vec<u8>,
-}
-
-/// Where the codes of a tensor lie.
-struct Plan {
-    /// Number of elements. None of the other numbers means anything if it is 0.
-    count: usize,
-    layout: Layout,
-    /// Bytes of a block's record in the scales.
-    record: usize,
-    scales_len: usize,
-    elements_len: usize,
-}
-
-impl Plan {
-    fn new(format: &BlockFormat, shape: &[usize], axis: usize) -> Result<Self, PackError> {
-        format.validate().map_err(crate::QuantizeError::from)?;
-        let layout = layout(shape, axis, format.block_size())?;
-        let count = count(shape)?;
-        let overflow = || PackError::SizeOverflow {
-            shape: shape.to_vec(),
-        };
-        let elements_len =
-            bitstream::byte_len(count, format.element_bits()).ok_or_else(overflow)?;
-        let record = record_len(format, layout.block).ok_or_else(overflow)?;
-        let scales_len = if count == 0 {
-            0
-        } else {
-            let blocks = count / layout.axis * layout.axis.div_ceil(layout.block);
-            blocks.checked_mul(record).ok_or_else(overflow)?
-        };
-        Ok(Self {
-            count,
-            layout,
-            record,
-            scales_len,
-            elements_len,
-        })
-    }
-
-    /// How many bytes the records before a position have that begins a run.
-    fn records_before(&self, start: usize) -> usize {
-        let Layout { axis, inner, block } = self.layout;
-        let (outer, at) = (start / (axis * inner), start / inner % axis);
-        (outer * axis.div_ceil(block) + at / block) * inner * self.record
-    }
-
-    fn job<C>(&self, codec: C, bits: u32) -> Job<C> {
-        Job {
-            codec,
-            layout: self.layout,
-            record: self.record,
-            bits,
-        }
-    }
-}
-
-/// What pieces of a tensor are written to.
-struct Bytes<'a> {
-    scales: &'a mut [u8],
-    elements: &'a mut [u8],
-}
-
-/// Shares consecutive runs among threads: calls `work` with the position of a piece on its axis and in the
-/// tensor, and with its bytes.
-fn share(
-    plan: &Plan,
-    runs: Runs,
-    range: Range<usize>,
-    bits: u32,
-    bytes: Bytes<'_>,
-    work: &(impl Fn(usize, usize, Bytes<'_>) + Sync),
-) {
-    let start = runs.start(range.start);
-    let large = runs.start(range.end) - start >= PARALLEL_THRESHOLD && threads() > 1;
-    let byte = |run: &usize| (runs.start(*run) - start).is_multiple_of(8) || bits.is_multiple_of(8);
-    // Where a code begins a byte.
-    let mut middles = range.start + range.len() / 2..range.end;
-    let Some(middle) = middles
-        .find(byte)
-        .filter(|middle| large && *middle > range.start)
-    else {
-        return work(runs.at(range.start), start, bytes);
-    };
-    let records = plan.records_before(runs.start(middle)) - plan.records_before(start);
-    let (low_scales, high_scales) = bytes.scales.split_at_mut(records);
-    let codes = bitstream::byte_len(runs.start(middle) - start, bits)
-        .expect("less than what all elements take");
-    let (low_elements, high_elements) = bytes.elements.split_at_mut(codes);
-    let low = Bytes {
-        scales: low_scales,
-        elements: low_elements,
-    };
-    let high = Bytes {
-        scales: high_scales,
-        elements: high_elements,
-    };
-    join(
-        || share(plan, runs, range.start..middle, bits, low, work),
-        || share(plan, runs, middle..range.end, bits, high, work),
-    );
-}
-
-/// Bytes of the record of a block of `block` elements; `None` if it overflows.
-fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
-    match format {
-        BlockFormat::Microexponent(format) => {
-            let sub_blocks = block.div_ceil(format.sub_block_size);
-            bitstream::byte_len(sub_blocks, format.shift_bits)?.checked_add(1)
-        }
-        _ => Some(1),
-    }
 }
 
 /// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`].
@@ -195,8 +83,7 @@ impl Packed {
         data: &[f32],
         shape: &[usize],
         axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
+        rounder: Rounder,
     ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
         check_length(data, shape)?;
@@ -209,12 +96,7 @@ impl Packed {
                 position,
             });
         }
-        let tensor_scale = match format {
-            BlockFormat::Nvfp4(format) if format.tensor_scale => {
-                Some(format.tensor_scale_of(largest(data) & ABS))
-            }
-            _ => None,
-        };
+        let tensor_scale = format.tensor_scale(|| largest(data));
         let mut packed = Self {
             format,
             shape: shape.to_vec(),
@@ -228,18 +110,23 @@ impl Packed {
         }
         let runs = Runs::of(plan.layout);
         let bytes = Bytes {
+            plan: &plan,
+            bits: format.element_bits(),
+            runs,
+            range: runs.all(data),
             scales: &mut packed.scales,
             elements: &mut packed.elements,
         };
-        with_codec!(format, tensor_scale.unwrap_or(1.0), codec => with_rule!(rounding, rule => {
-            let job = plan.job(codec, format.element_bits());
-            share(&plan, runs, runs.all(data), job.bits, bytes, &|at, start, bytes| {
+        with_codec!(format, tensor_scale.unwrap_or(1.0), codec => with_rule!(rounder.rounding(), rule => {
+            let job = plan.job(codec, bytes.bits);
+            share_all(bytes, &|bytes: Bytes<'_>| {
+                let start = bytes.start();
                 dispatch(Encode {
                     job,
                     rule,
-                    stream,
+                    stream: rounder.stream(),
                     data: &data[start..],
-                    at,
+                    at: runs.at(bytes.range.start),
                     start: start as u64,
                     scales: bytes.scales,
                     elements: bytes.elements,
@@ -290,6 +177,7 @@ impl Packed {
     /// * [`PackError::SizeOverflow`]: a number of bytes overflows.
     /// * [`PackError::ScalesLength`], [`PackError::ElementsLength`]: there are more or fewer bytes than
     ///   the format needs for the shape.
+    /// * [`PackError::Padding`]: a bit after the last code, or after the last shift of a record, is set.
     /// * [`PackError::TensorScale`]: there is one although the format has none, or the other way round.
     pub fn from_parts(
         format: BlockFormat,
@@ -299,8 +187,8 @@ impl Packed {
         scales: Vec<u8>,
         elements: Vec<u8>,
     ) -> Result<Self, PackError> {
-        Self::check_parts(&format, shape, axis, scales.len(), elements.len())?;
-        let expected = matches!(format, BlockFormat::Nvfp4(format) if format.tensor_scale);
+        Self::check_parts(&format, shape, axis, &scales, &elements)?;
+        let expected = format.has_tensor_scale();
         if tensor_scale.is_some() != expected {
             return Err(PackError::TensorScale { expected });
         }
@@ -314,30 +202,30 @@ impl Packed {
         })
     }
 
-    /// That so many bytes are a tensor of this format and shape.
+    /// That bytes are a tensor of this format and shape.
     pub(crate) fn check_parts(
         format: &BlockFormat,
         shape: &[usize],
         axis: usize,
-        scales: usize,
-        elements: usize,
+        scales: &[u8],
+        elements: &[u8],
     ) -> Result<(), PackError> {
         let plan = Plan::new(format, shape, axis)?;
-        if scales != plan.scales_len {
+        if scales.len() != plan.scales_len {
             return Err(PackError::ScalesLength {
                 shape: shape.to_vec(),
                 expected: plan.scales_len,
-                got: scales,
+                got: scales.len(),
             });
         }
-        if elements != plan.elements_len {
+        if elements.len() != plan.elements_len {
             return Err(PackError::ElementsLength {
                 shape: shape.to_vec(),
                 expected: plan.elements_len,
-                got: elements,
+                got: elements.len(),
             });
         }
-        Ok(())
+        plan.check_padding(format, scales, elements)
     }
 
     /// The format.
@@ -366,8 +254,12 @@ impl Packed {
     }
 
     /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis,
-    /// and one more axis for the record of a block where that is more than a byte.
+    /// and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
     pub fn scales_shape(&self) -> Vec<usize> {
+        // Without elements the other lengths may be such that their product overflows.
+        if self.scales.is_empty() {
+            return vec![0];
+        }
         let mut shape = self.shape.clone();
         let block = match self.format.block_size() {
             0 => shape[self.axis],
@@ -379,6 +271,12 @@ impl Packed {
             _ => {}
         }
         shape
+    }
+
+    /// The shape of the element codes: that of the tensor with the bytes of a row for the length of its last axis;
+    /// flat where a row is no whole number of bytes, or where there are none.
+    pub fn elements_shape(&self) -> Vec<usize> {
+        elements_shape(&self.shape, self.format.element_bits(), self.elements.len())
     }
 
     /// The element codes in row-major order, low bits first, without gaps; the last byte is filled up

@@ -69,7 +69,7 @@ pub enum FileError {
         /// Name of the stored tensor that is missing.
         part: String,
     },
-    /// A part of a tensor has another type or another number of elements.
+    /// A part of a tensor has another type or another shape.
     #[error("packed tensors: tensor `{tensor}`: `{part}` is {got}, expected {expected}")]
     Part {
         /// Name of the tensor.
@@ -77,7 +77,7 @@ pub enum FileError {
         /// Name of the stored tensor.
         part: String,
         /// What it has to be.
-        expected: &'static str,
+        expected: String,
         /// What it is.
         got: String,
     },
@@ -128,9 +128,9 @@ pub fn save(tensors: &BTreeMap<String, Packed>) -> Result<Vec<u8>, FileError> {
             axis: packed.axis(),
         };
         entries.insert(name, entry);
-        let scales = TensorView::new(Dtype::U8, scales_shape(packed), packed.scales())?;
+        let scales = TensorView::new(Dtype::U8, packed.scales_shape(), packed.scales())?;
         views.push((scales_name(name), scales));
-        let elements = TensorView::new(Dtype::U8, elements_shape(packed), packed.elements())?;
+        let elements = TensorView::new(Dtype::U8, packed.elements_shape(), packed.elements())?;
         views.push((elements_name(name), elements));
         if let Some(bytes) = tensor_scale {
             let view = TensorView::new(Dtype::F32, vec![1], bytes)?;
@@ -143,30 +143,6 @@ pub fn save(tensors: &BTreeMap<String, Packed>) -> Result<Vec<u8>, FileError> {
     })?;
     let metadata = HashMap::from([(KEY.to_owned(), entries)]);
     Ok(::safetensors::serialize(views, Some(metadata))?)
-}
-
-/// Without elements the other lengths may be such that their product overflows.
-fn scales_shape(packed: &Packed) -> Vec<usize> {
-    if packed.scales().is_empty() {
-        return vec![0];
-    }
-    packed.scales_shape()
-}
-
-fn elements_shape(packed: &Packed) -> Vec<usize> {
-    let bytes = packed.elements().len();
-    let mut shape = packed.shape().to_vec();
-    let rows: usize = match shape.split_last() {
-        Some((_, rows)) if bytes > 0 => rows.iter().product(),
-        _ => return vec![bytes],
-    };
-    let row_bits = packed.shape()[shape.len() - 1] * packed.format().element_bits() as usize;
-    if !row_bits.is_multiple_of(8) {
-        return vec![bytes];
-    }
-    shape.pop();
-    shape.push(bytes / rows);
-    shape
 }
 
 /// The tensors of a file, by name.
@@ -203,65 +179,80 @@ fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packe
         tensor: name.to_owned(),
         source,
     })?;
-    let scales = bytes(stored, name, scales_name(name))?;
-    let elements = bytes(stored, name, elements_name(name))?;
-    let has_tensor_scale = matches!(format, BlockFormat::Nvfp4(format) if format.tensor_scale);
-    let tensor_scale = match has_tensor_scale {
+    let scales = part(stored, name, &scales_name(name), Dtype::U8)?;
+    let elements = part(stored, name, &elements_name(name), Dtype::U8)?;
+    let tensor_scale = match format.has_tensor_scale() {
         true => Some(tensor_scale(stored, name)?),
         false => None,
     };
     let (shape, axis) = (&entry.shape, entry.axis);
     // Only bytes that are there are copied, and only if there are as many as there must be.
-    Packed::check_parts(&format, shape, axis, scales.len(), elements.len())
+    let packed = Packed::check_parts(&format, shape, axis, scales.data(), elements.data())
         .and_then(|()| {
-            let (scales, elements) = (scales.to_vec(), elements.to_vec());
+            let (scales, elements) = (scales.data().to_vec(), elements.data().to_vec());
             Packed::from_parts(format, shape, axis, tensor_scale, scales, elements)
         })
         .map_err(|source| FileError::Pack {
             tensor: name.to_owned(),
             source,
-        })
+        })?;
+    check_shape(name, scales_name(name), &scales, packed.scales_shape())?;
+    check_shape(
+        name,
+        elements_name(name),
+        &elements,
+        packed.elements_shape(),
+    )?;
+    Ok(packed)
 }
 
-/// A stored tensor.
+/// That a stored tensor has the shape that it is written with.
+fn check_shape(
+    tensor: &str,
+    part: String,
+    stored: &TensorView<'_>,
+    expected: Vec<usize>,
+) -> Result<(), FileError> {
+    if stored.shape() == expected {
+        return Ok(());
+    }
+    Err(FileError::Part {
+        tensor: tensor.to_owned(),
+        part,
+        expected: format!("of shape {expected:?}"),
+        got: format!("of shape {:?}", stored.shape()),
+    })
+}
+
+/// A stored tensor of a type.
 fn part<'a>(
     stored: &SafeTensors<'a>,
     tensor: &str,
     part: &str,
+    dtype: Dtype,
 ) -> Result<TensorView<'a>, FileError> {
-    stored.tensor(part).map_err(|_| FileError::Missing {
+    let view = stored.tensor(part).map_err(|_| FileError::Missing {
         tensor: tensor.to_owned(),
         part: part.to_owned(),
-    })
-}
-
-/// The data of a stored u8 tensor.
-fn bytes<'a>(stored: &SafeTensors<'a>, tensor: &str, name: String) -> Result<&'a [u8], FileError> {
-    let view = part(stored, tensor, &name)?;
-    if view.dtype() != Dtype::U8 {
+    })?;
+    if view.dtype() != dtype {
         return Err(FileError::Part {
             tensor: tensor.to_owned(),
-            part: name,
-            expected: "u8",
+            part: part.to_owned(),
+            expected: dtype.to_string(),
             got: view.dtype().to_string(),
         });
     }
-    Ok(view.data())
+    Ok(view)
 }
 
 /// The number in a stored f32 tensor of one.
 fn tensor_scale(stored: &SafeTensors<'_>, tensor: &str) -> Result<f32, FileError> {
     let name = tensor_scale_name(tensor);
-    let view = part(stored, tensor, &name)?;
-    match (view.dtype(), <[u8; 4]>::try_from(view.data())) {
-        (Dtype::F32, Ok(bytes)) => Ok(f32::from_le_bytes(bytes)),
-        _ => Err(FileError::Part {
-            tensor: tensor.to_owned(),
-            part: name,
-            expected: "one f32",
-            got: format!("{} of shape {:?}", view.dtype(), view.shape()),
-        }),
-    }
+    let view = part(stored, tensor, &name, Dtype::F32)?;
+    check_shape(tensor, name, &view, vec![1])?;
+    let bytes = view.data().try_into();
+    Ok(f32::from_le_bytes(bytes.expect("one f32 is 4 bytes")))
 }
 
 /// Where a stored tensor lies, or whatever else stands in its place.

@@ -50,7 +50,7 @@ impl<G: BlockRule, R: RoundingRule> Blocks<'_, G, R> {
             mut at,
             mut start,
         } = self;
-        let draws = Draws::new(job.stream);
+        let draws = Draws::new(job.stream, start + data.len() as u64);
         let mut blocks = Line { job, draws };
         let mut rest = data;
         while !rest.is_empty() {
@@ -74,7 +74,7 @@ impl<G: BlockRule, R: RoundingRule> Blocks<'_, G, R> {
             mut at,
             mut start,
         } = self;
-        let mut draws = Draws::new(job.stream);
+        let mut draws = Draws::new(job.stream, start + data.len() as u64);
         let mut tile = Tile::new();
         let mut rest = data;
         while !rest.is_empty() {

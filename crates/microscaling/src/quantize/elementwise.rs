@@ -1,20 +1,20 @@
 //! Elementwise float formats over memory.
 
 use super::instruction_set::{Kernel, dispatch};
-use super::threads::for_each_piece;
+use super::threads::{Piece, share_all};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::{RoundingRule, with_rule};
-use crate::{FloatFormat, RandomStream, Rounding};
+use crate::{FloatFormat, RandomStream, Rounder};
 use core::marker::PhantomData;
 
 impl FloatFormat {
-    /// Rounds every number of `data` in place; the draw of a number is that at its position.
-    pub fn round_slice(&self, data: &mut [f32], rounding: Rounding, stream: RandomStream) {
+    /// Rounds every number of `data` in place; the draw of a number, where there is one, is that at its position.
+    pub fn round_slice(&self, data: &mut [f32], rounder: Rounder) {
         if self.is_identity() {
             return;
         }
-        let format = *self;
-        with_rule!(rounding, rule => match self.is_bfloat() {
+        let (format, stream) = (*self, rounder.stream());
+        with_rule!(rounder.rounding(), rule => match self.is_bfloat() {
             true => map_with_draws(
                 rule,
                 data,
@@ -40,11 +40,10 @@ fn map_with_draws<R: RoundingRule>(
     stream: RandomStream,
     function: impl Fn(f32, u32) -> f32 + Copy + Send + Sync,
 ) {
-    for_each_piece(data, 0, &|start, piece| {
+    share_all(Piece { data, start: 0 }, &|piece| {
         dispatch(Map {
             rule: PhantomData::<R>,
             piece,
-            start,
             stream,
             function,
         })
@@ -54,9 +53,7 @@ fn map_with_draws<R: RoundingRule>(
 /// [`map_with_draws`] on one thread.
 struct Map<'a, R, F> {
     rule: PhantomData<R>,
-    piece: &'a mut [f32],
-    /// Position of the piece's first number.
-    start: u64,
+    piece: Piece<'a>,
     stream: RandomStream,
     function: F,
 }
@@ -66,13 +63,12 @@ impl<R: RoundingRule, F: Fn(f32, u32) -> f32> Kernel for Map<'_, R, F> {
     fn run(self) {
         let Self {
             rule: _,
-            piece,
-            start,
+            piece: Piece { data, start },
             stream,
             function,
         } = self;
-        let mut draws = Draws::new(stream);
-        for (i, chunk) in piece.chunks_mut(WINDOW).enumerate() {
+        let mut draws = Draws::new(stream, start + data.len() as u64);
+        for (i, chunk) in data.chunks_mut(WINDOW).enumerate() {
             let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
             for (x, draw) in chunk.iter_mut().zip(draws) {
                 *x = function(*x, *draw);

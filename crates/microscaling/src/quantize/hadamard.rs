@@ -1,7 +1,10 @@
 //! The random Hadamard transform: a rotation that spreads outliers over their block.
 
-use super::instruction_set::{Kernel, dispatch};
-use super::layout::{Layout, Runs, checked_layout};
+mod blocks;
+
+use self::blocks::Transform;
+use super::instruction_set::dispatch;
+use super::layout::{Runs, checked_layout};
 use crate::round::bits::SIGN;
 use crate::{FormatError, QuantizeError, RandomStream};
 use alloc::{vec, vec::Vec};
@@ -52,7 +55,8 @@ impl RandomHadamard {
     ///
     /// In float32: an element is multiplied by its sign and the 1/√n of its block, then sums and
     /// differences are formed at distance 1, 2, 4 … n/2. That order is fixed, so that results depend
-    /// neither on the number of threads nor on the processor. NaN and Inf make every element of their
+    /// neither on the number of threads nor on the processor, nor on whether the thread flushes subnormal numbers.
+    /// Large tensors are worked on by the threads of the current rayon pool (feature `rayon`). NaN and Inf make every element of their
     /// block NaN or Inf.
     ///
     /// # Errors
@@ -119,134 +123,6 @@ fn inverse_sqrt(n: usize) -> f32 {
         1.0
     };
     odd / f32::from(1_u16 << (exponent / 2))
-}
-
-/// Columns of interleaved blocks that are worked on together.
-const COLUMNS: usize = 64;
-
-/// Room for so many columns of the longest blocks; it just fits the nearest cache.
-type Tile = [f32; 128 * COLUMNS];
-
-/// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
-struct Transform<'a> {
-    layout: Layout,
-    factors: &'a [f32],
-    data: &'a mut [f32],
-    /// Position of the data on the axis, a multiple of the block length.
-    at: usize,
-}
-
-impl Kernel for Transform<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let Self {
-            layout,
-            factors,
-            data,
-            mut at,
-        } = self;
-        let inner = layout.inner;
-        let mut tile = [0.0; _];
-        let mut rest = data;
-        while !rest.is_empty() {
-            // The last block of an axis is the only one that may be no power of two.
-            let length = layout.block.min(layout.axis - at);
-            let (run, tail) = rest.split_at_mut(length * inner);
-            for piece in powers_of_two(length) {
-                let run = &mut run[piece.start * inner..piece.end * inner];
-                transform_run(run, inner, &factors[at..][piece], &mut tile);
-            }
-            at = if at + length == layout.axis {
-                0
-            } else {
-                at + length
-            };
-            rest = tail;
-        }
-    }
-}
-
-/// Transforms interleaved blocks of as many elements as there are factors.
-#[inline(always)]
-fn transform_run(run: &mut [f32], inner: usize, factors: &[f32], tile: &mut Tile) {
-    // The lengths as constants, so that there are vectors for them.
-    match factors.len() {
-        128 => transform_blocks::<128>(run, inner, factors, tile),
-        64 => transform_blocks::<64>(run, inner, factors, tile),
-        32 => transform_blocks::<32>(run, inner, factors, tile),
-        16 => transform_blocks::<16>(run, inner, factors, tile),
-        8 => transform_blocks::<8>(run, inner, factors, tile),
-        4 => transform_blocks::<4>(run, inner, factors, tile),
-        2 => transform_blocks::<2>(run, inner, factors, tile),
-        _ => transform_blocks::<1>(run, inner, factors, tile),
-    }
-}
-
-#[inline(always)]
-fn transform_blocks<const N: usize>(
-    run: &mut [f32],
-    inner: usize,
-    factors: &[f32],
-    tile: &mut Tile,
-) {
-    if inner == 1 {
-        return transform_contiguous::<N>(run, factors);
-    }
-    if inner < COLUMNS {
-        for (row, factor) in run.chunks_exact_mut(inner).zip(factors) {
-            row.iter_mut().for_each(|x| *x *= factor);
-        }
-        return add_and_subtract::<N>(run, inner);
-    }
-    for first in (0..inner).step_by(COLUMNS) {
-        let width = COLUMNS.min(inner - first);
-        let rows = run.chunks_exact(inner).zip(factors);
-        for (line, (row, factor)) in tile.chunks_exact_mut(COLUMNS).zip(rows) {
-            for (out, x) in line.iter_mut().zip(&row[first..first + width]) {
-                *out = x * factor;
-            }
-        }
-        // The columns that are left from before do no harm.
-        add_and_subtract::<N>(&mut tile[..N * COLUMNS], COLUMNS);
-        for (line, row) in tile.chunks_exact(COLUMNS).zip(run.chunks_exact_mut(inner)) {
-            row[first..first + width].copy_from_slice(&line[..width]);
-        }
-    }
-}
-
-/// Sums and differences of `N` rows of `width` elements at all distances.
-#[inline(always)]
-fn add_and_subtract<const N: usize>(rows: &mut [f32], width: usize) {
-    let mut distance = 1;
-    while distance < N {
-        for pair in rows.chunks_exact_mut(2 * distance * width) {
-            let (low, high) = pair.split_at_mut(distance * width);
-            for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
-            }
-        }
-        distance *= 2;
-    }
-}
-
-/// Transforms one contiguous block.
-#[inline(always)]
-fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
-    let mut x = [0.0; N];
-    for (x, (y, factor)) in x.iter_mut().zip(block.iter().zip(factors)) {
-        *x = y * factor;
-    }
-    // Each step takes neighbours and moves the lowest bit of an index to the top, so that the next one
-    // has the next distance for neighbours, and in the end all are where they were.
-    for _ in 0..N.ilog2() {
-        let mut y = [0.0; N];
-        let (sums, differences) = y.split_at_mut(N / 2);
-        for ((sum, difference), pair) in sums.iter_mut().zip(differences).zip(x.chunks_exact(2)) {
-            (*sum, *difference) = (pair[0] + pair[1], pair[0] - pair[1]);
-        }
-        x = y;
-    }
-    block.copy_from_slice(&x);
 }
 
 #[cfg(test)]

@@ -22,9 +22,12 @@ pub(crate) enum Level {
     Avx512,
 }
 
+/// Names the instruction set that all kernels use.
+#[cfg(feature = "std")]
+const VARIABLE: &str = "MICROSCALING_LEVEL";
+
 impl Level {
     /// The best one of this processor.
-    #[inline]
     fn best() -> Self {
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
         {
@@ -42,12 +45,60 @@ impl Level {
         }
         Self::Baseline
     }
+
+    /// The one to use: the best one, unless the environment names another, which is looked at once.
+    ///
+    /// # Panics
+    /// If the environment names one that this processor does not have.
+    #[cfg(feature = "std")]
+    #[inline]
+    fn current() -> Self {
+        static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+        *LEVEL.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Self::best(),
+            Some(name) => {
+                let name = name.to_string_lossy();
+                Self::named(&name, Self::best()).unwrap_or_else(|error| panic!("{error}"))
+            }
+        })
+    }
+
+    #[cfg(not(feature = "std"))]
+    #[inline]
+    fn current() -> Self {
+        Self::best()
+    }
+
+    /// All that a processor has whose best one is `best`, with their names.
+    #[cfg(feature = "std")]
+    fn up_to(best: Self) -> impl Iterator<Item = (&'static str, Self)> {
+        let all = [
+            ("baseline", Self::Baseline),
+            #[cfg(target_arch = "x86_64")]
+            ("avx2", Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            ("avx512", Self::Avx512),
+        ];
+        all.into_iter().filter(move |(_, level)| *level <= best)
+    }
+
+    /// The one of this name on a processor whose best one is `best`, or what is wrong.
+    #[cfg(feature = "std")]
+    fn named(name: &str, best: Self) -> Result<Self, String> {
+        let mut levels = Self::up_to(best);
+        let named = levels.find(|(of_level, _)| *of_level == name);
+        named.map(|(_, level)| level).ok_or_else(|| {
+            let allowed: Vec<&str> = Self::up_to(best).map(|(name, _)| name).collect();
+            let allowed = allowed.join(", ");
+            format!("{VARIABLE} is `{name}`: this processor has {allowed}")
+        })
+    }
 }
 
-/// Runs a kernel with the widest vectors of this processor.
+/// Runs a kernel with the widest vectors of this processor, or those that the environment says.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(kernel: K) {
-    let level = Level::best();
+    let level = Level::current();
     #[cfg(all(test, feature = "std"))]
     let level = forced::level().unwrap_or(level);
     match level {
@@ -94,16 +145,7 @@ mod forced {
     impl Level {
         /// All that this processor has.
         pub(crate) fn available() -> Vec<Self> {
-            let all = [
-                Self::Baseline,
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx2,
-                #[cfg(target_arch = "x86_64")]
-                Self::Avx512,
-            ];
-            all.into_iter()
-                .filter(|level| *level <= Self::best())
-                .collect()
+            Self::up_to(Self::best()).map(|(_, level)| level).collect()
         }
     }
 
@@ -237,6 +279,22 @@ mod tests {
         (0..data.len()).map(element).collect()
     }
 
+    #[test]
+    fn names() {
+        for best in Level::available() {
+            for (name, level) in Level::up_to(best) {
+                assert_eq!(Level::named(name, best), Ok(level));
+            }
+            assert_eq!(Level::named("baseline", best), Ok(Level::Baseline));
+        }
+        for name in ["avx2", "AVX512", ""] {
+            assert_eq!(
+                Level::named(name, Level::Baseline).unwrap_err(),
+                format!("MICROSCALING_LEVEL is `{name}`: this processor has baseline")
+            );
+        }
+    }
+
     fn bits(data: &[f32]) -> Vec<u32> {
         data.iter().map(|x| x.to_bits()).collect()
     }
@@ -267,7 +325,7 @@ mod tests {
                     let mut data = source.clone();
                     let shape = [outer, axis, inner];
                     let tensor = &mut data[offset..];
-                    with_level(level, || format.quantize(tensor, &shape, 1, rounding, stream)).unwrap();
+                    with_level(level, || format.quantize(tensor, &shape, 1, rounding.with(stream))).unwrap();
                     prop_assert!(
                         bits(&data[offset..]) == bits(&expected),
                         "{format} {rounding} {level:?} {shape:?}"
@@ -295,7 +353,7 @@ mod tests {
                         pairs.map(|(x, draw)| format.round(*x, rounding, draw)).collect();
                     for level in Level::available() {
                         let mut data = source.clone();
-                        with_level(level, || format.round_slice(&mut data, rounding, stream));
+                        with_level(level, || format.round_slice(&mut data, rounding.with(stream)));
                         prop_assert!(bits(&data) == bits(&expected), "{format} {rounding} {level:?}");
                     }
                 }

@@ -6,6 +6,7 @@ use super::instruction_set::Kernel;
 use crate::round::RoundingRule;
 use crate::round::bits::ABS;
 use crate::round::draws::{Draws, WINDOW};
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -70,6 +71,16 @@ impl Lines {
         }
     }
 
+    /// How many lines some rows are.
+    pub(crate) fn count(&self, data: &[f32]) -> usize {
+        data.len().div_ceil(self.width)
+    }
+
+    /// Where some rows are divided between lines: how many elements come before.
+    pub(crate) fn middle(&self, data: &[f32]) -> usize {
+        self.count(data) / 2 * self.width
+    }
+
     /// The columns of the lines, in tiles of a width. Lines of more than one row are narrow, hence one
     /// tile.
     #[inline(always)]
@@ -96,12 +107,13 @@ fn see<G: BlockRule>(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: R
 pub(crate) struct Tile {
     /// Number of columns in use.
     columns: usize,
-    /// Largest magnitude so far, as a pattern.
-    maxima: [u32; TILE],
+    /// Largest magnitude so far, as a pattern. As long as the widest columns were so far, like all that follows:
+    /// there is no room before it is needed, for small tensors do not need much.
+    maxima: Vec<u32>,
     /// Those of the blocks, where `maxima` are those of sub-blocks.
-    of_blocks: [u32; WINDOW],
+    of_blocks: Vec<u32>,
     /// The grids, word by word.
-    grids: [[u32; TILE]; 2],
+    grids: [Vec<u32>; 2],
     /// Whether all are [tame](BlockRule::tame).
     tame: bool,
 }
@@ -111,9 +123,9 @@ impl Tile {
     pub(crate) fn new() -> Self {
         Self {
             columns: 0,
-            maxima: [0; _],
-            of_blocks: [0; _],
-            grids: [[0; _]; 2],
+            maxima: Vec::new(),
+            of_blocks: Vec::new(),
+            grids: [Vec::new(), Vec::new()],
             tame: false,
         }
     }
@@ -123,6 +135,12 @@ impl Tile {
     #[inline(always)]
     pub(crate) fn reset(&mut self, columns: usize) -> &mut [u32] {
         self.columns = columns;
+        if columns > self.maxima.len() {
+            self.maxima.resize(columns, 0);
+            for words in &mut self.grids {
+                words.resize(columns, 0);
+            }
+        }
         let maxima = &mut self.maxima[..columns];
         maxima.fill(0);
         maxima
@@ -147,7 +165,8 @@ impl Tile {
     #[inline(always)]
     fn keep_for_blocks(&mut self, lines: &Lines) {
         let width = self.fold(lines);
-        self.of_blocks[..width].copy_from_slice(&self.maxima[..width]);
+        self.of_blocks.clear();
+        self.of_blocks.extend_from_slice(&self.maxima[..width]);
     }
 
     /// From the largest magnitudes to the grids.
@@ -256,7 +275,7 @@ impl<G: BlockRule, R: RoundingRule> Kernel for Apply<'_, G, R> {
             lines,
             columns,
         } = self;
-        let mut draws = Draws::new(job.stream);
+        let mut draws = Draws::new(job.stream, start + data.len() as u64);
         tile.apply(&job, data, start, lines, columns, &mut draws);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::block_rule::BlockRule;
 use super::instruction_set::{Kernel, dispatch};
-use super::threads::{PARALLEL_THRESHOLD, join, threads};
+use super::threads::share;
 use crate::round::bits::ABS;
 
 /// The largest of the counted magnitudes of some elements.
@@ -20,17 +20,15 @@ pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
 
 /// [`magnitude_max`] of a whole tensor, by all threads.
 pub(crate) fn largest(data: &[f32]) -> u32 {
-    if data.len() < PARALLEL_THRESHOLD || threads() == 1 {
+    let largest = |data| {
         let mut amax = 0;
         dispatch(Largest {
             data,
             amax: &mut amax,
         });
-        return amax;
-    }
-    let (low, high) = data.split_at(data.len() / 2);
-    let (low, high) = join(|| largest(low), || largest(high));
-    low.max(high)
+        amax
+    };
+    share(data, &largest, &u32::max)
 }
 
 /// [`largest`] on one thread.

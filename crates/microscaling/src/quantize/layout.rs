@@ -1,6 +1,6 @@
 //! Where the blocks of a tensor lie.
 
-use super::threads::{PARALLEL_THRESHOLD, join, threads};
+use super::threads::{Divide, share_all};
 use crate::QuantizeError;
 use core::ops::Range;
 
@@ -122,15 +122,36 @@ impl Runs {
         range: Range<usize>,
         work: &(impl Fn(&mut [f32], usize, u64) + Sync),
     ) {
-        let start = self.start(range.start);
-        if range.len() < 2 || data.len() < PARALLEL_THRESHOLD || threads() == 1 {
-            return work(data, self.at(range.start), start as u64);
+        let runs = *self;
+        share_all(ConsecutiveRuns { runs, range, data }, &|piece| {
+            let first = piece.range.start;
+            work(piece.data, runs.at(first), runs.start(first) as u64);
+        });
+    }
+}
+
+/// Some runs of a tensor, and their elements.
+struct ConsecutiveRuns<'a> {
+    runs: Runs,
+    range: Range<usize>,
+    data: &'a mut [f32],
+}
+
+impl Divide for ConsecutiveRuns<'_> {
+    fn elements(&self) -> usize {
+        self.data.len()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let Range { start, end } = self.range;
+        let middle = start + (end - start) / 2;
+        if middle == start {
+            return Err(self);
         }
-        let middle = range.start + range.len() / 2;
-        let (low, high) = data.split_at_mut(self.start(middle) - start);
-        join(
-            || self.share(low, range.start..middle, work),
-            || self.share(high, middle..range.end, work),
-        );
+        let runs = self.runs;
+        let elements = runs.start(middle) - runs.start(start);
+        let (low, high) = self.data.split_at_mut(elements);
+        let halves = [(start..middle, low), (middle..end, high)];
+        Ok(halves.map(|(range, data)| Self { runs, range, data }))
     }
 }

@@ -5,9 +5,9 @@ use super::blocks::{Blocks, Job};
 use super::instruction_set::dispatch;
 use super::interleaved::{Apply, Lines, See, TILE, Tile};
 use super::layout::{Layout, Runs};
-use super::threads::{PARALLEL_THRESHOLD, for_each_piece, join, threads};
+use super::threads::{Divide, Piece, is_divided, share, share_all, threads};
+use crate::Rounder;
 use crate::round::{RoundingRule, with_rule};
-use crate::{RandomStream, Rounding};
 use alloc::{vec, vec::Vec};
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -17,11 +17,11 @@ pub(crate) fn quantize_blocks<G: BlockRule>(
     block_rule: G,
     layout: Layout,
     data: &mut [f32],
-    rounding: Rounding,
-    stream: RandomStream,
+    rounder: Rounder,
 ) {
     if !data.is_empty() {
-        with_rule!(rounding, rule => quantize_all(Job { block_rule, rule, stream }, layout, data));
+        let stream = rounder.stream();
+        with_rule!(rounder.rounding(), rule => quantize_all(Job { block_rule, rule, stream }, layout, data));
     }
 }
 
@@ -29,16 +29,16 @@ fn quantize_all<G: BlockRule, R: RoundingRule>(job: Job<G, R>, layout: Layout, d
     if layout.block == 1 {
         // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
         // have vectorized scales.
-        for_each_piece(data, 0, &|start, piece| {
+        share_all(Piece { data, start: 0 }, &|Piece { data, start }| {
             let layout = Layout {
                 axis: 1,
-                inner: piece.len(),
+                inner: data.len(),
                 block: 1,
             };
             dispatch(Blocks {
                 job,
                 layout,
-                data: piece,
+                data,
                 at: 0,
                 start,
             });
@@ -47,7 +47,7 @@ fn quantize_all<G: BlockRule, R: RoundingRule>(job: Job<G, R>, layout: Layout, d
     }
     let runs = Runs::of(layout);
     let all = runs.all(data);
-    if all.len() >= threads() || data.len() < PARALLEL_THRESHOLD {
+    if !is_divided(data.len()) || all.len() >= threads() {
         quantize_runs(job, runs, data, all);
         return;
     }
@@ -86,71 +86,109 @@ fn quantize_large_run<G: BlockRule, R: RoundingRule>(
     run: usize,
 ) {
     let rows = data.len() / runs.layout.inner;
-    if data.len() < PARALLEL_THRESHOLD || job.block_rule.sub_block() < rows {
+    if !is_divided(data.len()) || job.block_rule.sub_block() < rows {
         return quantize_runs(job, runs, data, run..run + 1);
     }
     let lines = Lines::of(runs.layout.inner, rows);
     let mut tile = Tile::new();
     for columns in lines.tiles(TILE) {
-        let maxima = see_columns::<G>(data, &lines, &columns);
+        let all = Columns {
+            data: &*data,
+            lines: &lines,
+            columns: &columns,
+        };
+        let maxima = share(all, &see_columns::<G>, &larger);
         tile.reset(columns.len()).copy_from_slice(&maxima);
         tile.make_grids(&job, &lines);
-        apply_columns(&job, &tile, data, runs.start(run), &lines, &columns);
+        let all = ColumnsMut {
+            data: &mut *data,
+            start: runs.start(run) as u64,
+            lines: &lines,
+            columns: &columns,
+        };
+        share_all(all, &|piece| apply_columns(&job, &tile, piece));
     }
 }
 
-/// Where to split some lines, or `None` if their columns are too little work for two threads.
-fn middle(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Option<usize> {
-    let count = data.len().div_ceil(lines.width);
-    (count * columns.len() >= PARALLEL_THRESHOLD).then_some(count / 2 * lines.width)
+/// Some columns of some lines.
+struct Columns<'a> {
+    data: &'a [f32],
+    lines: &'a Lines,
+    columns: &'a Range<usize>,
+}
+
+/// [`Columns`] to be changed.
+struct ColumnsMut<'a> {
+    data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    start: u64,
+    lines: &'a Lines,
+    columns: &'a Range<usize>,
+}
+
+impl Divide for Columns<'_> {
+    fn elements(&self) -> usize {
+        self.lines.count(self.data) * self.columns.len()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let (low, high) = self.data.split_at(self.lines.middle(self.data));
+        Ok([low, high].map(|data| Self { data, ..self }))
+    }
+}
+
+impl Divide for ColumnsMut<'_> {
+    fn elements(&self) -> usize {
+        self.lines.count(self.data) * self.columns.len()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let middle = self.lines.middle(self.data);
+        let (low, high) = self.data.split_at_mut(middle);
+        let halves = [(low, self.start), (high, self.start + middle as u64)];
+        let (lines, columns) = (self.lines, self.columns);
+        Ok(halves.map(|(data, start)| Self {
+            data,
+            start,
+            lines,
+            columns,
+        }))
+    }
 }
 
 /// The largest magnitudes of some columns.
-fn see_columns<G: BlockRule>(data: &[f32], lines: &Lines, columns: &Range<usize>) -> Vec<u32> {
-    if let Some(middle) = middle(data, lines, columns) {
-        let (low, high) = data.split_at(middle);
-        let see = |data| see_columns::<G>(data, lines, columns);
-        let (mut maxima, other) = join(|| see(low), || see(high));
-        maxima
-            .iter_mut()
-            .zip(other)
-            .for_each(|(max, other)| *max = (*max).max(other));
-        return maxima;
-    }
-    let mut maxima = vec![0; columns.len()];
+fn see_columns<G: BlockRule>(piece: Columns<'_>) -> Vec<u32> {
+    let mut maxima = vec![0; piece.columns.len()];
     dispatch(See {
         block_rule: PhantomData::<G>,
         maxima: &mut maxima,
-        data,
-        lines,
-        columns: columns.clone(),
+        data: piece.data,
+        lines: piece.lines,
+        columns: piece.columns.clone(),
     });
     maxima
 }
 
-/// Rounds some columns. `start` is the position of the data in the tensor.
+/// The larger one of each pair.
+fn larger(mut maxima: Vec<u32>, other: Vec<u32>) -> Vec<u32> {
+    for (max, other) in maxima.iter_mut().zip(other) {
+        *max = (*max).max(other);
+    }
+    maxima
+}
+
+/// Rounds some columns.
 fn apply_columns<G: BlockRule, R: RoundingRule>(
     job: &Job<G, R>,
     tile: &Tile,
-    data: &mut [f32],
-    start: usize,
-    lines: &Lines,
-    columns: &Range<usize>,
+    piece: ColumnsMut<'_>,
 ) {
-    if let Some(middle) = middle(data, lines, columns) {
-        let (low, high) = data.split_at_mut(middle);
-        join(
-            || apply_columns(job, tile, low, start, lines, columns),
-            || apply_columns(job, tile, high, start + middle, lines, columns),
-        );
-        return;
-    }
     dispatch(Apply {
         job: *job,
         tile,
-        data,
-        start: start as u64,
-        lines,
-        columns: columns.clone(),
+        data: piece.data,
+        start: piece.start,
+        lines: piece.lines,
+        columns: piece.columns.clone(),
     });
 }

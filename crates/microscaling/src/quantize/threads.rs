@@ -1,42 +1,96 @@
-//! Threads: when and where work is split. Without the feature `std` nothing is.
+//! Threads: when and where work is divided. Without the feature `rayon` nothing is.
 
 /// Work on fewer elements than this runs on the calling thread; larger work is halved down to it.
 /// Measured: a rayon join costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
 pub(crate) const PARALLEL_THRESHOLD: usize = 1 << 17;
 
+/// Work that can be done in pieces, at the same time.
+pub(crate) trait Divide: Sized + Send {
+    /// How many elements are worked on.
+    fn elements(&self) -> usize;
+
+    /// Two pieces that together are all of the work, or the work as it is if there is no place to divide it.
+    fn halves(self) -> Result<[Self; 2], Self>;
+}
+
+/// Does work, divided among the threads of the current rayon pool if it is large, and joins the results of the
+/// pieces, in any order. Small work asks for no pool: asking for one starts it.
+pub(crate) fn share<W: Divide, T: Send>(
+    work: W,
+    run: &(impl Fn(W) -> T + Sync),
+    join_results: &(impl Fn(T, T) -> T + Sync),
+) -> T {
+    if !is_divided(work.elements()) || threads() == 1 {
+        return run(work);
+    }
+    match work.halves() {
+        Err(work) => run(work),
+        Ok([low, high]) => {
+            let (low, high) = join(
+                || share(low, run, join_results),
+                || share(high, run, join_results),
+            );
+            join_results(low, high)
+        }
+    }
+}
+
+/// [`share`] of work without a result.
+pub(crate) fn share_all<W: Divide>(work: W, run: &(impl Fn(W) + Sync)) {
+    share(work, run, &|(), ()| ());
+}
+
+/// Whether work on so many elements is divided.
+pub(crate) fn is_divided(elements: usize) -> bool {
+    elements >= PARALLEL_THRESHOLD
+}
+
 /// Runs both, possibly at the same time.
-pub(crate) fn join<A: Send, B: Send>(
-    a: impl FnOnce() -> A + Send,
-    b: impl FnOnce() -> B + Send,
-) -> (A, B) {
-    #[cfg(feature = "std")]
+fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    #[cfg(feature = "rayon")]
     return rayon::join(a, b);
-    #[cfg(not(feature = "std"))]
+    #[cfg(not(feature = "rayon"))]
     (a(), b())
 }
 
-/// How many threads [`join`] can use.
+/// How many threads work is shared among. Starts the global pool if there is no other: only to be asked where work
+/// [is divided](is_divided).
 pub(crate) fn threads() -> usize {
-    #[cfg(feature = "std")]
+    #[cfg(feature = "rayon")]
     return rayon::current_num_threads();
-    #[cfg(not(feature = "std"))]
+    #[cfg(not(feature = "rayon"))]
     1
 }
 
-/// Calls `work(start, piece)` on pieces of `data` that together are all of it, where `start` is
-/// `first` plus the position of the piece's first element.
-pub(crate) fn for_each_piece(
-    data: &mut [f32],
-    first: u64,
-    work: &(impl Fn(u64, &mut [f32]) + Sync),
-) {
-    if data.len() < PARALLEL_THRESHOLD || threads() == 1 {
-        return work(first, data);
+impl Divide for &[f32] {
+    fn elements(&self) -> usize {
+        self.len()
     }
-    let middle = data.len() / 2;
-    let (low, high) = data.split_at_mut(middle);
-    join(
-        || for_each_piece(low, first, work),
-        || for_each_piece(high, first + middle as u64, work),
-    );
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let (low, high) = self.split_at(self.len() / 2);
+        Ok([low, high])
+    }
+}
+
+/// Consecutive elements of a tensor.
+pub(crate) struct Piece<'a> {
+    pub(crate) data: &'a mut [f32],
+    /// Position of the first one in the tensor.
+    pub(crate) start: u64,
+}
+
+impl Divide for Piece<'_> {
+    fn elements(&self) -> usize {
+        self.data.len()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let Self { data, start } = self;
+        let middle = data.len() / 2;
+        let (low, high) = data.split_at_mut(middle);
+        let low = Self { data: low, start };
+        let start = start + middle as u64;
+        Ok([low, Self { data: high, start }])
+    }
 }

@@ -123,6 +123,20 @@ pub(crate) fn quotient(a: u32, b: u32) -> u32 {
     narrow(widen(a) / widen(b))
 }
 
+/// The float32 sum of two finite patterns with their signs, as [`quotient`].
+#[inline(always)]
+pub(crate) fn sum(a: u32, b: u32) -> u32 {
+    let signed = |x: u32| {
+        let magnitude = widen(x & ABS);
+        if x & SIGN == 0 { magnitude } else { -magnitude }
+    };
+    // Of float32 numbers 53 bits are enough that rounding twice is rounding once; no such sum is too small for a
+    // normal float64.
+    let sum = signed(a) + signed(b);
+    let sign = if sum.is_sign_negative() { SIGN } else { 0 };
+    sign | narrow(sum.abs())
+}
+
 /// The float32 product of two finite patterns, as [`quotient`].
 #[inline(always)]
 pub(crate) fn product(a: u32, b: u32) -> u32 {
@@ -154,6 +168,15 @@ mod tests {
             let [x, y] = [a, b].map(f32::from_bits);
             assert_eq!(quotient(a, b), (x / y).to_bits(), "{x:e} / {y:e}");
             assert_eq!(product(a, b), (x * y).to_bits(), "{x:e} * {y:e}");
+            // As close as sums are interesting, and with signs.
+            let near = ((a & INFINITY) ^ (b & (7 << MANTISSA_BITS))) | (b & (IMPLICIT - 1));
+            let signs = [0, SIGN].map(|sign| near.min(INFINITY - 1) | sign);
+            for b in signs.into_iter().chain([b, b | SIGN, a | SIGN, SIGN]) {
+                for a in [a, a | SIGN] {
+                    let [x, y] = [a, b].map(f32::from_bits);
+                    assert_eq!(sum(a, b), (x + y).to_bits(), "{x:e} + {y:e}");
+                }
+            }
         }
     }
 }

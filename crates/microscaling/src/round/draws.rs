@@ -1,31 +1,35 @@
 //! Random words for the loops over memory, made many at a time.
 
+use super::RoundingRule;
+use super::random::BATCH;
 use crate::RandomStream;
-use crate::round::RoundingRule;
-use crate::round::random::BATCH;
+use alloc::vec::Vec;
 
 /// Elements that are rounded at a time: no more words are asked for at once.
 pub(crate) const WINDOW: usize = 1024;
 
+/// What rules without draws get.
+static ZEROS: [u32; WINDOW] = [0; WINDOW];
+
 /// A window of random words that moves along the tensor.
 pub(crate) struct Draws {
     stream: RandomStream,
+    /// Index of the first word that is never asked for.
+    end: u64,
     /// Index of the first word.
     start: u64,
-    /// Number of words that are valid.
-    len: usize,
-    /// One batch more than is asked for, as only whole counters are made.
-    words: [u32; WINDOW + BATCH],
+    words: Vec<u32>,
 }
 
 impl Draws {
+    /// For elements before the position `end`. Nothing is made before it is asked for.
     #[inline(always)]
-    pub(crate) fn new(stream: RandomStream) -> Self {
+    pub(crate) fn new(stream: RandomStream, end: u64) -> Self {
         Self {
             stream,
+            end,
             start: 0,
-            len: 0,
-            words: [0; _],
+            words: Vec::new(),
         }
     }
 
@@ -33,14 +37,15 @@ impl Draws {
     #[inline(always)]
     pub(crate) fn get<R: RoundingRule>(&mut self, start: u64, count: usize) -> &[u32] {
         if !R::USES_DRAWS {
-            return &self.words[..count];
+            return &ZEROS[..count];
         }
-        if start < self.start || start + count as u64 > self.start + self.len as u64 {
+        if start < self.start || start + count as u64 > self.start + self.words.len() as u64 {
+            // Whole counters are made, many together, but not many more than there are elements.
             self.start = start / 4 * 4;
-            let end = (start - self.start) as usize + WINDOW;
-            self.len = end.next_multiple_of(BATCH);
-            self.stream
-                .fill_batches(self.start / 4, &mut self.words[..self.len]);
+            let rest = (self.end - self.start).min((start - self.start) + WINDOW as u64);
+            self.words
+                .resize((rest as usize).next_multiple_of(BATCH), 0);
+            self.stream.fill_batches(self.start / 4, &mut self.words);
         }
         let first = (start - self.start) as usize;
         &self.words[first..first + count]

@@ -1,9 +1,12 @@
 //! Rounding modes.
 
+use crate::RandomStream;
 use crate::format::names::impl_by_name;
 
 /// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
 /// sign; a number on the grid stays as it is.
+///
+/// The modes are all that there will be, so that a `match` needs no case for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
     /// `nearest`: the nearer one, a tie goes away from zero.
@@ -44,6 +47,59 @@ impl Rounding {
 }
 
 impl_by_name!(Rounding, "rounding mode");
+
+impl Rounding {
+    /// This mode, ready to round a tensor. `stream` is looked at by [`Stochastic`](Self::Stochastic) alone.
+    pub const fn with(self, stream: RandomStream) -> Rounder {
+        match self {
+            Self::Nearest => Rounder::Nearest,
+            Self::Even => Rounder::Even,
+            Self::Floor => Rounder::Floor,
+            Self::Stochastic => Rounder::Stochastic(stream),
+        }
+    }
+}
+
+/// How a tensor is rounded: a [`Rounding`] mode, and the random numbers of the one that draws them.
+///
+/// ```
+/// use microscaling::{RandomStream, Rounder, Rounding};
+///
+/// let stream = RandomStream::new(42, 0);
+/// assert_eq!(Rounding::Stochastic.with(stream), Rounder::Stochastic(stream));
+/// assert_eq!(Rounding::Even.with(stream), Rounder::Even);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rounder {
+    /// [`Rounding::Nearest`].
+    Nearest,
+    /// [`Rounding::Even`].
+    Even,
+    /// [`Rounding::Floor`].
+    Floor,
+    /// [`Rounding::Stochastic`]. The draw of an element is the word of the stream at the element's position.
+    Stochastic(RandomStream),
+}
+
+impl Rounder {
+    /// The mode.
+    pub const fn rounding(self) -> Rounding {
+        match self {
+            Self::Nearest => Rounding::Nearest,
+            Self::Even => Rounding::Even,
+            Self::Floor => Rounding::Floor,
+            Self::Stochastic(_) => Rounding::Stochastic,
+        }
+    }
+
+    /// The random numbers; of modes that draw none, any.
+    pub(crate) const fn stream(self) -> RandomStream {
+        match self {
+            Self::Stochastic(stream) => stream,
+            _ => RandomStream::new(0, 0),
+        }
+    }
+}
 
 /// A rounding mode as a type, so that a loop is compiled for each.
 pub(crate) trait RoundingRule: Copy + Send + Sync {

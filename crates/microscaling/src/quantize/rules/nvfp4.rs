@@ -3,7 +3,7 @@
 use crate::quantize::block_rule::{BlockRule, Words};
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::{RoundingRule, round_magnitude, round_normal};
-use crate::{Nvfp4Format, Rounding};
+use crate::{BlockFormat, Nvfp4Format, Rounding};
 use core::ops::Range;
 
 /// 6, the largest element.
@@ -22,6 +22,17 @@ pub(crate) fn is_large(tensor_scale: f32) -> bool {
 
 /// E4M3's code of NaN.
 const NAN_CODE: u8 = 0x7f;
+
+impl BlockFormat {
+    /// The tensor scale where there is one, of a tensor whose largest magnitude has the float32 pattern that `amax`
+    /// gives.
+    pub(crate) fn tensor_scale(&self, amax: impl FnOnce() -> u32) -> Option<f32> {
+        match self {
+            Self::Nvfp4(format) if self.has_tensor_scale() => Some(format.tensor_scale_of(amax())),
+            _ => None,
+        }
+    }
+}
 
 impl Nvfp4Format {
     /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without

@@ -1,14 +1,14 @@
 //! Packing in tests.
 
 use crate::oracle::identical;
-use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use microscaling::{BlockFormat, Packed, RandomStream, Rounder};
 
 pub(crate) fn stream() -> RandomStream {
     RandomStream::new(5, 6)
 }
 
 pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: usize) -> Packed {
-    Packed::encode(format, data, shape, axis, Rounding::Even, stream()).unwrap()
+    Packed::encode(format, data, shape, axis, Rounder::Even).unwrap()
 }
 
 fn is_integer(format: BlockFormat) -> bool {

@@ -1,12 +1,9 @@
 //! Microexponents, BFP and NVFP4: the slice kernels and the scalar rules against an oracle, along any
 //! axis, with all special values; and what holds for all of them.
 
-mod inputs;
-mod oracle;
-
-use inputs::numbers;
-use microscaling::{BfpFormat, MicroexponentFormat, Nvfp4Format, RandomStream, Rounding};
-use oracle::{blocks, identical};
+use crate::inputs::numbers;
+use crate::oracle::{blocks, identical};
+use microscaling::{BfpFormat, MicroexponentFormat, Nvfp4Format, RandomStream, Rounder, Rounding};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -28,18 +25,11 @@ impl Format {
         }
     }
 
-    fn quantize(
-        self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounding: Rounding,
-        stream: RandomStream,
-    ) {
+    fn quantize(self, data: &mut [f32], shape: &[usize], axis: usize, rounder: Rounder) {
         match self {
-            Bfp(format) => format.quantize(data, shape, axis, rounding, stream),
-            Microexponent(format) => format.quantize(data, shape, axis, rounding, stream),
-            Nvfp4(format) => format.quantize(data, shape, axis, rounding, stream),
+            Bfp(format) => format.quantize(data, shape, axis, rounder),
+            Microexponent(format) => format.quantize(data, shape, axis, rounder),
+            Nvfp4(format) => format.quantize(data, shape, axis, rounder),
         }
         .unwrap();
     }
@@ -47,7 +37,7 @@ impl Format {
     fn quantized(self, data: &[f32], rounding: Rounding) -> Vec<f32> {
         let mut data = data.to_vec();
         let shape = [data.len()];
-        self.quantize(&mut data, &shape, 0, rounding, RandomStream::new(3, 9));
+        self.quantize(&mut data, &shape, 0, rounding.with(RandomStream::new(3, 9)));
         data
     }
 
@@ -160,7 +150,7 @@ proptest! {
         let tensor_amax = blocks::amax(&data);
         for rounding in Rounding::ALL {
             let mut got = data.clone();
-            format.quantize(&mut got, &[outer, axis, inner], 1, rounding, stream);
+            format.quantize(&mut got, &[outer, axis, inner], 1, rounding.with(stream));
             for lane in 0..outer * inner {
                 let at = |a: usize| (lane / inner * axis + a) * inner + lane % inner;
                 let positions: Vec<usize> = (0..axis).map(at).collect();
@@ -299,8 +289,7 @@ fn threads_do_not_matter() {
                         &mut data,
                         &[600, 513],
                         axis,
-                        rounding,
-                        RandomStream::new(7, 7),
+                        rounding.with(RandomStream::new(7, 7)),
                     );
                     data
                 };
@@ -346,7 +335,7 @@ fn long_blocks() {
         for inner in [1, 3] {
             let data = numbers(3001 * inner, 3, false, 9);
             let mut got = data.clone();
-            format.quantize(&mut got, &[3001, inner], 0, Rounding::Stochastic, stream);
+            format.quantize(&mut got, &[3001, inner], 0, Rounder::Stochastic(stream));
             for lane in 0..inner {
                 let positions: Vec<usize> = (lane..data.len()).step_by(inner).collect();
                 for positions in positions.chunks(format.block_size()) {

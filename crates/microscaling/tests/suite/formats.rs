@@ -1,7 +1,6 @@
 //! What the formats are: value sets, derived constants, names, serialization.
 
-mod oracle;
-
+use crate::oracle;
 use microscaling::{
     ElementFormat, FloatFormat, MxFormat, NameError, Rounding, ScaleMode, SharedExpMethod,
 };

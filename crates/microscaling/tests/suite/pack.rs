@@ -1,18 +1,13 @@
 //! Packed tensors: decoding gives what quantizing gives, the bytes are those of the reference
 //! implementations and of the README, and whatever does not fit is an error.
 
-mod golden_file;
-mod inputs;
-mod oracle;
-mod packed;
-
-use golden_file::{Golden, bytes, floats};
-use inputs::{formats, numbers};
+use crate::golden_file::{Golden, bytes, floats};
+use crate::inputs::{formats, numbers};
+use crate::packed::{assert_decodes_to, encode, stream};
 use microscaling::{
     BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, PackError, Packed,
-    QuantizeError, RandomStream, Rounding, ScaleMode,
+    QuantizeError, RandomStream, Rounder, Rounding, ScaleMode,
 };
-use packed::{assert_decodes_to, encode, stream};
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -37,8 +32,8 @@ proptest! {
         for axis in 0..3 {
             for rounding in Rounding::ALL {
                 let mut expected = data.clone();
-                format.quantize(&mut expected, &shape, axis, rounding, stream()).unwrap();
-                let packed = Packed::encode(format, &data, &shape, axis, rounding, stream()).unwrap();
+                format.quantize(&mut expected, &shape, axis, rounding.with(stream())).unwrap();
+                let packed = Packed::encode(format, &data, &shape, axis, rounding.with(stream())).unwrap();
                 assert_decodes_to(&packed, &expected, &(format, axis, rounding));
 
                 prop_assert_eq!(packed.format(), format);
@@ -71,11 +66,34 @@ proptest! {
         let random = |count: usize, seed| -> Vec<u8> {
             (0..count as u64).map(|i| RandomStream::new(seed, 0).draw(i) as u8).collect()
         };
-        let scales = random(valid.scales().len(), seed);
-        let elements = random(valid.elements().len(), !seed);
+        let mut scales = random(valid.scales().len(), seed);
+        let mut elements = random(valid.elements().len(), !seed);
+        clear_padding(format, &shape, &mut scales, &mut elements);
         let tensor_scale = valid.tensor_scale().map(|_| f32::from_bits(tensor_scale));
         let packed = Packed::from_parts(format, &shape, 1, tensor_scale, scales, elements).unwrap();
         prop_assert_eq!(packed.decode().len(), size);
+    }
+}
+
+/// Makes the bits zero that no code and no shift has.
+fn clear_padding(format: BlockFormat, shape: &[usize; 3], scales: &mut [u8], elements: &mut [u8]) {
+    let clear = |byte: &mut u8, bits: usize| {
+        if !bits.is_multiple_of(8) {
+            *byte &= (1 << (bits % 8)) - 1;
+        }
+    };
+    let count: usize = shape.iter().product();
+    let bits = count * format.element_bits() as usize;
+    clear(elements.last_mut().unwrap(), bits);
+    if let BlockFormat::Microexponent(format) = format {
+        let sub_blocks = format
+            .block_size
+            .min(shape[1])
+            .div_ceil(format.sub_block_size);
+        let bits = sub_blocks * format.shift_bits as usize;
+        for record in scales.chunks_exact_mut(1 + bits.div_ceil(8)) {
+            clear(record.last_mut().unwrap(), bits);
+        }
     }
 }
 
@@ -152,7 +170,7 @@ fn golden_bytes() {
                 decoded
                     .iter()
                     .zip(&expected)
-                    .all(|(a, b)| golden_file::same(*a, *b))
+                    .all(|(a, b)| crate::golden_file::same(*a, *b))
             );
         }
     }
@@ -261,12 +279,13 @@ fn threads_do_not_matter() {
         for (shape, axis) in shapes {
             let data = numbers(shape.iter().product(), 0, false, 5);
             let rounding = Rounding::Stochastic;
-            let encode = || Packed::encode(format, &data, shape, axis, rounding, stream()).unwrap();
+            let encode =
+                || Packed::encode(format, &data, shape, axis, rounding.with(stream())).unwrap();
             let packed = one.install(encode);
             assert!(four.install(encode) == packed, "{format} {shape:?} {axis}");
             let mut expected = data.clone();
             format
-                .quantize(&mut expected, shape, axis, rounding, stream())
+                .quantize(&mut expected, shape, axis, rounding.with(stream()))
                 .unwrap();
             assert_decodes_to(&packed, &expected, &(format, shape, axis));
             let values = |pool: &rayon::ThreadPool| pool.install(|| packed.decode());
@@ -362,14 +381,13 @@ fn errors() {
         &[1.0, f32::NAN],
         &[2],
         0,
-        Rounding::Even,
-        stream(),
+        Rounder::Even,
     );
     assert_eq!(
         refused.unwrap_err().to_string(),
         "pack: the bfp block format has no code for NaN or Inf, found at position 1"
     );
-    let short = Packed::encode(mxfp4, &[1.0; 5], &[2, 3], 0, Rounding::Even, stream());
+    let short = Packed::encode(mxfp4, &[1.0; 5], &[2, 3], 0, Rounder::Even);
     assert_eq!(
         short.unwrap_err().to_string(),
         "quantize: shape [2, 3] has 6 elements, the data have 5"
@@ -399,4 +417,46 @@ fn foreign_codes() {
     for scale in [f32::NAN, f32::INFINITY, -1.0] {
         assert!(decode("nvfp4(tensor_scale=true)", Some(scale), &[0x38], &[2], 1)[0].is_nan());
     }
+}
+
+/// A tensor scale so large that its product with that of a block is beyond float32.
+#[test]
+fn products_beyond_float32_are_infinite() {
+    let nvfp4: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
+    // 448 · 3e38 is, 448 · 7e35 is not, but 6 times that. Codes of 0, −0, 0.5, −0.5, 6, −6.
+    for (tensor_scale, half) in [(3e38, f32::INFINITY), (7e35, 224.0 * 7e35)] {
+        let (scales, elements) = (vec![0x7e], vec![0x80, 0x91, 0xf7]);
+        let packed = Packed::from_parts(nvfp4, &[6], 0, Some(tensor_scale), scales, elements);
+        let bits = packed.unwrap().decode().into_iter().map(f32::to_bits);
+        let expected = [0.0, -0.0, half, -half, f32::INFINITY, -f32::INFINITY];
+        assert_eq!(bits.collect::<Vec<_>>(), expected.map(f32::to_bits));
+    }
+}
+
+/// Bits that no code has make the bytes another tensor's, or none's.
+#[test]
+fn padding_is_zero() {
+    let error = |name: &str, shape: &[usize], scales: &[u8], elements: &[u8]| {
+        let (scales, elements) = (scales.to_vec(), elements.to_vec());
+        let packed = Packed::from_parts(name.parse().unwrap(), shape, 0, None, scales, elements);
+        packed.unwrap_err().to_string()
+    };
+    assert_eq!(
+        error("mxfp4", &[3], &[127], &[0, 0x10]),
+        "pack: byte 1 of the elements is 0x10, but only its low 4 bits are in use and the others must be zero"
+    );
+    assert_eq!(
+        error("mxfp6_e3m2", &[5], &[127], &[0, 0, 0, 0x40]),
+        "pack: byte 3 of the elements is 0x40, but only its low 6 bits are in use and the others must be zero"
+    );
+    // Records of two shifts, of which the second one has a bit too many.
+    assert_eq!(
+        error(
+            "microexponent(bit_width=16,block_size=4)",
+            &[8],
+            &[127, 3, 127, 5],
+            &[0; 8]
+        ),
+        "pack: byte 3 of the scales is 0x05, but only its low 2 bits are in use and the others must be zero"
+    );
 }

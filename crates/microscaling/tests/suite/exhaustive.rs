@@ -1,11 +1,11 @@
 //! Whole sets of inputs against the oracle and against other crates.
 
-mod oracle;
-
+use crate::oracle;
+use crate::oracle::{all_16_bit_floats, identical, pow2};
 use microscaling::{
-    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
+    SharedExpMethod,
 };
-use oracle::{all_16_bit_floats, identical, pow2};
 
 const STREAM: RandomStream = RandomStream::new(17, 4);
 
@@ -21,7 +21,7 @@ fn check_pairs(format: MxFormat, inputs: &[f32], amax: f32) {
     for rounding in Rounding::ALL {
         let mut data = pairs.clone();
         format
-            .quantize(&mut data, &[pairs.len() / 2, 2], 1, rounding, STREAM)
+            .quantize(&mut data, &[pairs.len() / 2, 2], 1, rounding.with(STREAM))
             .unwrap();
         for (i, (got, pair)) in data.chunks(2).zip(pairs.chunks(2)).enumerate() {
             let scale = if pair[0].is_finite() { scale } else { None };
@@ -76,7 +76,7 @@ fn every_16_bit_float_as_a_block_of_its_own() {
         for rounding in Rounding::ALL {
             let mut data = inputs.clone();
             format
-                .quantize(&mut data, &[inputs.len()], 0, rounding, STREAM)
+                .quantize(&mut data, &[inputs.len()], 0, rounding.with(STREAM))
                 .unwrap();
             for (i, (got, x)) in data.iter().zip(&inputs).enumerate() {
                 let draw = STREAM.draw(i as u64);
@@ -175,7 +175,7 @@ fn nearest_is_exact_just_below_a_half() {
     let mut data = [0.499_999_97, 1.0, -0.499_999_97, 0.5];
     let format = MxFormat::new(ElementFormat::Int2, 4);
     format
-        .quantize(&mut data, &[4], 0, Rounding::Nearest, STREAM)
+        .quantize(&mut data, &[4], 0, Rounder::Nearest)
         .unwrap();
     assert_eq!(data, [0.0, 1.0, 0.0, 1.0]);
 }
@@ -200,7 +200,7 @@ fn float_formats_on_every_16_bit_float() {
             };
             for rounding in Rounding::ALL {
                 let mut data = inputs.clone();
-                format.round_slice(&mut data, rounding, STREAM);
+                format.round_slice(&mut data, rounding.with(STREAM));
                 for (i, (got, x)) in data.iter().zip(&inputs).enumerate() {
                     let draw = STREAM.draw(i as u64);
                     let expected = slow.round(*x, rounding, draw);
@@ -311,9 +311,7 @@ fn flush_ends_at_the_smallest_normal() {
         let normal = f32::MIN_POSITIVE;
         let subnormal = f32::from_bits(normal.to_bits() - 1);
         let mut data = [normal, subnormal, subnormal, -subnormal];
-        format
-            .quantize(&mut data, &[4], 0, Rounding::Even, STREAM)
-            .unwrap();
+        format.quantize(&mut data, &[4], 0, Rounder::Even).unwrap();
         assert_eq!(data[0], normal, "{element}");
         assert!(data[1] > 0.0, "{element}");
         assert_eq!(

@@ -1,11 +1,9 @@
 //! Files of packed tensors: what is saved is loaded, other readers find what the docs say, and every
 //! defect has its error.
 
-mod inputs;
-
-use inputs::{formats, numbers};
+use crate::inputs::{formats, numbers};
 use microscaling::safetensors::{FileError, load, save};
-use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use microscaling::{BlockFormat, Packed, Rounder};
 use proptest::prelude::*;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -13,15 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 fn pack(format: &str, data: &[f32], shape: &[usize], axis: usize) -> Packed {
     let format: BlockFormat = format.parse().unwrap();
-    Packed::encode(
-        format,
-        data,
-        shape,
-        axis,
-        Rounding::Even,
-        RandomStream::new(0, 0),
-    )
-    .unwrap()
+    Packed::encode(format, data, shape, axis, Rounder::Even).unwrap()
 }
 
 fn one(format: &str) -> BTreeMap<String, Packed> {
@@ -39,8 +29,7 @@ proptest! {
             .map(|(format, name, shape, axis)| {
                 let shape = [shape.0, shape.1];
                 let data = numbers(shape.iter().product(), 0, false, seed);
-                let stream = RandomStream::new(seed, 0);
-                (name, Packed::encode(format, &data, &shape, axis, Rounding::Even, stream).unwrap())
+                (name, Packed::encode(format, &data, &shape, axis, Rounder::Even).unwrap())
             })
             .collect();
         let file = save(&tensors).unwrap();
@@ -94,12 +83,18 @@ fn stored_tensors() {
     );
 }
 
+/// Name, type and shape of a stored tensor.
+type Part = (&'static str, Dtype, &'static [usize]);
+
 /// A file with these metadata and these stored tensors.
-fn file(metadata: Option<&str>, parts: &[(&str, Dtype, usize)]) -> Vec<u8> {
+fn file(metadata: Option<&str>, parts: &[Part]) -> Vec<u8> {
     let zeros = vec![0; 1000];
-    let views = parts.iter().map(|(name, dtype, count)| {
-        let bytes = &zeros[..count * dtype.bitsize() / 8];
-        (*name, TensorView::new(*dtype, vec![*count], bytes).unwrap())
+    let views = parts.iter().map(|(name, dtype, shape)| {
+        let bytes = &zeros[..shape.iter().product::<usize>() * dtype.bitsize() / 8];
+        (
+            *name,
+            TensorView::new(*dtype, shape.to_vec(), bytes).unwrap(),
+        )
     });
     let metadata =
         metadata.map(|text| HashMap::from([("microscaling".to_string(), text.to_string())]));
@@ -108,8 +103,10 @@ fn file(metadata: Option<&str>, parts: &[(&str, Dtype, usize)]) -> Vec<u8> {
 
 const MXFP4: &str = r#"{"w":{"format":"mxfp4","shape":[2,33],"axis":1}}"#;
 const NVFP4: &str = r#"{"w":{"format":"nvfp4(tensor_scale=true)","shape":[16],"axis":0}}"#;
-const PARTS: [(&str, Dtype, usize); 2] =
-    [("w.scales", Dtype::U8, 4), ("w.elements", Dtype::U8, 33)];
+const PARTS: [Part; 2] = [
+    ("w.scales", Dtype::U8, &[2, 2]),
+    ("w.elements", Dtype::U8, &[33]),
+];
 
 fn error(file: &[u8]) -> String {
     load(file).unwrap_err().to_string()
@@ -121,17 +118,17 @@ fn the_files_of_the_errors_are_right_otherwise() {
         load(&file(Some(MXFP4), &PARTS)).unwrap()["w"].decode(),
         [0.0; 66]
     );
-    let scale = [
-        ("w.scales", Dtype::U8, 1),
-        ("w.elements", Dtype::U8, 8),
-        ("w.tensor_scale", Dtype::F32, 1),
+    let scale: [Part; 3] = [
+        ("w.scales", Dtype::U8, &[1]),
+        ("w.elements", Dtype::U8, &[8]),
+        ("w.tensor_scale", Dtype::F32, &[1]),
     ];
     assert_eq!(
         load(&file(Some(NVFP4), &scale)).unwrap()["w"].tensor_scale(),
         Some(0.0)
     );
     // Other tensors are skipped.
-    let others = [PARTS[0], PARTS[1], ("bias", Dtype::F32, 3)];
+    let others: [Part; 3] = [PARTS[0], PARTS[1], ("bias", Dtype::F32, &[3])];
     assert_eq!(load(&file(Some(MXFP4), &others)).unwrap().len(), 1);
     assert!(load(&file(Some("{}"), &[])).unwrap().is_empty());
 }
@@ -221,35 +218,76 @@ fn missing_part() {
         error(&file(Some(MXFP4), &PARTS[1..])),
         "packed tensors: tensor `w`: `w.scales` is missing"
     );
-    let parts = [("w.scales", Dtype::U8, 1), ("w.elements", Dtype::U8, 8)];
+    let parts: &[Part] = &[
+        ("w.scales", Dtype::U8, &[1]),
+        ("w.elements", Dtype::U8, &[8]),
+    ];
     assert_eq!(
-        error(&file(Some(NVFP4), &parts)),
+        error(&file(Some(NVFP4), parts)),
         "packed tensors: tensor `w`: `w.tensor_scale` is missing"
     );
 }
 
 #[test]
 fn wrong_type() {
-    let parts = [("w.scales", Dtype::F32, 1), PARTS[1]];
+    let parts: &[Part] = &[("w.scales", Dtype::F32, &[1]), PARTS[1]];
     assert_eq!(
-        error(&file(Some(MXFP4), &parts)),
-        "packed tensors: tensor `w`: `w.scales` is F32, expected u8"
+        error(&file(Some(MXFP4), parts)),
+        "packed tensors: tensor `w`: `w.scales` is F32, expected U8"
     );
-    let parts = [
-        ("w.scales", Dtype::U8, 1),
-        ("w.elements", Dtype::U8, 8),
-        ("w.tensor_scale", Dtype::F32, 2),
+    let parts: &[Part] = &[
+        ("w.scales", Dtype::U8, &[1]),
+        ("w.elements", Dtype::U8, &[8]),
+        ("w.tensor_scale", Dtype::F32, &[2]),
     ];
     assert_eq!(
-        error(&file(Some(NVFP4), &parts)),
-        "packed tensors: tensor `w`: `w.tensor_scale` is F32 of shape [2], expected one f32"
+        error(&file(Some(NVFP4), parts)),
+        "packed tensors: tensor `w`: `w.tensor_scale` is of shape [2], expected of shape [1]"
+    );
+}
+
+/// As many bytes as there must be, in another shape.
+#[test]
+fn wrong_shape() {
+    let flat: [Part; 2] = [("w.scales", Dtype::U8, &[4]), PARTS[1]];
+    assert_eq!(
+        error(&file(Some(MXFP4), &flat)),
+        "packed tensors: tensor `w`: `w.scales` is of shape [4], expected of shape [2, 2]"
+    );
+    let rows: [Part; 2] = [PARTS[0], ("w.elements", Dtype::U8, &[3, 11])];
+    assert_eq!(
+        error(&file(Some(MXFP4), &rows)),
+        "packed tensors: tensor `w`: `w.elements` is of shape [3, 11], expected of shape [33]"
+    );
+}
+
+#[test]
+fn padding() {
+    let mut file = file(
+        Some(r#"{"w":{"format":"mxfp4","shape":[3],"axis":0}}"#),
+        &[
+            ("w.scales", Dtype::U8, &[1]),
+            ("w.elements", Dtype::U8, &[2]),
+        ],
+    );
+    assert_eq!(load(&file).unwrap()["w"].decode(), [0.0; 3]);
+    // The elements come first.
+    let last = file.len() - 2;
+    file[last] = 0x20;
+    assert_eq!(
+        error(&file),
+        "packed tensors: tensor `w`: pack: byte 1 of the elements is 0x20, but only its low 4 bits are in use and \
+         the others must be zero"
     );
 }
 
 #[test]
 fn wrong_scale_count() {
     assert_eq!(
-        error(&file(Some(MXFP4), &[("w.scales", Dtype::U8, 3), PARTS[1]])),
+        error(&file(
+            Some(MXFP4),
+            &[("w.scales", Dtype::U8, &[3]), PARTS[1]]
+        )),
         "packed tensors: tensor `w`: pack: the scales of shape [2, 33] are 4 bytes, got 3"
     );
 }
@@ -259,7 +297,7 @@ fn wrong_length() {
     assert_eq!(
         error(&file(
             Some(MXFP4),
-            &[PARTS[0], ("w.elements", Dtype::U8, 34)]
+            &[PARTS[0], ("w.elements", Dtype::U8, &[34])]
         )),
         "packed tensors: tensor `w`: pack: the elements of shape [2, 33] are 33 bytes, got 34"
     );

@@ -1,8 +1,6 @@
 //! Every error, with what it says, and that the data are untouched; and the shapes that are none.
 
-use microscaling::{
-    ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, RandomStream, Rounding,
-};
+use microscaling::{ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, Rounder};
 
 fn quantize(
     format: MxFormat,
@@ -11,7 +9,7 @@ fn quantize(
     axis: usize,
 ) -> Result<(), QuantizeError> {
     let before = data.to_vec();
-    let result = format.quantize(data, shape, axis, Rounding::Even, RandomStream::new(0, 0));
+    let result = format.quantize(data, shape, axis, Rounder::Even);
     if result.is_err() {
         assert_eq!(data, before);
     }
@@ -116,7 +114,7 @@ fn nothing_to_do() {
     }
     FloatFormat::fp(8)
         .unwrap()
-        .round_slice(&mut [], Rounding::Even, RandomStream::new(0, 0));
+        .round_slice(&mut [], Rounder::Even);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! A slow, independent statement of the rules in f64: tables of values, searches and divisions. Every
 //! number at hand is exact in f64, so nothing here rounds unless it says so.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 pub(crate) mod blocks;
 
 use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
@@ -50,6 +48,7 @@ pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
         ElementFormat::BFloat16 => (0..0x7f80)
             .map(|c| half::bf16::from_bits(c).to_f64())
             .collect(),
+        other => unimplemented!("{other} is not known here"),
     }
 }
 
@@ -110,6 +109,7 @@ pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Opt
                 0.0 => -127,
                 quotient => ceil_log2(f64::from(quotient)),
             },
+            other => unimplemented!("{other} is not known here"),
         }
     };
     (exponent <= limit).then_some(exponent.max(-limit))

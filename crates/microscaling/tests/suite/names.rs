@@ -1,12 +1,10 @@
 //! Block formats as text, and what their sizes are.
 
-mod inputs;
-mod oracle;
-
-use inputs::formats;
+use crate::inputs::formats;
+use crate::oracle;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, Nvfp4Format,
-    ParseFormatError, RandomStream, Rounding, ScaleMode,
+    ParseFormatError, RandomStream, Rounder, Rounding, ScaleMode,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -97,12 +95,13 @@ proptest! {
         let stream = RandomStream::new(1, 2);
         let (shape, axis, rounding) = ([5, 12], 1, Rounding::Stochastic);
         let (mut got, mut expected) = (data.clone(), data);
-        format.quantize(&mut got, &shape, axis, rounding, stream).unwrap();
+        format.quantize(&mut got, &shape, axis, rounding.with(stream)).unwrap();
         match format {
-            BlockFormat::Mx(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
-            BlockFormat::Microexponent(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
-            BlockFormat::Bfp(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
-            BlockFormat::Nvfp4(format) => format.quantize(&mut expected, &shape, axis, rounding, stream),
+            BlockFormat::Mx(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
+            BlockFormat::Microexponent(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
+            BlockFormat::Bfp(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
+            BlockFormat::Nvfp4(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
+            _ => unreachable!("a format of these four"),
         }.unwrap();
         prop_assert!(got.iter().zip(&expected).all(|(a, b)| oracle::identical(*a, *b)));
     }
@@ -335,7 +334,7 @@ fn invalid_parameters() {
         let text = format!("{format}: {field} is {got}, expected {min} to {max}");
         assert_eq!(expected.to_string(), text);
         let mut data = [1.1; 6];
-        let result = block.quantize(&mut data, &[6], 0, Rounding::Even, RandomStream::new(0, 0));
+        let result = block.quantize(&mut data, &[6], 0, Rounder::Even);
         assert_eq!(result.unwrap_err().to_string(), format!("quantize: {text}"));
         assert_eq!(data, [1.1; 6]);
     }

@@ -1,7 +1,5 @@
 //! Golden files: what they hold and how to compare with it.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use std::path::Path;
@@ -14,7 +12,7 @@ pub(crate) struct Golden {
 impl Golden {
     pub(crate) fn open(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/data/golden")
+            .join("tests/data")
             .join(name);
         let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Self { bytes }

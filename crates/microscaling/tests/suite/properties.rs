@@ -1,7 +1,8 @@
 //! What holds for all data, all formats and all rounding modes.
 
 use microscaling::{
-    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
+    SharedExpMethod,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -12,7 +13,7 @@ fn quantized(format: MxFormat, data: &[f32], rounding: Rounding) -> Vec<f32> {
     let mut data = data.to_vec();
     let shape = [data.len()];
     format
-        .quantize(&mut data, &shape, 0, rounding, RandomStream::new(3, 9))
+        .quantize(&mut data, &shape, 0, rounding.with(RandomStream::new(3, 9)))
         .unwrap();
     data
 }
@@ -86,10 +87,10 @@ proptest! {
         for format in formats.into_iter().filter_map(Result::ok) {
             for rounding in Rounding::ALL {
                 let mut once = data.clone();
-                format.round_slice(&mut once, rounding, RandomStream::new(1, 1));
+                format.round_slice(&mut once, rounding.with(RandomStream::new(1, 1)));
                 for again in Rounding::ALL {
                     let mut twice = once.clone();
-                    format.round_slice(&mut twice, again, RandomStream::new(2, 2));
+                    format.round_slice(&mut twice, again.with(RandomStream::new(2, 2)));
                     prop_assert!(twice == once, "{}", format);
                 }
             }
@@ -223,7 +224,7 @@ proptest! {
             .collect();
         for rounding in Rounding::ALL {
             let mut got = data.clone();
-            format.quantize(&mut got, &[outer, axis, inner], 1, rounding, stream).unwrap();
+            format.quantize(&mut got, &[outer, axis, inner], 1, rounding.with(stream)).unwrap();
             let block = match (format.shared_exp_method, format.block_size) {
                 (SharedExpMethod::None, _) => 1,
                 (SharedExpMethod::Max, 0) => axis,
@@ -308,7 +309,7 @@ fn threads_do_not_matter() {
                 let run = || {
                     let mut data = data.to_vec();
                     format
-                        .quantize(&mut data, shape, axis, rounding, stream)
+                        .quantize(&mut data, shape, axis, rounding.with(stream))
                         .unwrap();
                     data
                 };
@@ -324,7 +325,7 @@ fn threads_do_not_matter() {
             let mut data = data.clone();
             FloatFormat::fp(12)
                 .unwrap()
-                .round_slice(&mut data, rounding, stream);
+                .round_slice(&mut data, rounding.with(stream));
             data
         };
         assert!(one.install(run) == four.install(run));
@@ -339,7 +340,7 @@ fn stochastic_depends_on_seed_and_stream_alone() {
         let format = MxFormat::new(ElementFormat::Fp4E2M1, 32);
         let stream = RandomStream::new(seed, stream);
         format
-            .quantize(&mut data, &[10, 100], 1, Rounding::Stochastic, stream)
+            .quantize(&mut data, &[10, 100], 1, Rounder::Stochastic(stream))
             .unwrap();
         data
     };

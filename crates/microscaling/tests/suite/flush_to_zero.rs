@@ -1,11 +1,7 @@
 //! The thread's flush-to-zero state, which other libraries set, does not matter.
 
-#![cfg(target_arch = "x86_64")]
-
-mod inputs;
-
-use inputs::numbers;
-use microscaling::{BlockFormat, Packed, RandomStream, Rounding};
+use crate::inputs::numbers;
+use microscaling::{BlockFormat, Packed, RandomHadamard, RandomStream, Rounding};
 use std::hint::black_box;
 
 /// Calls with subnormals flushed, as operands and as results.
@@ -37,15 +33,44 @@ fn every_format_at_every_size() {
                 let run = || {
                     let mut values = data.clone();
                     format
-                        .quantize(&mut values, &[64], 0, rounding, stream)
+                        .quantize(&mut values, &[64], 0, rounding.with(stream))
                         .unwrap();
-                    let packed = Packed::encode(format, &data, &[64], 0, rounding, stream).unwrap();
+                    let packed =
+                        Packed::encode(format, &data, &[64], 0, rounding.with(stream)).unwrap();
                     let decoded = packed.decode();
                     let bits =
                         |data: Vec<f32>| data.into_iter().map(f32::to_bits).collect::<Vec<_>>();
                     (bits(values), bits(decoded), packed)
                 };
                 assert!(flushing(run) == run(), "{name} {rounding} 2^{center}");
+            }
+        }
+    }
+}
+
+/// Numbers whose sums, differences and products are subnormal, alone and among others, along both kinds of axis.
+#[test]
+fn random_hadamard() {
+    for block_size in RandomHadamard::BLOCK_SIZES {
+        let transform = RandomHadamard { block_size };
+        for (axis, inner) in [(128, 1), (100, 1), (128, 3), (255, 7), (128, 64), (33, 129)] {
+            for center in (-149..=-90).chain([0]) {
+                let mut data = numbers(axis * inner, center, false, center as u64);
+                if center % 3 == 0 {
+                    data.iter_mut().step_by(5).for_each(|x| *x = 1.0);
+                }
+                let run = || {
+                    let mut values = data.clone();
+                    let signs = RandomStream::new(1, 2);
+                    transform
+                        .transform(&mut values, &[axis, inner], 0, signs)
+                        .unwrap();
+                    values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                };
+                assert!(
+                    flushing(run) == run(),
+                    "{block_size} {axis} {inner} 2^{center}"
+                );
             }
         }
     }

@@ -1,7 +1,5 @@
 //! Formats and data for property tests.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
     RandomStream, ScaleMode, SharedExpMethod,

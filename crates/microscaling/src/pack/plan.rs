@@ -1,0 +1,213 @@
+//! Where the bytes of a packed tensor lie.
+
+use super::bitstream;
+use super::blocks::Job;
+use crate::quantize::layout::{Layout, Runs, count, layout};
+use crate::quantize::threads::Divide;
+use crate::{BlockFormat, PackError};
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+
+/// Where the codes of a tensor lie.
+pub(crate) struct Plan {
+    /// Number of elements. None of the other numbers means anything if it is 0.
+    pub(crate) count: usize,
+    pub(crate) layout: Layout,
+    /// Bytes of a block's record in the scales.
+    record: usize,
+    pub(crate) scales_len: usize,
+    pub(crate) elements_len: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        format: &BlockFormat,
+        shape: &[usize],
+        axis: usize,
+    ) -> Result<Self, PackError> {
+        format.validate().map_err(crate::QuantizeError::from)?;
+        let layout = layout(shape, axis, format.block_size())?;
+        let count = count(shape)?;
+        let overflow = || PackError::SizeOverflow {
+            shape: shape.to_vec(),
+        };
+        let elements_len =
+            bitstream::byte_len(count, format.element_bits()).ok_or_else(overflow)?;
+        let record = record_len(format, layout.block).ok_or_else(overflow)?;
+        let scales_len = if count == 0 {
+            0
+        } else {
+            let blocks = count / layout.axis * layout.axis.div_ceil(layout.block);
+            blocks.checked_mul(record).ok_or_else(overflow)?
+        };
+        Ok(Self {
+            count,
+            layout,
+            record,
+            scales_len,
+            elements_len,
+        })
+    }
+
+    /// How many bytes the records before a position have that begins a run.
+    pub(crate) fn records_before(&self, start: usize) -> usize {
+        let Layout { axis, inner, block } = self.layout;
+        let (outer, at) = (start / (axis * inner), start / inner % axis);
+        (outer * axis.div_ceil(block) + at / block) * inner * self.record
+    }
+
+    /// That all bits are zero which no code and no shift has.
+    pub(crate) fn check_padding(
+        &self,
+        format: &BlockFormat,
+        scales: &[u8],
+        elements: &[u8],
+    ) -> Result<(), PackError> {
+        let used = |codes: usize, bits: u32| (codes % 8 * bits as usize % 8) as u32;
+        if let Some(last) = elements.len().checked_sub(1) {
+            check_high_bits(
+                "elements",
+                elements,
+                last,
+                used(self.count, format.element_bits()),
+            )?;
+        }
+        if let BlockFormat::Microexponent(format) = format {
+            let sub_blocks = self.layout.block.div_ceil(format.sub_block_size);
+            let used = used(sub_blocks, format.shift_bits);
+            for record in 1..=scales.len() / self.record {
+                check_high_bits("scales", scales, record * self.record - 1, used)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn job<C>(&self, codec: C, bits: u32) -> Job<C> {
+        Job {
+            codec,
+            layout: self.layout,
+            record: self.record,
+            bits,
+        }
+    }
+}
+
+/// Consecutive runs of a tensor, and the bytes that they become.
+pub(crate) struct Bytes<'a> {
+    pub(crate) plan: &'a Plan,
+    /// Bits of a code.
+    pub(crate) bits: u32,
+    pub(crate) runs: Runs,
+    pub(crate) range: Range<usize>,
+    pub(crate) scales: &'a mut [u8],
+    pub(crate) elements: &'a mut [u8],
+}
+
+impl Bytes<'_> {
+    /// Position of the first run in the tensor.
+    pub(crate) fn start(&self) -> usize {
+        self.runs.start(self.range.start)
+    }
+}
+
+impl Divide for Bytes<'_> {
+    fn elements(&self) -> usize {
+        self.runs.start(self.range.end) - self.start()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let start = self.start();
+        let Range { start: first, end } = self.range;
+        // Where a code begins a byte.
+        let byte = |run: &usize| {
+            let elements = self.runs.start(*run) - start;
+            elements.is_multiple_of(8) || self.bits.is_multiple_of(8)
+        };
+        let mut middles = (first + (end - first) / 2).max(first + 1)..end;
+        let Some(middle) = middles.find(byte) else {
+            return Err(self);
+        };
+        let Self {
+            plan, bits, runs, ..
+        } = self;
+        let at = runs.start(middle);
+        let records = plan.records_before(at) - plan.records_before(start);
+        let codes =
+            bitstream::byte_len(at - start, bits).expect("less than what all elements take");
+        let (low_scales, high_scales) = self.scales.split_at_mut(records);
+        let (low_elements, high_elements) = self.elements.split_at_mut(codes);
+        let halves = [
+            (first..middle, low_scales, low_elements),
+            (middle..end, high_scales, high_elements),
+        ];
+        Ok(halves.map(|(range, scales, elements)| Self {
+            plan,
+            bits,
+            runs,
+            range,
+            scales,
+            elements,
+        }))
+    }
+}
+
+/// Bytes of the record of a block of `block` elements; `None` if it overflows.
+pub(crate) fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
+    match format {
+        BlockFormat::Microexponent(format) => {
+            let sub_blocks = block.div_ceil(format.sub_block_size);
+            bitstream::byte_len(sub_blocks, format.shift_bits)?.checked_add(1)
+        }
+        _ => Some(1),
+    }
+}
+
+/// That all but the low `used` bits of a byte are zero; 0 stands for all 8.
+fn check_high_bits(
+    part: &'static str,
+    bytes: &[u8],
+    position: usize,
+    used: u32,
+) -> Result<(), PackError> {
+    let got = bytes[position];
+    if used == 0 || got >> used == 0 {
+        return Ok(());
+    }
+    Err(PackError::Padding {
+        part,
+        position,
+        used,
+        got,
+    })
+}
+
+/// The shape of the codes of a tensor, so many bytes, see
+/// [`Packed::elements_shape`](crate::Packed::elements_shape).
+pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<usize> {
+    match shape.split_last() {
+        // The product of the lengths is not more than 8 times the bytes: it does not overflow. That of a length and
+        // the bits of a code may.
+        Some((row, rows)) if bytes > 0 && (row % 8 * bits as usize).is_multiple_of(8) => {
+            let mut shape = rows.to_vec();
+            shape.push(bytes / rows.iter().product::<usize>());
+            shape
+        }
+        _ => vec![bytes],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_shape_of_any_length() {
+        assert_eq!(elements_shape(&[4, 6], 4, 12), [4, 3]);
+        assert_eq!(elements_shape(&[4, 3], 4, 6), [6]);
+        assert_eq!(elements_shape(&[0, 3], 4, 0), [0]);
+        // Bits of such a row overflow.
+        let row = usize::MAX / 8 + 1;
+        assert_eq!(elements_shape(&[row], 8, row), [row]);
+        assert_eq!(elements_shape(&[1, row], 16, 2 * row), [1, 2 * row]);
+    }
+}

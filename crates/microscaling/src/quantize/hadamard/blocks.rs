@@ -1,0 +1,245 @@
+//! The loops that transform blocks: products with the factors, then sums and differences.
+
+use super::powers_of_two;
+use crate::quantize::instruction_set::Kernel;
+use crate::quantize::layout::Layout;
+use crate::round::bits::{self, ABS, SIGN};
+use alloc::vec;
+
+/// Columns of interleaved blocks that are worked on together: so many of the longest blocks just fit the nearest
+/// cache.
+const COLUMNS: usize = 64;
+
+/// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
+pub(super) struct Transform<'a> {
+    pub(super) layout: Layout,
+    pub(super) factors: &'a [f32],
+    pub(super) data: &'a mut [f32],
+    /// Position of the data on the axis, a multiple of the block length.
+    pub(super) at: usize,
+}
+
+impl Kernel for Transform<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            layout,
+            factors,
+            data,
+            mut at,
+        } = self;
+        let inner = layout.inner;
+        // Short rows need none.
+        let mut tile = vec![
+            0.0;
+            if inner < COLUMNS {
+                0
+            } else {
+                layout.block * COLUMNS
+            }
+        ];
+        let mut rest = data;
+        while !rest.is_empty() {
+            // The last block of an axis is the only one that may be no power of two.
+            let length = layout.block.min(layout.axis - at);
+            let (run, tail) = rest.split_at_mut(length * inner);
+            for piece in powers_of_two(length) {
+                let run = &mut run[piece.start * inner..piece.end * inner];
+                transform_run(run, inner, &factors[at..][piece], &mut tile);
+            }
+            at = if at + length == layout.axis {
+                0
+            } else {
+                at + length
+            };
+            rest = tail;
+        }
+    }
+}
+
+/// Transforms interleaved blocks of as many elements as there are factors.
+#[inline(always)]
+fn transform_run(run: &mut [f32], inner: usize, factors: &[f32], tile: &mut [f32]) {
+    // The lengths as constants, so that there are vectors for them.
+    match factors.len() {
+        128 => transform_blocks::<128>(run, inner, factors, tile),
+        64 => transform_blocks::<64>(run, inner, factors, tile),
+        32 => transform_blocks::<32>(run, inner, factors, tile),
+        16 => transform_blocks::<16>(run, inner, factors, tile),
+        8 => transform_blocks::<8>(run, inner, factors, tile),
+        4 => transform_blocks::<4>(run, inner, factors, tile),
+        2 => transform_blocks::<2>(run, inner, factors, tile),
+        _ => transform_blocks::<1>(run, inner, factors, tile),
+    }
+}
+
+#[inline(always)]
+fn transform_blocks<const N: usize>(
+    run: &mut [f32],
+    inner: usize,
+    factors: &[f32],
+    tile: &mut [f32],
+) {
+    if inner == 1 {
+        return transform_contiguous::<N>(run, factors);
+    }
+    if inner < COLUMNS {
+        if all_normal(run) {
+            multiply_rows::<Native>(run, inner, factors);
+            add_and_subtract::<N, Native>(run, inner);
+        } else {
+            transform_by_bits::<N>(run, inner, factors);
+        }
+        return;
+    }
+    for first in (0..inner).step_by(COLUMNS) {
+        let width = COLUMNS.min(inner - first);
+        let mut smallest = u32::MAX;
+        for (line, row) in tile.chunks_exact_mut(COLUMNS).zip(run.chunks_exact(inner)) {
+            let row = &row[first..first + width];
+            line[..width].copy_from_slice(row);
+            smallest = smallest.min(smallest_but_zero(row));
+        }
+        // The columns that are left from before do no harm.
+        let tile = &mut tile[..N * COLUMNS];
+        if smallest >= SMALLEST {
+            multiply_rows::<Native>(tile, COLUMNS, factors);
+            add_and_subtract::<N, Native>(tile, COLUMNS);
+        } else {
+            transform_by_bits::<N>(tile, COLUMNS, factors);
+        }
+        for (line, row) in tile.chunks_exact(COLUMNS).zip(run.chunks_exact_mut(inner)) {
+            row[first..first + width].copy_from_slice(&line[..width]);
+        }
+    }
+}
+
+/// Multiplies each row by its factor.
+#[inline(always)]
+fn multiply_rows<A: Arithmetic>(rows: &mut [f32], width: usize, factors: &[f32]) {
+    for (row, factor) in rows.chunks_exact_mut(width).zip(factors) {
+        row.iter_mut().for_each(|x| *x = A::product(*x, *factor));
+    }
+}
+
+/// Sums and differences of `N` rows of `width` elements at all distances.
+#[inline(always)]
+fn add_and_subtract<const N: usize, A: Arithmetic>(rows: &mut [f32], width: usize) {
+    let mut distance = 1;
+    while distance < N {
+        for pair in rows.chunks_exact_mut(2 * distance * width) {
+            let (low, high) = pair.split_at_mut(distance * width);
+            for (a, b) in low.iter_mut().zip(high) {
+                (*a, *b) = (A::sum(*a, *b), A::difference(*a, *b));
+            }
+        }
+        distance *= 2;
+    }
+}
+
+/// Transforms rows with numbers so small that they may make subnormal ones. Not inlined: it is rare.
+#[cold]
+#[inline(never)]
+fn transform_by_bits<const N: usize>(rows: &mut [f32], width: usize, factors: &[f32]) {
+    multiply_rows::<ByBits>(rows, width, factors);
+    add_and_subtract::<N, ByBits>(rows, width);
+}
+
+/// Transforms one contiguous block.
+#[inline(always)]
+fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
+    if !all_normal(block) {
+        return transform_by_bits::<N>(block, 1, factors);
+    }
+    let mut x = [0.0; N];
+    for (x, (y, factor)) in x.iter_mut().zip(block.iter().zip(factors)) {
+        *x = y * factor;
+    }
+    // Each step takes neighbours and moves the lowest bit of an index to the top, so that the next one
+    // has the next distance for neighbours, and in the end all are where they were.
+    for _ in 0..N.ilog2() {
+        let mut y = [0.0; N];
+        let (sums, differences) = y.split_at_mut(N / 2);
+        for ((sum, difference), pair) in sums.iter_mut().zip(differences).zip(x.chunks_exact(2)) {
+            (*sum, *difference) = (pair[0] + pair[1], pair[0] - pair[1]);
+        }
+        x = y;
+    }
+    block.copy_from_slice(&x);
+}
+
+/// The pattern of 2^−99. Where no number but zero has a smaller magnitude, none of float32's operations here has a
+/// subnormal operand or result, so that the flush-to-zero state of the thread does not matter: a factor is at
+/// least 2^−3.5, hence a product at least 2^−103 and a multiple of 2^−126, and so are then all sums and
+/// differences, rounded or not. What is a multiple of the smallest normal number is normal or zero.
+const SMALLEST: u32 = bits::pow2(-99);
+
+/// The smallest magnitude of some numbers that are not zero, as a pattern.
+#[inline(always)]
+fn smallest_but_zero(data: &[f32]) -> u32 {
+    // Zero wraps around and becomes the largest.
+    let below = |x: &f32| (x.to_bits() & ABS).wrapping_sub(1);
+    let least = data.iter().map(below).fold(u32::MAX, u32::min);
+    least.saturating_add(1)
+}
+
+/// Whether [`SMALLEST`] promises that all stays normal.
+#[inline(always)]
+fn all_normal(data: &[f32]) -> bool {
+    smallest_but_zero(data) >= SMALLEST
+}
+
+/// Float32 arithmetic, rounded half to even.
+trait Arithmetic {
+    fn product(a: f32, b: f32) -> f32;
+    fn sum(a: f32, b: f32) -> f32;
+    fn difference(a: f32, b: f32) -> f32;
+}
+
+/// The processor's own.
+struct Native;
+
+impl Arithmetic for Native {
+    #[inline(always)]
+    fn product(a: f32, b: f32) -> f32 {
+        a * b
+    }
+
+    #[inline(always)]
+    fn sum(a: f32, b: f32) -> f32 {
+        a + b
+    }
+
+    #[inline(always)]
+    fn difference(a: f32, b: f32) -> f32 {
+        a - b
+    }
+}
+
+/// The same bits in any flush-to-zero state of the thread.
+struct ByBits;
+
+impl Arithmetic for ByBits {
+    #[inline(always)]
+    fn product(a: f32, b: f32) -> f32 {
+        if !a.is_finite() {
+            return a * b;
+        }
+        let sign = (a.to_bits() ^ b.to_bits()) & SIGN;
+        f32::from_bits(sign | bits::product(a.to_bits() & ABS, b.to_bits() & ABS))
+    }
+
+    #[inline(always)]
+    fn sum(a: f32, b: f32) -> f32 {
+        if a.is_finite() && b.is_finite() {
+            f32::from_bits(bits::sum(a.to_bits(), b.to_bits()))
+        } else {
+            a + b
+        }
+    }
+
+    #[inline(always)]
+    fn difference(a: f32, b: f32) -> f32 {
+        Self::sum(a, f32::from_bits(b.to_bits() ^ SIGN))
+    }
+}

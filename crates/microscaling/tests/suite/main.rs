@@ -1,0 +1,35 @@
+//! What the crate does, as its users see it. One binary, so that tests run side by side and link once; what needs a
+//! process of its own stands beside this folder.
+//!
+//! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set.
+
+mod block_rules;
+mod errors;
+mod exhaustive;
+#[cfg(target_arch = "x86_64")]
+mod flush_to_zero;
+#[cfg(feature = "serde")]
+mod formats;
+#[cfg(feature = "serde")]
+mod golden;
+#[cfg(feature = "serde")]
+mod golden_file;
+#[cfg_attr(
+    not(feature = "serde"),
+    allow(dead_code, reason = "used by tests that need serde")
+)]
+mod inputs;
+#[cfg(feature = "serde")]
+mod names;
+#[cfg_attr(
+    not(feature = "serde"),
+    allow(dead_code, reason = "used by tests that need serde")
+)]
+mod oracle;
+#[cfg(feature = "serde")]
+mod pack;
+mod pack_codes;
+mod packed;
+mod properties;
+#[cfg(feature = "safetensors")]
+mod safetensors;
