@@ -1,50 +1,35 @@
-//! The `conformance` program on the golden files of `tests/data/golden`, and its messages.
+//! The `conformance` program, and its messages. How many checks of each file pass is for the suite's `golden` to say.
 
 use std::path::Path;
 
 use super::Place;
 
-/// Files, backends, and how many checks pass: so that nothing is lost in silence.
-const REPORTS: [(&str, &str, usize); 11] = [
-    ("mx_quantize", "slice", 628),
-    ("elementwise", "slice", 72),
-    ("scale_modes", "slice", 240),
-    ("microexponents", "slice", 36),
-    ("nvfp4", "slice", 24),
-    ("layers", "flex", 84),
-    ("layers", "ndarray", 84),
-    // Three functions are checked twice: by their rounded ops and as Burn composes them.
-    ("vector", "flex", 189),
-    ("vector", "ndarray", 189),
-    ("ffn", "flex", 6),
-    ("ffn", "ndarray", 6),
-];
-
 #[test]
-fn everything_agrees_on_every_backend() {
+fn every_golden_file_agrees_on_every_backend() {
     let place = Place::new();
     let output = place.command("conformance", &[]);
     let stdout = String::from_utf8(output.stdout).expect("it prints text");
     assert!(output.status.success(), "{stdout}");
     let lines = stdout.lines().filter(|line| !line.starts_with(' '));
-    let expected = REPORTS.map(|(file, backend, passed)| {
-        format!("{file}[{backend}]: {passed} passed, 0 failed, 0 skipped")
-    });
-    assert_eq!(lines.collect::<Vec<_>>(), expected, "{stdout}");
-}
+    let lines: Vec<_> = lines.collect();
+    for line in &lines {
+        let counts = line.split_once("]: ").expect("a line has counts").1;
+        assert!(!counts.starts_with("0 passed"), "{stdout}");
+        assert!(counts.ends_with("passed, 0 failed, 0 skipped"), "{stdout}");
+    }
 
-/// No golden file lies about unnoticed.
-#[test]
-fn every_golden_file_is_checked() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
-    let files = std::fs::read_dir(dir).expect("the folder is there");
-    for file in files {
+    for file in std::fs::read_dir(dir).expect("the folder is there") {
         let name = file.expect("it can be listed").file_name();
         let name = name.into_string().expect("its name is text");
         if let Some(name) = name.strip_suffix(".safetensors") {
-            assert!(REPORTS.iter().any(|(file, ..)| *file == name), "{name}");
+            let is_its = |line: &&&str| line.starts_with(&format!("{name}["));
+            let reports = lines.iter().filter(is_its).count();
+            assert!(reports == 1 || reports == 2, "{name}: {stdout}");
         }
     }
+    assert!(lines.contains(&"ffn[flex]: 6 passed, 0 failed, 0 skipped"));
+    assert!(lines.contains(&"ffn[ndarray]: 6 passed, 0 failed, 0 skipped"));
 }
 
 #[test]
