@@ -24,9 +24,11 @@ mod suite {
     mod op_coverage;
     mod optimizers;
     mod portable;
+    mod oracle;
     mod slots;
     mod stochastic;
     mod support;
+    mod square;
     mod training;
     mod transformers;
     mod transparency;

@@ -17,7 +17,7 @@ use crate::delegate::delegate;
 use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
-use crate::semantics::elementwise::emulation;
+use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::Join;
 
 /// Ops on one tensor with a step of our own.
@@ -81,6 +81,16 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     /// Burn composes the sampling for autodiff: as a whole it is one rounded op, and positions are not rounded.
+    /// A square is an op of its own, with a gradient of its own; a tensor times itself stays a product.
+    fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        powi_scalar::<Self>(lhs, rhs, |x| {
+            match emulation(&Join::of(metas::<B, 1>([&x]))) {
+                Some(_) => elementwise::unary::<B, C, _>(x, elementwise::Square),
+                None => Self::float_mul(x.clone(), x),
+            }
+        })
+    }
+
     fn float_grid_sample_2d(
         tensor: FloatTensor<Self>,
         grid: FloatTensor<Self>,

@@ -121,6 +121,21 @@ impl<B: MxKernels> UnaryRule<B> for Sqrt {
 }
 
 /// Hyperbolic tangent: `(1 - y²) g`.
+/// Square: `g (2 x)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Square;
+
+impl<B: MxKernels> UnaryRule<B> for Square {
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
+        elementwise::square::<B>(Some(number), x)
+    }
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
+        let v = &pass.backward;
+        let doubled = v.mul_scalar(pass.operand(0, x), 2.0);
+        v.mul(pass.gradient(g), doubled)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tanh;
 

@@ -203,8 +203,12 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_atan2(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
-    // Composed: float_powi_scalar and float_powf_scalar, by Burn's default of products and reciprocals for small integers,
-    // as autodiff does it.
+    // Composed: float_powf_scalar by Burn's default, which makes a float_powi_scalar of an integer.
+
+    /// By squares and reciprocals for small integers, as Burn does it.
+    fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        elementwise::powi_scalar::<Self>(lhs, rhs, |x| elementwise::square::<B>(None, x))
+    }
 
     // Delegated
 

@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
+use burn_backend::{Backend, FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, Rounding};
 
 use super::{Float, stored};
@@ -206,6 +206,34 @@ pub(crate) fn binary_op<B: MxKernels>(
             &join,
             &draws,
         ),
+    }
+}
+
+/// `x²`, of an operand that is rounded once: its two factors are one number, also where rounding is random.
+pub(crate) fn square<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
+    let interned = Join::of([Some(tensor.meta)]).quantization();
+    match interned.is_some_and(|interned| interned.specs.round() == Rounding::Stochastic) {
+        true => unary::<B>(number, tensor, |x| B::float_mul(x.clone(), x)),
+        false => binary_op::<B>(number, BinaryOp::Mul, tensor.clone(), tensor),
+    }
+}
+
+/// Powers as Burn composes them by default, of `B`'s ops but for the square.
+pub(crate) fn powi_scalar<B: Backend>(
+    tensor: FloatTensor<B>,
+    exponent: Scalar,
+    square: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> FloatTensor<B> {
+    match exponent.elem::<i64>() {
+        0 => {
+            let device = B::float_device(&tensor);
+            B::float_ones(tensor.shape(), &device, tensor.dtype().into())
+        }
+        1 => tensor,
+        2 => square(tensor),
+        -1 => B::float_recip(tensor),
+        -2 => B::float_recip(square(tensor)),
+        _ => B::float_powi_scalar_impl(tensor, exponent),
     }
 }
 
