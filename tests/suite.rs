@@ -25,6 +25,8 @@ mod suite {
     mod optimizers;
     mod portable;
     mod oracle;
+    mod portable;
+    mod reuse;
     mod slots;
     mod stochastic;
     mod support;

@@ -260,27 +260,49 @@ fn flex_lacks_one_op() {
 
 /// The output of `op`, and the gradients of its inputs for a fixed gradient of the output.
 fn trained<B: Exact>(op: &str, device: B::Device) -> [Vec<f32>; 2] {
+    let mut calls = Calls::<B>::new(device, false, true);
+    calls.role = B::input;
+    let (output, loss) = loss_of(&calls, op, 90);
+    [output, gradients_of_inputs(calls, loss)]
+}
+
+/// The gradients of the inputs of `op`, parameters all of them, from one use for each gradient of the output.
+fn parameters_of<B: Exact>(op: &str, device: B::Device, seeds: &[u64]) -> Vec<f32> {
     let calls = Calls::<B>::new(device.clone(), false, true);
+    let mut loss = Tensor::<B, 1>::zeros([1], &device);
+    for seed in seeds {
+        loss = B::exact(loss) + loss_of(&calls, op, *seed).1;
+        calls.again.set(Some(0));
+    }
+    gradients_of_inputs(calls, loss)
+}
+
+/// The values of the output of `op`, and a scalar of which the gradient by the output is a fixed one.
+fn loss_of<B: Exact>(calls: &Calls<B>, op: &str, seed: u64) -> (Vec<f32>, Tensor<B, 1>) {
     let Some(Output::Floats(outputs)) = calls.call(op) else {
         panic!("has no float result")
     };
     let mut values_of = Vec::new();
-    let mut loss = Tensor::<B, 1>::zeros([1], &device);
-    for (seed, output) in outputs.into_iter().enumerate() {
+    let mut loss = Tensor::<B, 1>::zeros([1], &calls.device);
+    for (output, seed) in outputs.into_iter().zip(seed..) {
         let count = output.shape().num_elements();
         let output = B::float_reshape(output, Shape::new([count]));
         let output = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(output));
         values_of.extend(values(output.clone()));
-        let grad = noise_tensor([count], 90 + seed as u64, &device);
+        let grad = noise_tensor([count], seed, &calls.device);
         loss = B::exact(loss) + B::loss_with_gradient(output, grad);
     }
+    (values_of, loss)
+}
+
+fn gradients_of_inputs<B: Exact>(calls: Calls<B>, loss: Tensor<B, 1>) -> Vec<f32> {
     let grads = loss.backward();
     let gradient = |input| {
         let gradient = B::grad(&input, &grads).expect("every input has a gradient");
         floats::<B::InnerBackend>(gradient)
     };
-    let gradients = calls.inputs.into_inner().into_iter().flat_map(gradient);
-    [values_of, gradients.collect()]
+    let inputs = calls.inputs.into_inner();
+    inputs.into_iter().flat_map(gradient).collect()
 }
 
 /// Whether `B` alone has no gradient of such an op.
@@ -337,4 +359,41 @@ fn training_infers_and_rounds_gradients_as_the_table_says_on_flex() {
 #[test]
 fn training_infers_and_rounds_gradients_as_the_table_says_on_ndarray() {
     on_one_thread(assert_gradient_rounding::<NdArray>);
+}
+
+/// Whatever op a parameter is used by, what it gets from two uses is added up without rounding.
+fn assert_plain_sums<B: MxKernels>() {
+    let round_even = MxSpecs {
+        round: burn_mx::microscaling::Rounding::Even,
+        ..bfloat16_only()
+    };
+    check_all(|op, row| {
+        if row.backward == "–" || lacks_gradient::<B>(op) {
+            return None;
+        }
+        let of = |seeds: &[u64]| {
+            let device = device::<B>(&round_even);
+            parameters_of::<MxAutodiff<B>>(op, device, seeds)
+        };
+        let (first, second) = (of(&[90]), of(&[95]));
+        // An op that takes an input in several ways adds up more than two terms, in another order.
+        let near = |(sum, (a, b)): &(f32, (&f32, &f32))| {
+            let magnitude = a.abs() + b.abs() + sum.abs();
+            (sum - (*a + *b)).abs() <= 4.0 * f32::EPSILON * magnitude
+        };
+        let terms = first.iter().zip(&second);
+        let mut sums = of(&[90, 95]).into_iter().zip(terms);
+        let (sum, (a, b)) = sums.find(|sum| !near(sum))?;
+        Some(format!("two uses give {sum:e}, one {a:e}, the other {b:e}"))
+    });
+}
+
+#[test]
+fn gradients_of_parameters_add_up_without_rounding_on_flex() {
+    assert_plain_sums::<Flex>();
+}
+
+#[test]
+fn gradients_of_parameters_add_up_without_rounding_on_ndarray() {
+    on_one_thread(assert_plain_sums::<NdArray>);
 }

@@ -4,8 +4,9 @@ use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Tensor, TensorData};
-use burn_mx::module::full_precision;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn_mx::module::{as_activation, full_precision};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
 /// The independent source: Burn alone.
@@ -164,6 +165,9 @@ pub(crate) fn named_gradients<B: AutodiffBackend, M: Module<B>>(
 pub(crate) trait Exact: AutodiffBackend {
     fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D>;
 
+    /// The tensor as an input, where it is a leaf and passes for a parameter.
+    fn input(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+
     /// The scalar whose gradient by `tensor` is exactly `gradient`.
     fn loss_with_gradient<const D: usize>(
         tensor: Tensor<Self, D>,
@@ -177,6 +181,10 @@ impl<B: Backend> Exact for Autodiff<B> {
     fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D> {
         tensor
     }
+
+    fn input(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor
+    }
 }
 
 impl<B: MxKernels, C: burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy> Exact
@@ -184,5 +192,11 @@ impl<B: MxKernels, C: burn::backend::autodiff::checkpoint::strategy::CheckpointS
 {
     fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D> {
         full_precision(tensor)
+    }
+
+    fn input(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        // The rank that is said here does not matter.
+        let tensor = Tensor::<Self, 1>::from_primitive(TensorPrimitive::Float(tensor));
+        as_activation(tensor).into_primitive().tensor()
     }
 }

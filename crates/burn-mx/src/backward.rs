@@ -9,6 +9,7 @@ pub(crate) mod elementwise;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+pub(crate) mod parameter;
 pub(crate) mod softmax;
 
 use burn_autodiff::Autodiff;

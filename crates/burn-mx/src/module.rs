@@ -59,7 +59,7 @@ impl MetaChange {
             Change::Pin(specs) => meta = meta.pin(specs),
             Change::Specs(specs) => meta.specs = Some(specs),
             Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
-            Change::Weight(on) => meta.flags.set(Flags::WEIGHT, on),
+            Change::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
         }
         meta
     }
@@ -285,14 +285,14 @@ pub fn specs_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option
     B::specs_of(&tensor.clone().into_primitive().tensor()).cloned()
 }
 
-/// The tensor in the role of a weight: matrix products use the `w` formats for it. Leaves that require
-/// gradients are weights by themselves.
+/// The tensor in the role of a weight: matrix products use the `w` formats for it, and its gradients from several uses are
+/// summed in plain `f32`. Leaves that require gradients are weights by themselves.
 pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, Change::Weight(true))
 }
 
-/// The tensor in the role of an activation: matrix products use the `a` formats for it. For an input whose
-/// gradient is wanted, which would pass for a weight.
+/// The tensor in the role of an activation: matrix products use the `a` formats for it, and its gradients from several uses
+/// are summed by emulated additions. For an input whose gradient is wanted, which would pass for a weight.
 pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, Change::Weight(false))
 }

@@ -32,9 +32,9 @@ impl<P: TensorMetadata> MxTensor<P> {
 }
 
 impl<P> MxTensor<P> {
-    /// Marks the tensor as a weight, which may keep quantized copies.
+    /// Marks the tensor as a weight, which may keep quantized copies, and as a parameter.
     pub(crate) fn into_weight(mut self) -> Self {
-        self.meta.flags.insert(Flags::WEIGHT);
+        self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
         self.kept.get_or_insert_with(Kept::new);
         self
     }
@@ -44,7 +44,7 @@ impl<P> MxTensor<P> {
         &self.inner
     }
 
-    /// The tensor in the role of an activation.
+    /// The tensor in the role of an activation, which its place in a product may say; a parameter stays one.
     pub(crate) fn into_activation(mut self) -> Self {
         self.meta.flags.remove(Flags::WEIGHT);
         self
@@ -109,11 +109,21 @@ bitflags! {
         const PINNED = 1 << 3;
         /// Computed at full precision whatever the specs say, and so is all that follows from it.
         const FULL_PRECISION = 1 << 4;
+        /// A leaf that requires gradients, or did, whatever its role in a product: what it gets from several uses is
+        /// summed without rounding.
+        const PARAMETER = 1 << 5;
+        /// The gradient of one use of a parameter, or of several.
+        const PARAMETER_GRADIENT = 1 << 6;
     }
 }
 
 impl Flags {
     const OPTIMIZER: Self = Self::MASTER.union(Self::INNER);
+    /// What a view of a tensor has of it, and so the gradient of a tensor of that of its view.
+    const OF_A_VIEW: Self = Self::WEIGHT
+        .union(Self::PARAMETER)
+        .union(Self::PARAMETER_GRADIENT)
+        .union(Self::PINNED);
 }
 
 /// Specs and flags of a tensor or device.
@@ -156,6 +166,21 @@ impl Meta {
         self.flags.contains(Flags::WEIGHT)
     }
 
+    pub(crate) fn is_parameter(self) -> bool {
+        self.flags.contains(Flags::PARAMETER)
+    }
+
+    /// Meta of the sum of two gradients of one parameter; `None` if they are something else.
+    pub(crate) fn of_parameter_gradients(self, other: Self) -> Option<Self> {
+        (self.flags & other.flags)
+            .contains(Flags::PARAMETER_GRADIENT)
+            .then(|| {
+                let mut sum = Self::computed([Some(self), Some(other)]);
+                sum.flags.insert(Flags::PARAMETER_GRADIENT);
+                sum
+            })
+    }
+
     /// Meta of the result of an op that computes new values from operands with these metas.
     pub(crate) fn computed<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         Join::of(operands).result
@@ -178,7 +203,7 @@ impl Meta {
     pub(crate) fn viewed<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut result = Self::moved(operands);
         if let Some(first) = operands.into_iter().flatten().next() {
-            result.flags |= first.flags & (Flags::WEIGHT | Flags::PINNED);
+            result.flags |= first.flags & Flags::OF_A_VIEW;
             result.home = first.home;
             result.label = first.label;
         }
@@ -367,6 +392,17 @@ impl Join {
             );
         }
         Some(interned)
+    }
+
+    /// Whether the op is emulated and rounds, of whatever types its operands are: those of an embedding are not all floats.
+    pub(crate) fn rounds(&self) -> bool {
+        let of_one_type = Self {
+            mixed_with: None,
+            ..*self
+        };
+        of_one_type
+            .emulation()
+            .is_some_and(|interned| interned.specs.float_format().is_some())
     }
 
     /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.

@@ -12,6 +12,7 @@ use burn_backend::{
 
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
+use crate::backward::parameter::delegate_used;
 use crate::backward::{boundary, elementwise, matmul, metas};
 use crate::delegate::delegate;
 use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
@@ -80,7 +81,6 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         float_div = elementwise::Div;
     }
 
-    /// Burn composes the sampling for autodiff: as a whole it is one rounded op, and positions are not rounded.
     /// A square is an op of its own, with a gradient of its own; a tensor times itself stays a product.
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
         powi_scalar::<Self>(lhs, rhs, |x| {
@@ -91,6 +91,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         })
     }
 
+    /// Burn composes the sampling for autodiff: as a whole it is one rounded op, and positions are not rounded.
     fn float_grid_sample_2d(
         tensor: FloatTensor<Self>,
         grid: FloatTensor<Self>,
@@ -135,13 +136,19 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_cross(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 
-    float_view_ops!(delegate! Ad<B, C>:);
-    float_move_ops!(delegate! Ad<B, C>:);
-    float_new_ops!(delegate! Ad<B, C>:);
+    float_view_ops!(delegate_used! Ad<B, C>:);
+    float_move_ops!(delegate_used! Ad<B, C>:);
+    float_new_ops!(delegate_used! Ad<B, C>:);
 
+    // A leaf that is asked about, or detached, is to be the leaf itself.
     delegate! { Ad<B, C>:
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
         fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
+        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn float_is_require_grad(_tensor: &FloatTensor<Self>) -> bool;
+    }
+
+    delegate_used! { Ad<B, C>:
         fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
         fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
@@ -159,8 +166,6 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_select_add(
             tensor: FloatTensor<Self>, dim: usize, indices: IntTensor<Self>, value: FloatTensor<Self>,
         ) -> FloatTensor<Self>;
-        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_is_require_grad(_tensor: &FloatTensor<Self>) -> bool;
         fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;

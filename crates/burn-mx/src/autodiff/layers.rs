@@ -12,6 +12,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::{Ad, MxAutodiff};
 use crate::backward::boundary::Exemption;
+use crate::backward::parameter::{delegate_used, used};
 use crate::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, norm, softmax,
 };
@@ -192,7 +193,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
         let pooled = Ad::<B, C>::max_pool1d_with_indices(
-            x,
+            used::<B, C>(x),
             kernel_size,
             stride,
             padding,
@@ -234,7 +235,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
         let pooled = Ad::<B, C>::max_pool2d_with_indices(
-            x,
+            used::<B, C>(x),
             kernel_size,
             stride,
             padding,
@@ -287,14 +288,17 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         )
     }
 
-    averaging_ops!(delegate! Ad<B, C>:);
+    averaging_ops!(delegate_used! Ad<B, C>:);
     averaging_gradient_ops!(delegate! Ad<B, C>:);
-    max_pool_ops!(delegate! Ad<B, C>:);
+    max_pool_ops!(delegate_used! Ad<B, C>:);
 
     delegate! { Ad<B, C>:
         fn embedding_backward(
             weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
         ) -> FloatTensor<Self>;
+    }
+
+    delegate_used! { Ad<B, C>:
         fn ctc_loss(
             log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>,
             target_lengths: IntTensor<Self>, blank: usize,

@@ -6,6 +6,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
+use super::parameter::{gradient_of, marked};
 use super::{Tracked, metas};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
@@ -53,12 +54,20 @@ pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> 
 
 /// The edge of an op that a parameter's specs may exempt from the emulation that its other operands come from. An exempt
 /// op is a piece at full precision, or its gradients would be emulated as those operands are.
-pub(crate) struct Exemption(Option<Meta>);
+pub(crate) struct Exemption {
+    /// Of the output, if the op is exempt.
+    exempt: Option<Meta>,
+    /// Whether gradients are rounded.
+    rounds: bool,
+}
 
 impl Exemption {
-    /// Of an op that is not emulated.
+    /// Of an op with burn-autodiff's step.
     pub(crate) fn new(join: &Join) -> Self {
-        Self(join.is_exempt().then_some(join.result))
+        Self {
+            exempt: join.is_exempt().then_some(join.result),
+            rounds: join.rounds(),
+        }
     }
 
     /// The tensor as the op takes it.
@@ -66,9 +75,10 @@ impl Exemption {
         &self,
         tensor: Tracked<B>,
     ) -> Tracked<B> {
-        match self.0 {
-            Some(_) => enter::<B, C>(tensor),
-            None => tensor,
+        match (self.exempt, self.rounds) {
+            (Some(_), _) => enter::<B, C>(tensor),
+            (None, true) => marked::<B, C>(tensor),
+            (None, false) => tensor,
         }
     }
 
@@ -77,7 +87,7 @@ impl Exemption {
         self,
         output: Tracked<B>,
     ) -> Tracked<B> {
-        match self.0 {
+        match self.exempt {
             Some(meta) => cross::<B, C>(output, |_| meta),
             None => output,
         }
@@ -103,7 +113,7 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {
             let rounded = grad.meta.rounded;
             let mut meta = Meta::computed([Some(ops.state)]);
             meta.rounded = rounded;
-            MxTensor::new(grad.inner, meta)
+            gradient_of::<B>(ops.state, MxTensor::new(grad.inner, meta))
         });
     }
 }

@@ -13,6 +13,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
+use super::parameter::gradient_of;
 use super::{Tracked, boundary, check_checkpointing, metas};
 use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
@@ -120,7 +121,6 @@ impl<B: MxKernels> UnaryRule<B> for Sqrt {
     }
 }
 
-/// Hyperbolic tangent: `(1 - y²) g`.
 /// Square: `g (2 x)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Square;
@@ -136,6 +136,7 @@ impl<B: MxKernels> UnaryRule<B> for Square {
     }
 }
 
+/// Hyperbolic tangent: `(1 - y²) g`.
 #[derive(Clone, Debug)]
 pub(crate) struct Tanh;
 
@@ -588,9 +589,11 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
         let (number, x) = ops.state;
         let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
-            let join = Join::of([Some(x.meta)]);
+            let meta = x.meta;
+            let join = Join::of([Some(meta)]);
             let pass = passes::<B>(number, &join);
-            pass.backward.finish(self.0.backward(&pass, x, grad), &join)
+            let dx = self.0.backward(&pass, x, grad);
+            gradient_of::<B>(meta, pass.backward.finish(dx, &join))
         });
     }
 }
@@ -633,12 +636,13 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             let broadcast = broadcast_dims(shape, &grad.shape());
             // The gradient of a constant without specs goes by the op's.
             let own = Join::of([Some(meta), Some(join.result)]);
-            match (broadcast.is_empty(), rounded) {
+            let gradient = match (broadcast.is_empty(), rounded) {
                 (true, true) => v.finish(grad, &own),
                 (true, false) => stored::<B>(grad, own.result),
                 (false, true) => v.finish(v.sum_dims(grad, broadcast), &own),
                 (false, false) => v.finish(v.sum_dims(v.round(grad), broadcast), &own),
-            }
+            };
+            gradient_of::<B>(meta, gradient)
         };
         let [lhs_meta, rhs_meta] = metas;
         binary_step::<MxBackend<B>, _, _>(

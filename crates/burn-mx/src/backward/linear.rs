@@ -6,6 +6,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
+use super::parameter::gradient_of;
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
@@ -27,6 +28,7 @@ struct State {
     operands: Operands,
     x_meta: Meta,
     weight_meta: Meta,
+    bias_meta: Option<Meta>,
 }
 
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
@@ -78,6 +80,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         weight: None,
         x_meta: x.primitive.meta,
         weight_meta: weight.primitive.meta,
+        bias_meta: bias.as_ref().map(|bias| bias.primitive.meta),
     };
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
@@ -118,6 +121,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
             operands,
             x_meta,
             weight_meta,
+            bias_meta,
         } = ops.state;
         let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
         let mut x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
@@ -132,17 +136,17 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 
         // The last one to use the gradient may quantize it where it lies.
-        if let Some(node) = bias_node {
+        if let (Some(node), Some(meta)) = (bias_node, bias_meta) {
             let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
-            grads.register::<MxBackend<B>>(node.id, db);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, db));
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let dw = linear::weight_backward::<B>(x, grad.clone(), interned, weight_meta);
-            grads.register::<MxBackend<B>>(node.id, dw);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
             let dx = linear::x_backward::<B>(weight, grad, interned, x_meta);
-            grads.register::<MxBackend<B>>(node.id, dx);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
         }
     }
 }

@@ -7,6 +7,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, binary};
 use burn_backend::{Shape, TensorMetadata};
 
+use super::parameter::gradient_of;
 use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
@@ -111,11 +112,15 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             grads,
             |grad| {
                 let (rhs, grad) = (operand(numbers[1], rhs.expect(wanted)), gradient(grad));
-                matmul::backward::<B>(Side::Lhs, rhs, grad, &lhs_shape, interned, lhs_meta)
+                let shape = &lhs_shape;
+                let da = matmul::backward::<B>(Side::Lhs, rhs, grad, shape, interned, lhs_meta);
+                gradient_of::<B>(lhs_meta, da)
             },
             |grad| {
                 let (lhs, grad) = (operand(numbers[0], lhs.expect(wanted)), gradient(grad));
-                matmul::backward::<B>(Side::Rhs, lhs, grad, &rhs_shape, interned, rhs_meta)
+                let shape = &rhs_shape;
+                let db = matmul::backward::<B>(Side::Rhs, lhs, grad, shape, interned, rhs_meta);
+                gradient_of::<B>(rhs_meta, db)
             },
         );
     }

@@ -7,12 +7,13 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
 use super::boundary::Exemption;
+use super::parameter::gradient_of;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::kernels::{self, MxKernels};
 use crate::random::OpNumber;
 use crate::semantics::{Float, norm};
-use crate::tensor::Join;
+use crate::tensor::{Join, Meta};
 
 #[derive(Debug)]
 struct Norm<const N: usize>;
@@ -24,6 +25,7 @@ struct State {
     norm: kernels::Norm,
     x: NodeId,
     gamma: NodeId,
+    beta_meta: Option<Meta>,
     epsilon: f64,
 }
 
@@ -58,6 +60,7 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
     beta: Option<Tracked<B>>,
     epsilon: f64,
 ) -> Tracked<B> {
+    let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
         ($nodes:expr, $beta:expr) => {
@@ -71,6 +74,7 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
                         norm,
                         x: prep.checkpoint(&x),
                         gamma: prep.checkpoint(&gamma),
+                        beta_meta,
                         epsilon,
                     };
                     let output = norm::forward::<B>(
@@ -112,16 +116,18 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
             norm,
             x,
             gamma,
+            beta_meta,
             epsilon,
         } = ops.state;
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
         let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         let gamma = checkpointer.retrieve_node_output::<Float<B>>(gamma);
+        let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
         let backward = norm::backward::<B>(number, norm, x, gamma, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
-        for (node, value) in ops.parents.into_iter().zip(values) {
-            if let Some(node) = node {
-                grads.register::<MxBackend<B>>(node.id, value);
+        for ((node, meta), value) in ops.parents.into_iter().zip(metas).zip(values) {
+            if let (Some(node), Some(meta)) = (node, meta) {
+                grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, value));
             }
         }
     }

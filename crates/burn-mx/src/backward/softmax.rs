@@ -6,9 +6,11 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
 use super::Tracked;
+use super::parameter::gradient_of;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::semantics::{Float, softmax};
+use crate::tensor::Meta;
 
 #[derive(Debug)]
 struct Softmax;
@@ -16,6 +18,7 @@ struct Softmax;
 #[derive(Clone, Debug)]
 struct State<T> {
     output: T,
+    input: Meta,
     dim: usize,
 }
 
@@ -29,9 +32,11 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         .stateful()
     {
         OpsKind::Tracked(prep) => {
+            let input = x.primitive.meta;
             let output = softmax::forward::<B>(x.primitive, dim);
             let state = State {
                 output: output.clone(),
+                input,
                 dim,
             };
             prep.finish(state, output)
@@ -44,9 +49,9 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Softmax {
     type State = State<Float<B>>;
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let State { output, dim } = ops.state;
+        let State { output, input, dim } = ops.state;
         unary::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
-            softmax::backward::<B>(output, grad, dim)
+            gradient_of::<B>(input, softmax::backward::<B>(output, grad, dim))
         });
     }
 }

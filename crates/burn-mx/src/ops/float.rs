@@ -39,7 +39,12 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         matmul::forward::<B>(lhs, rhs)
     }
 
+    /// burn-autodiff adds up by this op what a tensor gets from several uses: for an activation that is an emulated
+    /// addition, for a parameter a plain one.
     fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        if let Some(meta) = lhs.meta.of_parameter_gradients(rhs.meta) {
+            return MxTensor::new(B::float_add(lhs.inner, rhs.inner), meta);
+        }
         elementwise::binary_op::<B>(None, BinaryOp::Add, lhs, rhs)
     }
 
