@@ -11,12 +11,15 @@
 //! formats involve no backend; `slice`, for the slice API, stands in its place, and `--backend` does not matter to
 //! them. What is not built yet is skipped, and said to be.
 //!
-//! Exit code: 0 if everything that is built agrees, 1 if something does not, 2 if nothing could be checked.
+//! A golden file that is not known is named and counts as a failure, or its cases would pass unchecked.
+//!
+//! Exit code: 0 if everything that is built agrees, 1 if something does not or a file is not known, 2 if nothing could be
+//! checked.
 
 mod checks;
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -63,6 +66,10 @@ fn main() -> ExitCode {
 /// Whether everything agrees, or why nothing could be said.
 fn run(cli: &Cli) -> Result<bool, String> {
     let names = golden_files(&cli.dir, cli.file.as_deref())?;
+    let unknown = match cli.file {
+        Some(_) => Vec::new(),
+        None => listed(&cli.dir, checks::unknown_files(&cli.dir))?,
+    };
     let mut backends = Backend::ALL.to_vec();
     backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
 
@@ -76,19 +83,30 @@ fn run(cli: &Cli) -> Result<bool, String> {
             skipped += report.skipped();
         }
     }
+    for name in &unknown {
+        println!(
+            "{name}: FAILED, not a known golden file, nothing of it was checked; known are {}",
+            FILES.join(", ")
+        );
+    }
     if let (Some(id), 0) = (&cli.case, passed + failed + skipped) {
         return Err(format!("no golden file here has a case `{id}`"));
     }
     if passed + failed == 0 {
         return Err("nothing was checked: no case here is of a kind that is built".to_owned());
     }
-    Ok(failed == 0)
+    Ok(failed == 0 && unknown.is_empty())
+}
+
+/// What was read of the listing of `dir`.
+fn listed<T>(dir: &Path, listing: io::Result<T>) -> Result<T, String> {
+    listing.map_err(|error| format!("{}: {error}", dir.display()))
 }
 
 /// The known golden files in `dir`, in a fixed order, or the one that is asked for.
 fn golden_files(dir: &Path, only: Option<&str>) -> Result<Vec<&'static str>, String> {
     // The listing itself is not needed, its error is: it tells a missing folder from one without files.
-    fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    listed(dir, fs::read_dir(dir))?;
     let mut names = FILES.to_vec();
     names.retain(|name| match only {
         Some(only) => *name == only,

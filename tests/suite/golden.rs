@@ -3,7 +3,7 @@
 //! Every test states how many checks pass and how many are skipped, so that nothing is lost in silence.
 
 #[path = "../../examples/conformance/checks/mod.rs"]
-mod checks;
+pub(super) mod checks;
 
 use std::path::Path;
 
@@ -56,6 +56,17 @@ fn vector_ndarray() {
     check("vector", Backend::NdArray, 189, 0);
 }
 
+/// A recurrence, and a weight that is tied.
+#[test]
+fn reuse_flex() {
+    check("reuse", Backend::Flex, 16, 0);
+}
+
+#[test]
+fn reuse_ndarray() {
+    check("reuse", Backend::NdArray, 16, 0);
+}
+
 #[test]
 fn ffn_flex() {
     check("ffn", Backend::Flex, 6, 0);
@@ -70,15 +81,20 @@ fn ffn_ndarray() {
 #[test]
 fn every_golden_file_is_known() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
-    let files = std::fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = files
-        .filter_map(|file| file.unwrap().file_name().into_string().ok())
-        .filter_map(|name| Some(name.strip_suffix(".safetensors")?.to_owned()))
-        .collect();
-    names.sort();
-    let mut known = checks::FILES;
-    known.sort_unstable();
-    assert_eq!(names, known);
+    assert_eq!(checks::unknown_files(&dir).unwrap(), [""; 0]);
+    for name in checks::FILES {
+        let file = dir.join(name).with_extension("safetensors");
+        assert!(file.exists(), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_golden_file_that_is_not_known_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["novel.safetensors", "ffn.safetensors", "specs.json"] {
+        std::fs::write(dir.path().join(name), b"").unwrap();
+    }
+    assert_eq!(checks::unknown_files(dir.path()).unwrap(), ["novel"]);
 }
 
 #[test]

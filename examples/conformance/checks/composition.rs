@@ -1,17 +1,18 @@
 //! Functions that the reference has as one and Burn composes of smaller ops.
 //!
-//! The steps of the forward pass are the same, or nearly so; the gradient is rounded at other places. Each rounding is off
-//! by up to half a relative step of what it rounds, and the largest of that are the terms that add up to the result, which
-//! may cancel. So a result may be off by as many relative steps of its largest term as the rule says.
+//! The rounded ops of the forward pass are the same, or nearly so; the gradient is rounded at other places. Below stand both
+//! sequences of rounded ops, from the numbers on that they share bit for bit. How far the two results can be apart follows
+//! from that for each element, see `roundings.rs` and "Bounds" in `docs/op-coverage.md`.
 
 use burn::module::Param;
 use burn::nn::RmsNormConfig;
 use burn::tensor::{Tensor, activation};
+use burn_mx::ResolvedSpecs;
 use burn_mx::module::MxTensorOps;
 
 use super::compare::Rule;
-use super::golden::Array;
 use super::ops::Compared;
+use super::roundings::{Bounded, Ops};
 use super::tensors::{Example, Inputs, Op};
 
 /// A function as Burn, or a user of it, composes it.
@@ -26,10 +27,7 @@ pub(crate) enum Composition {
 }
 
 /// The slope of the first-order gelu in the reference: 1.702 in bfloat16.
-const SLOPE: f64 = 1.703125;
-
-/// Relative steps of the largest term. Measured over all cases: up to 1.8.
-const STEPS: f64 = 2.0;
+const SLOPE: f32 = 1.703125;
 
 impl Composition {
     /// How closely a result has to agree.
@@ -43,68 +41,273 @@ impl Composition {
                 format,
                 share: 0.01,
             },
-            _ => Rule::StepsOfTerm {
-                format,
-                steps: STEPS,
-                terms: self.terms(compared.example, compared.grad),
+            // A sum of the gradient in both.
+            (Self::RmsNorm { .. }, Some("bias")) => match compared.format() {
+                Some(_) => Rule::Bits,
+                None => Rule::OfLargest(1e-6),
+            },
+            (_, grad) => Rule::Within {
+                allowed: self.apart(compared.example, specs, grad),
             },
         }
     }
 
-    /// Magnitude of the largest term of each element of the output or of a gradient.
-    fn terms(self, example: &Example<'_>, grad: Option<&str>) -> Vec<f64> {
-        let x = numbers(example.inputs["x"]);
-        let g = numbers(example.grad_out);
+    /// How far the reference's result and the composed one can be apart, for each element of the output or of a gradient.
+    fn apart(self, example: &Example<'_>, specs: &ResolvedSpecs, grad: Option<&str>) -> Vec<f64> {
+        let x = &example.inputs["x"].values;
+        let g = &example.grad_out.values;
+        let gated = |gate: Gate| x.iter().zip(g).map(|(&x, &g)| gate.apart(x, g)).collect();
         match self {
-            Self::Silu => gated(&x, &g, 1.0),
-            Self::GeluFirstOrder => gated(&x, &g, SLOPE),
+            Self::Silu => gated(Gate::new(specs, None)),
+            Self::GeluFirstOrder => gated(Gate::new(specs, Some(SLOPE))),
             Self::RmsNorm { eps } => {
-                let gamma = numbers(example.inputs["weight"]);
+                let norm = RmsNorm::new(specs, example, eps as f32);
                 match grad {
-                    None => numbers(example.out),
-                    Some(grad) => rms_norm(&x, &gamma, &g, eps, grad),
+                    None => norm.output(x),
+                    Some("x") => norm.of_x(x, g),
+                    Some(_) => norm.of_gamma(x, g),
                 }
             }
         }
     }
 }
 
-fn numbers(array: &Array<f32>) -> Vec<f64> {
-    array.values.iter().map(|&x| f64::from(x)).collect()
+/// Two numbers that a float32 result of `x`, off by the part `share`, may be rounded to.
+fn either(ops: Ops, x: f64, share: f64) -> [f32; 2] {
+    [1.0 - share, 1.0 + share].map(|factor| ops.value((x * factor) as f32))
 }
 
-/// Of the gradient `g σ + g x s σ (1 - σ)` of `x σ(s x)`.
-fn gated(x: &[f64], g: &[f64], slope: f64) -> Vec<f64> {
-    let term = |(&x, &g): (&f64, &f64)| {
-        let sigmoid = 1.0 / (1.0 + (-slope * x).exp());
-        let inner = x * slope * sigmoid * (1.0 - sigmoid);
-        (g * sigmoid).abs().max((g * inner).abs())
-    };
-    x.iter().zip(g).map(term).collect()
+/// The largest that `apart` says for any two of the numbers that the one side and the other may have.
+fn farthest(numbers: [f32; 2], apart: impl Fn(f32, f32) -> f64) -> f64 {
+    let [low, high] = numbers;
+    let pairs = [(low, low), (low, high), (high, low), (high, high)];
+    let pairs = if low == high { &pairs[..1] } else { &pairs[..] };
+    pairs
+        .iter()
+        .map(|&(ours, theirs)| apart(ours, theirs))
+        .fold(0.0, f64::max)
 }
 
-/// Of the gradients of `γ x / r` with `r` the root mean square: `g γ / r - n mean(g γ n) / r` of x, with n the
-/// normalized x, and `Σ g n` of γ. The mean counts as that of its terms' magnitudes, since those are what is rounded.
-fn rms_norm(x: &[f64], gamma: &[f64], g: &[f64], eps: f64, grad: &str) -> Vec<f64> {
-    let features = gamma.len();
-    let mut of_x = Vec::new();
-    let mut of_gamma = vec![0.0_f64; features];
-    for (x, g) in x.chunks(features).zip(g.chunks(features)) {
-        let square: f64 = x.iter().map(|x| x * x).sum();
-        let root = (square / features as f64 + eps).sqrt();
-        let products: Vec<f64> = (0..features)
-            .map(|i| g[i] * gamma[i] * x[i] / root)
-            .collect();
-        let mean = products.iter().map(|product| product.abs()).sum::<f64>() / features as f64;
-        for i in 0..features {
-            let own = (g[i] * gamma[i] / root).abs();
-            of_x.push(own.max((x[i] / root * mean / root).abs()));
-            of_gamma[i] = of_gamma[i].max((g[i] * x[i] / root).abs());
+/// `x σ(s x)` and its gradient `g σ + g x s σ (1 − σ)`.
+#[derive(Clone, Copy)]
+struct Gate {
+    forward: Ops,
+    backward: Ops,
+    exp2: bool,
+    slope: Option<f32>,
+}
+
+impl Gate {
+    /// Without a slope it is silu.
+    fn new(specs: &ResolvedSpecs, slope: Option<f32>) -> Self {
+        Self {
+            forward: Ops::of_forward(specs),
+            backward: Ops::of_backward(specs),
+            exp2: specs.specs().vec_use_exp2,
+            slope,
         }
     }
-    match grad {
-        "x" => of_x,
-        _ => of_gamma,
+
+    /// How far the gradients can be apart. The sigmoid is the same in both, unless its exponential lies so near a rounding's
+    /// edge that two libraries, each off by up to two units in the last place, fall on either side.
+    fn apart(self, x: f32, g: f32) -> f64 {
+        let f = self.forward;
+        let rounded = f.value(x);
+        let argument = -self.slope.map_or(rounded, |slope| f.value(rounded * slope));
+        let exponential = match self.exp2 {
+            true => f64::from(f.value(1.4453125 * argument)).exp2(),
+            false => f64::from(argument).exp(),
+        };
+        let gates = either(f, exponential, 2.0_f64.powi(-22))
+            .map(|exponential| f.value(1.0 / f.value(exponential + 1.0)));
+        let g = self.backward.value(g);
+        farthest(gates, |ours, theirs| {
+            self.composed(x, g, ours)
+                .apart(self.reference(x, g, theirs))
+        })
+    }
+
+    /// The reference's gradient with the sigmoid `gate`: four roundings.
+    fn reference(self, x: f32, g: f32, gate: f32) -> Bounded {
+        let (f, b) = (self.forward, self.backward);
+        let complement = b.value(1.0 - gate);
+        let derivative = match self.slope {
+            // y (1 − σ), with y the output.
+            None => b.round(
+                f.round(Bounded::from(f.value(x)).times(gate))
+                    .times(complement),
+            ),
+            Some(slope) => {
+                let derivative = Bounded::from(b.value(gate * complement));
+                b.round(b.round(derivative.times(slope)).times(b.value(x)))
+            }
+        };
+        b.round(b.round(derivative.plus(gate.into())).times(g))
+    }
+
+    /// The gradients of the product and of the sigmoid, added up: five roundings.
+    fn composed(self, x: f32, g: f32, gate: f32) -> Bounded {
+        let b = self.backward;
+        let through_product = b.round(Bounded::from(g).times(gate));
+        let of_gate = b.round(Bounded::from(g).times(b.value(x)));
+        let derivative = b.value(gate * b.value(1.0 - gate));
+        let mut through_gate = b.round(of_gate.times(derivative));
+        if let Some(slope) = self.slope {
+            through_gate = b.round(through_gate.times(slope));
+        }
+        b.round(through_product.plus(through_gate))
+    }
+}
+
+/// `γ x / q + β` over the last axis with `q` the root mean square, and its gradients `g γ / q − n mean(g γ n) / q` of x, with
+/// n the normalized x, and `Σ g n` of γ.
+struct RmsNorm<'a> {
+    forward: Ops,
+    backward: Ops,
+    gamma: &'a [f32],
+    beta: &'a [f32],
+    eps: f32,
+}
+
+impl<'a> RmsNorm<'a> {
+    fn new(specs: &ResolvedSpecs, example: &'a Example<'_>, eps: f32) -> Self {
+        Self {
+            forward: Ops::of_forward(specs),
+            backward: Ops::of_backward(specs),
+            gamma: &example.inputs["weight"].values,
+            beta: &example.inputs["bias"].values,
+            eps,
+        }
+    }
+
+    /// The root of a row. It is the same in both, unless the sum of squares lies so near a rounding's edge that sums in other
+    /// orders fall on either side.
+    fn roots(&self, row: &[f32]) -> [f32; 2] {
+        let f = self.forward;
+        let square = |&x: &f32| f64::from(f.value(f.value(x) * f.value(x)));
+        let sum: f64 = row.iter().map(square).sum();
+        let count = row.len() as f32;
+        either(f, sum, f64::from(count) * 2.0_f64.powi(-24)).map(|sum| {
+            let mean = f.value(f.value(sum / count) + self.eps);
+            f.value(mean.sqrt())
+        })
+    }
+
+    /// n as the reference has it, x · (1 / q), and as Burn does, x / q.
+    fn normalized(&self, x: f32, ours: f32, theirs: f32) -> [Bounded; 2] {
+        let f = self.forward;
+        let x = Bounded::from(f.value(x));
+        [f.div(x, ours), f.round(x.times(f.value(1.0 / theirs)))]
+    }
+
+    fn output(&self, x: &[f32]) -> Vec<f64> {
+        let f = self.forward;
+        let mut apart = Vec::with_capacity(x.len());
+        for row in x.chunks(self.gamma.len()) {
+            let roots = self.roots(row);
+            for (i, &x) in row.iter().enumerate() {
+                apart.push(farthest(roots, |ours, theirs| {
+                    let [ours, theirs] = self.normalized(x, ours, theirs).map(|n| {
+                        let scaled = f.round(n.times(f.value(self.gamma[i])));
+                        f.round(scaled.plus(f.value(self.beta[i]).into()))
+                    });
+                    ours.apart(theirs)
+                }));
+            }
+        }
+        apart
+    }
+
+    fn of_x(&self, x: &[f32], g: &[f32]) -> Vec<f64> {
+        let features = self.gamma.len();
+        let rows = x.chunks(features).zip(g.chunks(features));
+        let row = |(x, g): (&[f32], &[f32])| {
+            let [low, high] = self.roots(x);
+            let ours = [low, high].map(|root| self.composed(x, g, root));
+            let theirs = [low, high].map(|root| self.reference(x, g, root));
+            let apart = |i: usize| {
+                let pairs = ours
+                    .iter()
+                    .flat_map(|ours| theirs.iter().map(move |theirs| ours[i].apart(theirs[i])));
+                pairs.fold(0.0, f64::max)
+            };
+            (0..features).map(apart).collect::<Vec<_>>()
+        };
+        rows.flat_map(row).collect()
+    }
+
+    /// g γ, which both have.
+    fn scaled(&self, g: &[f32]) -> Vec<f32> {
+        let b = self.backward;
+        let scaled = |(&g, &gamma): (&f32, &f32)| b.value(b.value(g) * b.value(gamma));
+        g.iter().zip(self.gamma).map(scaled).collect()
+    }
+
+    /// The reference's gradient of a row: a − n mean(a n) with a = g γ (1 / q).
+    fn reference(&self, x: &[f32], g: &[f32], root: f32) -> Vec<Bounded> {
+        let (f, b) = (self.forward, self.backward);
+        let inverse = f.value(1.0 / root);
+        let normalized: Vec<f32> = x.iter().map(|&x| f.value(f.value(x) * inverse)).collect();
+        let own: Vec<Bounded> = self
+            .scaled(g)
+            .into_iter()
+            .map(|scaled| b.round(Bounded::from(scaled).times(inverse)))
+            .collect();
+        let products: Vec<Bounded> = own
+            .iter()
+            .zip(&normalized)
+            .map(|(own, &n)| b.round(own.times(n)))
+            .collect();
+        let mean = b.round(b.sum(&products).over(x.len() as f32));
+        let unrounded = b.unrounded();
+        own.into_iter()
+            .zip(normalized)
+            .map(|(own, n)| unrounded.round(own.minus(b.round(mean.times(n)))))
+            .collect()
+    }
+
+    /// The gradients of the quotient, the root, the mean and the square, added up.
+    fn composed(&self, x: &[f32], g: &[f32], root: f32) -> Vec<Bounded> {
+        let (f, b) = (self.forward, self.backward);
+        let scaled = self.scaled(g);
+        let products: Vec<Bounded> = scaled
+            .iter()
+            .zip(x)
+            .map(|(&scaled, &x)| {
+                let normalized = f.div(f.value(x).into(), root);
+                b.round(b.div(normalized, -root).times(scaled))
+            })
+            .collect();
+        let of_root = b.sum(&products);
+        let of_mean = b.div(b.round(of_root.over(2.0)), root);
+        let share = b.round(of_mean.over(x.len() as f32));
+        let of_element = |(&scaled, &x): (&f32, &f32)| {
+            let own = b.div(scaled.into(), root);
+            let through_square = b.round(share.times(b.value(2.0 * b.value(x))));
+            b.round(own.plus(through_square))
+        };
+        scaled.iter().zip(x).map(of_element).collect()
+    }
+
+    fn of_gamma(&self, x: &[f32], g: &[f32]) -> Vec<f64> {
+        let (b, features) = (self.backward, self.gamma.len());
+        let roots: Vec<[f32; 2]> = x.chunks(features).map(|row| self.roots(row)).collect();
+        let of_feature = |i: usize| {
+            let products = |side: usize| {
+                // Where a root may be one of two, what that makes of the product counts as an error of it.
+                let product = |(row, roots): (usize, &[f32; 2])| {
+                    let at = row * features + i;
+                    let [low, high] = roots.map(|root| {
+                        let n = self.normalized(x[at], root, root)[side];
+                        b.round(n.times(b.value(g[at])))
+                    });
+                    low.or(high)
+                };
+                b.sum(&roots.iter().enumerate().map(product).collect::<Vec<_>>())
+            };
+            products(0).apart(products(1))
+        };
+        (0..features).map(of_feature).collect()
     }
 }
 

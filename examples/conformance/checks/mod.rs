@@ -6,8 +6,8 @@
 //! | `compare.rs` | the rules by which a result agrees |
 //! | `report.rs` | counting and printing what came out |
 //! | `mx_quantize.rs`, `elementwise.rs`, `scale_modes.rs`, `microexponents.rs`, `nvfp4.rs` | number formats, through the slice API (`slices.rs`) |
-//! | `layers.rs`, `vector.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
-//! | `composition.rs` | Burn's own compositions of functions that the reference has as one |
+//! | `layers.rs`, `vector.rs`, `reuse.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
+//! | `composition.rs` | Burn's own compositions of functions that the reference has as one, and how far `roundings.rs` lets them be off |
 //! | `ffn.rs` | a training run |
 
 mod compare;
@@ -21,12 +21,14 @@ mod mx_quantize;
 mod nvfp4;
 mod ops;
 mod report;
+mod reuse;
+mod roundings;
 mod scale_modes;
 mod slices;
 mod tensors;
 mod vector;
 
-use std::path::Path;
+use std::{fs, io, path::Path};
 
 use burn::backend::{Flex, NdArray};
 
@@ -36,7 +38,7 @@ pub(crate) use report::Report;
 use golden::{Golden, Specs};
 
 /// The golden files that are known, without `.safetensors`.
-pub(crate) const FILES: [&str; 8] = [
+pub(crate) const FILES: [&str; 9] = [
     "mx_quantize",
     "elementwise",
     "scale_modes",
@@ -44,8 +46,29 @@ pub(crate) const FILES: [&str; 8] = [
     "nvfp4",
     "layers",
     "vector",
+    "reuse",
     "ffn",
 ];
+
+/// The names of the golden files in a folder that are not known, in order: what they hold is checked by nobody.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub(crate) fn unknown_files(dir: &Path) -> io::Result<Vec<String>> {
+    let mut unknown = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_golden = path
+            .extension()
+            .is_some_and(|extension| extension == "safetensors");
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if is_golden && !FILES.contains(&&*name) {
+            unknown.push(name.into_owned());
+        }
+    }
+    unknown.sort();
+    Ok(unknown)
+}
 
 /// A Burn backend to decorate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -115,6 +138,8 @@ fn check_on(
         ("layers", Backend::NdArray) => layers::check::<NdArray>,
         ("vector", Backend::Flex) => vector::check::<Flex>,
         ("vector", Backend::NdArray) => vector::check::<NdArray>,
+        ("reuse", Backend::Flex) => reuse::check::<Flex>,
+        ("reuse", Backend::NdArray) => reuse::check::<NdArray>,
         (_, Backend::Flex) => ffn::check::<Flex>,
         (_, Backend::NdArray) => ffn::check::<NdArray>,
     };
