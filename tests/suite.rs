@@ -15,6 +15,7 @@ mod suite {
     mod exempt;
     mod formats;
     mod golden;
+    mod held_out;
     mod kept;
     mod learner;
     mod models;
@@ -23,14 +24,13 @@ mod suite {
     mod one_pass;
     mod op_coverage;
     mod optimizers;
-    mod portable;
     mod oracle;
     mod portable;
     mod reuse;
     mod slots;
+    mod square;
     mod stochastic;
     mod support;
-    mod square;
     mod training;
     mod transformers;
     mod transparency;
