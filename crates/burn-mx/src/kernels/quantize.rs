@@ -19,8 +19,7 @@ pub(super) struct Quantization {
 impl Quantization {
     /// Whether pieces of whole blocks can be worked on without knowing of the others.
     pub(super) fn is_local(&self) -> bool {
-        let of_tensor = matches!(self.format, BlockFormat::Nvfp4(format) if format.tensor_scale);
-        self.rounding != Rounding::Stochastic && !of_tensor
+        self.rounding != Rounding::Stochastic && !self.format.has_tensor_scale()
     }
 
     /// Quantizes a tensor in row-major order.

@@ -1,11 +1,7 @@
 //! Packing in tests.
 
 use crate::oracle::identical;
-use microscaling::{BlockFormat, Packed, RandomStream, Rounder};
-
-pub(crate) fn stream() -> RandomStream {
-    RandomStream::new(5, 6)
-}
+use microscaling::{BlockFormat, Packed, Rounder};
 
 pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: usize) -> Packed {
     Packed::encode(format, data, shape, axis, Rounder::Even).unwrap()
