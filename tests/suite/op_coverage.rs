@@ -198,7 +198,7 @@ fn assert_elementwise_rounding<B: MxKernels>() {
         match row.forward {
             "exact" => difference(&emulated(), &plain(false)),
             "rounded" => difference(&emulated(), &rounded(plain(true))),
-            "recipe" | "composed" | "product" | "products" => far(&emulated(), &plain(false)),
+            "formula" | "composed" | "product" | "products" => far(&emulated(), &plain(false)),
             // Refused where no backward pass runs: then it is not known to be one.
             "backward" if op == "ctc_loss_backward" => None,
             "backward" => match catch_unwind(AssertUnwindSafe(emulated)) {
@@ -341,7 +341,7 @@ fn assert_gradient_rounding<B: MxKernels>() {
         let [_, plain] = trained::<Autodiff<B>>(op, B::Device::default());
         match row.backward {
             "exact" => difference(&gradients, &plain),
-            "rounded" | "recipe" | "composed" | "product" | "products" => far(&gradients, &plain),
+            "rounded" | "formula" | "composed" | "product" | "products" => far(&gradients, &plain),
             "unrounded" if gradients.iter().all(|x| is_bfloat16(*x)) => {
                 Some("rounds all gradients".to_owned())
             }

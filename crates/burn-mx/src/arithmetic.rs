@@ -1,263 +1,60 @@
-//! Rounded arithmetic, of tensors or of single numbers, so that a recipe is written once for both.
+//! Rounded arithmetic, of tensors or of single numbers, and every function's formula, written once over both.
+//!
+//! A formula takes its operands rounded. It stands above neither the kernels nor the semantics: those run it, one on
+//! rows of memory, the other on whole tensors.
+
+pub(crate) mod activation;
+mod exp;
+pub(crate) mod norm;
+mod rows;
+mod scalar;
+pub(crate) mod softmax;
+
+pub(crate) use exp::{exp, exp2};
+pub(crate) use rows::{Rows, SliceRows};
+pub(crate) use scalar::ScalarArithmetic;
 
 /// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
 pub(crate) const LOG2_E: f32 = 1.4453125;
 
-/// FunctionRounding of a recipe: each is computed in `f32` and rounded.
+/// Rounded ops: each is computed in `f32` and rounded, but for those that say otherwise.
 pub(crate) trait Arithmetic {
     type Value: Clone;
 
+    fn round(&self, value: Self::Value) -> Self::Value;
     fn add(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn sub(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    /// The difference, not rounded.
+    fn sub_unrounded(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn mul(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    /// The quotient, whatever [`divides_by_reciprocal`](Self::divides_by_reciprocal) says.
+    fn quotient(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn add_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
     fn mul_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
+    fn div_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
     fn neg(&self, value: Self::Value) -> Self::Value;
     fn recip(&self, value: Self::Value) -> Self::Value;
     fn sqrt(&self, value: Self::Value) -> Self::Value;
+    /// e^x, by a power of 2 with `vec_use_exp2`.
     fn exp(&self, value: Self::Value) -> Self::Value;
+    fn exp2(&self, value: Self::Value) -> Self::Value;
+    fn ln(&self, value: Self::Value) -> Self::Value;
+
+    /// Whether a division is a multiplication by the reciprocal (`vec_use_recip`).
+    fn divides_by_reciprocal(&self) -> bool;
+
+    /// `lhs / rhs`, by the reciprocal where that is asked for.
+    #[inline(always)]
+    fn div(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value {
+        match self.divides_by_reciprocal() {
+            true => self.mul(lhs, self.recip(rhs)),
+            false => self.quotient(lhs, rhs),
+        }
+    }
 
     /// `1 - x`
     #[inline(always)]
     fn one_minus(&self, value: Self::Value) -> Self::Value {
         self.add_scalar(self.neg(value), 1.0)
-    }
-}
-
-/// Arithmetic of single numbers, rounded by `R`; exponentials are powers of 2 with `EXP2`, a constant, since a
-/// vectorized loop would compute both.
-#[derive(Clone, Copy)]
-pub(crate) struct ScalarArithmetic<R, const EXP2: bool> {
-    round: R,
-}
-
-impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarArithmetic<R, EXP2> {
-    pub(crate) fn new(round: R) -> Self {
-        Self { round }
-    }
-
-    #[inline(always)]
-    pub(crate) fn round(&self, value: f32) -> f32 {
-        (self.round)(value)
-    }
-}
-
-impl<R: Fn(f32) -> f32, const EXP2: bool> Arithmetic for ScalarArithmetic<R, EXP2> {
-    type Value = f32;
-
-    #[inline(always)]
-    fn add(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs + rhs)
-    }
-
-    #[inline(always)]
-    fn sub(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs - rhs)
-    }
-
-    #[inline(always)]
-    fn mul(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs * rhs)
-    }
-
-    #[inline(always)]
-    fn add_scalar(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs + rhs)
-    }
-
-    #[inline(always)]
-    fn mul_scalar(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs * rhs)
-    }
-
-    #[inline(always)]
-    fn neg(&self, value: f32) -> f32 {
-        -value
-    }
-
-    #[inline(always)]
-    fn recip(&self, value: f32) -> f32 {
-        self.round(1.0 / value)
-    }
-
-    #[inline(always)]
-    fn sqrt(&self, value: f32) -> f32 {
-        self.round(value.sqrt())
-    }
-
-    #[inline(always)]
-    fn exp(&self, value: f32) -> f32 {
-        if EXP2 {
-            return self.round(exp2(self.mul_scalar(value, LOG2_E)));
-        }
-        self.round(exp(value))
-    }
-}
-
-impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarArithmetic<R, EXP2> {
-    /// The quotient, whatever `vec_use_recip` says.
-    #[inline(always)]
-    pub(crate) fn div(&self, lhs: f32, rhs: f32) -> f32 {
-        self.round(lhs / rhs)
-    }
-
-    /// The sum of `f(i)` for i from 0 to `count`, rounded.
-    ///
-    /// It runs in lanes that are added up in pairs: an order that vectorizes, and the same on every processor.
-    #[inline(always)]
-    pub(crate) fn sum(&self, count: usize, f: impl Fn(usize) -> f32) -> f32 {
-        let mut lanes = [0.0f32; LANES];
-        let whole = count / LANES * LANES;
-        for start in (0..whole).step_by(LANES) {
-            for (lane, sum) in lanes.iter_mut().enumerate() {
-                *sum += f(start + lane);
-            }
-        }
-        for (i, sum) in (whole..count).zip(&mut lanes) {
-            *sum += f(i);
-        }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for lane in 0..width {
-                lanes[lane] += lanes[lane + width];
-            }
-        }
-        self.round(lanes[0])
-    }
-
-    /// The mean of `f(i)` for i from 0 to `count`: the rounded [`sum`](Self::sum), divided by the count, rounded
-    /// again.
-    #[inline(always)]
-    pub(crate) fn mean(&self, count: usize, f: impl Fn(usize) -> f32) -> f32 {
-        self.round(self.sum(count, f) / count as f32)
-    }
-}
-
-/// Partial results that a reduction of a row runs in.
-pub(crate) const LANES: usize = 16;
-
-/// e^x to within one unit in the last place, of IEEE operations alone: it vectorizes, and every processor that
-/// does not fuse them gives the same bits, which no two mathematical libraries do.
-///
-/// NaN gives NaN, Inf Inf and -Inf 0; above 88.72 the result is Inf, subnormals are kept.
-#[inline(always)]
-pub(crate) fn exp(x: f32) -> f32 {
-    /// ln 2 in two parts; n times the first is exact for all n that occur.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let bounded = bound(x, -104.0, 89.0);
-    let (n, exponent) = round_to_integer(bounded * core::f32::consts::LOG2_E);
-    let r = (bounded - n * LN_2_HIGH) - n * LN_2_LOW;
-    scale(exp_near_zero(r), exponent, x)
-}
-
-/// 2^x, as [`exp`].
-#[inline(always)]
-pub(crate) fn exp2(x: f32) -> f32 {
-    let bounded = bound(x, -151.0, 129.0);
-    let (n, exponent) = round_to_integer(bounded);
-    scale(
-        exp_near_zero((bounded - n) * core::f32::consts::LN_2),
-        exponent,
-        x,
-    )
-}
-
-/// `x` clamped; a NaN becomes `low`, for [`scale`] to put back.
-#[inline(always)]
-fn bound(x: f32, low: f32, high: f32) -> f32 {
-    let x = if x > low { x } else { low };
-    if x < high { x } else { high }
-}
-
-/// The nearest integer of a number of magnitude less than 2^22, ties to even, in both types. A conversion from
-/// one to the other saturates, which no vector instruction does.
-#[inline(always)]
-fn round_to_integer(x: f32) -> (f32, i32) {
-    /// Its last place is worth 1.
-    const MAGIC: f32 = 1.5 * (1 << 23) as f32;
-    let shifted = x + MAGIC;
-    let integer = shifted.to_bits().wrapping_sub(MAGIC.to_bits());
-    (shifted - MAGIC, integer as i32)
-}
-
-/// e^r for |r| ≤ ln 2 / 2, by the polynomial of Cephes' `expf`.
-#[inline(always)]
-fn exp_near_zero(r: f32) -> f32 {
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_199_9e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 0.5;
-    p * (r * r) + r + 1.0
-}
-
-/// `y · 2^n`, in two steps so that each factor is normal; the argument's NaN.
-#[inline(always)]
-fn scale(y: f32, n: i32, argument: f32) -> f32 {
-    let half = n >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
-    let scaled = y * power(half) * power(n - half);
-    if argument.is_nan() { argument } else { scaled }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{exp, exp2};
-
-    /// Error in units in the last place of the exact result, given by an `f64` computation.
-    fn error(got: f32, exact: f64) -> f64 {
-        let nearest = exact as f32;
-        if got == nearest {
-            return 0.0;
-        }
-        let ulp = f64::from(nearest.next_up()) - f64::from(nearest);
-        (f64::from(got) - exact).abs() / ulp
-    }
-
-    /// All bfloat16 patterns, each with 16 others in between.
-    fn arguments() -> impl Iterator<Item = f32> {
-        (0..=u32::MAX >> 12).map(|i| f32::from_bits(i << 12 | (i & 0xfff)))
-    }
-
-    #[test]
-    fn within_an_ulp() {
-        for x in arguments().filter(|x| !x.is_nan()) {
-            let exact = f64::from(x).exp();
-            if exact < f64::from(f32::MAX) {
-                assert!(
-                    error(exp(x), exact) <= 1.5,
-                    "exp {x:e}: {:e} {exact:e}",
-                    exp(x)
-                );
-            }
-            let exact = f64::from(x).exp2();
-            if exact < f64::from(f32::MAX) {
-                assert!(
-                    error(exp2(x), exact) <= 1.5,
-                    "exp2 {x:e}: {:e} {exact:e}",
-                    exp2(x)
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn special_values() {
-        for f in [exp, exp2] {
-            assert_eq!(f(0.0), 1.0);
-            assert_eq!(f(-0.0), 1.0);
-            assert_eq!(f(f32::INFINITY), f32::INFINITY);
-            assert_eq!(f(f32::NEG_INFINITY), 0.0);
-            assert_eq!(f(f32::MAX), f32::INFINITY);
-            assert_eq!(f(f32::MIN), 0.0);
-            assert_eq!(f(f32::MIN_POSITIVE / 2.0), 1.0);
-            assert!(f(f32::NAN).is_nan());
-        }
-        assert_eq!(exp2(127.0), 2.0f32.powi(127));
-        assert_eq!(exp2(-149.0), f32::from_bits(1));
-        assert_eq!(exp(89.0), f32::INFINITY);
     }
 }

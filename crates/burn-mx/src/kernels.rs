@@ -11,13 +11,15 @@ mod memory;
 mod native;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod norm;
 mod op;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod quantize;
 mod rounding;
 mod softmax;
 
-pub use function::{BinaryFunction, Norm, Normalization, UnaryFunction};
+pub use function::{BinaryFunction, UnaryFunction};
+pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
@@ -25,6 +27,8 @@ pub use softmax::{LogSoftmax, Softmax};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use crate::arithmetic::Arithmetic;
 
 /// The kernels that [`MxBackend`](crate::MxBackend) needs of the backend it wraps.
 ///
@@ -102,88 +106,88 @@ pub trait MxKernels: Backend {
         rounding.round::<Self>(op.compute::<Self>(lhs, rhs))
     }
 
-    /// A recipe of one tensor, which need not be rounded, in one pass.
+    /// A function of one tensor, which need not be rounded, in one pass.
     fn unary_function(
-        recipe: UnaryFunction,
+        function: UnaryFunction,
         tensor: FloatTensor<Self>,
-        steps: FunctionRounding,
+        rounding: FunctionRounding,
     ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, _| recipe.apply(data, steps))
+        host::apply::<Self>(tensor, |data, _| function.apply(data, rounding))
     }
 
-    /// A recipe of the input of an op and its output's gradient, of the same shape, in one pass.
+    /// A function of the input of an op and its output's gradient, of the same shape, in one pass.
     fn binary_function(
-        recipe: BinaryFunction,
+        function: BinaryFunction,
         input: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        steps: FunctionRounding,
+        rounding: FunctionRounding,
     ) -> FloatTensor<Self> {
         let input = host::read::<Self>(input);
-        host::apply::<Self>(grad, |grad, _| recipe.apply(grad, &input, steps))
+        host::apply::<Self>(grad, |grad, _| function.apply(grad, &input, rounding))
     }
 
     /// Normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
     /// pass over each row.
     fn rounded_norm(
-        recipe: Normalization,
+        function: Normalization,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (gamma, beta) = (host::read::<Self>(gamma), beta.map(host::read::<Self>));
         host::apply::<Self>(tensor, |data, _| {
-            recipe.forward(data, &gamma, beta.as_deref())
+            function.forward(data, &gamma, beta.as_deref())
         })
     }
 
     /// The gradient of a normalization's input, and the products of the output's gradient and the
     /// normalized input that sum up to that of `gamma`.
     fn rounded_norm_backward(
-        recipe: Normalization,
+        function: Normalization,
         tensor: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let gamma = host::read::<Self>(gamma);
-        host::apply_to_two::<Self>(grad, tensor, |grad, x| recipe.backward(grad, x, &gamma))
+        host::apply_to_two::<Self>(grad, tensor, |grad, x| function.backward(grad, x, &gamma))
     }
 
     /// Softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn rounded_softmax(recipe: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn rounded_softmax(function: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
-            recipe.forward(data, last_length(shape))
+            function.forward(data, last_length(shape))
         })
     }
 
     /// The gradient of a softmax's input from its output, which is rounded, and that one's gradient.
     fn rounded_softmax_backward(
-        recipe: Softmax,
+        function: Softmax,
         output: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         let output = host::read::<Self>(output);
         host::apply::<Self>(grad, |grad, shape| {
-            recipe.backward(grad, &output, last_length(shape));
+            function.backward(grad, &output, last_length(shape));
         })
     }
 
     /// Logarithm of the softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn rounded_log_softmax(recipe: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn rounded_log_softmax(function: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
-            recipe.forward(data, last_length(shape))
+            function.forward(data, last_length(shape))
         })
     }
 
     /// The gradient of the input of a softmax's logarithm from that input and the output's gradient, neither of which
     /// need be rounded.
     fn rounded_log_softmax_backward(
-        recipe: LogSoftmax,
+        function: LogSoftmax,
         input: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         let input = host::read::<Self>(input);
         host::apply::<Self>(grad, |grad, shape| {
-            recipe.backward(grad, &input, last_length(shape));
+            function.backward(grad, &input, last_length(shape));
         })
     }
 
@@ -225,6 +229,15 @@ fn transform_dense(
 }
 
 /// Elements of a row.
+/// Rounds every number of a row.
+#[inline(always)]
+fn round_each<'a>(arith: &impl Arithmetic<Value = f32>, row: &'a mut [f32]) -> &'a mut [f32] {
+    for x in row.iter_mut() {
+        *x = arith.round(*x);
+    }
+    row
+}
+
 fn last_length(shape: &[usize]) -> usize {
     shape.last().copied().unwrap_or(1)
 }

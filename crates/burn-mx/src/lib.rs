@@ -33,7 +33,7 @@
 //! * A product first rounds its operands to the elementwise format, then quantizes them along the axis that it
 //!   sums over, each by the format of its [`Slot`]; the result is rounded to the elementwise format.
 //! * An elementwise op rounds every tensor operand, computes in `f32` on the wrapped backend, rounds the result.
-//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's recipes; what Burn composes of smaller
+//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's formulas; what Burn composes of smaller
 //!   ops is composed of emulated ones.
 //! * Data movement, comparison, minimum and maximum round nothing.
 //! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32` (of those only

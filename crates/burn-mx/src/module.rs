@@ -224,18 +224,18 @@ fn apply<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, function: Functio
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// `x · sigmoid(x)` by the reference's recipe, gradient included. `burn`'s own silu is composed of a sigmoid and
+/// `x · sigmoid(x)` by the reference's formula, gradient included. `burn`'s own silu is composed of a sigmoid and
 /// a product, which rounds its gradient elsewhere.
 pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::Silu)
 }
 
-/// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its recipe, gradient included.
+/// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its formula, gradient included.
 pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::GeluFirstOrder)
 }
 
-/// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's recipe, gradients
+/// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's formula, gradients
 /// included: `x` `[.., D]`, `gamma` and `beta` `[D]`. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
 /// reciprocal, and has no `beta`; call this on its `gamma` and `epsilon`.
 ///

@@ -1,4 +1,4 @@
-//! What the ops with meaning mean: the products and recipes of the MX training literature, in terms of the
+//! What the ops with meaning mean: the products and functions of the MX training literature, in terms of the
 //! wrapped backend's ops and the kernels.
 //!
 //! Everything here works on decorated tensors of `MxBackend<B>`; `MxAutodiff` calls the same functions from
@@ -13,6 +13,7 @@ pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod product;
+mod rows;
 pub(crate) mod softmax;
 
 use burn_backend::FloatDType;

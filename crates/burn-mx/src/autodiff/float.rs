@@ -1,7 +1,7 @@
-//! Float ops: burn-autodiff's, and own steps where its gradients are not the emulation's.
+//! Float ops: burn-autodiff's, and backward ops of our own where its gradients are not the emulation's.
 //!
 //! What burn-autodiff itself leaves to Burn's defaults is left to them here too, so that it is composed of
-//! our own steps.
+//! backward ops of our own.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};

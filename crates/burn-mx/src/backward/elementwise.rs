@@ -1,4 +1,4 @@
-//! Elementwise ops whose gradient the emulation defines step by step.
+//! Elementwise ops whose gradient the emulation defines op by op.
 
 use core::fmt::Debug;
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::parameter::gradient_of;
 use super::{Tracked, boundary, check_checkpointing, metas};
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::backend::MxBackend;
 use crate::kernels::{BinaryFunction, BinaryOp, MxKernels, UnaryOp, to_f32};
 use crate::random::OpNumber;
@@ -218,13 +218,13 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryFunction::SigmoidBackward;
-            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        if let Some(rounding) = v.backward_in_one_pass() {
+            let function = BinaryFunction::SigmoidBackward;
+            return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
         }
         let forward = pass.forward();
-        let y = activation::sigmoid_steps(&forward, forward.operand(x));
-        activation::sigmoid_backward_steps(v, y, pass.gradient(g))
+        let y = formula::sigmoid(&forward, forward.operand(x));
+        formula::sigmoid_backward(v, y, pass.gradient(g))
     }
 }
 
@@ -238,13 +238,13 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryFunction::SiluBackward;
-            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        if let Some(rounding) = v.backward_in_one_pass() {
+            let function = BinaryFunction::SiluBackward;
+            return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
         }
         let forward = pass.forward();
         let x = forward.operand(x);
-        activation::silu_backward_steps(&forward, v, x, pass.gradient(g))
+        formula::silu_backward(&forward, v, x, pass.gradient(g))
     }
 }
 
@@ -258,14 +258,14 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(steps) = v.backward_in_one_pass() {
-            let recipe = BinaryFunction::GeluFirstOrderBackward;
-            return activation::one_pass_of_two::<B>(recipe, x.inner, g.inner, steps);
+        if let Some(rounding) = v.backward_in_one_pass() {
+            let function = BinaryFunction::GeluFirstOrderBackward;
+            return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
         }
         let forward = pass.forward();
         let forward_x = forward.operand(x.clone());
         let (x, g) = (pass.operand(0, x), pass.gradient(g));
-        activation::gelu_first_order_backward_steps(&forward, v, forward_x, x, g)
+        formula::gelu_first_order_backward(&forward, v, forward_x, x, g)
     }
 }
 
@@ -278,10 +278,9 @@ impl<B: MxKernels> UnaryRule<B> for LogSoftmax {
         softmax::log_forward::<B>(x)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
-        let v = &pass.backward;
-        let steps = v.backward_in_one_pass();
-        let recipe = softmax::log_recipe(v, steps.expect("the forward pass was one pass"));
-        B::rounded_log_softmax_backward(recipe, to_f32::<B>(x.inner), to_f32::<B>(g.inner))
+        let rounding = pass.backward.backward_in_one_pass();
+        let rounding = rounding.expect("the forward pass was one pass");
+        softmax::log_backward::<B>(x, g, rounding)
     }
 }
 

@@ -68,7 +68,8 @@ pub(super) fn rows_in_place(
     });
 }
 
-/// Calls `function` on every pair of rows of two tensors of the same size.
+/// Calls `function(first, second, spare)` on every pair of rows of two tensors of the same size. `spare` is as long as
+/// they are and holds what the call before left there.
 ///
 /// # Panics
 /// If `length` does not divide the length of both, which are the same.
@@ -76,19 +77,21 @@ pub(super) fn row_pairs_in_place(
     first: &mut [f32],
     second: &mut [f32],
     length: usize,
-    function: impl Fn(&mut [f32], &mut [f32]) + Copy + Send + Sync,
+    function: impl Fn(&mut [f32], &mut [f32], &mut [f32]) + Copy + Send + Sync,
 ) {
     let lengths = (first.len(), second.len());
     assert_eq!(lengths.0, lengths.1, "row_pairs_in_place: lengths differ");
     assert_whole_rows(first.len(), length);
     let length = length.max(1);
     in_parts((first, second), length, |(first, second)| {
+        let mut spare = vec![0.0; length];
+        let spare = &mut spare[..];
         vectorized(
             #[inline(always)]
             || {
                 let second = second.chunks_exact_mut(length);
                 for (first, second) in first.chunks_exact_mut(length).zip(second) {
-                    function(first, second);
+                    function(first, second, spare);
                 }
             },
         );
@@ -197,7 +200,8 @@ mod tests {
                 assert_eq!(row.len(), length);
                 row.reverse();
             });
-            row_pairs_in_place(&mut first, &mut second, length, |first, second| {
+            row_pairs_in_place(&mut first, &mut second, length, |first, second, spare| {
+                assert_eq!(spare.len(), length);
                 second.reverse();
                 assert_eq!(first, second);
                 first.fill(1.0);

@@ -68,67 +68,67 @@ pub(super) fn float_round_to<T: InMemory>(
 }
 
 pub(super) fn unary_function<T: InMemory>(
-    recipe: UnaryFunction,
+    function: UnaryFunction,
     tensor: T,
-    steps: FunctionRounding,
+    rounding: FunctionRounding,
 ) -> T {
-    elementwise(tensor, |data| recipe.apply(data, steps))
+    elementwise(tensor, |data| function.apply(data, rounding))
 }
 
 pub(super) fn binary_function<T: InMemory>(
-    recipe: BinaryFunction,
+    function: BinaryFunction,
     input: T,
     grad: T,
-    steps: FunctionRounding,
+    rounding: FunctionRounding,
 ) -> T {
     let input = input.row_major();
     let input = input.values();
     grad.row_major().change(1, |start, grad| {
-        recipe.apply(grad, &input[start..start + grad.len()], steps);
+        function.apply(grad, &input[start..start + grad.len()], rounding);
     })
 }
 
-pub(super) fn rounded_softmax<T: InMemory>(recipe: Softmax, tensor: T) -> T {
-    memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
+pub(super) fn rounded_softmax<T: InMemory>(function: Softmax, tensor: T) -> T {
+    memory::rows(tensor, |rows, length, _| function.forward(rows, length))
 }
 
-pub(super) fn rounded_softmax_backward<T: InMemory>(recipe: Softmax, output: T, grad: T) -> T {
+pub(super) fn rounded_softmax_backward<T: InMemory>(function: Softmax, output: T, grad: T) -> T {
     let output = output.row_major();
     let output = output.values();
     memory::rows(grad, |grad, length, start| {
-        recipe.backward(grad, &output[start..start + grad.len()], length);
+        function.backward(grad, &output[start..start + grad.len()], length);
     })
 }
 
-pub(super) fn rounded_log_softmax<T: InMemory>(recipe: LogSoftmax, tensor: T) -> T {
-    memory::rows(tensor, |rows, length, _| recipe.forward(rows, length))
+pub(super) fn rounded_log_softmax<T: InMemory>(function: LogSoftmax, tensor: T) -> T {
+    memory::rows(tensor, |rows, length, _| function.forward(rows, length))
 }
 
 pub(super) fn rounded_log_softmax_backward<T: InMemory>(
-    recipe: LogSoftmax,
+    function: LogSoftmax,
     input: T,
     grad: T,
 ) -> T {
     let input = input.row_major();
     let input = input.values();
     memory::rows(grad, |grad, length, start| {
-        recipe.backward(grad, &input[start..start + grad.len()], length);
+        function.backward(grad, &input[start..start + grad.len()], length);
     })
 }
 
 pub(super) fn rounded_norm<T: InMemory>(
-    recipe: Normalization,
+    function: Normalization,
     tensor: T,
     gamma: T,
     beta: Option<T>,
 ) -> T {
     let (gamma, beta) = (gamma.row_major(), beta.map(T::row_major));
     let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
-    memory::rows(tensor, |rows, _, _| recipe.forward(rows, gamma, beta))
+    memory::rows(tensor, |rows, _, _| function.forward(rows, gamma, beta))
 }
 
 pub(super) fn rounded_norm_backward<T: InMemory>(
-    recipe: Normalization,
+    function: Normalization,
     tensor: T,
     gamma: T,
     grad: T,
@@ -138,7 +138,7 @@ pub(super) fn rounded_norm_backward<T: InMemory>(
     let mut products = None;
     let grad = grad.row_major().change_where_it_lies(|grad, _, _| {
         let tensor = tensor.row_major();
-        products = Some(tensor.change_where_it_lies(|x, _, _| recipe.backward(grad, x, gamma)));
+        products = Some(tensor.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
     });
     (grad, products.expect("the kernel has run"))
 }
@@ -231,64 +231,68 @@ macro_rules! native_kernels {
         }
 
         fn unary_function(
-            recipe: UnaryFunction,
+            function: UnaryFunction,
             tensor: FloatTensor<Self>,
-            steps: FunctionRounding,
+            rounding: FunctionRounding,
         ) -> FloatTensor<Self> {
-            native::unary_function(recipe, $in_memory(tensor), steps).into()
+            native::unary_function(function, $in_memory(tensor), rounding).into()
         }
 
         fn binary_function(
-            recipe: BinaryFunction,
+            function: BinaryFunction,
             input: FloatTensor<Self>,
             grad: FloatTensor<Self>,
-            steps: FunctionRounding,
+            rounding: FunctionRounding,
         ) -> FloatTensor<Self> {
-            native::binary_function(recipe, $in_memory(input), $in_memory(grad), steps).into()
+            native::binary_function(function, $in_memory(input), $in_memory(grad), rounding).into()
         }
 
-        fn rounded_softmax(recipe: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-            native::rounded_softmax(recipe, $in_memory(tensor)).into()
+        fn rounded_softmax(function: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+            native::rounded_softmax(function, $in_memory(tensor)).into()
         }
 
         fn rounded_softmax_backward(
-            recipe: Softmax,
+            function: Softmax,
             output: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
-            native::rounded_softmax_backward(recipe, $in_memory(output), $in_memory(grad)).into()
+            native::rounded_softmax_backward(function, $in_memory(output), $in_memory(grad)).into()
         }
 
-        fn rounded_log_softmax(recipe: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-            native::rounded_log_softmax(recipe, $in_memory(tensor)).into()
+        fn rounded_log_softmax(
+            function: LogSoftmax,
+            tensor: FloatTensor<Self>,
+        ) -> FloatTensor<Self> {
+            native::rounded_log_softmax(function, $in_memory(tensor)).into()
         }
 
         fn rounded_log_softmax_backward(
-            recipe: LogSoftmax,
+            function: LogSoftmax,
             input: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> FloatTensor<Self> {
-            native::rounded_log_softmax_backward(recipe, $in_memory(input), $in_memory(grad)).into()
+            native::rounded_log_softmax_backward(function, $in_memory(input), $in_memory(grad))
+                .into()
         }
 
         fn rounded_norm(
-            recipe: Normalization,
+            function: Normalization,
             tensor: FloatTensor<Self>,
             gamma: FloatTensor<Self>,
             beta: Option<FloatTensor<Self>>,
         ) -> FloatTensor<Self> {
             let beta = beta.map($in_memory);
-            native::rounded_norm(recipe, $in_memory(tensor), $in_memory(gamma), beta).into()
+            native::rounded_norm(function, $in_memory(tensor), $in_memory(gamma), beta).into()
         }
 
         fn rounded_norm_backward(
-            recipe: Normalization,
+            function: Normalization,
             tensor: FloatTensor<Self>,
             gamma: FloatTensor<Self>,
             grad: FloatTensor<Self>,
         ) -> (FloatTensor<Self>, FloatTensor<Self>) {
             let [tensor, gamma, grad] = [tensor, gamma, grad].map($in_memory);
-            let (grad, products) = native::rounded_norm_backward(recipe, tensor, gamma, grad);
+            let (grad, products) = native::rounded_norm_backward(function, tensor, gamma, grad);
             (grad.into(), products.into())
         }
     };

@@ -8,8 +8,8 @@ use super::MxKernels;
 use {
     super::loops::{map_in_place, zip_in_place},
     super::memory::{self, InMemory, Other},
-    super::rounding::with_arithmetic,
-    crate::arithmetic::Arithmetic,
+    super::rounding::with_rounding,
+    crate::arithmetic::{Arithmetic, ScalarArithmetic},
 };
 
 /// An op on one tensor that IEEE 754 defines to the bit.
@@ -107,15 +107,15 @@ impl UnaryOp {
 
     fn replace(self, data: &mut [f32], rounding: OpRounding) {
         macro_rules! op {
-            ($s:ident, |$x:ident| $operand:expr) => {
+            ($arith:ident, |$x:ident| $operand:expr) => {
                 match self {
-                    Self::AddScalar(c) => op!(@ |$x| $s.add_scalar($operand, c)),
+                    Self::AddScalar(c) => op!(@ |$x| $arith.add_scalar($operand, c)),
                     // The very same.
-                    Self::SubScalar(c) => op!(@ |$x| $s.add_scalar($operand, -c)),
-                    Self::MulScalar(c) => op!(@ |$x| $s.mul_scalar($operand, c)),
-                    Self::DivScalar(c) => op!(@ |$x| $s.div($operand, c)),
-                    Self::Sqrt => op!(@ |$x| $s.sqrt($operand)),
-                    Self::Recip => op!(@ |$x| $s.recip($operand)),
+                    Self::SubScalar(c) => op!(@ |$x| $arith.add_scalar($operand, -c)),
+                    Self::MulScalar(c) => op!(@ |$x| $arith.mul_scalar($operand, c)),
+                    Self::DivScalar(c) => op!(@ |$x| $arith.div_scalar($operand, c)),
+                    Self::Sqrt => op!(@ |$x| $arith.sqrt($operand)),
+                    Self::Recip => op!(@ |$x| $arith.recip($operand)),
                 }
             };
             (@ |$x:ident| $result:expr) => {
@@ -126,9 +126,12 @@ impl UnaryOp {
                 )
             };
         }
-        with_arithmetic!(rounding, s => match rounding.operands {
-            true => op!(s, |x| s.round(x)),
-            false => op!(s, |x| x),
+        with_rounding!(rounding, round => {
+            let arith = ScalarArithmetic::<_, false>::new(round, false);
+            match rounding.operands {
+                true => op!(arith, |x| arith.round(x)),
+                false => op!(arith, |x| x),
+            }
         })
     }
 }
@@ -148,12 +151,12 @@ impl BinaryOp {
 
     fn replace(self, data: &mut [f32], other: Other<'_>, rounding: OpRounding) {
         macro_rules! op {
-            ($s:ident, |$x:ident, $y:ident| $lhs:expr, $rhs:expr) => {
+            ($arith:ident, |$x:ident, $y:ident| $lhs:expr, $rhs:expr) => {
                 match self {
-                    Self::Add => op!(@ |$x, $y| $s.add($lhs, $rhs)),
-                    Self::Sub => op!(@ |$x, $y| $s.sub($lhs, $rhs)),
-                    Self::Mul => op!(@ |$x, $y| $s.mul($lhs, $rhs)),
-                    Self::Div => op!(@ |$x, $y| $s.div($lhs, $rhs)),
+                    Self::Add => op!(@ |$x, $y| $arith.add($lhs, $rhs)),
+                    Self::Sub => op!(@ |$x, $y| $arith.sub($lhs, $rhs)),
+                    Self::Mul => op!(@ |$x, $y| $arith.mul($lhs, $rhs)),
+                    Self::Div => op!(@ |$x, $y| $arith.quotient($lhs, $rhs)),
                 }
             };
             (@ |$x:ident, $y:ident| $result:expr) => {
@@ -172,9 +175,12 @@ impl BinaryOp {
                 }
             };
         }
-        with_arithmetic!(rounding, s => match rounding.operands {
-            true => op!(s, |x, y| s.round(x), s.round(y)),
-            false => op!(s, |x, y| x, y),
+        with_rounding!(rounding, round => {
+            let arith = ScalarArithmetic::<_, false>::new(round, false);
+            match rounding.operands {
+                true => op!(arith, |x, y| arith.round(x), arith.round(y)),
+                false => op!(arith, |x, y| x, y),
+            }
         })
     }
 }

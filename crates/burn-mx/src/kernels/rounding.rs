@@ -1,20 +1,22 @@
-//! How the steps of a recipe round, as constants of the loops that compute them.
+//! How the rounded ops of a function round, as constants of the loops that compute them.
 
 use microscaling::{FloatFormat, Rounding};
 
-/// How the steps of a recipe round. Stochastic rounding is not among the modes: its random numbers go by the
+/// How the rounded ops of a function round. Stochastic rounding is not among the modes: its random numbers go by the
 /// tensors of a composition.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionRounding {
-    /// The format of every step.
+    /// The format of every result.
     pub format: FloatFormat,
-    /// How each step is rounded to it.
+    /// How each is rounded to it.
     pub rounding: Rounding,
-    /// Whether a backward pass's own steps are rounded, too, or computed in plain `f32`. FunctionRounding of the forward
-    /// pass that it computes again are rounded in any case.
+    /// Whether a backward pass's own ops are rounded, too, or computed in plain `f32`. What it computes again of the
+    /// forward pass is rounded in any case.
     pub quantize_backward: bool,
     /// Whether the exponential function is computed as a power of 2.
     pub exp2: bool,
+    /// Whether a division is a multiplication by the reciprocal.
+    pub reciprocal: bool,
 }
 
 /// The elementwise format of every preset. As a constant it rounds in a few instructions, all of which vectorize;
@@ -32,18 +34,18 @@ pub(super) fn closure<F: Fn(f32) -> f32 + Copy + Send + Sync>(round: F) -> F {
 /// Binds `$round` to the rounding of some [`FunctionRounding`] with the mode, and the usual format, as constants, so that a
 /// loop is compiled for each.
 macro_rules! with_rounding {
-    ($steps:expr, $round:ident => $body:expr) => {{
+    ($rounding:expr, $round:ident => $body:expr) => {{
         use ::microscaling::Rounding;
         use $crate::kernels::rounding::{BFLOAT16, with_rounding};
-        let format = $steps.format;
-        match (format == BFLOAT16, $steps.rounding) {
+        let format = $rounding.format;
+        match (format == BFLOAT16, $rounding.rounding) {
             (true, Rounding::Nearest) => with_rounding!(@as BFLOAT16, Nearest, $round => $body),
             (true, Rounding::Even) => with_rounding!(@as BFLOAT16, Even, $round => $body),
             (true, Rounding::Floor) => with_rounding!(@as BFLOAT16, Floor, $round => $body),
             (false, Rounding::Nearest) => with_rounding!(@as format, Nearest, $round => $body),
             (false, Rounding::Even) => with_rounding!(@as format, Even, $round => $body),
             (false, Rounding::Floor) => with_rounding!(@as format, Floor, $round => $body),
-            (_, Rounding::Stochastic) => unreachable!("stochastic recipes are composed"),
+            (_, Rounding::Stochastic) => unreachable!("functions that round stochastically are composed"),
         }
     }};
     (@as $format:expr, $mode:ident, $round:ident => $body:expr) => {{
@@ -55,51 +57,51 @@ macro_rules! with_rounding {
     }};
 }
 
-/// Binds `$s` to scalar arithmetic that rounds as some [`FunctionRounding`] say; `exp2` where exponentials are computed.
+/// Binds `$arith` to scalar arithmetic that rounds as some [`FunctionRounding`] say; `exp2` where exponentials are computed.
 macro_rules! with_arithmetic {
-    ($steps:expr, exp2, $s:ident => $body:expr) => {
-        $crate::kernels::rounding::with_rounding!($steps, round => match $steps.exp2 {
+    ($rounding:expr, exp2, $arith:ident => $body:expr) => {
+        $crate::kernels::rounding::with_rounding!($rounding, round => match $rounding.exp2 {
             false => {
-                let $s = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round);
+                let $arith = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round, $rounding.reciprocal);
                 $body
             }
             true => {
-                let $s = $crate::arithmetic::ScalarArithmetic::<_, true>::new(round);
+                let $arith = $crate::arithmetic::ScalarArithmetic::<_, true>::new(round, $rounding.reciprocal);
                 $body
             }
         })
     };
-    ($steps:expr, $s:ident => $body:expr) => {
-        $crate::kernels::rounding::with_rounding!($steps, round => {
-            let $s = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round);
+    ($rounding:expr, $arith:ident => $body:expr) => {
+        $crate::kernels::rounding::with_rounding!($rounding, round => {
+            let $arith = $crate::arithmetic::ScalarArithmetic::<_, false>::new(round, $rounding.reciprocal);
             $body
         })
     };
 }
 
-/// Binds `$f` to the arithmetic of the forward pass and `$b` to that of the backward pass; `exp2` where the
+/// Binds `$forward` to the arithmetic of the forward pass and `$backward` to that of the backward pass; `exp2` where the
 /// forward pass's has exponentials, which the other has not.
 macro_rules! with_passes {
-    ($steps:expr, exp2, ($f:ident, $b:ident) => $body:expr) => {
-        $crate::kernels::rounding::with_rounding!($steps, round => match $steps.exp2 {
-            false => $crate::kernels::rounding::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body),
-            true => $crate::kernels::rounding::with_passes!(@exp2 true, $steps, round, ($f, $b) => $body),
+    ($rounding:expr, exp2, ($forward:ident, $backward:ident) => $body:expr) => {
+        $crate::kernels::rounding::with_rounding!($rounding, round => match $rounding.exp2 {
+            false => $crate::kernels::rounding::with_passes!(@exp2 false, $rounding, round, ($forward, $backward) => $body),
+            true => $crate::kernels::rounding::with_passes!(@exp2 true, $rounding, round, ($forward, $backward) => $body),
         })
     };
-    ($steps:expr, ($f:ident, $b:ident) => $body:expr) => {
-        $crate::kernels::rounding::with_rounding!($steps, round => {
-            $crate::kernels::rounding::with_passes!(@exp2 false, $steps, round, ($f, $b) => $body)
+    ($rounding:expr, ($forward:ident, $backward:ident) => $body:expr) => {
+        $crate::kernels::rounding::with_rounding!($rounding, round => {
+            $crate::kernels::rounding::with_passes!(@exp2 false, $rounding, round, ($forward, $backward) => $body)
         })
     };
-    (@exp2 $exp2:literal, $steps:expr, $round:ident, ($f:ident, $b:ident) => $body:expr) => {{
-        let $f = $crate::arithmetic::ScalarArithmetic::<_, $exp2>::new($round);
-        match $steps.quantize_backward {
+    (@exp2 $exp2:literal, $rounding:expr, $round:ident, ($forward:ident, $backward:ident) => $body:expr) => {{
+        let $forward = $crate::arithmetic::ScalarArithmetic::<_, $exp2>::new($round, $rounding.reciprocal);
+        match $rounding.quantize_backward {
             true => {
-                let $b = $crate::arithmetic::ScalarArithmetic::<_, false>::new($round);
+                let $backward = $crate::arithmetic::ScalarArithmetic::<_, false>::new($round, $rounding.reciprocal);
                 $body
             }
             false => {
-                let $b = $crate::arithmetic::ScalarArithmetic::<_, false>::new(|x| x);
+                let $backward = $crate::arithmetic::ScalarArithmetic::<_, false>::new(|x| x, $rounding.reciprocal);
                 $body
             }
         }

@@ -1,4 +1,4 @@
-//! Activations: by recipe, or composed of ops that round.
+//! Activations: by their formulas, or composed of ops that round.
 
 use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
@@ -82,7 +82,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
     }
 
-    /// Where it has to be, composed as Burn does it; else in one pass, to the same steps.
+    /// Where it has to be, composed as Burn does it; else in one pass, with the same rounded ops.
     fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         if softmax::log_in_one_pass::<B>(&tensor, dim) {
             return softmax::log_forward::<B>(tensor);
@@ -94,7 +94,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         Wrap::wrap(B::log_softmax(tensor.inner, dim), meta)
     }
 
-    /// Softmax of the negated tensor, by the recipe of [`softmax`](Self::softmax).
+    /// Softmax of the negated tensor, by the formula of [`softmax`](Self::softmax).
     fn softmin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         if activation::is_composed::<B>(&tensor) {
             return Self::softmax(

@@ -12,7 +12,7 @@ const KEYS: usize = 3;
 /// `softmax(scale · q kᵀ) v`, composed of the ops of `B`: the same on both sides of the decorator. A query to which
 /// every key is masked attends to nothing and gives 0.
 ///
-/// Burn's own fallback writes the softmax out, which is not the recipe.
+/// Burn's own fallback writes the softmax out, which is not the reference's formula.
 pub(crate) fn composed<B: Backend>(
     query: FloatTensor<B>,
     key: FloatTensor<B>,

@@ -108,7 +108,7 @@ pub(crate) fn drawn<B: MxKernels>(
     }
 }
 
-/// The specs by which a composed function is computed step by step, each step rounded; `None` where the function is
+/// The specs by which a function is composed of rounded ops; `None` where the function is
 /// the wrapped backend's own: nothing is emulated, or only the products are.
 pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
     join.emulation()
@@ -284,7 +284,7 @@ pub(crate) fn complex<B: MxKernels>(
 pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(vector) => vector.finish(vector.exp(vector.operand(tensor)), &join),
+        Some(arith) => arith.finish(arith.exp(arith.operand(tensor)), &join),
         None => unary::<B>(number, tensor, B::float_exp),
     }
 }
@@ -297,9 +297,9 @@ pub(crate) fn div<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(vector) => {
-            let quotient = vector.div(vector.operand(lhs), vector.operand(rhs));
-            vector.finish(quotient, &join)
+        Some(arith) => {
+            let quotient = arith.div(arith.operand(lhs), arith.operand(rhs));
+            arith.finish(quotient, &join)
         }
         None => binary_op::<B>(number, BinaryOp::Div, lhs, rhs),
     }
@@ -309,7 +309,7 @@ pub(crate) fn div<B: MxKernels>(
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, None) {
-        Some(vector) => vector.finish(vector.recip(vector.operand(tensor)), &join),
+        Some(arith) => arith.finish(arith.recip(arith.operand(tensor)), &join),
         None => MxTensor::new(B::float_recip(tensor.inner), join.result),
     }
 }
@@ -318,10 +318,10 @@ pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
 pub(crate) fn mean<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(vector) => {
+        Some(arith) => {
             let count = tensor.shape().num_elements();
-            let sum = vector.round(B::float_sum(vector.operand(tensor)));
-            vector.finish(vector.div_scalar(sum, count as f32), &join)
+            let sum = arith.round(B::float_sum(arith.operand(tensor)));
+            arith.finish(arith.div_scalar(sum, count as f32), &join)
         }
         None => unary::<B>(number, tensor, B::float_mean),
     }
@@ -335,15 +335,15 @@ pub(crate) fn mean_dim<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(vector) => vector.finish(vector.mean_dim(vector.operand(tensor), dim), &join),
+        Some(arith) => arith.finish(arith.mean_dim(arith.operand(tensor), dim), &join),
         None => unary::<B>(number, tensor, |tensor| B::float_mean_dim(tensor, dim)),
     }
 }
 
-/// Arithmetic of the recipes: every step is computed in `f32` by the wrapped backend and rounded.
+/// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///
 /// Operands are expected to be `f32` and rounded. Where nothing is to be rounded (a backward pass with
-/// `quantize_backprop = false`) each step is the wrapped backend's op alone, so that a recipe reads the same
+/// `quantize_backprop = false`) each is the wrapped backend's op alone, so that a formula reads the same
 /// in both cases.
 pub(crate) struct TensorArithmetic<B> {
     interned: &'static Interned,
@@ -389,13 +389,6 @@ impl<B: MxKernels> TensorArithmetic<B> {
         }
     }
 
-    pub(crate) fn round(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        match self.rounder {
-            Some(rounder) => rounder.round::<B>(tensor, &self.draws),
-            None => tensor,
-        }
-    }
-
     pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
         match self.rounder {
             Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
@@ -403,21 +396,21 @@ impl<B: MxKernels> TensorArithmetic<B> {
         }
     }
 
-    /// Wraps a result whose last step rounded it.
+    /// Wraps a result that its last op has rounded.
     pub(crate) fn finish(&self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
         let mut meta = join.result;
         meta.rounded = self.rounder.map(|rounder| rounder.format);
         stored::<B>(inner, meta)
     }
 
-    /// How a recipe rounds that a kernel runs in one pass; `None` if it has to be composed: where random
-    /// numbers are drawn for each step, or nothing is rounded.
+    /// How a function rounds that a kernel computes in one pass; `None` if it has to be composed: where random
+    /// numbers are drawn for each op, or nothing is rounded.
     pub(crate) fn in_one_pass(&self) -> Option<FunctionRounding> {
         self.rounder.and_then(|_| self.backward_in_one_pass())
     }
 
-    /// As [`in_one_pass`](Self::in_one_pass), for the gradient of a recipe, which computes steps of the
-    /// forward pass again: they are rounded also where the backward pass is not.
+    /// As [`in_one_pass`](Self::in_one_pass), for the gradient of a function, which computes some of the
+    /// forward pass again: that is rounded also where the backward pass is not.
     pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
         let specs = &self.interned.specs;
         let rounding = specs.round();
@@ -429,64 +422,37 @@ impl<B: MxKernels> TensorArithmetic<B> {
             rounding,
             quantize_backward: self.rounder.is_some(),
             exp2: specs.specs().vec_use_exp2,
+            reciprocal: specs.specs().vec_use_recip,
         })
     }
 
-    /// A step on one tensor.
+    /// An op on one tensor.
     fn unary(&self, op: UnaryOp, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        match self.in_step() {
+        match self.op_rounding() {
             Some(rounding) => B::unary_op(op, tensor, rounding),
             None => self.round(op.compute::<B>(tensor)),
         }
     }
 
-    /// A step on two tensors.
+    /// An op on two tensors.
     fn binary(&self, op: BinaryOp, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        match self.in_step() {
+        match self.op_rounding() {
             Some(rounding) => B::binary_op(op, lhs, rhs, rounding),
             None => self.round(op.compute::<B>(lhs, rhs)),
         }
     }
 
-    /// How one step rounds in one pass, operands being rounded.
-    fn in_step(&self) -> Option<OpRounding> {
+    /// How one op rounds in one pass, operands being rounded.
+    fn op_rounding(&self) -> Option<OpRounding> {
         self.rounder?.in_one_pass(false)
-    }
-
-    /// Whether a division is a multiplication with the reciprocal.
-    pub(crate) fn uses_recip(&self) -> bool {
-        self.interned.specs.specs().vec_use_recip
     }
 
     pub(crate) fn softmax_exp2(&self) -> bool {
         self.interned.specs.specs().softmax_exp2
     }
 
-    pub(crate) fn div(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-        if self.uses_recip() {
-            return self.mul(lhs, self.recip(rhs));
-        }
-        self.binary(BinaryOp::Div, lhs, rhs)
-    }
-
-    pub(crate) fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
-        self.unary(UnaryOp::DivScalar(rhs), lhs)
-    }
-
     pub(crate) fn tanh(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         self.round(B::float_tanh(tensor))
-    }
-
-    pub(crate) fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        if let Some(steps) = self.in_one_pass() {
-            return B::unary_function(UnaryFunction::Exp2, tensor, steps);
-        }
-        let device = B::float_device(&tensor);
-        let dtype: FloatDType = tensor.dtype().into();
-        let ones = Shape::from(vec![1; tensor.rank()]);
-        let two = B::float_full(ones, Scalar::from(2.0f32), &device, dtype);
-        let two = B::float_expand(two, tensor.shape());
-        self.round(B::float_powf(two, tensor))
     }
 
     pub(crate) fn sum_dim(&self, tensor: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
@@ -498,7 +464,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
         self.div_scalar(self.sum_dim(tensor, dim), count as f32)
     }
 
-    /// Sums over several axes in `f32`, as one step; the axes stay with length 1.
+    /// Sums over several axes in `f32`, as one op; the axes stay with length 1.
     pub(crate) fn sum_dims(
         &self,
         tensor: FloatTensor<B>,
@@ -510,6 +476,13 @@ impl<B: MxKernels> TensorArithmetic<B> {
 
 impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
     type Value = FloatTensor<B>;
+
+    fn round(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match self.rounder {
+            Some(rounder) => rounder.round::<B>(tensor, &self.draws),
+            None => tensor,
+        }
+    }
 
     fn sub(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
         self.binary(BinaryOp::Sub, lhs, rhs)
@@ -535,6 +508,38 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
         self.unary(UnaryOp::MulScalar(rhs), lhs)
     }
 
+    fn sub_unrounded(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_sub(lhs, rhs)
+    }
+
+    fn quotient(&self, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
+        self.binary(BinaryOp::Div, lhs, rhs)
+    }
+
+    fn div_scalar(&self, lhs: FloatTensor<B>, rhs: f32) -> FloatTensor<B> {
+        self.unary(UnaryOp::DivScalar(rhs), lhs)
+    }
+
+    fn divides_by_reciprocal(&self) -> bool {
+        self.interned.specs.specs().vec_use_recip
+    }
+
+    fn ln(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        self.round(B::float_log(tensor))
+    }
+
+    fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        if let Some(rounding) = self.in_one_pass() {
+            return B::unary_function(UnaryFunction::Exp2, tensor, rounding);
+        }
+        let device = B::float_device(&tensor);
+        let dtype: FloatDType = tensor.dtype().into();
+        let ones = Shape::from(vec![1; tensor.rank()]);
+        let two = B::float_full(ones, Scalar::from(2.0f32), &device, dtype);
+        let two = B::float_expand(two, tensor.shape());
+        self.round(B::float_powf(two, tensor))
+    }
+
     fn neg(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         B::float_neg(tensor)
     }
@@ -544,8 +549,8 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
     }
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        if let Some(steps) = self.in_one_pass() {
-            return B::unary_function(UnaryFunction::Exp, tensor, steps);
+        if let Some(rounding) = self.in_one_pass() {
+            return B::unary_function(UnaryFunction::Exp, tensor, rounding);
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));

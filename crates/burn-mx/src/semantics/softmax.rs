@@ -1,37 +1,29 @@
 //! Softmax along one axis, and its logarithm.
 
 use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
 use microscaling::Rounding;
 
 use super::Float;
 use super::elementwise::{TensorArithmetic, emulation};
-use crate::arithmetic::Arithmetic;
+use super::rows::TensorRows;
+use crate::arithmetic::softmax;
 use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
 use crate::registry::Interned;
 use crate::tensor::{Join, MxTensor};
 
-/// ln 2 rounded down to what the reference uses for the derivative of a base-2 softmax.
-pub(crate) const LN_2: f32 = 0.69140625;
-
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let Some(v) = TensorArithmetic::<B>::emulated(&join, None) else {
+    let Some(arith) = TensorArithmetic::<B>::emulated(&join, None) else {
         return MxTensor::new(B::softmax(x.inner, dim), join.result);
     };
-    if let Some(recipe) = in_one_pass(&v, &x, dim) {
-        return v.finish(B::rounded_softmax(recipe, to_f32::<B>(x.inner)), &join);
+    if let Some(function) = in_one_pass(&arith, &x, dim) {
+        return arith.finish(B::rounded_softmax(function, to_f32::<B>(x.inner)), &join);
     }
-    let x = v.operand(x);
-    let max = B::float_max_dim(x.clone(), dim);
-    let shifted = v.sub(x, max);
-    let powers = if v.softmax_exp2() {
-        v.exp2(shifted)
-    } else {
-        v.exp(shifted)
-    };
-    let sum = v.sum_dim(powers.clone(), dim);
-    v.finish(v.div(powers, sum), &join)
+    let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
+    let y = softmax::softmax(&rows, &arith, arith.operand(x), base2);
+    arith.finish(y, &join)
 }
 
 /// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
@@ -39,38 +31,34 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
 pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usize) -> Float<B> {
     let join = Join::of([Some(output.meta)]);
     let Some(interned) = join.emulation() else {
-        unreachable!("softmax has a step of its own only where something is emulated")
+        unreachable!("softmax has a backward op of its own only where something is emulated")
     };
-    let v = TensorArithmetic::<B>::of_backward(interned, &join);
-    if let Some(recipe) = in_one_pass(&v, &output, dim) {
-        let (y, g) = (v.operand(output), to_f32::<B>(grad.inner));
-        let dx = B::rounded_softmax_backward(recipe, y, g);
-        return v.finish(dx, &join);
+    let arith = TensorArithmetic::<B>::of_backward(interned, &join);
+    if let Some(function) = in_one_pass(&arith, &output, dim) {
+        let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
+        let dx = B::rounded_softmax_backward(function, y, g);
+        return arith.finish(dx, &join);
     }
-    let (y, g) = (v.operand(output), v.operand(grad));
-    let weighted = v.sum_dim(v.mul(g.clone(), y.clone()), dim);
-    let mut dx = v.mul(y, v.sub(g, weighted));
-    if v.softmax_exp2() {
-        dx = v.mul_scalar(dx, LN_2);
-    }
-    v.finish(dx, &join)
+    let (y, g) = (arith.operand(output), arith.operand(grad));
+    let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
+    let dx = softmax::softmax_backward(&rows, &arith, &y, g, base2);
+    arith.finish(dx, &join)
 }
 
 /// How a kernel computes the function row by row; `None` if it has to be composed.
 fn in_one_pass<B: MxKernels>(
-    v: &TensorArithmetic<B>,
+    arith: &TensorArithmetic<B>,
     tensor: &Float<B>,
     dim: usize,
 ) -> Option<Softmax> {
-    let steps = v.in_one_pass().filter(|_| dim + 1 == tensor.rank())?;
+    let rounding = arith.in_one_pass().filter(|_| dim + 1 == tensor.rank())?;
     Some(Softmax {
-        steps,
-        base2: v.softmax_exp2(),
-        reciprocal: v.uses_recip(),
+        rounding,
+        base2: arith.softmax_exp2(),
     })
 }
 
-/// Whether the logarithm of a softmax is computed row by row, by a kernel with the steps of Burn's composition.
+/// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
     let is_random = |interned: &'static Interned| interned.specs.round() == Rounding::Stochastic;
     let join = Join::of([Some(x.meta)]);
@@ -82,22 +70,21 @@ pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
 pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
-    let vector = TensorArithmetic::<B>::emulated(&join, None)
-        .and_then(|v| v.in_one_pass().map(|steps| (v, steps)));
-    let Some((v, steps)) = vector else {
+    let arith = TensorArithmetic::<B>::emulated(&join, None);
+    let Some((arith, rounding)) = arith.and_then(|a| a.in_one_pass().map(|rounding| (a, rounding)))
+    else {
         unreachable!("a logarithm of a softmax is computed here only if it can be in one pass")
     };
-    let recipe = log_recipe(&v, steps);
-    v.finish(B::rounded_log_softmax(recipe, to_f32::<B>(x.inner)), &join)
+    let y = B::rounded_log_softmax(LogSoftmax { rounding }, to_f32::<B>(x.inner));
+    arith.finish(y, &join)
 }
 
-/// How the kernel computes [`log_forward`] and its gradient.
-pub(crate) fn log_recipe<B: MxKernels>(
-    v: &TensorArithmetic<B>,
-    steps: FunctionRounding,
-) -> LogSoftmax {
-    LogSoftmax {
-        steps,
-        reciprocal: v.uses_recip(),
-    }
+/// The gradient of [`log_forward`]'s input, which rounds as `rounding` says.
+pub(crate) fn log_backward<B: MxKernels>(
+    x: Float<B>,
+    grad: Float<B>,
+    rounding: FunctionRounding,
+) -> FloatTensor<B> {
+    let (x, grad) = (to_f32::<B>(x.inner), to_f32::<B>(grad.inner));
+    B::rounded_log_softmax_backward(LogSoftmax { rounding }, x, grad)
 }
