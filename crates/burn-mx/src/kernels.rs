@@ -4,6 +4,8 @@
 mod flex;
 mod function;
 mod host;
+#[cfg(test)]
+mod instruction_sets;
 mod loops;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod memory;

@@ -3,8 +3,6 @@
 //! What can be inlined of a `function` (mark closures that matter `#[inline(always)]`) is compiled for the widest
 //! vectors of the processor. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
-use pulp::Arch;
-
 /// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
 /// Measured: a rayon join costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
 pub(super) const PARALLEL_THRESHOLD: usize = 1 << 17;
@@ -107,8 +105,16 @@ fn assert_whole_rows(elements: usize, length: usize) {
 
 /// Runs a loop with the widest vectors of this processor.
 fn vectorized(work: impl FnOnce()) {
-    Arch::new().dispatch(work);
+    instruction_set().dispatch(work);
 }
+
+#[cfg(not(test))]
+fn instruction_set() -> pulp::Arch {
+    pulp::Arch::new()
+}
+
+#[cfg(test)]
+use super::instruction_sets::chosen as instruction_set;
 
 /// One or two slices of the same length, which are cut at the same places.
 trait Slices: Sized + Send {
