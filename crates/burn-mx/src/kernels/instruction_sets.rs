@@ -53,9 +53,7 @@ fn roundings() -> Vec<FunctionRounding> {
         for rounding in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
             for variant in 0..4 {
                 all.push(FunctionRounding {
-                    format: format
-                        .clone()
-                        .expect("16 bits are enough for either format"),
+                    format: format.expect("16 bits are enough for either format"),
                     rounding,
                     quantize_backward: variant != 1,
                     exp2: variant == 2,

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_widths_allowed_are_those_of_the_formats() {
-        use crate::specs::{BFLOAT, FP};
+        use crate::specs::validate::{BFLOAT, FP};
         for bits in 1..40 {
             assert_eq!(
                 BFLOAT.check(bits).is_ok(),
