@@ -1,6 +1,8 @@
 //! `MxAutodiff`: the decorator's training side.
 
 mod bool;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod float;
 mod int;
 mod layers;
@@ -10,6 +12,8 @@ use core::marker::PhantomData;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{CheckpointStrategy, NoCheckpointing};
+#[cfg(feature = "distributed")]
+use burn_backend::distributed::{DistributedParamId, DistributedParams};
 use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
@@ -177,6 +181,24 @@ where
 
     fn q_from_inner(tensor: QuantizedTensor<MxBackend<B>>) -> QuantizedTensor<Self> {
         unmarked(tensor)
+    }
+
+    #[cfg(feature = "distributed")]
+    fn set_distributed_params(
+        tensor: FloatTensor<Self>,
+        param_id: DistributedParamId,
+    ) -> FloatTensor<Self> {
+        Ad::<B, C>::set_distributed_params(tensor, param_id)
+    }
+
+    #[cfg(feature = "distributed")]
+    fn distributed_params(tensor: &FloatTensor<Self>) -> Option<DistributedParams> {
+        Ad::<B, C>::distributed_params(tensor)
+    }
+
+    #[cfg(feature = "distributed")]
+    fn is_distributed(tensor: &FloatTensor<Self>) -> bool {
+        Ad::<B, C>::is_distributed(tensor)
     }
 }
 

@@ -42,6 +42,8 @@
 //! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
 //! * Where no specs are set, everything is exactly the wrapped backend's.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod arithmetic;
 mod backend;
 mod delegate;

@@ -2,9 +2,12 @@
 //!
 //! In each file the methods stand in up to three sections: *Emulated*, which go by the semantics; *Composed*,
 //! left to decompose into emulated ops; and *Delegated*, which are the wrapped backend's.
+//! With feature `distributed` there is an eighth, for the communication between devices.
 
 pub(crate) mod activation;
 mod bool;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod float;
 mod int;
 mod layers;
