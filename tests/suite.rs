@@ -25,6 +25,7 @@ mod suite {
     mod op_coverage;
     mod optimizers;
     mod oracle;
+    mod packaging;
     mod portable;
     mod reuse;
     mod slots;
