@@ -1,5 +1,5 @@
-//! The process-wide default of specs, and the one warning of a program that forgot them. Both are state of the
-//! process, so they have this test binary to themselves and take turns.
+//! The process-wide default of specs, and the warnings that a program gets once: that it forgot specs, and that it mixes
+//! those of devices. All are state of the process, so they have this test binary to themselves and take turns.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -9,7 +9,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_mx::microscaling::Rounding;
-use burn_mx::module::full_precision;
+use burn_mx::module::{full_precision, set_specs_at, with_specs};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -91,7 +91,8 @@ fn a_product_without_specs_says_so_once() {
         step::<Mx>(&MxDevice::default());
     }
     // Once in the process: another test of this binary may have been the first.
-    let said = messages();
+    let mut said = messages();
+    said.retain(|(_, message)| !message.contains("different specs"));
     let [(level, message)] = said.as_slice() else {
         panic!("one message, not {said:?}");
     };
@@ -102,6 +103,65 @@ fn a_product_without_specs_says_so_once() {
         "MxDevice::new",
         "install_default",
         "MxSpecs::none",
+    ] {
+        assert!(message.contains(named), "{message}: names {named}");
+    }
+}
+
+#[test]
+fn an_op_that_meets_specs_of_two_devices_says_so_once() {
+    use burn::backend::flex::FlexDevice as Cpu;
+    use burn::module::Module;
+    use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+    let _turn = turn();
+    let said = || {
+        let mut said = messages();
+        said.retain(|(_, message)| message.contains("different specs"));
+        said
+    };
+    let [first, second] =
+        [MxSpecs::mxint8(), MxSpecs::mxfp4()].map(|specs| specs.resolve().unwrap());
+    let device = MxDevice::<Cpu>::new(FlexDevice, &first);
+    let other = MxDevice::<Cpu>::new(FlexDevice, &second);
+    let layer = || LinearConfig::new(3, 3).init::<Mx>(&device);
+    let input = |device: &MxDevice<Cpu>| Tensor::<Mx, 2>::ones([2, 3], device);
+    let train = |layer: Linear<Mx>, x: Tensor<Mx, 2>| {
+        // What follows goes by what the activations carry, and meets the model's device again.
+        let out = layer.forward(layer.forward(x));
+        let out = out.clone() * Tensor::ones(out.dims(), &device);
+        let grads = GradientsParams::from_grads(out.exp().sum().backward(), &layer);
+        AdamConfig::new().init().step(0.1, layer, grads)
+    };
+    // Silent: one device; others without specs; specs by path, of a piece, moved, or a parameter's device after all that.
+    train(layer(), input(&device));
+    train(layer(), input(&MxDevice::default()));
+    let pinned = set_specs_at(layer(), "*", &second).unwrap();
+    let pinned = train(train(pinned, input(&device)), input(&device));
+    train(
+        pinned.clone(),
+        pinned.weight.val().detach().set_require_grad(false) + 1.0,
+    );
+    train(layer(), with_specs(input(&device), &second));
+    let chosen = with_specs(input(&device), &second);
+    train(layer(), chosen.clone() + input(&chosen.device()));
+    train(layer(), input(&other).to_device(&device));
+    train(layer().fork(&other).fork(&device), input(&device));
+    let _ = full_precision(input(&device)) * input(&other);
+    assert_eq!(said(), []);
+
+    for _ in 0..2 {
+        layer().forward(input(&other));
+    }
+    let said = said();
+    let [(Level::Warn, message)] = said.as_slice() else {
+        panic!("one warning, not {said:?}");
+    };
+    for named in [
+        "int8",
+        "fp4_e2m1",
+        "set_specs_at",
+        "with_specs",
+        "Create inputs on",
     ] {
         assert!(message.contains(named), "{message}: names {named}");
     }

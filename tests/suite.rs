@@ -7,6 +7,7 @@ mod suite {
     mod arrays;
     mod attention;
     mod bad_input;
+    mod checkpointing;
     mod convolutions;
     mod devices;
     mod differences;
@@ -18,6 +19,7 @@ mod suite {
     mod held_out;
     mod kept;
     mod learner;
+    mod marks;
     mod models;
     mod multi_device;
     mod newtype;
@@ -27,8 +29,11 @@ mod suite {
     mod oracle;
     mod packaging;
     mod portable;
+    mod rayon_tasks;
     mod reuse;
+    mod roles;
     mod slots;
+    mod specs_by_path;
     mod square;
     mod stochastic;
     mod support;

@@ -71,6 +71,10 @@ architectures! {
         down: LinearConfig::new(16, 10).init(device),
         head: LinearConfig::new(10, 5).init(device),
     });
+    Wide: WideModel(|device| WideModel {
+        up: LinearConfig::new(256, 384).init(device),
+        down: LinearConfig::new(384, 128).init(device),
+    });
     Embedder: EmbedderModel(|device| EmbedderModel {
         embedding: EmbeddingConfig::new(11, 36).init(device),
         norm: LayerNormConfig::new(36).init(device),
@@ -117,6 +121,21 @@ impl<B: Backend> Forward<B> for MlpModel<B> {
         let x = activation::relu(self.middle.forward(x));
         let x = activation::sigmoid(self.down.forward(x));
         activation::softmax(self.head.forward(x), 1)
+    }
+}
+
+/// Tensors large enough for their work to be shared among threads.
+#[derive(Module, Debug)]
+pub(crate) struct WideModel<B: Backend> {
+    up: Linear<B>,
+    down: Linear<B>,
+}
+
+impl<B: Backend> Forward<B> for WideModel<B> {
+    fn outputs(&self, device: &B::Device) -> Tensor<B, 2> {
+        let x = noise_tensor([256, 256], 20, device);
+        let x = activation::gelu(self.up.forward(x / 16.0));
+        activation::softmax(self.down.forward(x), 1)
     }
 }
 

@@ -1,9 +1,8 @@
-//! Training and inference agree; the phase is right on every thread; checkpointing changes nothing; plain
+//! Training and inference agree; the phase is right on every thread; plain
 //! `Autodiff` is refused.
 
 use std::thread;
 
-use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
 use burn::module::AutodiffModule;
@@ -12,13 +11,13 @@ use burn::nn::conv::Conv2dConfig;
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::Tensor;
 use burn_mx::microscaling::ElementFormat;
-use burn_mx::{MxAutodiff, MxBackend, MxSpecs};
+use burn_mx::{MxBackend, MxSpecs};
 
 use super::models::*;
 use super::support::*;
 
 /// Emulation of all kinds: products and elementwise, either alone, and another elementwise format.
-fn emulations() -> [(&'static str, MxSpecs); 5] {
+pub(crate) fn emulations() -> [(&'static str, MxSpecs); 5] {
     let fp16 = MxSpecs {
         bfloat: 0,
         fp: 16,
@@ -111,7 +110,7 @@ fn valid_equals_the_training_forward_of_every_function() {
 }
 
 /// Losses of some SGD steps; forward and backward formats are far apart, so that a wrong phase shows.
-fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
+pub(crate) fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
     let device = mx_device(specs);
     let mut model = model::<A, Mx>(&device);
     let mut optimizer = SgdConfig::new().init();
@@ -128,7 +127,7 @@ fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
 }
 
 /// Specs whose phases differ: backward coarse, backward fine, backward not at all.
-fn phased_specs() -> [MxSpecs; 3] {
+pub(crate) fn phased_specs() -> [MxSpecs; 3] {
     let coarse_backward = MxSpecs {
         a_elem_format_bp_os: Some(ElementFormat::Int2.into()),
         a_elem_format_bp_ex: Some(ElementFormat::Int2.into()),
@@ -194,48 +193,6 @@ fn the_phase_is_forward_again_after_a_panic_in_a_backward_pass() {
     assert_same_bits(&after, &before, "output");
 }
 
-fn assert_checkpointing_changes_nothing<A: Architecture>() {
-    for (name, specs) in emulations() {
-        if !specs.quantize_backprop {
-            continue;
-        }
-        let device = mx_device(&specs);
-        let (outputs, grads) = training_pass::<A, MxAutodiff<Flex, BalancedCheckpointing>>(&device);
-        let (expected, expected_grads) = training_pass::<A, Mx>(&device);
-        assert_same_bits(&outputs, &expected, &format!("{name}: output"));
-        assert_all_same_bits(&grads, &expected_grads, &format!("{name}: gradient"));
-    }
-}
-
-#[test]
-fn gradient_checkpointing_changes_no_bit() {
-    assert_checkpointing_changes_nothing::<Mlp>();
-    assert_checkpointing_changes_nothing::<Transformer>();
-    assert_checkpointing_changes_nothing::<Convolutions>();
-    assert_checkpointing_changes_nothing::<Recurrent>();
-    assert_checkpointing_changes_nothing::<Functions>();
-}
-
-#[test]
-#[should_panic(expected = "gradient checkpointing recomputes elementwise ops")]
-fn gradient_checkpointing_is_refused_without_quantize_backprop() {
-    let specs = MxSpecs {
-        quantize_backprop: false,
-        ..MxSpecs::mxfp8_e4m3()
-    };
-    training_pass::<Mlp, MxAutodiff<Flex, BalancedCheckpointing>>(&mx_device(&specs));
-}
-
-#[test]
-#[should_panic(expected = "gradient checkpointing recomputes elementwise ops")]
-fn gradient_checkpointing_of_functions_is_refused_without_quantize_backprop() {
-    let specs = MxSpecs {
-        quantize_backprop: false,
-        ..bfloat16_only()
-    };
-    training_pass::<Functions, MxAutodiff<Flex, BalancedCheckpointing>>(&mx_device(&specs));
-}
-
 type Refused = Autodiff<MxBackend<Flex>>;
 
 #[test]
@@ -254,6 +211,25 @@ fn plain_autodiff_is_refused_at_the_first_backward_of_a_convolution() {
     let layer = Conv2dConfig::new([2, 3], [2, 2]).init::<Refused>(&device);
     let x = Tensor::<Refused, 4>::ones([1, 2, 3, 3], &device);
     layer.forward(x).sum().backward();
+}
+
+/// The gradient of a product is another product there, and goes by the forward formats: nothing tells it from one of an
+/// inference.
+#[test]
+fn plain_autodiff_of_products_alone_computes_gradients_as_forward_products() {
+    let specs = MxSpecs {
+        a_elem_format: Some(ElementFormat::Fp4E2M1.into()),
+        a_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
+        a_elem_format_bp_os: Some(ElementFormat::Fp8E4M3.into()),
+        ..MxSpecs::mx()
+    };
+    let device = mx_device(&specs);
+    let [x, y] = [1, 2].map(|seed| noise_tensor::<Refused, 2>([6, 6], seed, &device));
+    let leaf = x.clone().require_grad();
+    let grads = leaf.clone().matmul(y.clone()).sum().backward();
+    let gradient = values(leaf.grad(&grads).expect("it is a leaf"));
+    let forward = x.ones_like().matmul(y.transpose());
+    assert_same_bits(&gradient, &values(forward), "gradient");
 }
 
 #[test]

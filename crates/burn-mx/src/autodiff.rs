@@ -1,5 +1,16 @@
 //! `MxAutodiff`: the decorator's training side.
 
+/// Ops with burn-autodiff's gradient, which may compute their result again for the gradients of other ops.
+macro_rules! recorded {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            $crate::backward::check_recorded_by_autodiff::<B, C, 1>([&$tensor]);
+            let $tensor = $crate::backward::parameter::used::<B, C>($tensor);
+            Ad::<B, C>::$name($tensor $(, $arg)*)
+        }
+    )* };
+}
+
 mod bool;
 #[cfg(feature = "distributed")]
 mod distributed;
@@ -7,6 +18,7 @@ mod float;
 mod int;
 mod layers;
 mod quantized;
+mod walk;
 
 use core::marker::PhantomData;
 
@@ -22,9 +34,8 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::backward::{Tracked, check_checkpointing};
+use crate::backward::Tracked;
 use crate::kernels::MxKernels;
-use crate::phase::BackwardGuard;
 use crate::tensor::{Flags, Meta, MxTensor};
 
 /// The autodiff backend that `MxAutodiff` decorates.
@@ -115,11 +126,7 @@ where
     type Gradients = <Ad<B, C> as AutodiffBackend>::Gradients;
 
     fn backward(tensor: FloatTensor<Self>) -> Self::Gradients {
-        if let Some(interned) = tensor.primitive.meta.emulation() {
-            check_checkpointing::<C>(&interned.specs);
-        }
-        let _backward = BackwardGuard::enter();
-        Ad::<B, C>::backward(tensor)
+        walk::backward(|| Ad::<B, C>::backward(tensor))
     }
 
     fn grad(

@@ -12,13 +12,17 @@ pub(crate) mod norm;
 pub(crate) mod parameter;
 pub(crate) mod softmax;
 
+use core::any::TypeId;
+
 use burn_autodiff::Autodiff;
-use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::checkpoint::strategy::{CheckpointStrategy, NoCheckpointing};
 use burn_backend::tensor::FloatTensor;
+use microscaling::Rounding;
 
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::Meta;
+use crate::specs::ResolvedSpecs;
+use crate::tensor::{Join, Meta};
 
 /// A float tensor of `MxAutodiff<B>`, whatever its checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
@@ -34,20 +38,56 @@ pub(crate) fn metas<B: MxKernels, const N: usize>(tensors: [&Tracked<B>; N]) -> 
     tensors.map(|tensor| Some(tensor.primitive.meta))
 }
 
-/// Refuses gradient checkpointing where it would give other numbers.
+/// Refuses to record an elementwise op on these tensors where gradient checkpointing (`BalancedCheckpointing`) would
+/// compute it again in the backward pass, to other numbers than those of the forward pass. Products are never computed
+/// again.
 ///
 /// # Panics
 ///
-/// If elementwise ops are recomputed in the backward pass (`BalancedCheckpointing`) although that pass is not
-/// to be quantized: the recomputed values would not be those of the forward pass.
-pub(crate) fn check_checkpointing<C: CheckpointStrategy>(specs: &crate::specs::ResolvedSpecs) {
-    use core::any::TypeId;
-    let recomputes =
-        TypeId::of::<C>() != TypeId::of::<burn_autodiff::checkpoint::strategy::NoCheckpointing>();
+/// If the backward pass is not to be quantized.
+pub(crate) fn check_recorded<B: MxKernels, C: CheckpointStrategy, const N: usize>(
+    tensors: [&Tracked<B>; N],
+) {
+    let Some(specs) = specs_of_recomputed::<B, C, N>(tensors) else {
+        return;
+    };
     assert!(
-        specs.quantize_backprop() || !recomputes || specs.float_format().is_none(),
+        specs.quantize_backprop(),
         "burn-mx: gradient checkpointing recomputes elementwise ops in the backward pass, which \
          `quantize_backprop = false` leaves unrounded, so the recomputed values would differ from the forward \
          pass's. Allowed: `quantize_backprop = true`, or `MxAutodiff<B>` without checkpointing."
     );
+}
+
+/// As [`check_recorded`], of an op with burn-autodiff's gradient. Ops of our own draw the same random numbers again; that
+/// one cannot know of them.
+///
+/// # Panics
+///
+/// If the backward pass is not to be quantized, or elementwise values are rounded at random.
+pub(crate) fn check_recorded_by_autodiff<B: MxKernels, C: CheckpointStrategy, const N: usize>(
+    tensors: [&Tracked<B>; N],
+) {
+    check_recorded::<B, C, N>(tensors);
+    let Some(specs) = specs_of_recomputed::<B, C, N>(tensors) else {
+        return;
+    };
+    assert!(
+        specs.round() != Rounding::Stochastic,
+        "burn-mx: gradient checkpointing recomputes this elementwise op in the backward pass, where `round = stochastic` \
+         draws other random numbers, so the recomputed values would differ from the forward pass's. Allowed: `round` \
+         = `nearest`, `even` or `floor`, or `MxAutodiff<B>` without checkpointing."
+    );
+}
+
+/// The specs by which an op on these tensors is emulated elementwise, if it may be computed again in the backward pass.
+fn specs_of_recomputed<B: MxKernels, C: CheckpointStrategy, const N: usize>(
+    tensors: [&Tracked<B>; N],
+) -> Option<&'static ResolvedSpecs> {
+    let recomputes = TypeId::of::<C>() != TypeId::of::<NoCheckpointing>();
+    if !recomputes || !tensors.iter().any(|tensor| tensor.is_tracked()) {
+        return None;
+    }
+    let specs = &Join::of(metas::<B, N>(tensors)).emulation()?.specs;
+    specs.float_format().map(|_| specs)
 }

@@ -72,7 +72,7 @@ impl<P> Unwrap for Vec<MxTensor<P>> {
 impl<'a, D> Unwrap for &'a MxDevice<D> {
     type Inner = &'a D;
     fn meta(&self) -> Option<Meta> {
-        Some(self.meta)
+        Some(self.meta_of_created())
     }
     fn unwrap(self) -> &'a D {
         &self.inner

@@ -3,7 +3,7 @@
 use burn_backend::{Device, DeviceId, DeviceOps};
 
 use crate::registry::Interned;
-use crate::specs::ResolvedSpecs;
+use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
 use crate::tensor::Meta;
 
 /// A device of the wrapped backend together with the specs that tensors created on it are computed with.
@@ -12,6 +12,10 @@ use crate::tensor::Meta;
 /// by `Default` or from an id has no specs; tensors on it are computed by the process-wide default
 /// ([`MxSpecs::install_default`](crate::MxSpecs::install_default)) if there is one, else exactly as the
 /// wrapped backend does.
+///
+/// The device of a tensor has the tensor's specs (those that it would have, if its own were set by path), also where the
+/// tensor itself is exempt from the emulation. `to_device` to a device with specs gives a tensor those; to a device
+/// without, it leaves a tensor those that it has.
 #[derive(Clone, Debug, Default)]
 pub struct MxDevice<D> {
     pub(crate) inner: D,
@@ -20,10 +24,10 @@ pub struct MxDevice<D> {
 
 impl<D> MxDevice<D> {
     /// The device `inner`, with `specs` for all tensors that are created on it or moved to it.
-    pub fn new(inner: D, specs: &ResolvedSpecs) -> Self {
+    pub fn new(inner: D, specs: impl AsResolvedSpecs) -> Self {
         Self {
             inner,
-            meta: Meta::with_specs(Some(Interned::of(specs))),
+            meta: Meta::with_specs(Some(Interned::of(specs.as_resolved()))),
         }
     }
 
@@ -35,6 +39,11 @@ impl<D> MxDevice<D> {
     /// The specs, if set.
     pub fn specs(&self) -> Option<&ResolvedSpecs> {
         self.meta.specs.map(|interned| &interned.specs)
+    }
+
+    /// What a tensor that is created on this device carries.
+    pub(crate) fn meta_of_created(&self) -> Meta {
+        self.meta.created()
     }
 
     /// The device of a tensor with this meta.

@@ -91,5 +91,5 @@ pub use kernels::{
     OpRounding, Softmax, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
-pub use specs::{MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};
+pub use specs::{AsResolvedSpecs, MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};
 pub use tensor::MxTensor;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
 use crate::random::{Draws, OpNumber, OpNumbers};
-use crate::specs::ResolvedSpecs;
+use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
 
 /// Interned specs and the state of their random numbers.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
 static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
 static WARNED: AtomicBool = AtomicBool::new(false);
 static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
+static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
 
 impl Interned {
     /// The one interned copy of `specs`.
@@ -73,6 +74,17 @@ pub(crate) fn warn_merged() {
     }
 }
 
+/// Says once in the process that tensors of devices with different specs met in an op.
+pub(crate) fn warn_mixed(first: &ResolvedSpecs, second: &ResolvedSpecs) {
+    if !WARNED_MIXED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "burn-mx: an op met tensors of devices with different specs, `{first}` and `{second}`: it goes by those of a \
+             weight, what follows by those of the activations. Create inputs on a device of the model's specs, or move \
+             the model to a device of the inputs'; `module::set_specs_at` and `module::with_specs` mix specs on purpose."
+        );
+    }
+}
+
 /// Says once in the process that a product ran without specs.
 pub(crate) fn warn_unset(operation: &str) {
     if !WARNED.swap(true, Ordering::Relaxed) {
@@ -87,8 +99,8 @@ pub(crate) fn warn_unset(operation: &str) {
 impl crate::specs::MxSpecs {
     /// Sets the specs for all devices and tensors of this process that have none of their own, such as those
     /// made with `Default::default()`.
-    pub fn install_default(specs: &ResolvedSpecs) {
-        install_default(Some(specs));
+    pub fn install_default(specs: impl AsResolvedSpecs) {
+        install_default(Some(specs.as_resolved()));
     }
 
     /// Takes back what [`MxSpecs::install_default`](Self::install_default) set: without specs means exactly

@@ -8,7 +8,7 @@ pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 #[cfg(feature = "clap")]
 pub(crate) use self::json::parse_unset_or;
-pub use self::resolved::ResolvedSpecs;
+pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs};
 pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
 #[cfg(feature = "clap")]

@@ -35,8 +35,19 @@ impl<P> MxTensor<P> {
     /// Marks the tensor as a weight, which may keep quantized copies, and as a parameter.
     pub(crate) fn into_weight(mut self) -> Self {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
+        self.meta.flags.remove(Flags::REPLACEMENT);
         self.kept.get_or_insert_with(Kept::new);
         self
+    }
+
+    /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight, and so is the new value of a
+    /// weight that does not, as a frozen one or one of an inference. Whatever else does not require gradients is what it
+    /// was.
+    pub(crate) fn with_require_grad(self, require_grad: bool) -> Self {
+        match require_grad || self.meta.flags.contains(Flags::REPLACEMENT) {
+            true => self.into_weight(),
+            false => self,
+        }
     }
 
     /// The tensor of the wrapped backend.
@@ -98,7 +109,7 @@ impl<P: QTensorPrimitive> QTensorPrimitive for MxTensor<P> {
 bitflags! {
     /// What a tensor is to the emulation, beyond its values.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Flags: u8 {
+    pub(crate) struct Flags: u16 {
         /// A gradient that left autodiff: every op that it takes part in is an optimizer's.
         const MASTER = 1;
         /// A parameter that left autodiff: an op all of whose tensors are such is an optimizer's.
@@ -109,11 +120,16 @@ bitflags! {
         const PINNED = 1 << 3;
         /// Computed at full precision whatever the specs say, and so is all that follows from it.
         const FULL_PRECISION = 1 << 4;
+        /// The specs were chosen for this tensor, or by name for a parameter that it comes from: they are not its
+        /// device's.
+        const CHOSEN = 1 << 5;
+        /// Created on the device of a weight, as the new value of that weight is by what loads it.
+        const REPLACEMENT = 1 << 6;
         /// A leaf that requires gradients, or did, whatever its role in a product: what it gets from several uses is
         /// summed without rounding.
-        const PARAMETER = 1 << 5;
+        const PARAMETER = 1 << 7;
         /// The gradient of one use of a parameter, or of several.
-        const PARAMETER_GRADIENT = 1 << 6;
+        const PARAMETER_GRADIENT = 1 << 8;
     }
 }
 
@@ -123,7 +139,8 @@ impl Flags {
     const OF_A_VIEW: Self = Self::WEIGHT
         .union(Self::PARAMETER)
         .union(Self::PARAMETER_GRADIENT)
-        .union(Self::PINNED);
+        .union(Self::PINNED)
+        .union(Self::REPLACEMENT);
 }
 
 /// Specs and flags of a tensor or device.
@@ -244,13 +261,34 @@ impl Meta {
         self
     }
 
-    /// What a tensor's device passes on to the tensors that are created on it: the specs, and the marks that
-    /// spread from operand to result; the role stays with the tensor.
+    /// Takes back what [`pin`](Self::pin) did.
+    pub(crate) fn unpin(mut self) -> Self {
+        if self.flags.contains(Flags::PINNED) {
+            self.specs = self.home.take();
+            self.flags.remove(Flags::PINNED);
+        }
+        self
+    }
+
+    /// What a tensor's device passes on to the tensors that are created on it or moved to it: the specs. The role
+    /// stays with the tensor, and so does its exemption from the emulation, but for two parties who create tensors
+    /// on devices of others: optimizers, whose state it is, and burn-autodiff in a backward pass.
+    ///
+    /// The mark of an optimizer's tensor comes out weak. That is enough for its arithmetic, which mixes with nothing
+    /// else, and an input that was created on the device of a gradient is computed as any other as soon as it meets a
+    /// parameter.
     pub(crate) fn for_device(self) -> Self {
-        let pinned = self.flags.contains(Flags::PINNED);
+        let has = |flags| self.flags.intersects(flags);
+        let mut flags = self.flags & (Flags::FULL_PRECISION | Flags::CHOSEN);
+        flags.set(Flags::INNER, has(Flags::OPTIMIZER));
+        flags.set(Flags::REPLACEMENT, has(Flags::WEIGHT));
         Self {
-            specs: if pinned { self.home } else { self.specs },
-            flags: self.flags & (Flags::OPTIMIZER | Flags::FULL_PRECISION),
+            specs: if has(Flags::PINNED) {
+                self.home
+            } else {
+                self.specs
+            },
+            flags,
             home: None,
             label: None,
             rounded: None,
@@ -258,15 +296,32 @@ impl Meta {
         }
     }
 
+    /// Meta of a tensor that is created on a device with this meta. A full-precision piece creates nothing: what is
+    /// meant to stay, such as the next batch, would never be emulated. Its backward pass does, by burn-autodiff, and
+    /// there everything ends with the gradients.
+    pub(crate) fn created(mut self) -> Self {
+        if !phase::is_backward() {
+            self.flags.remove(Flags::FULL_PRECISION);
+        }
+        self
+    }
+
     /// Meta after a move to a device with meta `device`: its specs, if set, replace those that were not
-    /// set for this tensor by name.
+    /// set for this tensor by name. An optimizer's state that was loaded from a record comes by here to be moved to its
+    /// gradient's device, so the weak mark of that goes on to it; it does to no parameter. Other devices take the weak mark
+    /// away: batch norm moves its statistics so before it computes with them, which may have come out of autodiff as
+    /// parameters do.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
-        let specs = match self.flags.contains(Flags::PINNED) {
-            true => &mut self.home,
-            false => &mut self.specs,
-        };
-        *specs = device.specs.or(*specs);
-        self.flags |= device.flags;
+        let marked = device.flags.contains(Flags::INNER);
+        let takes_mark = !self.is_weight() || self.flags.contains(Flags::INNER);
+        self.flags.set(Flags::INNER, marked && takes_mark);
+        if self.flags.contains(Flags::PINNED) {
+            self.home = device.specs.or(self.home);
+        } else if device.specs.is_some() {
+            self.specs = device.specs;
+            let chosen = device.flags.contains(Flags::CHOSEN);
+            self.flags.set(Flags::CHOSEN, chosen);
+        }
         self
     }
 
@@ -274,6 +329,19 @@ impl Meta {
     pub(crate) fn without_optimizer_marks(mut self) -> Self {
         self.flags.remove(Flags::OPTIMIZER);
         self
+    }
+
+    /// With specs that are not its device's.
+    pub(crate) fn with_chosen_specs(mut self, specs: &'static Interned) -> Self {
+        self.specs = Some(specs);
+        self.flags.insert(Flags::CHOSEN);
+        self
+    }
+
+    /// The specs, where they came by the device.
+    fn specs_of_device(&self) -> Option<&'static Interned> {
+        let own = Flags::PINNED | Flags::CHOSEN;
+        self.specs.filter(|_| !self.flags.intersects(own))
     }
 
     /// The specs by which an op on this tensor alone is emulated.
@@ -304,7 +372,9 @@ impl Join {
         let mut flags = Flags::empty();
         let mut all_inner = true;
         let mut any = false;
-        let (mut weight, mut activation, mut pinned, mut label) = (None, None, None, None);
+        let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
+        let (mut pinned, mut label) = (None, None);
+        let (mut by_device, mut differing) = (None::<&Interned>, None);
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
         for meta in operands.into_iter().flatten() {
@@ -326,31 +396,47 @@ impl Join {
             } else {
                 &mut activation
             };
-            *role = role.or(meta.specs);
+            if role.is_none() && meta.specs.is_some() {
+                *role = Some(meta);
+            }
             label = label.or(meta.label);
             if meta.flags.contains(Flags::PINNED) {
                 pinned = pinned.or(Some(meta));
+            }
+            if let Some(specs) = meta.specs_of_device() {
+                let first = *by_device.get_or_insert(specs);
+                if !core::ptr::eq(first, specs) {
+                    differing = Some([first, specs]);
+                }
             }
         }
         if any && all_inner && !flags.contains(Flags::MASTER) {
             flags |= Flags::INNER;
         }
         let by_optimizer = flags.intersects(Flags::OPTIMIZER);
-        let mut carried = match any_weight && by_optimizer {
+        let source = match any_weight && by_optimizer {
             // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
             // fork on a device with other specs.
             true => weight,
             false => activation.or(weight),
         };
+        let mut carried = source.and_then(|meta| meta.specs);
         let mut home = None;
         if let Some(parameter) = pinned
             && by_optimizer
         {
             flags |= Flags::PINNED;
             (carried, home) = (parameter.specs, parameter.home);
+        } else if source.is_some_and(|meta| meta.specs_of_device().is_none()) {
+            flags |= Flags::CHOSEN;
+        }
+        if let Some([first, second]) = differing
+            && !flags.intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
+        {
+            registry::warn_mixed(&first.specs, &second.specs);
         }
         Self {
-            specs: weight.or(activation),
+            specs: weight.or(activation).and_then(|meta| meta.specs),
             result: Meta {
                 specs: carried,
                 flags,

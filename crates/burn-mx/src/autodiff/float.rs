@@ -12,10 +12,10 @@ use burn_backend::{
 
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
-use crate::backward::parameter::delegate_used;
-use crate::backward::{boundary, elementwise, matmul, metas};
+use crate::backward::parameter::{delegate_used, used};
+use crate::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
 use crate::delegate::delegate;
-use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
+use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
@@ -46,7 +46,19 @@ macro_rules! binary_backward {
 macro_rules! binary_of_autodiff {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            check_recorded_by_autodiff::<B, C, 2>([&$lhs, &$rhs]);
             boundary::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
+        }
+    )* };
+}
+
+/// Ops that a device may give an optimizer's mark to: there are no such tensors in autodiff.
+macro_rules! unmarked {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> FloatTensor<Self>;)*) => { $(
+        fn $name($($arg: $ty),*) -> FloatTensor<Self> {
+            let mut tensor = Ad::<B, C>::$name($($arg),*);
+            tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
+            tensor
         }
     )* };
 }
@@ -112,14 +124,11 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         elementwise::unary::<B, C, _>(sampled, elementwise::Round)
     }
 
-    /// A leaf that requires gradients is a weight.
     fn float_set_require_grad(
         mut tensor: FloatTensor<Self>,
         require_grad: bool,
     ) -> FloatTensor<Self> {
-        if require_grad {
-            tensor.primitive = tensor.primitive.into_weight();
-        }
+        tensor.primitive = tensor.primitive.with_require_grad(require_grad);
         Ad::<B, C>::float_set_require_grad(tensor, require_grad)
     }
 
@@ -139,37 +148,23 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     float_view_ops!(delegate_used! Ad<B, C>:);
     float_move_ops!(delegate_used! Ad<B, C>:);
     float_new_ops!(delegate_used! Ad<B, C>:);
+    float_creation_ops!(unmarked!);
 
-    // A leaf that is asked about, or detached, is to be the leaf itself.
-    delegate! { Ad<B, C>:
+    unmarked! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
-        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
-        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_is_require_grad(_tensor: &FloatTensor<Self>) -> bool;
     }
 
     delegate_used! { Ad<B, C>:
         fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
+    }
+
+    recorded! {
         fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_remainder_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_scatter_add(
-            dim: usize, tensor: FloatTensor<Self>, indices: IntTensor<Self>, value: FloatTensor<Self>,
-        ) -> FloatTensor<Self>;
-        fn float_scatter_nd(
-            data: FloatTensor<Self>, indices: IntTensor<Self>, values: FloatTensor<Self>,
-            reduction: IndexingUpdateOp,
-        ) -> FloatTensor<Self>;
-        fn float_select_add(
-            tensor: FloatTensor<Self>, dim: usize, indices: IntTensor<Self>, value: FloatTensor<Self>,
-        ) -> FloatTensor<Self>;
-        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
-        fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
-        fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self>;
         fn float_cos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -187,5 +182,37 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_ceil(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_trunc(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_erf(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+    }
+
+    fn float_select_add(
+        tensor: FloatTensor<Self>,
+        dim: usize,
+        indices: IntTensor<Self>,
+        value: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        check_recorded_by_autodiff::<B, C, 2>([&tensor, &value]);
+        let [tensor, value] = [tensor, value].map(used::<B, C>);
+        Ad::<B, C>::float_select_add(tensor, dim, indices, value)
+    }
+
+    delegate_used! { Ad<B, C>:
+        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+        fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+        fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+        fn float_scatter_add(
+            dim: usize, tensor: FloatTensor<Self>, indices: IntTensor<Self>, value: FloatTensor<Self>,
+        ) -> FloatTensor<Self>;
+        fn float_scatter_nd(
+            data: FloatTensor<Self>, indices: IntTensor<Self>, values: FloatTensor<Self>,
+            reduction: IndexingUpdateOp,
+        ) -> FloatTensor<Self>;
+    }
+
+    // A leaf that is asked about, or detached, is to be the leaf itself.
+    delegate! { Ad<B, C>:
+        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
+        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn float_is_require_grad(_tensor: &FloatTensor<Self>) -> bool;
     }
 }

@@ -14,7 +14,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
 use super::parameter::gradient_of;
-use super::{Tracked, boundary, check_checkpointing, metas};
+use super::{Tracked, boundary, check_recorded, metas};
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::backend::MxBackend;
 use crate::kernels::{BinaryFunction, BinaryOp, MxKernels, UnaryOp, to_f32};
@@ -492,7 +492,8 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     x: Tracked<B>,
     rule: R,
 ) -> Tracked<B> {
-    let number = check::<C>(&Join::of([Some(x.primitive.meta)]));
+    check_recorded::<B, C, 1>([&x]);
+    let number = number_of(&Join::of([Some(x.primitive.meta)]));
     let retro = RetroUnary::<B, R> {
         number,
         input: x.node.id,
@@ -530,8 +531,9 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     lhs: Tracked<B>,
     rhs: Tracked<B>,
 ) -> Tracked<B> {
+    check_recorded::<B, C, 2>([&lhs, &rhs]);
     let metas = [lhs.primitive.meta, rhs.primitive.meta];
-    let number = check::<C>(&Join::of(metas.map(Some)));
+    let number = number_of(&Join::of(metas.map(Some)));
     let retro = RetroBinary::<B, R> {
         number,
         inputs: [lhs.node.id, rhs.node.id],
@@ -559,10 +561,9 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     }
 }
 
-/// The number of a new op, whose checkpointing strategy gives the right numbers.
-fn check<C: CheckpointStrategy>(join: &Join) -> OpNumber {
+/// The number of a new op.
+fn number_of(join: &Join) -> OpNumber {
     let interned = elementwise::emulation(join).expect(EMULATED);
-    check_checkpointing::<C>(&interned.specs);
     interned.draws().op()
 }
 

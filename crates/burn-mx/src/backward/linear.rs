@@ -6,8 +6,8 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
+use super::Tracked;
 use super::parameter::gradient_of;
-use super::{Tracked, check_checkpointing};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::random::OpNumber;
@@ -66,7 +66,6 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     bias: Option<Tracked<B>>,
     interned: &'static Interned,
 ) -> Tracked<B> {
-    check_checkpointing::<C>(&interned.specs);
     let operands = Operands::new(interned);
     let product = |x: Tracked<B>, weight: Tracked<B>, bias| {
         let x = operands.x::<B>(x.primitive);

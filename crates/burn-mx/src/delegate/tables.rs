@@ -49,8 +49,8 @@ macro_rules! float_move_ops {
 }
 pub(crate) use float_move_ops;
 
-/// New values that are not rounded, or values of several tensors.
-macro_rules! float_new_ops {
+/// Tensors that are created on a device.
+macro_rules! float_creation_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*
             fn float_random(
@@ -59,6 +59,15 @@ macro_rules! float_new_ops {
             fn float_zeros(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
             fn float_ones(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
             fn float_empty(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use float_creation_ops;
+
+/// New values that are not rounded, or values of several tensors.
+macro_rules! float_new_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
             fn float_into_int(tensor: FloatTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
             fn float_slice_assign(
                 tensor: FloatTensor<Self>, slices: &[Slice], value: FloatTensor<Self>,

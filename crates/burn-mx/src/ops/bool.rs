@@ -16,7 +16,8 @@ impl<B: MxKernels> BoolTensorOps<Self> for MxBackend<B> {
     // Delegated
 
     fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self> {
-        MxTensor::new(B::bool_from_data(data, &device.inner), device.meta)
+        let meta = device.meta_of_created();
+        MxTensor::new(B::bool_from_data(data, &device.inner), meta)
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

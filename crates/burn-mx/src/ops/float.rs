@@ -9,7 +9,7 @@ use burn_backend::{
 
 use crate::backend::MxBackend;
 use crate::delegate::delegate;
-use crate::delegate::tables::{float_move_ops, float_new_ops, float_view_ops};
+use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{elementwise, matmul};
 use crate::tensor::{Meta, MxTensor};
@@ -218,7 +218,8 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     // Delegated
 
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
-        MxTensor::new(B::float_from_data(data, &device.inner), device.meta)
+        let meta = device.meta_of_created();
+        MxTensor::new(B::float_from_data(data, &device.inner), meta)
     }
 
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
@@ -249,15 +250,14 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         MxTensor::new(inner, meta)
     }
 
-    /// Marks the tensor as a weight, and as no longer an optimizer's: `Module::valid` comes by here,
-    /// optimizers do not.
+    /// The tensor is no longer an optimizer's: `Module::valid` comes by here, optimizers do not.
     fn float_set_require_grad(tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
         MxTensor {
             inner: B::float_set_require_grad(tensor.inner, require_grad),
             meta: tensor.meta.without_optimizer_marks(),
             kept: tensor.kept,
         }
-        .into_weight()
+        .with_require_grad(require_grad)
     }
 
     fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -274,6 +274,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     float_view_ops!(delegate! unwrapped, viewed:);
     float_move_ops!(delegate! unwrapped, moved:);
+    float_creation_ops!(delegate! unwrapped, computed:);
     float_new_ops!(delegate! unwrapped, computed:);
 
     delegate! { unwrapped, viewed:

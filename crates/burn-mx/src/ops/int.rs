@@ -18,7 +18,8 @@ impl<B: MxKernels> IntTensorOps<Self> for MxBackend<B> {
     // Delegated
 
     fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
-        MxTensor::new(B::int_from_data(data, &device.inner), device.meta)
+        let meta = device.meta_of_created();
+        MxTensor::new(B::int_from_data(data, &device.inner), meta)
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

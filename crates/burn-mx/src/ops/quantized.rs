@@ -18,7 +18,8 @@ impl<B: MxKernels> QTensorOps<Self> for MxBackend<B> {
     // Delegated
 
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
-        MxTensor::new(B::q_from_data(data, &device.inner), device.meta)
+        let meta = device.meta_of_created();
+        MxTensor::new(B::q_from_data(data, &device.inner), meta)
     }
 
     async fn q_into_data(tensor: QuantizedTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -1,6 +1,6 @@
 //! What can be wrong with specs.
 
-use microscaling::{BlockFormat, FormatError};
+use microscaling::{BlockFormat, FormatError, ParseFormatError};
 
 use super::{MxSpecs, SlotFormat};
 
@@ -36,6 +36,16 @@ pub enum SpecsError {
         format: SlotFormat,
         /// The parameter, its value and what is allowed.
         error: FormatError,
+    },
+    /// A slot's format is none.
+    #[error("`{field}` is `{name}`; {error}")]
+    UnknownFormat {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        name: &'static str,
+        /// What is wrong with it and what is allowed.
+        error: ParseFormatError,
     },
     /// A field that shapes MX blocks, where no slot names an element to make them of.
     #[error(

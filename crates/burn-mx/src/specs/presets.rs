@@ -178,16 +178,20 @@ impl MxSpecs {
         }
     }
 
-    /// The specs of that name, one of [`PRESETS`](Self::PRESETS); the constructor of the same name
+    /// The specs of that name, one of [`PRESETS`](Self::PRESETS) in upper or lower case; the constructor of the same name
     /// gives the same. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are understood too.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].
     pub fn preset(name: &str) -> Result<Self, SpecsError> {
-        let find = |name: &str| PRESETS.iter().find(|(known, _)| *known == name);
-        let alias = || find(&name.parse::<BlockFormat>().ok()?.to_string());
+        let find = |name: &str| {
+            let mut presets = PRESETS.iter();
+            presets.find(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
+        let alias = |name: &str| find(&name.parse::<BlockFormat>().ok()?.to_string());
         find(name)
-            .or_else(alias)
+            .or_else(|| alias(name))
+            .or_else(|| alias(&name.to_ascii_uppercase()))
             .map(|(_, specs)| specs())
             .ok_or_else(|| SpecsError::UnknownPreset { name: name.into() })
     }
@@ -285,6 +289,22 @@ mod tests {
         ] {
             assert_eq!(MxSpecs::preset(name), Ok(specs));
         }
+    }
+
+    #[test]
+    fn names_are_understood_in_any_case() {
+        for name in MxSpecs::PRESETS
+            .iter()
+            .copied()
+            .chain(["mxfp8e4m3", "MxFp6E3M2", "bFp16"])
+        {
+            let expected = MxSpecs::preset(name);
+            assert!(expected.is_ok(), "{name}");
+            for name in [name.to_uppercase(), name.to_lowercase()] {
+                assert_eq!(MxSpecs::preset(&name), expected, "{name}");
+            }
+        }
+        assert_eq!(MxSpecs::preset("mxfp8_E4M3"), Ok(MxSpecs::mxfp8_e4m3()));
     }
 
     #[test]

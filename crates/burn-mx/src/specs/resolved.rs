@@ -15,6 +15,42 @@ pub struct ResolvedSpecs {
     float_format: Option<FloatFormat>,
 }
 
+/// [`ResolvedSpecs`] or a reference to them; what takes specs to compute with takes this.
+///
+/// ```compile_fail
+/// # use burn_flex::FlexDevice;
+/// # use burn_mx::{MxDevice, MxSpecs};
+/// // `MxSpecs` are not resolved: write `&MxSpecs::mxfp4().resolve()?`
+/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp4());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` are no resolved specs",
+    label = "specs have to be checked and completed before they are computed with",
+    note = "write `&specs.resolve()?`: `MxSpecs::resolve` gives `ResolvedSpecs`"
+)]
+pub trait AsResolvedSpecs: sealed::Sealed {
+    /// The specs.
+    fn as_resolved(&self) -> &ResolvedSpecs;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::ResolvedSpecs {}
+    impl<T: Sealed + ?Sized> Sealed for &T {}
+}
+
+impl AsResolvedSpecs for ResolvedSpecs {
+    fn as_resolved(&self) -> &ResolvedSpecs {
+        self
+    }
+}
+
+impl<T: AsResolvedSpecs + ?Sized> AsResolvedSpecs for &T {
+    fn as_resolved(&self) -> &ResolvedSpecs {
+        (**self).as_resolved()
+    }
+}
+
 /// Declares the accessors of the roundings that `resolve` fills in.
 macro_rules! rounding_accessors {
     ($($field:ident)*) => {$(

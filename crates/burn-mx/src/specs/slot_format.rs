@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// model share, or a block format that brings all of its own.
 ///
 /// As text (`FromStr`, `Display`, serde) it is what the [`ElementFormat`] or the [`BlockFormat`] is: `fp8_e4m3`,
-/// `mx6`, `nvfp4`, `mx(element=int4,block_size=16)`.
+/// `mx6`, `nvfp4`, `mx(element=int4,block_size=16)`. A text that the program holds converts by `into` too; whether it names a
+/// format shows when the specs are resolved.
 ///
 /// ```
 /// use burn_mx::SlotFormat;
@@ -34,6 +35,9 @@ pub enum SlotFormat {
     Element(ElementFormat),
     /// A block format with parameters of its own.
     Block(BlockFormat),
+    /// A text that names no format, as a conversion by `into` leaves it.
+    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) says so, and what is allowed.
+    Unknown(&'static str),
 }
 
 impl SlotFormat {
@@ -56,20 +60,24 @@ impl SlotFormat {
     /// The block format of this slot. All of `shared` but its element applies to an
     /// [`Element`](Self::Element): block size, scale bits, scale mode, method and flush; none of it to a
     /// [`Block`](Self::Block).
+    ///
+    /// # Panics
+    /// If this is [`Unknown`](Self::Unknown), which resolved specs have none of.
     pub const fn block_format(&self, shared: &MxFormat) -> BlockFormat {
         match *self {
             Self::Element(element) => BlockFormat::Mx(MxFormat { element, ..*shared }),
             Self::Block(format) => format,
+            Self::Unknown(_) => panic!("burn-mx: the name of a format is unknown"),
         }
     }
 
-    /// Checks the parameters.
+    /// Checks the parameters; an unknown name has none.
     ///
     /// # Errors
     /// Those of [`BlockFormat::validate`]; elements are always valid.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
-            Self::Element(_) => Ok(()),
+            Self::Element(_) | Self::Unknown(_) => Ok(()),
             Self::Block(format) => format.validate(),
         }
     }
@@ -100,7 +108,27 @@ impl Display for SlotFormat {
         match self {
             Self::Element(element) => element.fmt(f),
             Self::Block(format) => format.fmt(f),
+            Self::Unknown(text) => f.pad(text),
         }
+    }
+}
+
+impl From<&'static str> for SlotFormat {
+    /// The format that the text says, or [`Unknown`](Self::Unknown). For a text that is read at run time, `parse` gives the
+    /// error at once.
+    ///
+    /// ```
+    /// use burn_mx::MxSpecs;
+    ///
+    /// let specs = MxSpecs { w_elem_format: Some("fp4".into()), block_size: 32, ..MxSpecs::none() };
+    /// assert_eq!(specs.resolve()?.to_string(), "w fp4_e2m1, block 32");
+    /// let specs = MxSpecs { w_elem_format: Some("fp5".into()), ..specs };
+    /// let error = specs.resolve().unwrap_err().to_string();
+    /// assert!(error.starts_with("`w_elem_format` is `fp5`") && error.contains("fp4_e2m1"), "{error}");
+    /// # Ok::<(), burn_mx::SpecsError>(())
+    /// ```
+    fn from(text: &'static str) -> Self {
+        text.parse().unwrap_or(Self::Unknown(text))
     }
 }
 

@@ -27,6 +27,11 @@ impl MxSpecs {
             .into_iter()
             .filter_map(|slot| Some((slot.field(), self.slot_format(slot)?)));
         for (field, format) in slots.clone() {
+            if let SlotFormat::Unknown(name) = format
+                && let Err(error) = name.parse::<SlotFormat>()
+            {
+                return Err(SpecsError::UnknownFormat { field, name, error });
+            }
             format.validate().map_err(|error| SpecsError::Format {
                 field,
                 format,

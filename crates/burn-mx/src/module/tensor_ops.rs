@@ -1,0 +1,189 @@
+//! What the helpers need of a backend: to see and to change what its tensors carry, and the functions that Burn has no op
+//! for.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use burn_core::tensor::{Tensor, TensorPrimitive};
+
+use crate::backend::MxBackend;
+use crate::kernels::{MxKernels, Norm};
+use crate::registry::Interned;
+use crate::semantics::{activation, norm};
+use crate::specs::ResolvedSpecs;
+use crate::tensor::{Flags, Meta, MxTensor};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The two backends whose tensors carry specs.
+pub trait MxTensorOps: Backend + sealed::Sealed {
+    #[doc(hidden)]
+    fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self>;
+    #[doc(hidden)]
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
+    #[doc(hidden)]
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool;
+}
+
+/// A change of what a tensor is to the emulation.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct MetaChange(Change);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// Specs set by name, for a parameter; `None` takes them back.
+    Pin(Option<&'static Interned>),
+    Specs(&'static Interned),
+    FullPrecision(bool),
+    Weight(bool),
+}
+
+impl MetaChange {
+    fn apply(self, mut meta: Meta) -> Meta {
+        match self.0 {
+            Change::Pin(Some(specs)) => meta = meta.pin(specs),
+            Change::Pin(None) => meta = meta.unpin(),
+            Change::Specs(specs) => meta = meta.with_chosen_specs(specs),
+            Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
+            Change::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
+        }
+        meta
+    }
+
+    /// Copies that a weight keeps are left to those who share them: there will be others now.
+    fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
+        let tensor = MxTensor::new(tensor.inner, self.apply(tensor.meta));
+        match tensor.meta.is_weight() {
+            true => tensor.into_weight(),
+            false => tensor,
+        }
+    }
+}
+
+/// A function that Burn composes and the reference has as one.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum Function {
+    GeluFirstOrder,
+    Silu,
+}
+
+impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
+
+impl<B: MxKernels> MxTensorOps for MxBackend<B> {
+    fn change_meta(tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
+        change.apply_to(tensor)
+    }
+
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+        match function {
+            Function::GeluFirstOrder => activation::gelu_first_order::<B>(None, tensor),
+            Function::Silu => activation::silu::<B>(None, tensor),
+        }
+    }
+
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        norm::forward::<B>(None, Norm::Rms, x, gamma, beta, epsilon)
+    }
+
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+        tensor.meta.specs.map(|interned| &interned.specs)
+    }
+
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+        tensor.meta.is_weight()
+    }
+}
+
+#[cfg(feature = "autodiff")]
+mod autodiff {
+    use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+    use burn_backend::ops::{ActivationOps, FloatTensorOps};
+
+    use super::*;
+    use crate::autodiff::MxAutodiff;
+    use crate::backward::{self, boundary, elementwise};
+
+    impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
+
+    impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
+        fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
+            match change.0 {
+                // A leaf stays a leaf.
+                Change::Pin(_) | Change::Weight(_) => {
+                    tensor.primitive = change.apply_to(tensor.primitive);
+                    tensor
+                }
+                // Gradients go back by the rules from before the change.
+                Change::Specs(_) | Change::FullPrecision(_) => {
+                    boundary::cross::<B, C>(tensor, |meta| change.apply(meta))
+                }
+            }
+        }
+
+        fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+            let emulated = activation::is_composed::<B>(&tensor.primitive);
+            match (function, emulated) {
+                (Function::GeluFirstOrder, true) => {
+                    elementwise::unary::<B, C, _>(tensor, elementwise::GeluFirstOrder)
+                }
+                (Function::Silu, true) => elementwise::unary::<B, C, _>(tensor, elementwise::Silu),
+                (Function::GeluFirstOrder, false) => {
+                    let slope = activation::GELU_SLOPE.into();
+                    let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));
+                    Self::float_mul(tensor, gate)
+                }
+                (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
+            }
+        }
+
+        fn rms_norm(
+            x: FloatTensor<Self>,
+            gamma: FloatTensor<Self>,
+            beta: Option<FloatTensor<Self>>,
+            epsilon: f64,
+        ) -> FloatTensor<Self> {
+            backward::norm::forward_or::<B, C>(
+                Norm::Rms,
+                x,
+                gamma,
+                beta,
+                epsilon,
+                |x, gamma, beta| norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon),
+            )
+        }
+
+        fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+            MxBackend::<B>::specs_of(&tensor.primitive)
+        }
+
+        fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+            tensor.primitive.meta.is_weight()
+        }
+    }
+}
+
+/// The tensor with this change.
+pub(super) fn change<B: MxTensorOps, const D: usize>(
+    tensor: Tensor<B, D>,
+    change: Change,
+) -> Tensor<B, D> {
+    let primitive = B::change_meta(tensor.into_primitive().tensor(), MetaChange(change));
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
