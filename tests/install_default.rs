@@ -40,7 +40,7 @@ impl Log for Recorded {
 fn turn() -> MutexGuard<'static, ()> {
     let guard = TURN.lock().unwrap_or_else(|poison| poison.into_inner());
     if log::set_logger(&Recorded).is_ok() {
-        log::set_max_level(LevelFilter::Trace);
+        log::set_max_level(LevelFilter::Debug);
     }
     MxSpecs::clear_default();
     guard

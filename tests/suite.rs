@@ -18,6 +18,7 @@ mod suite {
     mod golden;
     mod held_out;
     mod kept;
+    mod labels;
     mod learner;
     mod marks;
     mod models;

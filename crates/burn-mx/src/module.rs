@@ -9,8 +9,10 @@ mod pattern;
 mod pieces;
 mod tensor_ops;
 
-pub use by_path::{clear_specs_at, set_specs, set_specs_at};
+pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use functions::{gelu_first_order, rms_norm, silu};
 pub use pattern::PathError;
-pub use pieces::{as_activation, as_weight, emulated, full_precision, specs_of, with_specs};
+pub use pieces::{
+    as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
+};
 pub use tensor_ops::{Function, MetaChange, MxTensorOps};

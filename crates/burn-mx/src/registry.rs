@@ -1,7 +1,9 @@
-//! Interned specs: every distinct [`ResolvedSpecs`] lives once, for the life of the process, so that a
-//! tensor carries its specs as one pointer.
+//! Interned specs and labels: every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
+//! so that a tensor carries each as one pointer.
 
 use std::collections::HashMap;
+#[cfg(feature = "module")]
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
@@ -17,6 +19,8 @@ pub(crate) struct Interned {
 
 static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
     LazyLock::new(Default::default);
+#[cfg(feature = "module")]
+static LABELS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Default::default);
 static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
 static WARNED: AtomicBool = AtomicBool::new(false);
 static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
@@ -52,6 +56,19 @@ impl Interned {
     pub(crate) fn reseed(&self, seed: u64) {
         self.ops.reseed(seed);
     }
+}
+
+/// The one copy of a parameter's path, so that tensors carry it as a pointer.
+#[cfg(feature = "module")]
+pub(crate) fn label(path: &str) -> &'static str {
+    let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());
+    if let Some(found) = labels.get(path) {
+        return found;
+    }
+    // Leaked on purpose, as specs are: a program has few models.
+    let new: &'static str = Box::leak(path.into());
+    labels.insert(new);
+    new
 }
 
 /// Specs of tensors and devices that have none of their own.

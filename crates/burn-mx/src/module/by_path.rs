@@ -15,7 +15,7 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: impl AsResolved
     module.map(&mut mapper)
 }
 
-/// Sets the specs of the float parameters of `module` whose path matches `pattern`: a path (`head.weight`), the
+/// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels them: a path (`head.weight`), the
 /// path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches dots).
 ///
 /// Specs set so stay with the parameter: through optimizer steps, loading a record, and moves to devices that
@@ -72,6 +72,31 @@ pub fn clear_specs_at<B: MxTensorOps, M: Module<B>>(
     pattern: &str,
 ) -> Result<M, PathError> {
     update_at(module, pattern, Update::Specs(None))
+}
+
+/// Labels every float parameter of `module` with its path (`blocks.0.expand.weight`), so that each product knows
+/// whose it is: it goes by the label of its weight, in both passes. No number changes.
+///
+/// A label stays with its parameter as specs set by path do: through optimizer steps (L-BFGS apart), loading a record,
+/// and moves between devices. [`set_specs_at`] labels the parameters that it matches, too.
+///
+/// ```
+/// # use burn_core::module::{Module, Param};
+/// # use burn_core::tensor::{Tensor, backend::Backend};
+/// # use burn_flex::Flex;
+/// # use burn_mx::module::{label_of, label_parameters};
+/// # use burn_mx::{MxBackend, MxDevice};
+/// # #[derive(Module, Debug)]
+/// # struct Model<B: Backend> {
+/// #     head: Param<Tensor<B, 2>>,
+/// # }
+/// # let device = MxDevice::default();
+/// # let model = Model::<MxBackend<Flex>> { head: Param::from_tensor(Tensor::ones([2, 2], &device)) };
+/// let model = label_parameters(model);
+/// assert_eq!(label_of(&model.head.val()), Some("head"));
+/// ```
+pub fn label_parameters<B: MxTensorOps, M: Module<B>>(module: M) -> M {
+    module.map(&mut PathMapper::new(None, Update::Label))
 }
 
 fn update_at<B: MxTensorOps, M: Module<B>>(
@@ -132,11 +157,14 @@ impl<B: MxTensorOps> ModuleMapper<B> for PathMapper {
             .pattern
             .as_ref()
             .is_none_or(|pattern| pattern.matches(&path));
+        let param = match matches {
+            true => {
+                self.matched += 1;
+                self.update.apply(param, &path)
+            }
+            false => param,
+        };
         self.seen.push(path);
-        if !matches {
-            return param;
-        }
-        self.matched += 1;
-        self.update.apply(param)
+        param
     }
 }

@@ -13,23 +13,30 @@ use burn_core::module::{Param, ParamMapper};
 use burn_core::tensor::Tensor;
 
 use super::tensor_ops::{Change, MxTensorOps, change};
-use crate::registry::Interned;
+use crate::registry::{self, Interned};
 
-/// One thing to be set.
+/// What is to be set, beside the label, which always is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Update {
     /// The specs by path; `None` takes them back.
     Specs(Option<&'static Interned>),
+    /// Nothing else.
+    Label,
 }
 
 /// All that is set for a parameter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     specs: Option<&'static Interned>,
+    label: Option<&'static str>,
 }
 
 impl Settings {
     fn on<B: MxTensorOps, const D: usize>(self, tensor: Tensor<B, D>) -> Tensor<B, D> {
+        let tensor = match self.label {
+            Some(label) => change(tensor, Change::Label(label)),
+            None => tensor,
+        };
         match self.specs {
             Some(specs) => change(tensor, Change::Pin(Some(specs))),
             None => tensor,
@@ -38,14 +45,19 @@ impl Settings {
 }
 
 impl Update {
-    /// The parameter with this set, for the value that it has and for those that it will load.
+    /// The parameter with this set, and its path as its label, for the value that it has and for those that it will load.
     pub(super) fn apply<B: MxTensorOps, const D: usize>(
         self,
         param: Param<Tensor<B, D>>,
+        path: &str,
     ) -> Param<Tensor<B, D>> {
         let (id, tensor, mapper) = param.consume();
         let mut on_load = OnLoad::of(&mapper, &tensor);
+        let label = registry::label(path);
+        on_load.settings.label = Some(label);
+        let tensor = change(tensor, Change::Label(label));
         let tensor = match self {
+            Self::Label => tensor,
             Self::Specs(specs) => {
                 on_load.settings.specs = specs;
                 change(tensor, Change::Pin(specs))

@@ -43,6 +43,12 @@ pub fn specs_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option
     B::specs_of(&tensor.clone().into_primitive().tensor()).cloned()
 }
 
+/// The path of the parameter that the tensor is, where it was made known
+/// ([`label_parameters`](super::label_parameters)).
+pub fn label_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option<&'static str> {
+    B::label_of(&tensor.clone().into_primitive().tensor())
+}
+
 /// The tensor in the role of a weight: matrix products use the `w` formats for it, and its gradients from several uses are
 /// summed in plain `f32`. Leaves that require gradients are weights by themselves.
 pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {

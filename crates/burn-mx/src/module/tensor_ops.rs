@@ -32,6 +32,8 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     #[doc(hidden)]
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
     #[doc(hidden)]
+    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str>;
+    #[doc(hidden)]
     fn is_weight(tensor: &FloatTensor<Self>) -> bool;
 }
 
@@ -44,6 +46,8 @@ pub struct MetaChange(Change);
 pub(super) enum Change {
     /// Specs set by name, for a parameter; `None` takes them back.
     Pin(Option<&'static Interned>),
+    /// The path of a parameter.
+    Label(&'static str),
     Specs(&'static Interned),
     FullPrecision(bool),
     Weight(bool),
@@ -54,6 +58,7 @@ impl MetaChange {
         match self.0 {
             Change::Pin(Some(specs)) => meta = meta.pin(specs),
             Change::Pin(None) => meta = meta.unpin(),
+            Change::Label(label) => meta.label = Some(label),
             Change::Specs(specs) => meta = meta.with_chosen_specs(specs),
             Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
             Change::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
@@ -106,6 +111,10 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         tensor.meta.specs.map(|interned| &interned.specs)
     }
 
+    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {
+        tensor.meta.label
+    }
+
     fn is_weight(tensor: &FloatTensor<Self>) -> bool {
         tensor.meta.is_weight()
     }
@@ -126,7 +135,7 @@ mod autodiff {
         fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
             match change.0 {
                 // A leaf stays a leaf.
-                Change::Pin(_) | Change::Weight(_) => {
+                Change::Pin(_) | Change::Label(_) | Change::Weight(_) => {
                     tensor.primitive = change.apply_to(tensor.primitive);
                     tensor
                 }
@@ -171,6 +180,10 @@ mod autodiff {
 
         fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
             MxBackend::<B>::specs_of(&tensor.primitive)
+        }
+
+        fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {
+            tensor.primitive.meta.label
         }
 
         fn is_weight(tensor: &FloatTensor<Self>) -> bool {
