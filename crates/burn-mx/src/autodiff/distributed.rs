@@ -10,6 +10,7 @@ use burn_backend::tensor::{Device, FloatTensor};
 
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
+use crate::backward::parameter::used;
 use crate::kernels::MxKernels;
 
 /// For exactly those `B` that are a `DistributedBackend` themselves.
@@ -46,7 +47,7 @@ impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBacken
         op: ReduceOperation,
         device_ids: Vec<DeviceId>,
     ) -> CollectiveTensor<Self> {
-        let reduced = Ad::<B, C>::all_reduce(tensor, op, device_ids);
+        let reduced = Ad::<B, C>::all_reduce(used::<B, C>(tensor), op, device_ids);
         // SAFETY: the handle is not read here, and goes on as one that is to be resolved.
         CollectiveTensor::new(unsafe { reduced.assume_resolved() })
     }

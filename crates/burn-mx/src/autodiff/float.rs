@@ -54,9 +54,9 @@ macro_rules! binary_of_autodiff {
 
 /// Ops that a device may give an optimizer's mark to: there are no such tensors in autodiff.
 macro_rules! unmarked {
-    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> FloatTensor<Self>;)*) => { $(
-        fn $name($($arg: $ty),*) -> FloatTensor<Self> {
-            let mut tensor = Ad::<B, C>::$name($($arg),*);
+    ($(fn $name:ident $args:tt -> FloatTensor<Self>;)*) => { $(
+        fn $name $args -> FloatTensor<Self> {
+            let mut tensor = $crate::backward::parameter::call_with_used!([Ad::<B, C>::$name] [] $args);
             tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
             tensor
         }
@@ -152,9 +152,6 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
 
     unmarked! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
-    }
-
-    delegate_used! { Ad<B, C>:
         fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
     }
 
