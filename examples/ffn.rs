@@ -185,12 +185,12 @@ fn draw(path: &Path, curves: &[(&str, Vec<f32>)]) -> Result<(), Box<dyn Error>> 
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
         .caption("Training loss", ("sans-serif", 22))
-        .set_all_label_area_size(48)
-        .build_cartesian_2d(0..curves[0].1.len(), (1e-3_f32..4.0).log_scale())?;
-    chart.configure_mesh().draw()?;
+        .set_left_and_bottom_label_area_size(48)
+        .build_cartesian_2d(0..curves[0].1.len(), (1e-4_f32..4.0).log_scale())?;
+    chart.configure_mesh().x_desc("step").draw()?;
     for (index, (name, loss)) in curves.iter().enumerate() {
         let colour = Palette99::pick(index).stroke_width(2);
-        let loss = loss.windows(10).map(|loss| mean(loss).clamp(1e-3, 4.0));
+        let loss = loss.windows(10).map(|loss| mean(loss).clamp(1e-4, 4.0));
         let curve = chart.draw_series(LineSeries::new(loss.enumerate(), colour))?;
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour);
         curve.label(*name).legend(legend);

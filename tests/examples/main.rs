@@ -235,7 +235,7 @@ fn layers_have_the_specs_that_the_command_line_gives_them() {
     let (fp32, mxfp4_alone) = (losses(&plain[0]), losses(&plain[1]));
     assert_ne!(fp32, mxfp4_alone);
 
-    // Every product has a parameter, so nothing is left of the preset but functions by recipe, which round nothing here.
+    // Every product has a parameter, so nothing is left of the preset but functions by formula, which round nothing here.
     let all_fp32 = ffn(&[&mxfp4[..], &["--layer", "*=fp32"]].concat());
     let mxint8 = ["--preset", "mxint8", "--bfloat", "0"];
     let all_fp32_too = ffn(&[&mxint8[..], &["--layer", "*=fp32"]].concat());

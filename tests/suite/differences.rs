@@ -1,8 +1,8 @@
-//! How far functions that Burn composes are from the reference's recipe, or, where that has none, from the exact value:
+//! How far functions that Burn composes are from the reference's formula, or, where that has none, from the exact value:
 //! the table of measured differences in `docs/op-coverage.md` says it, and this measures it.
 //!
 //! Elementwise bfloat16, ties to even, on Flex, which repeats bit for bit. A step is 2^-7 of the largest term of the element:
-//! twice what one rounding of it may be off. The recipes are written here in scalar code with
+//! twice what one rounding of it may be off. The formulas are written here in scalar code with
 //! `half`'s rounding, after NUMERICS §4, or are the ones that the golden files hold.
 
 use burn::module::Param;
@@ -72,20 +72,20 @@ fn row(what: &str, got: &[f32], expected: &[f32], terms: &[f32]) -> String {
     format!("| {what} | {share:.1} % | {farthest:.1} |")
 }
 
-/// The normalized rows by the reference's recipe: output, gradient of x, and the magnitude of the largest terms of both.
-struct Recipe {
+/// The normalized rows by the reference's formula: output, gradient of x, and the magnitude of the largest terms of both.
+struct Formula {
     out: Vec<f32>,
     dx: Vec<f32>,
     out_terms: Vec<f32>,
     dx_terms: Vec<f32>,
 }
 
-/// The recipe of the reference's batch and group norm over rows of `width`, each element with parameters of its own. Its
+/// The formula of the reference's batch and group norm over rows of `width`, each element with parameters of its own. Its
 /// gradient is not layer norm's, step by step.
-fn norm(x: &[f32], g: &[f32], gamma: &[f32], beta: &[f32], width: usize) -> Recipe {
+fn norm(x: &[f32], g: &[f32], gamma: &[f32], beta: &[f32], width: usize) -> Formula {
     let mean = |values: &[f32]| r(r(values.iter().sum::<f32>()) / values.len() as f32);
     let mean_size = |values: &[f32]| values.iter().map(|x| x.abs()).sum::<f32>() / width as f32;
-    let mut recipe = Recipe {
+    let mut formula = Formula {
         out: Vec::new(),
         dx: Vec::new(),
         out_terms: Vec::new(),
@@ -108,16 +108,16 @@ fn norm(x: &[f32], g: &[f32], gamma: &[f32], beta: &[f32], width: usize) -> Reci
         let q = r(r(mean(&products) * r(inverse * inverse)) * inverse);
         let (q_size, shift_size) = (mean_size(&products) * inverse.powi(3), mean_size(&a));
         for i in 0..width {
-            recipe.out.push(r(r(gamma[i] * n[i]) + beta[i]));
-            recipe
+            formula.out.push(r(r(gamma[i] * n[i]) + beta[i]));
+            formula
                 .out_terms
                 .push((gamma[i] * n[i]).abs().max(beta[i].abs()));
-            recipe.dx.push(r(r(a[i] + r(-q * c[i])) + shift));
+            formula.dx.push(r(r(a[i] + r(-q * c[i])) + shift));
             let terms = a[i].abs().max((q_size * c[i]).abs());
-            recipe.dx_terms.push(terms.max(shift_size));
+            formula.dx_terms.push(terms.max(shift_size));
         }
     }
-    recipe
+    formula
 }
 
 /// [B, C, P] as [C, B, P], or back with the sizes exchanged.
@@ -154,25 +154,25 @@ fn norm_rows(rows: &mut Vec<String>) {
         let leaf = |values: &[f32]| Param::from_tensor(tensor(values, [channels]).require_grad());
         (leaf(&gamma), leaf(&beta))
     };
-    let mut add = |name: &str, [out, dx]: [Vec<f32>; 2], recipe: Recipe| {
+    let mut add = |name: &str, [out, dx]: [Vec<f32>; 2], formula: Formula| {
         rows.push(row(
             &format!("`nn::{name}`"),
             &out,
-            &recipe.out,
-            &recipe.out_terms,
+            &formula.out,
+            &formula.out_terms,
         ));
         rows.push(row(
             &format!("`nn::{name}` ∂x"),
             &dx,
-            &recipe.dx,
-            &recipe.dx_terms,
+            &formula.dx,
+            &formula.dx_terms,
         ));
     };
 
     let mut batch_norm = BatchNormConfig::new(channels).init::<Mx>(&device());
     (batch_norm.gamma, batch_norm.beta) = parameters();
     let by_channel = |values: &[f32]| swapped(values, SIZES);
-    let recipe = norm(
+    let formula = norm(
         &by_channel(&x),
         &by_channel(&g),
         &by_channel(&gammas),
@@ -180,45 +180,45 @@ fn norm_rows(rows: &mut Vec<String>) {
         batch * pixels,
     );
     let back = |values: Vec<f32>| swapped(&values, [channels, batch, pixels]);
-    let recipe = Recipe {
-        out: back(recipe.out),
-        dx: back(recipe.dx),
-        out_terms: back(recipe.out_terms),
-        dx_terms: back(recipe.dx_terms),
+    let formula = Formula {
+        out: back(formula.out),
+        dx: back(formula.dx),
+        out_terms: back(formula.out_terms),
+        dx_terms: back(formula.dx_terms),
     };
     add(
         "BatchNorm",
         results(&x, &g, SHAPE, |x| batch_norm.forward(x)),
-        recipe,
+        formula,
     );
 
     let mut group_norm = GroupNormConfig::new(3, channels).init::<Mx>(&device());
     let (gamma, beta) = parameters();
     (group_norm.gamma, group_norm.beta) = (Some(gamma), Some(beta));
-    let recipe = norm(&x, &g, &gammas, &betas, channels / 3 * pixels);
+    let formula = norm(&x, &g, &gammas, &betas, channels / 3 * pixels);
     add(
         "GroupNorm",
         results(&x, &g, SHAPE, |x| group_norm.forward(x)),
-        recipe,
+        formula,
     );
 
     let mut instance_norm = InstanceNormConfig::new(channels).init::<Mx>(&device());
     let (gamma, beta) = parameters();
     (instance_norm.gamma, instance_norm.beta) = (Some(gamma), Some(beta));
-    let recipe = norm(&x, &g, &gammas, &betas, pixels);
+    let formula = norm(&x, &g, &gammas, &betas, pixels);
     add(
         "InstanceNorm",
         results(&x, &g, SHAPE, |x| instance_norm.forward(x)),
-        recipe,
+        formula,
     );
 
-    // The recipe of rms norm is the library's, which the golden files hold bit for bit.
+    // The formula of rms norm is the library's, which the golden files hold bit for bit.
     let shape = [200, 12];
     let mut rms_norm = RmsNormConfig::new(channels).init::<Mx>(&device());
     rms_norm.gamma = parameters().0;
     let gamma = rms_norm.gamma.val();
     let [out, dx] = results(&x, &g, shape, |x| rms_norm.forward(x));
-    let [recipe_out, recipe_dx] = results(&x, &g, shape, |x| {
+    let [formula_out, formula_dx] = results(&x, &g, shape, |x| {
         module::rms_norm(x, gamma, None, rms_norm.epsilon)
     });
     let gamma = values(rms_norm.gamma.val());
@@ -233,8 +233,8 @@ fn norm_rows(rows: &mut Vec<String>) {
             own.abs().max((x[at] * mean / root.powi(3)).abs())
         })
         .collect();
-    rows.push(row("`nn::RmsNorm`", &out, &recipe_out, &recipe_out));
-    rows.push(row("`nn::RmsNorm` ∂x", &dx, &recipe_dx, &terms));
+    rows.push(row("`nn::RmsNorm`", &out, &formula_out, &formula_out));
+    rows.push(row("`nn::RmsNorm` ∂x", &dx, &formula_dx, &terms));
 }
 
 fn activation_rows(rows: &mut Vec<String>) {
@@ -252,12 +252,12 @@ fn activation_rows(rows: &mut Vec<String>) {
         [y, y * (1.0 - y)]
     };
     let [out, dx] = results(&x, &g, shape, activation::silu);
-    let [recipe_out, recipe_dx] = results(&x, &g, shape, module::silu);
-    rows.push(row("`activation::silu`", &out, &recipe_out, &recipe_out));
+    let [formula_out, formula_dx] = results(&x, &g, shape, module::silu);
+    rows.push(row("`activation::silu`", &out, &formula_out, &formula_out));
     rows.push(row(
         "`activation::silu` ∂x",
         &dx,
-        &recipe_dx,
+        &formula_dx,
         &gated(sigmoid),
     ));
 
@@ -267,8 +267,13 @@ fn activation_rows(rows: &mut Vec<String>) {
         [y, y * (1.0 - y) * 1.595_769 * (1.0 + 0.134_145 * x * x)]
     };
     let [out, dx] = results(&x, &g, shape, activation::gelu_approximate);
-    let [recipe_out, recipe_dx] = results(&x, &g, shape, activation::gelu);
-    rows.push(row("`activation::gelu_approximate`", &out, &recipe_out, &x));
+    let [formula_out, formula_dx] = results(&x, &g, shape, activation::gelu);
+    rows.push(row(
+        "`activation::gelu_approximate`",
+        &out,
+        &formula_out,
+        &x,
+    ));
     // `1 + tanh`, which cancels.
     let terms: Vec<f32> = gated(gelu_gate)
         .iter()
@@ -278,11 +283,11 @@ fn activation_rows(rows: &mut Vec<String>) {
     rows.push(row(
         "`activation::gelu_approximate` ∂x",
         &dx,
-        &recipe_dx,
+        &formula_dx,
         &terms,
     ));
 
-    // No recipe: against the exact function of the rounded input. A sum with 1 or 0.5 is the largest term.
+    // No formula: against the exact function of the rounded input. A sum with 1 or 0.5 is the largest term.
     let (ones, halves) = (vec![1.0; 1000], vec![0.5; 1000]);
     let exact = |function: fn(f64) -> f64| -> Vec<f32> {
         x.iter()
@@ -334,7 +339,7 @@ fn swiglu_rows(rows: &mut Vec<String>) {
     let eye = || Param::from_tensor(Tensor::eye(25, &device()).require_grad());
     (gate.linear_inner.weight, gate.linear_outer.weight) = (eye(), eye());
     let [out, dx] = results(&x, &g, shape, |x| gate.forward(x));
-    let [recipe_out, recipe_dx] = results(&x, &g, shape, |x| {
+    let [formula_out, formula_dx] = results(&x, &g, shape, |x| {
         module::silu(gate.linear_inner.forward(x.clone())) * gate.linear_outer.forward(x)
     });
     let terms: Vec<f32> = x
@@ -346,8 +351,8 @@ fn swiglu_rows(rows: &mut Vec<String>) {
             (g * x * sigmoid).abs().max((g * through_sigmoid).abs())
         })
         .collect();
-    rows.push(row("`nn::SwiGlu`", &out, &recipe_out, &recipe_out));
-    rows.push(row("`nn::SwiGlu` ∂x", &dx, &recipe_dx, &terms));
+    rows.push(row("`nn::SwiGlu`", &out, &formula_out, &formula_out));
+    rows.push(row("`nn::SwiGlu` ∂x", &dx, &formula_dx, &terms));
 }
 
 /// The reference updates the running statistics by emulated ops, too: `r(r((1 - m) s) + r(m batch))`.

@@ -148,7 +148,7 @@ fn an_exempt_embedding_sums_its_gradient_in_float32() {
 }
 
 #[test]
-fn the_recipe_of_an_exempt_rms_norm_is_burns_own() {
+fn the_formula_of_an_exempt_rms_norm_is_burns_own() {
     let forward = |m: &burn::nn::RmsNorm<Mx>, x: Tensor<Mx, 2>| {
         module::rms_norm(x, m.gamma.val(), None, m.epsilon)
     };
