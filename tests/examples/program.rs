@@ -10,8 +10,9 @@ use serde_json::Value;
 /// The programs that are tested.
 const EXAMPLES: [&str; 3] = ["ffn", "compare", "conformance"];
 
-/// What cargo has features of these tests and of the examples for.
-const FEATURES: [(&str, bool); 2] = [
+/// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.
+const FEATURES: [(&str, bool); 3] = [
+    ("default", cfg!(feature = "default")),
     ("ndarray", cfg!(feature = "ndarray")),
     ("tui", cfg!(feature = "tui")),
 ];
