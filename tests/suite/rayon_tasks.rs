@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::models::*;
 use super::support::*;
-use super::training::{losses, phased_specs};
+use super::training::{losses, phased_specs, trained};
 
 fn pool(threads: usize) -> rayon::ThreadPool {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -29,7 +29,7 @@ fn within<R: Send + 'static>(limit: Duration, test: impl FnOnce() -> R + Send + 
 #[test]
 fn models_in_rayon_tasks_train_as_if_alone() {
     let runs: Vec<MxSpecs> = [phased_specs(), phased_specs(), phased_specs()].concat();
-    let train = |specs: &MxSpecs| losses::<Wide>(specs, 3);
+    let train = |specs: &MxSpecs| trained::<Wide>(specs, 3);
     let alone: Vec<_> = phased_specs().iter().map(train).collect();
     assert!(alone[0] != alone[1] && alone[1] != alone[2]);
     let alone = [alone.clone(), alone.clone(), alone].concat();

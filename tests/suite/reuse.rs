@@ -258,3 +258,33 @@ fn a_weight_that_is_tied_gets_the_sum_of_both_uses() {
     let apart = [gradient(&input, &grads), gradient(&output, &grads)];
     assert_plain_sum(&of_tied, &apart, "embedding and output");
 }
+
+/// Uses of one parameter that begin graphs of their own, while other threads clean up after their backward passes.
+#[test]
+fn no_use_is_forgotten_while_other_threads_train() {
+    let device = device();
+    let gradient = || {
+        let x = noise_tensor::<Mx, 3>([6, 4, 8], 1, &device).require_grad();
+        let [w, u] = [2, 3].map(|seed| noise_tensor::<Mx, 2>([8, 8], seed, &device).require_grad());
+        let hidden = (0..6).fold(None, |hidden: Option<Tensor<Mx, 2>>, t| {
+            let input = x.clone().slice([t..t + 1]).reshape([4, 8]);
+            let input = input.matmul(w.clone());
+            Some(match hidden {
+                Some(hidden) => input + hidden.matmul(u.clone()),
+                None => input,
+            })
+        });
+        let grads = hidden.expect("there are inputs").sum().backward();
+        values(x.grad(&grads).expect("it requires gradients"))
+    };
+    let expected = gradient();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    assert_same_bits(&gradient(), &expected, "gradient of x");
+                }
+            });
+        }
+    });
+}

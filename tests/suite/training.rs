@@ -111,6 +111,11 @@ fn valid_equals_the_training_forward_of_every_function() {
 
 /// Losses of some SGD steps; forward and backward formats are far apart, so that a wrong phase shows.
 pub(crate) fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32> {
+    trained::<A>(specs, steps).0
+}
+
+/// The loss of every step, and the parameters after the last one.
+pub(crate) fn trained<A: Architecture>(specs: &MxSpecs, steps: usize) -> (Vec<f32>, Vec<Vec<f32>>) {
     let device = mx_device(specs);
     let mut model = model::<A, Mx>(&device);
     let mut optimizer = SgdConfig::new().init();
@@ -123,7 +128,7 @@ pub(crate) fn losses<A: Architecture>(specs: &MxSpecs, steps: usize) -> Vec<f32>
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.05, model, grads);
     }
-    losses
+    (losses, weights(&model))
 }
 
 /// Specs whose phases differ: backward coarse, backward fine, backward not at all.

@@ -67,9 +67,10 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static Interned,
 ) -> Tracked<B> {
     let operands = Operands::new(interned);
-    let product = |x: Tracked<B>, weight: Tracked<B>, bias| {
-        let x = operands.x::<B>(x.primitive);
-        let weight = operands.weight::<B>(weight.primitive);
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let product = |x: Float<B>, weight: Float<B>, bias| {
+        let x = operands.x::<B>(x);
+        let weight = operands.weight::<B>(weight);
         linear::forward::<B>(x, weight, bias)
     };
     let state = State {
@@ -94,9 +95,11 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                         weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
                         ..state
                     };
-                    prep.finish(state, product(x, weight, $bias))
+                    prep.finish(state, product(x.primitive, weight.primitive, $bias))
                 }
-                OpsKind::UnTracked(prep) => prep.finish(product(x, weight, $bias)),
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(product(x.primitive, weight.primitive, $bias))
+                }
             }
         };
     }

@@ -52,9 +52,10 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static Interned,
 ) -> Tracked<B> {
     let numbers = [interned.draws().op(), interned.draws().op()];
-    let product = |lhs: Tracked<B>, rhs: Tracked<B>| {
-        let lhs = drawn::<B>(numbers[0], lhs.primitive, interned);
-        let rhs = drawn::<B>(numbers[1], rhs.primitive, interned);
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let product = |lhs: Float<B>, rhs: Float<B>| {
+        let lhs = drawn::<B>(numbers[0], lhs, interned);
+        let rhs = drawn::<B>(numbers[1], rhs, interned);
         matmul::forward::<B>(lhs, rhs)
     };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
@@ -72,9 +73,9 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas: [lhs.primitive.meta, rhs.primitive.meta],
             };
-            prep.finish(state, product(lhs, rhs))
+            prep.finish(state, product(lhs.primitive, rhs.primitive))
         }
-        OpsKind::UnTracked(prep) => prep.finish(product(lhs, rhs)),
+        OpsKind::UnTracked(prep) => prep.finish(product(lhs.primitive, rhs.primitive)),
     }
 }
 
