@@ -46,21 +46,17 @@ pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
 /// brings. What was never set stays as it is; `*` is every parameter.
 ///
 /// ```
-/// # use burn_core::module::{Module, Param};
-/// # use burn_core::tensor::{Tensor, backend::Backend};
+/// # use burn_core::module::Param;
+/// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
 /// # use burn_mx::module::{clear_specs_at, set_specs_at, specs_of};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs};
-/// # #[derive(Module, Debug)]
-/// # struct Model<B: Backend> {
-/// #     head: Param<Tensor<B, 2>>,
-/// # }
 /// # let specs = MxSpecs::mxfp4().resolve()?;
 /// # let device = MxDevice::new(FlexDevice, &specs);
-/// # let model = Model::<MxBackend<Flex>> { head: Param::from_tensor(Tensor::ones([2, 2], &device)) };
-/// let model = set_specs_at(model, "head", &MxSpecs::none().resolve()?)?;
-/// let model = clear_specs_at(model, "head")?;
-/// assert_eq!(specs_of(&model.head.val()), Some(specs));
+/// let model = vec![Param::from_tensor(Tensor::<MxBackend<Flex>, 2>::ones([2, 2], &device))];
+/// let model = set_specs_at(model, "0", &MxSpecs::none().resolve()?)?;
+/// let model = clear_specs_at(model, "0")?;
+/// assert_eq!(specs_of(&model[0].val()), Some(specs));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -81,19 +77,15 @@ pub fn clear_specs_at<B: MxTensorOps, M: Module<B>>(
 /// and moves between devices. [`set_specs_at`] labels the parameters that it matches, too.
 ///
 /// ```
-/// # use burn_core::module::{Module, Param};
-/// # use burn_core::tensor::{Tensor, backend::Backend};
+/// # use burn_core::module::Param;
+/// # use burn_core::tensor::Tensor;
 /// # use burn_flex::Flex;
 /// # use burn_mx::module::{label_of, label_parameters};
 /// # use burn_mx::{MxBackend, MxDevice};
-/// # #[derive(Module, Debug)]
-/// # struct Model<B: Backend> {
-/// #     head: Param<Tensor<B, 2>>,
-/// # }
 /// # let device = MxDevice::default();
-/// # let model = Model::<MxBackend<Flex>> { head: Param::from_tensor(Tensor::ones([2, 2], &device)) };
+/// let model = vec![Param::from_tensor(Tensor::<MxBackend<Flex>, 2>::ones([2, 2], &device))];
 /// let model = label_parameters(model);
-/// assert_eq!(label_of(&model.head.val()), Some("head"));
+/// assert_eq!(label_of(&model[0].val()), Some("0"));
 /// ```
 pub fn label_parameters<B: MxTensorOps, M: Module<B>>(module: M) -> M {
     module.map(&mut PathMapper::new(None, Update::Label))
