@@ -267,7 +267,7 @@ fn no_use_is_forgotten_while_other_threads_train() {
         let x = noise_tensor::<Mx, 3>([6, 4, 8], 1, &device).require_grad();
         let [w, u] = [2, 3].map(|seed| noise_tensor::<Mx, 2>([8, 8], seed, &device).require_grad());
         let hidden = (0..6).fold(None, |hidden: Option<Tensor<Mx, 2>>, t| {
-            let input = x.clone().slice([t..t + 1]).reshape([4, 8]);
+            let input = x.clone().narrow(0, t, 1).reshape([4, 8]);
             let input = input.matmul(w.clone());
             Some(match hidden {
                 Some(hidden) => input + hidden.matmul(u.clone()),

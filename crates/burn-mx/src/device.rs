@@ -24,7 +24,7 @@ pub struct MxDevice<D> {
 
 impl<D> MxDevice<D> {
     /// The device `inner`, with `specs` for all tensors that are created on it or moved to it.
-    pub fn new(inner: D, specs: impl AsResolvedSpecs) -> Self {
+    pub fn new(inner: D, specs: &impl AsResolvedSpecs) -> Self {
         Self {
             inner,
             meta: Meta::with_specs(Some(Interned::of(specs.as_resolved()))),

@@ -116,7 +116,7 @@ pub(crate) fn warn_unset(operation: &str) {
 impl crate::specs::MxSpecs {
     /// Sets the specs for all devices and tensors of this process that have none of their own, such as those
     /// made with `Default::default()`.
-    pub fn install_default(specs: impl AsResolvedSpecs) {
+    pub fn install_default(specs: &impl AsResolvedSpecs) {
         install_default(Some(specs.as_resolved()));
     }
 

@@ -10,7 +10,7 @@ use crate::registry::Interned;
 use crate::specs::AsResolvedSpecs;
 
 /// Sets the specs of every float parameter of `module`, as [`set_specs_at`] does by path.
-pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: impl AsResolvedSpecs) -> M {
+pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &impl AsResolvedSpecs) -> M {
     let mut mapper = PathMapper::new(None, Update::Specs(Some(Interned::of(specs.as_resolved()))));
     module.map(&mut mapper)
 }
@@ -32,7 +32,7 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: impl AsResolved
 pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
     module: M,
     pattern: &str,
-    specs: impl AsResolvedSpecs,
+    specs: &impl AsResolvedSpecs,
 ) -> Result<M, PathError> {
     update_at(
         module,

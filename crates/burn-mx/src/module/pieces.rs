@@ -33,7 +33,7 @@ pub fn emulated<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<
 /// The tensor, from here on computed by `specs`. Gradients go by the former specs again where they leave.
 pub fn with_specs<B: MxTensorOps, const D: usize>(
     tensor: Tensor<B, D>,
-    specs: impl AsResolvedSpecs,
+    specs: &impl AsResolvedSpecs,
 ) -> Tensor<B, D> {
     change(tensor, Change::Specs(Interned::of(specs.as_resolved())))
 }

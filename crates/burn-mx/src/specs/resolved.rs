@@ -15,7 +15,7 @@ pub struct ResolvedSpecs {
     float_format: Option<FloatFormat>,
 }
 
-/// [`ResolvedSpecs`] or a reference to them; what takes specs to compute with takes this.
+/// [`ResolvedSpecs`], or a reference to them; what takes specs to compute with takes a reference to this.
 ///
 /// ```compile_fail
 /// # use burn_flex::FlexDevice;
