@@ -3,7 +3,13 @@
 mod conformance;
 #[cfg(all(unix, feature = "tui"))]
 mod dashboard;
+#[path = "../shared/emulation.rs"]
+mod emulation;
 mod ffn;
+mod held_out;
+#[path = "../shared/noise.rs"]
+mod noise;
+mod oracle;
 mod program;
 #[cfg(all(unix, feature = "tui"))]
 mod terminal;
