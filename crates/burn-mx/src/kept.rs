@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
+use crate::kernels::Place;
+
 /// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
 /// the one that was used least recently goes.
 const COPIES: usize = 2;
@@ -18,7 +20,7 @@ static ENABLED: AtomicBool = AtomicBool::new(true);
 
 /// Whether quantized copies of weights are kept for their next use, in this process and from now on; they are unless
 /// it is switched off. They save the time to quantize a weight again, at the price of its memory once more for a
-/// model in inference. Values are the same either way.
+/// model in inference, of half of it where products are computed in bfloat16. Values are the same either way.
 ///
 /// Copies that are there already stay with their weights.
 pub fn keep_quantized_weights(on: bool) {
@@ -34,6 +36,8 @@ pub(crate) struct CopyKey {
     /// Rounding to the block format, along an axis.
     pub(crate) rounding: Rounding,
     pub(crate) axis: usize,
+    /// Where the copy stands in a matrix product; in another op's it is a tensor as the weight is.
+    pub(crate) place: Option<Place>,
 }
 
 impl CopyKey {
@@ -125,6 +129,7 @@ mod tests {
             format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
             rounding,
             axis,
+            place: None,
         }
     }
 

@@ -16,6 +16,9 @@ mod ndarray;
 mod norm;
 mod op;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
+mod panels;
+pub(crate) mod product;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod quantize;
 mod rounding;
 mod softmax;
@@ -23,6 +26,7 @@ mod softmax;
 pub use function::{BinaryFunction, UnaryFunction};
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
+pub use product::{Operand, OperandForm, Place};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
 
@@ -76,6 +80,23 @@ pub trait MxKernels: Backend {
         let (float, float_rounding) = elementwise;
         let rounded = Self::float_round_to(tensor, float, float_rounding, stream);
         Self::mx_quantize(rounded, axis, format, rounding, stream)
+    }
+
+    /// An operand of a matrix product, of at least two axes, quantized, in the form in which this backend multiplies it.
+    /// By default a tensor of quantized values.
+    fn product_operand(tensor: FloatTensor<Self>, form: OperandForm) -> Operand<FloatTensor<Self>> {
+        product::in_tensor::<Self>(tensor, form)
+    }
+
+    /// The product of two operands over their last two axes, in `f32`; the other axes broadcast. By default
+    /// [`Backend`]'s own product.
+    ///
+    /// An operand may have another form than the other one: which form values take may depend on them.
+    fn product(
+        lhs: Operand<FloatTensor<Self>>,
+        rhs: Operand<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        product::of_tensors::<Self>(lhs, rhs)
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
@@ -230,7 +251,6 @@ fn transform_dense(
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
 }
 
-/// Elements of a row.
 /// Rounds every number of a row.
 #[inline(always)]
 fn round_each<'a>(arith: &impl Arithmetic<Value = f32>, row: &'a mut [f32]) -> &'a mut [f32] {
@@ -240,6 +260,7 @@ fn round_each<'a>(arith: &impl Arithmetic<Value = f32>, row: &'a mut [f32]) -> &
     row
 }
 
+/// Elements of a row.
 fn last_length(shape: &[usize]) -> usize {
     shape.last().copied().unwrap_or(1)
 }

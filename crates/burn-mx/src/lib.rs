@@ -88,7 +88,7 @@ pub use device::MxDevice;
 pub use kept::keep_quantized_weights;
 pub use kernels::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Norm, Normalization,
-    OpRounding, Softmax, UnaryFunction, UnaryOp,
+    OpRounding, Operand, OperandForm, Place, Softmax, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
 pub use specs::{AsResolvedSpecs, MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};

@@ -7,6 +7,7 @@ use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
 use crate::kept::Kept;
+use crate::kernels::Operand;
 use crate::phase;
 use crate::registry::{self, Interned};
 
@@ -17,7 +18,7 @@ pub struct MxTensor<P> {
     pub(crate) inner: P,
     pub(crate) meta: Meta,
     /// Of a weight: its quantized copies. No op passes it on but those that leave values and axes alone.
-    pub(crate) kept: Option<Kept<P>>,
+    pub(crate) kept: Option<Kept<Operand<P>>>,
 }
 
 impl<P: TensorMetadata> MxTensor<P> {

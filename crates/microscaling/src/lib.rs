@@ -6,6 +6,7 @@ extern crate alloc;
 mod error;
 mod format;
 mod pack;
+mod product;
 mod quantize;
 mod round;
 
@@ -17,6 +18,7 @@ pub use format::{
 pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
+pub use product::{Axis, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side};
 pub use quantize::RandomHadamard;
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;

@@ -10,14 +10,15 @@ use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Round
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};
+use super::panels;
 use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Softmax, UnaryFunction, UnaryOp,
+    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, product,
 };
 
 impl MxKernels for Flex {
-    native_kernels!(identity);
+    native_kernels!(identity, FlexTensor);
 
     /// Flex divides.
     fn exact_recip(tensor: FlexTensor) -> FlexTensor {
@@ -26,6 +27,11 @@ impl MxKernels for Flex {
 }
 
 impl InMemory for FlexTensor {
+    fn from_values(values: Vec<f32>, dims: Vec<usize>) -> Self {
+        let layout = Layout::contiguous(Shape::from(dims));
+        FlexTensor::new(Bytes::from_elems(values), layout, DType::F32)
+    }
+
     fn dims(&self) -> Vec<usize> {
         self.layout().shape().to_vec()
     }
@@ -45,6 +51,19 @@ impl InMemory for FlexTensor {
         self.as_slice().expect("the layout is row-major")
     }
 
+    fn strided(&self) -> Option<(&[f32], Vec<usize>)> {
+        let layout = self.layout();
+        let strides: Result<_, _> = layout
+            .strides()
+            .iter()
+            .map(|&stride| stride.try_into())
+            .collect();
+        Some((
+            &self.storage::<f32>()[layout.start_offset()..],
+            strides.ok()?,
+        ))
+    }
+
     fn change(mut self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self {
         let start = self.layout().start_offset();
         let window = start..start + self.layout().num_elements();
@@ -53,8 +72,7 @@ impl InMemory for FlexTensor {
             return self;
         }
         let values = changed_copy(self.values(), unit, work);
-        let layout = Layout::contiguous(self.layout().shape().clone());
-        FlexTensor::new(Bytes::from_elems(values), layout, DType::F32)
+        Self::from_values(values, self.dims())
     }
 
     fn change_where_it_lies(self, kernel: impl FnOnce(&mut [f32], &[usize], &[usize])) -> Self {

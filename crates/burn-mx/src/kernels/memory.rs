@@ -5,7 +5,10 @@ use rayon::prelude::*;
 use super::loops::PARALLEL_THRESHOLD;
 
 /// A tensor of `f32` in this process's memory.
-pub(super) trait InMemory: Sized {
+pub(super) trait InMemory: Clone {
+    /// The tensor of these values in row-major order.
+    fn from_values(values: Vec<f32>, dims: Vec<usize>) -> Self;
+
     /// Lengths of the axes.
     fn dims(&self) -> Vec<usize>;
 
@@ -17,6 +20,9 @@ pub(super) trait InMemory: Sized {
 
     /// The values of a tensor in row-major order.
     fn values(&self) -> &[f32];
+
+    /// The memory from the first value on, and the strides of the axes, where values lie in it at such.
+    fn strided(&self) -> Option<(&[f32], Vec<usize>)>;
 
     /// Calls `work(start, piece)` on pieces of a tensor in row-major order that together are all of it and begin at
     /// multiples of `unit`: in place if nobody else holds the values, else in a copy.

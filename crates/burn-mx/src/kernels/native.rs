@@ -166,9 +166,9 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
 }
 
 /// The methods of [`MxKernels`](super::MxKernels) that are one of these kernels, for a backend whose tensors are made
-/// [`InMemory`] by `$in_memory`, and back by `into`.
+/// [`InMemory`], a `$tensor`, by `$in_memory`, and back by `into`.
 macro_rules! native_kernels {
-    ($in_memory:path) => {
+    ($in_memory:path, $tensor:ty) => {
         fn mx_quantize(
             tensor: FloatTensor<Self>,
             axis: usize,
@@ -193,6 +193,27 @@ macro_rules! native_kernels {
                 rounding,
             };
             native::quantize($in_memory(tensor), quantization).into()
+        }
+
+        fn product_operand(
+            tensor: FloatTensor<Self>,
+            form: OperandForm,
+        ) -> Operand<FloatTensor<Self>> {
+            let tensor = $in_memory(tensor);
+            match panels::operand(&tensor, form) {
+                Some(operand) => operand,
+                None => product::in_tensor::<Self>(tensor.into(), form),
+            }
+        }
+
+        fn product(
+            lhs: Operand<FloatTensor<Self>>,
+            rhs: Operand<FloatTensor<Self>>,
+        ) -> FloatTensor<Self> {
+            match panels::multiply::<$tensor, _>(&lhs, &rhs) {
+                Some(result) => result.into(),
+                None => product::of_tensors::<Self>(lhs, rhs),
+            }
         }
 
         fn random_hadamard(

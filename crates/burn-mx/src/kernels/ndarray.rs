@@ -10,10 +10,11 @@ use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Round
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};
+use super::panels;
 use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Softmax, UnaryFunction, UnaryOp,
+    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, product,
 };
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
@@ -23,7 +24,7 @@ where
     Q: QuantElement,
     NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
 {
-    native_kernels!(into_array);
+    native_kernels!(into_array, ArcArray<f32, IxDyn>);
 
     /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
     fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {
@@ -33,6 +34,10 @@ where
 }
 
 impl InMemory for ArcArray<f32, IxDyn> {
+    fn from_values(values: Vec<f32>, dims: Vec<usize>) -> Self {
+        Self::from_shape_vec(dims, values).expect("as many values as the shape has")
+    }
+
     fn dims(&self) -> Vec<usize> {
         self.shape().to_vec()
     }
@@ -50,6 +55,16 @@ impl InMemory for ArcArray<f32, IxDyn> {
 
     fn values(&self) -> &[f32] {
         self.as_slice().expect(ROW_MAJOR)
+    }
+
+    fn strided(&self) -> Option<(&[f32], Vec<usize>)> {
+        let strides: Result<_, _> = self
+            .strides()
+            .iter()
+            .map(|&stride| stride.try_into())
+            .collect();
+        // Without negative strides the first element is the first in memory.
+        Some((self.as_slice_memory_order()?, strides.ok()?))
     }
 
     fn change(mut self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self {

@@ -75,10 +75,8 @@ pub(crate) fn forward<B: MxKernels>(
     let product = Product::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
     let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
     let output = op(
-        product.operand::<B>(Slot::A, x, CHANNELS).into_tensor(),
-        product
-            .operand::<B>(Slot::W, weight, direction.weight_input_axis())
-            .into_tensor(),
+        product.tensor_operand::<B>(Slot::A, x, CHANNELS, 1),
+        product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1),
         bias,
     );
     product.finish::<B>(output, join.result)
@@ -107,9 +105,9 @@ pub(crate) fn x_backward<B: MxKernels>(
         Direction::Transposed => 1,
     };
     let axis = direction.weight_output_axis();
-    let weight = product.grouped_operand::<B>(Slot::WBp, weight, axis, weight_groups);
-    let grad = product.grouped_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
-    product.finish::<B>(op(weight.into_tensor(), grad.into_tensor()), join.result)
+    let weight = product.tensor_operand::<B>(Slot::WBp, weight, axis, weight_groups);
+    let grad = product.tensor_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
+    product.finish::<B>(op(weight, grad), join.result)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
@@ -142,9 +140,9 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return MxTensor::new(op(x.inner, grad.inner), join.result);
     };
     let product = weight_gradient(interned, weight.meta);
-    let x = product.operand::<B>(Slot::ABp, x, BATCH);
-    let grad = product.operand::<B>(Slot::ABpEx, grad, BATCH);
-    product.finish::<B>(op(x.into_tensor(), grad.into_tensor()), join.result)
+    let x = product.tensor_operand::<B>(Slot::ABp, x, BATCH, 1);
+    let grad = product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, 1);
+    product.finish::<B>(op(x, grad), join.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.

@@ -121,14 +121,10 @@ pub(crate) fn backward<B: MxKernels>(
     let of_inputs = B::deform_conv2d_backward(
         product.elementwise_operand::<B>(Slot::A, x.clone()),
         offset.clone(),
-        product
-            .grouped_operand::<B>(Slot::WBp, weight.clone(), axis, groups)
-            .into_tensor(),
+        product.tensor_operand::<B>(Slot::WBp, weight.clone(), axis, groups),
         mask.clone(),
         None,
-        product
-            .grouped_operand::<B>(Slot::ABpOs, grad.clone(), CHANNELS, groups)
-            .into_tensor(),
+        product.tensor_operand::<B>(Slot::ABpOs, grad.clone(), CHANNELS, groups),
         options.clone(),
     );
     let of_input = |gradient| product.finish::<B>(gradient, join.result);
@@ -136,16 +132,12 @@ pub(crate) fn backward<B: MxKernels>(
     let batch = x.shape()[0];
     let product = conv::weight_gradient(interned, weight.meta);
     let of_weight = B::deform_conv2d_backward(
-        product
-            .grouped_operand::<B>(Slot::ABp, x, BATCH, batch)
-            .into_tensor(),
+        product.tensor_operand::<B>(Slot::ABp, x, BATCH, batch),
         offset,
         to_f32::<B>(weight.inner),
         mask,
         None,
-        product
-            .grouped_operand::<B>(Slot::ABpEx, grad, BATCH, batch)
-            .into_tensor(),
+        product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, batch),
         options,
     );
     let of_weight = product.finish::<B>(of_weight.weight_grad, join.result);

@@ -4,9 +4,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::Rounder;
-use super::product::{Kind, Op, Product, Transposed};
+use super::product::{Kind, Op, Product};
 use super::{Float, stored};
-use crate::kernels::{BinaryOp, MxKernels, to_f32};
+use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
@@ -25,18 +25,18 @@ pub(crate) fn forward<B: MxKernels>(
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), join.result);
     };
     let product = Product::new(Op::Linear, Kind::Forward, interned, weight.meta.label);
-    let (shape, summed) = (x.shape(), x.rank() - 1);
-    let x = product.operand::<B>(Slot::A, x, summed).into_matrix();
-    let weight = product.operand::<B>(Slot::W, weight, 0);
-    let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
-    let output = match (bias, interned.specs.float_format()) {
-        (Some(bias), Some(_)) => {
-            let output = B::linear(x.into_tensor(), weight.into_tensor(), None);
-            let columns = bias.shape()[0];
-            let bias = B::float_reshape(bias, Shape::new([1, columns]));
-            add_rounded::<B>(output, bias, &product)
-        }
-        (bias, _) => product.round::<B>(B::linear(x.into_tensor(), weight.into_tensor(), bias)),
+    let shape = x.shape();
+    let x = product.operand::<B>(Slot::A, x, Place::LHS.flat());
+    let weight = product.operand::<B>(Slot::W, weight, Place::RHS);
+    let bias = bias.map(|bias| {
+        let columns = bias.shape()[0];
+        let bias = product.elementwise_operand::<B>(Slot::W, bias);
+        B::float_reshape(bias, Shape::new([1, columns]))
+    });
+    let output = product.multiply::<B>(x, weight);
+    let output = match bias {
+        Some(bias) => add_rounded::<B>(output, bias, &product),
+        None => product.round::<B>(output),
     };
     product.finish_rounded::<B>(with_leading_axes::<B>(output, shape), join.result)
 }
@@ -84,12 +84,10 @@ pub(crate) fn x_backward<B: MxKernels>(
     }
     let label = weight.meta.label;
     let product = Product::new(Op::Linear, Kind::InputGradient, interned, label);
-    let (shape, summed) = (grad.shape(), grad.rank() - 1);
-    let grad = product
-        .operand::<B>(Slot::ABpOs, grad, summed)
-        .into_matrix();
-    let weight = product.operand::<B>(Slot::WBp, weight, 1);
-    let dx = product.multiply::<B>(grad, weight, Transposed::Rhs);
+    let shape = grad.shape();
+    let grad = product.operand::<B>(Slot::ABpOs, grad, Place::LHS.flat());
+    let weight = product.operand::<B>(Slot::WBp, weight, Place::RHS.transposed());
+    let dx = product.multiply::<B>(grad, weight);
     product.finish::<B>(with_leading_axes::<B>(dx, shape), meta)
 }
 
@@ -108,10 +106,9 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
     let product = Product::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
-    let rows = x.rank() - 2;
-    let x = product.operand::<B>(Slot::ABp, x, rows).into_matrix();
-    let grad = product.operand::<B>(Slot::ABpEx, grad, rows).into_matrix();
-    let dw = product.multiply::<B>(x, grad, Transposed::Lhs);
+    let x = product.operand::<B>(Slot::ABp, x, Place::LHS.transposed().flat());
+    let grad = product.operand::<B>(Slot::ABpEx, grad, Place::RHS.flat());
+    let dw = product.multiply::<B>(x, grad);
     product.finish::<B>(dw, meta)
 }
 

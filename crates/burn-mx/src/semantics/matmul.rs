@@ -7,8 +7,8 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Kind, Op, Product, Transposed};
-use crate::kernels::MxKernels;
+use super::product::{Kind, Op, Product};
+use crate::kernels::{MxKernels, Place};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
@@ -22,14 +22,13 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     };
     let label = label_of([a.meta, b.meta]);
     let product = Product::new(Op::Matmul, Kind::Forward, interned, label);
-    let rank = a.rank();
     let [a_slot, b_slot] = [&a, &b].map(|tensor| match tensor.meta.is_weight() {
         true => Slot::W,
         false => Slot::A,
     });
-    let a = product.operand::<B>(a_slot, a, rank - 1);
-    let b = product.operand::<B>(b_slot, b, rank - 2);
-    let output = product.multiply::<B>(a, b, Transposed::Neither);
+    let a = product.operand::<B>(a_slot, a, Place::LHS);
+    let b = product.operand::<B>(b_slot, b, Place::RHS);
+    let output = product.multiply::<B>(a, b);
     product.finish::<B>(output, join.result)
 }
 
@@ -49,19 +48,12 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Which operand of the gradient's product is transposed: what was saved.
-    fn transposed(self) -> Transposed {
+    /// The gradient's product, of what was saved, transposed, and the output's gradient, by the wrapped backend.
+    fn multiply<B: MxKernels>(self, saved: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
+        let saved = B::float_transpose(saved);
         match self {
-            Self::Lhs => Transposed::Rhs,
-            Self::Rhs => Transposed::Lhs,
-        }
-    }
-
-    /// What was saved and the output's gradient, in the order of the gradient's product.
-    fn in_order<T>(self, saved: T, grad: T) -> [T; 2] {
-        match self {
-            Self::Lhs => [grad, saved],
-            Self::Rhs => [saved, grad],
+            Self::Lhs => B::float_matmul(grad, saved),
+            Self::Rhs => B::float_matmul(saved, grad),
         }
     }
 }
@@ -82,9 +74,7 @@ pub(crate) fn backward<B: MxKernels>(
         sum_dims::<B>(product, broadcast)
     };
     if !interned.specs.quantize_backprop() {
-        let [lhs, rhs] = side.in_order(saved.inner, grad.inner);
-        let product = side.transposed().multiply::<B>(lhs, rhs);
-        return MxTensor::new(summed(product), meta);
+        return MxTensor::new(summed(side.multiply::<B>(saved.inner, grad.inner)), meta);
     }
     let kind = match own.is_weight() {
         true => Kind::WeightGradient,
@@ -95,13 +85,17 @@ pub(crate) fn backward<B: MxKernels>(
         true => Slot::WBp,
         false => Slot::ABp,
     };
-    let axis = match side {
-        Side::Lhs => grad.rank() - 1,
-        Side::Rhs => grad.rank() - 2,
+    let operand = |slot, tensor, place| product.operand::<B>(slot, tensor, place);
+    let (lhs, rhs) = match side {
+        Side::Lhs => (
+            operand(Slot::ABpOs, grad, Place::LHS),
+            operand(slot, saved, Place::RHS.transposed()),
+        ),
+        Side::Rhs => (
+            operand(slot, saved, Place::LHS.transposed()),
+            operand(Slot::ABpOs, grad, Place::RHS),
+        ),
     };
-    let saved = product.operand::<B>(slot, saved, axis);
-    let grad = product.operand::<B>(Slot::ABpOs, grad, axis);
-    let [lhs, rhs] = side.in_order(saved, grad);
-    let gradient = summed(product.multiply::<B>(lhs, rhs, side.transposed()));
+    let gradient = summed(product.multiply::<B>(lhs, rhs));
     product.finish::<B>(gradient, meta)
 }

@@ -3,14 +3,14 @@
 
 use core::fmt::{self, Display};
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
-use microscaling::{RandomHadamard, RandomStream, Rounding};
+use microscaling::{OperandQuantization, RandomHadamard, RandomStream, Rounding};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
 use crate::kept::CopyKey;
-use crate::kernels::{MxKernels, to_f32};
+use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::phase;
 use crate::random::Draws;
 use crate::registry::Interned;
@@ -58,35 +58,6 @@ pub(crate) struct Product {
     draws: Draws,
 }
 
-/// An operand as a product takes it: quantized, in the form in which it is multiplied.
-#[derive(Clone, Debug)]
-pub(crate) struct Operand<B: MxKernels> {
-    values: FloatTensor<B>,
-}
-
-/// Which operand of a matrix product is taken with its last two axes swapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transposed {
-    Neither,
-    Lhs,
-    Rhs,
-}
-
-impl Transposed {
-    /// `lhs · rhs` over the last two axes by the wrapped backend; the others broadcast.
-    pub(crate) fn multiply<B: MxKernels>(
-        self,
-        lhs: FloatTensor<B>,
-        rhs: FloatTensor<B>,
-    ) -> FloatTensor<B> {
-        match self {
-            Self::Neither => B::float_matmul(lhs, rhs),
-            Self::Lhs => B::float_matmul(B::float_transpose(lhs), rhs),
-            Self::Rhs => B::float_matmul(lhs, B::float_transpose(rhs)),
-        }
-    }
-}
-
 impl Product {
     pub(crate) fn new(
         op: Op,
@@ -111,53 +82,94 @@ impl Product {
         product
     }
 
-    /// The tensor as the product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized in
-    /// blocks along `axis`, the one that the product sums over. A weight may have kept a copy that is just this.
+    /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
+    /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
     pub(crate) fn operand<B: MxKernels>(
         &self,
         slot: Slot,
         tensor: Float<B>,
-        axis: usize,
-    ) -> Operand<B> {
-        self.grouped_operand::<B>(slot, tensor, axis, 1)
+        place: Place,
+    ) -> Operand<FloatTensor<B>> {
+        let axis = place.summed_axis(tensor.rank());
+        self.kept_or_made::<B>(slot, tensor, axis, Some(place), |tensor| {
+            let rounding = self.roundings(slot);
+            let rounder = Rounder::new(self.specs, rounding.elementwise);
+            let format = self.specs.specs.block_format(slot);
+            let form = |quantization| OperandForm {
+                place,
+                quantization,
+                significant_bits: self.significant_bits(slot),
+            };
+            if self.is_local(slot) {
+                let rounder = rounder.filter(|rounder| !rounder.has_rounded(&tensor.meta));
+                let quantization = OperandQuantization {
+                    elementwise: rounder.map(Rounder::format_and_rounding),
+                    blocks: format.map(|format| (format, rounding.mx)),
+                };
+                return B::product_operand(to_f32::<B>(tensor.inner), form(quantization));
+            }
+            let values = self.values::<B>(slot, tensor, axis, 1);
+            B::product_operand(values, form(OperandQuantization::default()))
+        })
     }
 
-    /// [`operand`](Self::operand) where the axis has the elements of `groups` sums, one after another.
-    pub(crate) fn grouped_operand<B: MxKernels>(
+    /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand), with blocks
+    /// along `axis`, which has the elements of `groups` sums, one after another.
+    pub(crate) fn tensor_operand<B: MxKernels>(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        axis: usize,
+        groups: usize,
+    ) -> FloatTensor<B> {
+        let made = |tensor| Operand::of_values(self.values::<B>(slot, tensor, axis, groups));
+        let operand = self.kept_or_made::<B>(slot, tensor, axis, None, made);
+        operand.into_values()
+    }
+
+    /// The copy that a weight has kept, or what `make` makes of the tensor.
+    fn kept_or_made<B: MxKernels>(
         &self,
         slot: Slot,
         mut tensor: Float<B>,
         axis: usize,
-        groups: usize,
-    ) -> Operand<B> {
+        place: Option<Place>,
+        make: impl FnOnce(Float<B>) -> Operand<FloatTensor<B>>,
+    ) -> Operand<FloatTensor<B>> {
         debug_assert!(axis < tensor.rank(), "{self}: axis {axis}");
-        let specs = &self.specs.specs;
-        let roundings = self.roundings(slot);
-        let rounder = Rounder::new(self.specs, roundings.elementwise);
-        let format = specs.block_format(slot);
-        let values = match (self.hadamard, tensor.kept.take()) {
-            (Some((transform, signs)), _) => {
-                let rounded = self.rounded::<B>(rounder, tensor);
-                let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
-                self.in_blocks::<B>(slot, transformed, axis)
-            }
-            (None, Some(kept)) => {
+        match tensor.kept.take() {
+            // A transform has other signs each time.
+            Some(kept) if self.hadamard.is_none() => {
+                let rounding = self.roundings(slot);
+                let rounder = Rounder::new(self.specs, rounding.elementwise);
                 let key = CopyKey {
                     elementwise: rounder.map(Rounder::format_and_rounding),
-                    format,
-                    rounding: roundings.mx,
+                    format: self.specs.specs.block_format(slot),
+                    rounding: rounding.mx,
                     axis,
+                    place,
                 };
-                kept.get(key, || self.quantized::<B>(slot, tensor, axis))
+                kept.get(key, || make(tensor))
             }
-            (None, None) => self.quantized::<B>(slot, tensor, axis),
-        };
-        Operand { values }
+            _ => make(tensor),
+        }
     }
 
-    fn quantized<B: MxKernels>(&self, slot: Slot, tensor: Float<B>, axis: usize) -> FloatTensor<B> {
+    /// The quantized values.
+    fn values<B: MxKernels>(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        axis: usize,
+        groups: usize,
+    ) -> FloatTensor<B> {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let rounder = Rounder::new(self.specs, elementwise);
+        if let Some((transform, signs)) = self.hadamard {
+            let rounded = self.rounded::<B>(rounder, tensor);
+            let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
+            return self.in_blocks::<B>(slot, transformed, axis);
+        }
         let random = [elementwise, mx].contains(&Rounding::Stochastic);
         match (rounder, self.specs.specs.block_format(slot)) {
             (Some(rounder), Some(format)) if !random && !rounder.has_rounded(&tensor.meta) => {
@@ -165,6 +177,26 @@ impl Product {
                 B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
             }
             _ => self.in_blocks::<B>(slot, self.rounded::<B>(rounder, tensor), axis),
+        }
+    }
+
+    /// Whether a part of an operand can be quantized without knowing of the rest: without random numbers, a transform,
+    /// or a scale of the whole tensor.
+    fn is_local(&self, slot: Slot) -> bool {
+        let Roundings { elementwise, mx } = self.roundings(slot);
+        let format = self.specs.specs.block_format(slot);
+        self.hadamard.is_none()
+            && ![elementwise, mx].contains(&Rounding::Stochastic)
+            && !format.is_some_and(|format| format.has_tensor_scale())
+    }
+
+    /// How many significant bits an element of the slot's operand has at most.
+    fn significant_bits(&self, slot: Slot) -> u32 {
+        let specs = &self.specs.specs;
+        match (specs.block_format(slot), specs.float_format()) {
+            (Some(format), _) => format.significant_bits(),
+            (None, Some(format)) => 1 + format.mantissa_bits(),
+            (None, None) => f32::MANTISSA_DIGITS,
         }
     }
 
@@ -205,11 +237,10 @@ impl Product {
     /// `lhs · rhs` over the last two axes, in `f32`; the others broadcast.
     pub(crate) fn multiply<B: MxKernels>(
         &self,
-        lhs: Operand<B>,
-        rhs: Operand<B>,
-        transposed: Transposed,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        transposed.multiply::<B>(lhs.values, rhs.values)
+        B::product(lhs, rhs)
     }
 
     /// The product of the operands, rounded to the elementwise format.
@@ -289,26 +320,6 @@ impl Display for Product {
             Some(label) => write!(f, " {label}"),
             None => Ok(()),
         }
-    }
-}
-
-impl<B: MxKernels> Operand<B> {
-    /// The values as a tensor, for an op of the wrapped backend that multiplies.
-    pub(crate) fn into_tensor(self) -> FloatTensor<B> {
-        self.values
-    }
-
-    /// `[.., M, K]` as `[.. · M, K]`, so that the product is one.
-    pub(crate) fn into_matrix(self) -> Self {
-        let shape = self.values.shape();
-        let rank = shape.num_dims();
-        if rank == 2 {
-            return self;
-        }
-        let columns = shape[rank - 1];
-        let rows = (0..rank - 1).map(|axis| shape[axis]).product();
-        let values = B::float_reshape(self.values, Shape::new([rows, columns]));
-        Self { values }
     }
 }
 

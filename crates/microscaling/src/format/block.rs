@@ -171,6 +171,22 @@ impl BlockFormat {
         }
     }
 
+    /// Significant bits of a quantized value at most, whatever the scales, as a float's significand has them: 24 where a
+    /// tensor scale takes part, which is any float32. Values of at most 8 are bfloat16 numbers, if they are not too small.
+    ///
+    /// The format must be [valid](Self::validate).
+    pub const fn significant_bits(&self) -> u32 {
+        match self {
+            Self::Mx(format) if format.element.is_integer() => format.element.bits() - 1,
+            Self::Mx(format) => format.element.mantissa_bits() + 1,
+            Self::Microexponent(format) => format.mantissa_bits(),
+            Self::Bfp(format) => format.mantissa_bits(),
+            Self::Nvfp4(Nvfp4Format { tensor_scale: true }) => f32::MANTISSA_DIGITS,
+            // An element of 2 bits times a scale of 4.
+            Self::Nvfp4(_) => 6,
+        }
+    }
+
     /// Bits that an element takes in a full block, with its part of the block's scale and shifts. A
     /// tensor scale is not counted, nor is the scale of a block as long as its axis (block size 0).
     ///

@@ -30,6 +30,7 @@ mod oracle;
 mod pack;
 mod pack_codes;
 mod packed;
+mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;

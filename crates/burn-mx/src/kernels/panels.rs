@@ -1,0 +1,171 @@
+//! Products of bfloat16 panels, for backends whose tensors are slices of this process's memory.
+
+use std::sync::{Arc, Once};
+
+use microscaling::{Axis, Matrices, Panels, PanelsError, ProductPath};
+
+use super::memory::InMemory;
+use super::product::{Operand, OperandForm, Place};
+
+/// Significant bits of a bfloat16 number.
+const SIGNIFICANT_BITS: u32 = 8;
+
+/// The tensor, of at least two axes, quantized into panels; `None` if its values are to be multiplied in float32.
+pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<Operand<P>> {
+    if form.significant_bits > SIGNIFICANT_BITS || ProductPath::current().is_none() {
+        return None;
+    }
+    say_once();
+    let shape = tensor.dims();
+    let (panels, leading) = match tensor.strided() {
+        Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
+            quantize(data, &shape, &strides, form)
+        }
+        _ => {
+            let tensor = tensor.clone().row_major();
+            quantize(tensor.values(), &shape, &row_major(&shape), form)
+        }
+    }?;
+    Some(Operand::Panels {
+        panels: Arc::new(panels),
+        leading,
+    })
+}
+
+/// The product of two operands, whose leading axes broadcast; `None` if they are not both panels.
+pub(super) fn multiply<T: InMemory, P>(lhs: &Operand<P>, rhs: &Operand<P>) -> Option<T> {
+    let (lhs, lhs_leading, rhs, rhs_leading) = match (lhs, rhs) {
+        (
+            Operand::Panels {
+                panels: lhs,
+                leading: lhs_leading,
+            },
+            Operand::Panels {
+                panels: rhs,
+                leading: rhs_leading,
+            },
+        ) => (lhs, lhs_leading, rhs, rhs_leading),
+        _ => return None,
+    };
+    let rank = lhs_leading.len().max(rhs_leading.len());
+    let aligned = |leading: &[usize]| {
+        let mut aligned = vec![1; rank - leading.len()];
+        aligned.extend_from_slice(leading);
+        aligned
+    };
+    let (left, right) = (aligned(lhs_leading), aligned(rhs_leading));
+    let mut shape: Vec<usize> = (left.iter().zip(&right))
+        .map(|(&left, &right)| if left == 1 { right } else { left })
+        .collect();
+    let steps = |lengths: &[usize]| {
+        let mut steps = row_major(lengths);
+        for (step, length) in steps.iter_mut().zip(lengths) {
+            if *length == 1 {
+                *step = 0;
+            }
+        }
+        steps
+    };
+    let of_lhs = offsets(&shape, &steps(&left));
+    let of_rhs = offsets(&shape, &steps(&right));
+    let pairs: Vec<(usize, usize)> = of_lhs.into_iter().zip(of_rhs).collect();
+    let mut result = vec![0.0; pairs.len() * lhs.free() * rhs.free()];
+    Panels::multiply(lhs, rhs, &pairs, &mut result)
+        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    shape.extend([lhs.free(), rhs.free()]);
+    Some(T::from_values(result, shape))
+}
+
+/// Quantizes what lies in rows or columns; `None` if it is no bfloat16 numbers.
+fn quantize(
+    data: &[f32],
+    shape: &[usize],
+    strides: &[usize],
+    form: OperandForm,
+) -> Option<(Panels, Vec<usize>)> {
+    let Place { side, flat, .. } = form.place;
+    let (leading, [rows, columns]) = split(shape);
+    let (leading_strides, [row, column]) = split(strides);
+    let count = match flat {
+        true => leading.iter().product(),
+        false => 1,
+    };
+    let all_rows = Axis {
+        length: rows * count,
+        stride: row,
+    };
+    let columns = Axis {
+        length: columns,
+        stride: column,
+    };
+    let (free, summed, group) = match form.place.sums_rows() {
+        true => (columns, all_rows, rows),
+        false => (all_rows, columns, columns.length),
+    };
+    let (starts, leading) = match flat {
+        true => (vec![0], Vec::new()),
+        false => (offsets(leading, leading_strides), leading.to_vec()),
+    };
+    let matrices = Matrices {
+        data,
+        starts: &starts,
+        free,
+        summed,
+        group,
+    };
+    match Panels::quantize(side, matrices, form.quantization) {
+        Ok(panels) => Some((panels, leading)),
+        Err(PanelsError::Inexact) => None,
+        Err(error) => panic!("burn-mx: {error}"),
+    }
+}
+
+/// Whether rows or columns lie without gaps, and leading axes that are rows follow on one another.
+fn lies_in_rows(shape: &[usize], strides: &[usize], place: Place) -> bool {
+    let (_, lengths) = split(shape);
+    let (_, steps) = split(strides);
+    let dense = lengths
+        .iter()
+        .zip(steps)
+        .any(|(length, stride)| *length <= 1 || stride == 1);
+    let rank = shape.len();
+    let follows =
+        |axis: usize| shape[axis] == 1 || strides[axis] == shape[axis + 1] * strides[axis + 1];
+    dense && (!place.flat || (0..rank - 2).all(follows))
+}
+
+/// Leading axes, and the last two.
+fn split(axes: &[usize]) -> (&[usize], [usize; 2]) {
+    let (leading, last) = axes.split_last_chunk().expect("a product has two axes");
+    (leading, *last)
+}
+
+/// Strides of a tensor in row-major order.
+fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+/// Where each position along these axes lies, in row-major order.
+fn offsets(shape: &[usize], strides: &[usize]) -> Vec<usize> {
+    let axes = shape.iter().zip(strides);
+    axes.fold(vec![0], |offsets, (&length, &stride)| {
+        let along = |start: usize| (0..length).map(move |i| start + i * stride);
+        offsets.into_iter().flat_map(along).collect()
+    })
+}
+
+/// Says once by which path products are computed.
+fn say_once() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        if let Some(path) = ProductPath::current() {
+            log::info!(
+                "burn-mx: matrix products of operands that are exact in bfloat16 are computed in bfloat16 by {path}"
+            );
+        }
+    });
+}

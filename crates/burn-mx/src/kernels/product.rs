@@ -1,0 +1,184 @@
+//! Operands of matrix products, in whatever form a backend multiplies them, and the products.
+
+use std::sync::Arc;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
+use microscaling::{OperandQuantization, Panels, RandomStream, Side};
+
+use super::MxKernels;
+
+/// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of
+/// the right one are summed over, or rows and columns if it is transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which operand it is.
+    pub side: Side,
+    /// Whether it is taken with its last two axes swapped.
+    pub transposed: bool,
+    /// Whether its leading axes are rows, too, `[.., M, K]` as `[.. · M, K]`, so that the product is one. Blocks along
+    /// the rows begin anew with each M.
+    pub flat: bool,
+}
+
+impl Place {
+    /// The left operand as it is.
+    pub const LHS: Self = Self::new(Side::Lhs);
+    /// The right operand as it is.
+    pub const RHS: Self = Self::new(Side::Rhs);
+
+    const fn new(side: Side) -> Self {
+        Self {
+            side,
+            transposed: false,
+            flat: false,
+        }
+    }
+
+    /// The same place with the last two axes swapped.
+    pub const fn transposed(self) -> Self {
+        Self {
+            transposed: !self.transposed,
+            ..self
+        }
+    }
+
+    /// The same place with leading axes that are rows.
+    pub const fn flat(self) -> Self {
+        Self { flat: true, ..self }
+    }
+
+    /// The axis of an operand of this rank that is summed over.
+    pub fn summed_axis(self, rank: usize) -> usize {
+        rank - 1 - usize::from(self.sums_rows())
+    }
+
+    /// Whether the rows are summed over.
+    pub fn sums_rows(self) -> bool {
+        (self.side == Side::Rhs) != self.transposed
+    }
+}
+
+/// An operand that is wanted: where it stands, and what it is to become.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OperandForm {
+    /// Where it stands.
+    pub place: Place,
+    /// What is done to its elements, in blocks along the axis that is summed over.
+    pub quantization: OperandQuantization,
+    /// How many significant bits an element has then at most.
+    pub significant_bits: u32,
+}
+
+/// An operand of a product, quantized, in the form in which its backend multiplies it; `P` is the backend's tensor.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Operand<P> {
+    /// A tensor of quantized values.
+    Tensor {
+        /// The values, flattened if the place says so.
+        values: P,
+        /// Whether the last two axes are to be swapped.
+        transposed: bool,
+    },
+    /// Bfloat16 panels in this process's memory.
+    Panels {
+        /// The matrices.
+        panels: Arc<Panels>,
+        /// The axes before the last two, along which the matrices lie.
+        leading: Vec<usize>,
+    },
+}
+
+impl<P> Operand<P> {
+    /// Quantized values that are taken as they lie.
+    pub(crate) fn of_values(values: P) -> Self {
+        Self::Tensor {
+            values,
+            transposed: false,
+        }
+    }
+
+    /// The values of a product that is another op's of the backend, as a convolution is.
+    pub(crate) fn into_values(self) -> P {
+        match self {
+            Self::Tensor { values, .. } => values,
+            Self::Panels { .. } => unreachable!("only matrix products have panels"),
+        }
+    }
+}
+
+/// The operand as a tensor.
+pub(crate) fn in_tensor<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    form: OperandForm,
+) -> Operand<FloatTensor<B>> {
+    let OperandForm {
+        place,
+        quantization,
+        ..
+    } = form;
+    let shape = tensor.shape();
+    let rank = shape.num_dims();
+    let axis = place.summed_axis(rank);
+    // Nothing here is stochastic.
+    let stream = RandomStream::new(0, 0);
+    let values = match (quantization.elementwise, quantization.blocks) {
+        (None, None) => tensor,
+        (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
+        (None, Some((format, rounding))) => B::mx_quantize(tensor, axis, format, rounding, stream),
+        (Some(elementwise), Some((format, rounding))) => {
+            B::round_and_quantize(tensor, elementwise, axis, format, rounding)
+        }
+    };
+    let values = match place.flat && rank > 2 {
+        true => {
+            let rows = (0..rank - 1).map(|axis| shape[axis]).product();
+            B::float_reshape(values, Shape::new([rows, shape[rank - 1]]))
+        }
+        false => values,
+    };
+    Operand::Tensor {
+        values,
+        transposed: place.transposed,
+    }
+}
+
+/// The product of operands one of which at least is a tensor, by the backend's own float32 product.
+pub(crate) fn of_tensors<B: MxKernels>(
+    lhs: Operand<FloatTensor<B>>,
+    rhs: Operand<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let device = [&lhs, &rhs].into_iter().find_map(|operand| match operand {
+        Operand::Tensor { values, .. } => Some(B::float_device(values)),
+        Operand::Panels { .. } => None,
+    });
+    let device = device.unwrap_or_default();
+    let tensor = |operand| match operand {
+        Operand::Tensor {
+            values,
+            transposed: false,
+        } => values,
+        Operand::Tensor {
+            values,
+            transposed: true,
+        } => B::float_transpose(values),
+        Operand::Panels { panels, leading } => read::<B>(&panels, leading, &device),
+    };
+    B::float_matmul(tensor(lhs), tensor(rhs))
+}
+
+/// The values of panels as a tensor, not transposed.
+fn read<B: Backend>(panels: &Panels, mut shape: Vec<usize>, device: &B::Device) -> FloatTensor<B> {
+    let [free, summed] = [panels.free(), panels.summed()];
+    shape.extend(match panels.side() {
+        Side::Lhs => [free, summed],
+        Side::Rhs => [summed, free],
+    });
+    let mut values = vec![0.0; panels.matrices() * free * summed];
+    let matrices = values.chunks_exact_mut((free * summed).max(1));
+    for (matrix, values) in matrices.enumerate() {
+        panels.read(matrix, values);
+    }
+    B::float_from_data(TensorData::new(values, shape), device)
+}

@@ -1,0 +1,217 @@
+//! Whole products: what is multiplied when, and by which thread.
+
+use super::fill::PanelsError;
+use super::kernels::{COLUMNS, Job, ROWS, Strip};
+use super::panels::{FREE, Panels, Side, TILE};
+use super::path::ProductPath;
+use crate::quantize::threads::{Divide, share_all};
+use alloc::string::ToString;
+use core::ops::Range;
+
+/// Columns of a right operand that are multiplied by all rows before the next ones: as many as the cache next to the
+/// core's own holds of a block along the summed axis.
+const COLUMNS_TOGETHER: usize = 4 * COLUMNS;
+
+/// Multiplications that count as much as one element elsewhere when work is divided among threads.
+const PER_ELEMENT: usize = 32;
+
+/// The least biased exponents of two operands, added up, from which on nothing in their product is flushed to zero: the
+/// last of 8 significant bits of either is 7 below its first, and a sum is a multiple of the product of two last bits.
+const NEVER_FLUSHED: u32 = 2 * 127 - 126 + 2 * 7;
+
+impl Panels {
+    /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
+    /// times matrix `r` of `rhs`, row by row, one after another in `result`. For the order of the sums see the module
+    /// `product`'s documentation; large products are worked on by the threads of the current rayon pool (feature
+    /// `rayon`), and no bit depends on that.
+    ///
+    /// By the best path that this processor has, or the one that the environment names ([`ProductPath::current`]); by
+    /// [`ProductPath::Portable`] if there is none.
+    ///
+    /// # Errors
+    /// [`PanelsError::Product`], with `result` untouched.
+    pub fn multiply(
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+        result: &mut [f32],
+    ) -> Result<(), PanelsError> {
+        let path = ProductPath::current().unwrap_or(ProductPath::Portable);
+        Self::multiply_by(path, lhs, rhs, pairs, result)
+    }
+
+    /// [`multiply`](Self::multiply) by a path.
+    ///
+    /// # Errors
+    /// Those of [`multiply`](Self::multiply); [`PanelsError::Path`] if this processor does not have the path.
+    pub fn multiply_by(
+        path: ProductPath,
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+        result: &mut [f32],
+    ) -> Result<(), PanelsError> {
+        if !path.is_available() {
+            return Err(PanelsError::Path { path });
+        }
+        let there = |&(l, r): &(usize, usize)| l < lhs.matrices && r < rhs.matrices;
+        let elements = pairs.len() * lhs.free * rhs.free;
+        let sound = lhs.side == Side::Lhs
+            && rhs.side == Side::Rhs
+            && lhs.summed == rhs.summed
+            && pairs.iter().all(there)
+            && result.len() == elements;
+        if !sound {
+            return Err(PanelsError::Product {
+                lhs: lhs.to_string(),
+                rhs: rhs.to_string(),
+                expected: elements,
+                got: result.len(),
+            });
+        }
+        if lhs.summed == 0 {
+            result.fill(0.0);
+            return Ok(());
+        }
+        let path = match path {
+            ProductPath::Avx512Bf16 if !Self::is_never_flushed(lhs, rhs) => ProductPath::Avx512,
+            path => path,
+        };
+        let product = Product {
+            path,
+            lhs,
+            rhs,
+            pairs,
+            result: result.as_mut_ptr(),
+        };
+        share_all(
+            Part {
+                product: &product,
+                pairs: 0..pairs.len(),
+                rows: 0..lhs.free_tiles(),
+                columns: 0..rhs.free.div_ceil(COLUMNS),
+            },
+            &|part| part.multiply(),
+        );
+        Ok(())
+    }
+
+    /// Whether no element, product or sum is a subnormal.
+    fn is_never_flushed(lhs: &Self, rhs: &Self) -> bool {
+        let [lhs, rhs] = [lhs, rhs].map(|panels| panels.least >> 23);
+        lhs > 0 && rhs > 0 && lhs + rhs >= NEVER_FLUSHED
+    }
+}
+
+/// A product as a whole.
+struct Product<'a> {
+    path: ProductPath,
+    lhs: &'a Panels,
+    rhs: &'a Panels,
+    pairs: &'a [(usize, usize)],
+    result: *mut f32,
+}
+
+// SAFETY: the result is written by parts that have no element in common; all else is only read.
+unsafe impl Sync for Product<'_> {}
+
+/// Some rows and columns of some products.
+struct Part<'a> {
+    product: &'a Product<'a>,
+    pairs: Range<usize>,
+    /// In tiles.
+    rows: Range<usize>,
+    /// In as many as a kernel takes at once.
+    columns: Range<usize>,
+}
+
+impl Divide for Part<'_> {
+    fn elements(&self) -> usize {
+        let per_pair = self.rows.len() * FREE * self.columns.len() * COLUMNS;
+        (self.pairs.len() * per_pair).saturating_mul(self.product.lhs.summed) / PER_ELEMENT
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let halves = |range: &Range<usize>| {
+            let middle = range.start + range.len() / 2;
+            [range.start..middle, middle..range.end]
+        };
+        let Self {
+            product,
+            ref pairs,
+            ref rows,
+            ref columns,
+        } = self;
+        let part = |pairs: &Range<usize>, rows: &Range<usize>, columns: &Range<usize>| Self {
+            product,
+            pairs: pairs.clone(),
+            rows: rows.clone(),
+            columns: columns.clone(),
+        };
+        if pairs.len() > 1 {
+            return Ok(halves(pairs).map(|pairs| part(&pairs, rows, columns)));
+        }
+        if rows.len() > 1 && rows.len() * FREE >= columns.len() * COLUMNS {
+            return Ok(halves(rows).map(|rows| part(pairs, &rows, columns)));
+        }
+        if columns.len() > 1 {
+            return Ok(halves(columns).map(|columns| part(pairs, rows, &columns)));
+        }
+        Err(self)
+    }
+}
+
+impl Part<'_> {
+    fn multiply(self) {
+        let mut strip = Strip::new();
+        let together = COLUMNS_TOGETHER / COLUMNS;
+        // As even as can be.
+        let count = self.columns.len().div_ceil(together);
+        for pair in self.pairs.clone() {
+            for i in 0..count {
+                let at = |i: usize| self.columns.start + i * self.columns.len() / count;
+                self.columns_of(pair, at(i)..at(i + 1), &mut strip);
+            }
+        }
+    }
+
+    /// Multiplies all rows by some columns of one pair, block after block of the summed axis.
+    fn columns_of(&self, pair: usize, columns: Range<usize>, strip: &mut Strip) {
+        let Product {
+            path,
+            lhs,
+            rhs,
+            pairs,
+            result,
+        } = *self.product;
+        let (left, right) = pairs[pair];
+        let strips = self.rows.start * (FREE / ROWS)
+            ..lhs.free.div_ceil(ROWS).min(self.rows.end * (FREE / ROWS));
+        for block in lhs.blocks() {
+            for row in strips.clone().map(|strip| strip * ROWS) {
+                let tile = lhs.tile(left, row / FREE, block.start) + row % FREE * (TILE / FREE);
+                let words = lhs.words()[tile..].as_ptr();
+                // SAFETY: the rows are in as many tiles as the block has.
+                unsafe { strip.set(path, block.len(), words) };
+                for column in columns.clone().map(|column| column * COLUMNS) {
+                    let tile = rhs.tile(right, column / FREE, block.start);
+                    let job = Job {
+                        tiles: block.len(),
+                        lhs: words,
+                        rhs: rhs.words()[tile..].as_ptr(),
+                        rhs_stride: rhs.summed_tiles() * TILE,
+                        result: result.wrapping_add((pair * lhs.free + row) * rhs.free + column),
+                        result_stride: rhs.free,
+                        rows: (lhs.free - row).min(ROWS),
+                        columns: (rhs.free - column).min(COLUMNS),
+                        add: block.start > 0,
+                    };
+                    // SAFETY: that the processor has the path was checked. The strip is set; panels have whole tiles, on
+                    // cache lines' beginnings; the result's length was checked, and no other part has these rows and
+                    // columns of this pair.
+                    unsafe { strip.multiply(path, job) };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Operands in memory.
+
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+
+/// Elements along the free axis in a tile.
+pub(super) const FREE: usize = 16;
+/// Elements along the summed axis in a tile.
+pub(super) const SUMMED: usize = 32;
+/// Pairs along the summed axis in a tile.
+pub(super) const PAIRS: usize = SUMMED / 2;
+/// Words of a tile: pairs of bfloat16, the element with the even index in the low half.
+pub(super) const TILE: usize = FREE * PAIRS;
+/// Elements along the summed axis that are added up before they are added to the others' sum.
+pub(super) const BLOCK: usize = 512;
+
+/// Which operand of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The left one: its free axis is the rows, and its columns are summed over.
+    Lhs,
+    /// The right one: its free axis is the columns, and its rows are summed over.
+    Rhs,
+}
+
+/// Words of a cache line, which is what a tile's rows are, and where tiles begin.
+const LINE: usize = 16;
+
+/// One operand of a matrix product, or of several ones: matrices of bfloat16 in the order in which the kernels read
+/// them, made by [`Panels::quantize`].
+///
+/// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
+/// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
+/// right operand pair of rows by pair of rows.
+pub struct Panels {
+    pub(super) side: Side,
+    pub(super) matrices: usize,
+    pub(super) free: usize,
+    pub(super) summed: usize,
+    /// The tiles, from the first cache line on that begins here.
+    words: Vec<u32>,
+    /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
+    pub(super) least: u32,
+}
+
+impl Panels {
+    /// Panels of zeros.
+    pub(super) fn zeros(side: Side, matrices: usize, free: usize, summed: usize) -> Self {
+        let tiles = matrices * free.div_ceil(FREE) * summed.div_ceil(SUMMED);
+        Self {
+            side,
+            matrices,
+            free,
+            summed,
+            words: vec![0; tiles * TILE + LINE - 1],
+            least: f32::INFINITY.to_bits(),
+        }
+    }
+
+    /// Which operand the panels are.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Number of matrices.
+    pub fn matrices(&self) -> usize {
+        self.matrices
+    }
+
+    /// Length of each matrix's free axis: the rows of a left operand, the columns of a right one.
+    pub fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Length of each matrix's summed axis.
+    pub fn summed(&self) -> usize {
+        self.summed
+    }
+
+    /// Bytes that the elements take.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.words())
+    }
+
+    /// Tiles along the free axis of a matrix.
+    pub(super) fn free_tiles(&self) -> usize {
+        self.free.div_ceil(FREE)
+    }
+
+    /// Tiles along the summed axis.
+    pub(super) fn summed_tiles(&self) -> usize {
+        self.summed.div_ceil(SUMMED)
+    }
+
+    /// Where the tiles are.
+    fn place(&self) -> Range<usize> {
+        let start = self.words.as_ptr().align_offset(LINE * size_of::<u32>());
+        start..start + self.words.len() - (LINE - 1)
+    }
+
+    /// All tiles as words.
+    pub(super) fn words(&self) -> &[u32] {
+        &self.words[self.place()]
+    }
+
+    /// [`words`](Self::words) to be changed.
+    pub(super) fn words_mut(&mut self) -> &mut [u32] {
+        let place = self.place();
+        &mut self.words[place]
+    }
+
+    /// Position among the words of a tile.
+    pub(super) fn tile(&self, matrix: usize, free: usize, summed: usize) -> usize {
+        ((matrix * self.free_tiles() + free) * self.summed_tiles() + summed) * TILE
+    }
+
+    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one.
+    ///
+    /// # Panics
+    /// If there are not so many matrices, or `values` is not as long as one of them.
+    pub fn read(&self, matrix: usize, values: &mut [f32]) {
+        assert!(
+            matrix < self.matrices,
+            "matrix {matrix} of {}",
+            self.matrices
+        );
+        assert_eq!(values.len(), self.free * self.summed, "the matrix's values");
+        let words = self.words();
+        for free in 0..self.free {
+            for summed in 0..self.summed {
+                let tile = &words[self.tile(matrix, free / FREE, summed / SUMMED)..][..TILE];
+                let (row, pair) = (free % FREE, summed % SUMMED / 2);
+                let (word, at) = match self.side {
+                    Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
+                    Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
+                };
+                values[at] = halves(word)[summed % 2];
+            }
+        }
+    }
+
+    /// The blocks along the summed axis, in tiles.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let tiles = self.summed_tiles();
+        let block = BLOCK / SUMMED;
+        (0..tiles)
+            .step_by(block)
+            .map(move |start| start..tiles.min(start + block))
+    }
+}
+
+impl core::fmt::Debug for Panels {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Panels")
+            .field("side", &self.side)
+            .field("matrices", &self.matrices)
+            .field("free", &self.free)
+            .field("summed", &self.summed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Display for Panels {
+    /// `4 left operands [free 512, summed 32]`
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let side = match self.side {
+            Side::Lhs => "left",
+            Side::Rhs => "right",
+        };
+        let Self {
+            matrices,
+            free,
+            summed,
+            ..
+        } = self;
+        write!(
+            f,
+            "{matrices} {side} operands [free {free}, summed {summed}]"
+        )
+    }
+}
+
+/// The two numbers of a word.
+#[inline(always)]
+pub(super) fn halves(word: u32) -> [f32; 2] {
+    [word << 16, word & 0xffff_0000].map(f32::from_bits)
+}
+
+/// Two numbers whose low halves are zero as a word.
+#[inline(always)]
+pub(super) fn word(even: u32, odd: u32) -> u32 {
+    (even >> 16) | (odd & 0xffff_0000)
+}

@@ -1,0 +1,472 @@
+//! Products of operands in bfloat16 panels, against plain loops in float32 and float64.
+
+use microscaling::{
+    Axis, BlockFormat, FloatFormat, Matrices, OperandQuantization, Panels, PanelsError,
+    ProductPath, RandomStream, Rounding, Side,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Elements along the summed axis that are added up before they are added to the others' sum.
+const BLOCK: usize = 512;
+
+fn paths() -> impl Iterator<Item = ProductPath> {
+    ProductPath::ALL
+        .into_iter()
+        .filter(|path| path.is_available())
+}
+
+/// A matrix of bfloat16 numbers, [free, summed], each of them `value(i)` of a random word.
+fn matrix(free: usize, summed: usize, seed: u64, value: impl Fn(u32) -> f32) -> Vec<f32> {
+    let stream = RandomStream::new(seed, 7);
+    (0..(free * summed) as u64)
+        .map(|i| value(stream.draw(i)))
+        .collect()
+}
+
+/// Numbers of 8 significant bits around 1.
+fn ordinary(word: u32) -> f32 {
+    f32::from_bits((word & 0x807f_0000) | ((120 + (word & 15)) << 23))
+}
+
+fn panels(side: Side, values: &[f32], free: usize, summed: usize) -> Panels {
+    let matrices = Matrices {
+        data: values,
+        starts: &[0],
+        free: Axis {
+            length: free,
+            stride: summed,
+        },
+        summed: Axis {
+            length: summed,
+            stride: 1,
+        },
+        group: summed,
+    };
+    Panels::quantize(side, matrices, OperandQuantization::default()).unwrap()
+}
+
+/// The rule, with the standard library's fused multiply-add. `lhs` [m, k], `rhs` [n, k].
+fn rule(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
+    let element = |i: usize, j: usize| {
+        let (row, column) = (&lhs[i * k..(i + 1) * k], &rhs[j * k..(j + 1) * k]);
+        let blocks = row
+            .chunks(BLOCK)
+            .zip(column.chunks(BLOCK))
+            .map(|(row, column)| {
+                let pairs = row.chunks(2).zip(column.chunks(2));
+                pairs.fold(0.0_f32, |sum, (a, b)| {
+                    let even = |sum: f32| a[0].mul_add(b[0], sum);
+                    match a.len() {
+                        2 => even(a[1].mul_add(b[1], sum)),
+                        // The operands go on with zeros.
+                        _ => even(0.0_f32.mul_add(0.0, sum)),
+                    }
+                })
+            });
+        blocks.reduce(|sum, block| sum + block).unwrap_or(0.0)
+    };
+    (0..m * n).map(|at| element(at / n, at % n)).collect()
+}
+
+/// The bits, of NaN any.
+fn bits(values: &[f32]) -> Vec<u32> {
+    let bits = |x: &f32| {
+        if x.is_nan() {
+            f32::NAN.to_bits()
+        } else {
+            x.to_bits()
+        }
+    };
+    values.iter().map(bits).collect()
+}
+
+/// Checks the product of two matrices, [m, k] and [n, k], on every path.
+fn check(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) {
+    let expected = bits(&rule(lhs, rhs, [m, n, k]));
+    let (lhs, rhs) = (panels(Side::Lhs, lhs, m, k), panels(Side::Rhs, rhs, n, k));
+    for path in paths() {
+        let mut result = vec![f32::NAN; m * n];
+        Panels::multiply_by(path, &lhs, &rhs, &[(0, 0)], &mut result).unwrap();
+        assert!(bits(&result) == expected, "{path} {m} x {k} x {n}");
+    }
+}
+
+#[test]
+fn every_path_is_the_rule_for_every_remainder() {
+    for length in 1..=70 {
+        for [m, n, k] in [[length, 21, 33], [13, length, 40], [9, 50, length]] {
+            let (lhs, rhs) = (matrix(m, k, 1, ordinary), matrix(n, k, 2, ordinary));
+            check(&lhs, &rhs, [m, n, k]);
+        }
+    }
+}
+
+#[test]
+fn every_path_is_the_rule_where_sums_have_several_blocks() {
+    for k in [511, 512, 513, 1024, 1025, 1600] {
+        let (m, n) = (19, 57);
+        check(
+            &matrix(m, k, 3, ordinary),
+            &matrix(n, k, 4, ordinary),
+            [m, n, k],
+        );
+    }
+}
+
+#[test]
+fn large_products_are_the_rule_and_the_same_with_any_number_of_threads() {
+    let [m, n, k] = [300, 450, 700];
+    let (lhs, rhs) = (matrix(m, k, 5, ordinary), matrix(n, k, 6, ordinary));
+    let expected = bits(&rule(&lhs, &rhs, [m, n, k]));
+    for threads in [1, 2, 3, 8] {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        let result = pool.install(|| {
+            let (lhs, rhs) = (panels(Side::Lhs, &lhs, m, k), panels(Side::Rhs, &rhs, n, k));
+            let mut result = vec![f32::NAN; m * n];
+            Panels::multiply(&lhs, &rhs, &[(0, 0)], &mut result).unwrap();
+            result
+        });
+        assert!(bits(&result) == expected, "{threads} threads");
+    }
+}
+
+/// NaN, infinities, zeros of both signs, the largest numbers, subnormals that bfloat16 has.
+#[test]
+fn special_numbers() {
+    let special = |word: u32| match word >> 26 {
+        0 => f32::NAN,
+        1 => f32::INFINITY,
+        2 => f32::NEG_INFINITY,
+        3..8 => 0.0,
+        8..12 => -0.0,
+        12 => f32::from_bits(0x7f7f_0000),
+        13 => f32::from_bits(0xff7f_0000),
+        14 => f32::from_bits(0x0001_0000),
+        15 => f32::from_bits(0x807f_0000),
+        _ => ordinary(word),
+    };
+    for (m, n, k) in [(3, 5, 2), (16, 33, 37), (40, 70, 600)] {
+        check(
+            &matrix(m, k, 8, special),
+            &matrix(n, k, 9, special),
+            [m, n, k],
+        );
+    }
+}
+
+/// Where a product or a sum may be a subnormal, `vdpbf16ps` would flush it to zero.
+#[test]
+fn nothing_is_flushed() {
+    for (left, right) in [
+        (1, 127),
+        (1, 141),
+        (64, 64),
+        (70, 71),
+        (71, 71),
+        (0, 200),
+        (20, 121),
+        (8, 135),
+    ] {
+        // The least exponent and a few above.
+        let of = |exponent: u32| {
+            move |word: u32| f32::from_bits((word & 0x807f_0000) | ((exponent + (word & 3)) << 23))
+        };
+        let [m, n, k] = [16, 48, 64];
+        check(
+            &matrix(m, k, 10, of(left)),
+            &matrix(n, k, 11, of(right)),
+            [m, n, k],
+        );
+    }
+}
+
+#[test]
+fn pairs_of_matrices_in_any_order() {
+    let [m, n, k] = [5, 18, 35];
+    let (lhs, rhs) = (
+        matrix(3 * m, k, 12, ordinary),
+        matrix(2 * n, k, 13, ordinary),
+    );
+    let of = |side, data: &[f32], free: usize, starts: &[usize]| {
+        let matrices = Matrices {
+            data,
+            starts,
+            free: Axis {
+                length: free,
+                stride: k,
+            },
+            summed: Axis {
+                length: k,
+                stride: 1,
+            },
+            group: k,
+        };
+        Panels::quantize(side, matrices, OperandQuantization::default()).unwrap()
+    };
+    let left = of(Side::Lhs, &lhs, m, &[0, m * k, 2 * m * k]);
+    let right = of(Side::Rhs, &rhs, n, &[0, n * k]);
+    let pairs = [(2, 0), (0, 1), (0, 0), (1, 1)];
+    let mut result = vec![0.0; pairs.len() * m * n];
+    Panels::multiply(&left, &right, &pairs, &mut result).unwrap();
+    for ((l, r), result) in pairs.into_iter().zip(result.chunks(m * n)) {
+        let expected = rule(
+            &lhs[l * m * k..(l + 1) * m * k],
+            &rhs[r * n * k..(r + 1) * n * k],
+            [m, n, k],
+        );
+        assert_eq!(bits(result), bits(&expected), "{l} times {r}");
+    }
+}
+
+#[test]
+fn products_without_elements() {
+    let empty = |side, free, summed| panels(side, &[], free, summed);
+    let (lhs, rhs) = (empty(Side::Lhs, 3, 0), empty(Side::Rhs, 2, 0));
+    let mut result = [f32::NAN; 6];
+    Panels::multiply(&lhs, &rhs, &[(0, 0)], &mut result).unwrap();
+    assert_eq!(result, [0.0; 6]);
+    Panels::multiply(
+        &empty(Side::Lhs, 0, 4),
+        &empty(Side::Rhs, 0, 4),
+        &[(0, 0)],
+        &mut [],
+    )
+    .unwrap();
+    Panels::multiply(&lhs, &rhs, &[], &mut []).unwrap();
+}
+
+fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
+    let named: Vec<BlockFormat> = BlockFormat::NAMES.map(|name| name.parse().unwrap()).into();
+    let parameters = [
+        "mx(element=int4,block_size=16)",
+        "mx(element=fp8_e4m3,block_size=0)",
+        "mx(element=fp4_e2m1,block_size=20,scale_mode=rceil)",
+        "mx(element=fp6_e3m2,block_size=64)",
+        "bfp(bit_width=12,block_size=48)",
+    ];
+    let parameters = parameters.map(|text| text.parse().unwrap());
+    let all: Vec<Option<BlockFormat>> = named
+        .into_iter()
+        .chain(parameters)
+        .map(Some)
+        .chain([None])
+        .collect();
+    select(all)
+}
+
+/// Any float32 of ordinary magnitude.
+fn number(word: u32) -> f32 {
+    f32::from_bits((word & 0x807f_ffff) | ((118 + (word >> 23 & 15)) << 23))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Panels hold what the slice API gives, for every format, side, layout and length.
+    #[test]
+    fn panels_hold_quantized_values(
+        blocks in formats(),
+        rounding in select(vec![Rounding::Nearest, Rounding::Even, Rounding::Floor]),
+        side in select(vec![Side::Lhs, Side::Rhs]),
+        matrices in 1..3_usize,
+        free in 1..70_usize,
+        group in prop_oneof![1..70_usize, Just(32_usize), Just(64), 1..1500_usize],
+        groups in 1..4_usize,
+        gap in 0..3_usize,
+        dense_free in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let summed = group * groups;
+        // [matrices, group axis .., free] or [matrices, free, summed], with gaps after the inner axis.
+        let (outer, inner) = if dense_free { (summed, free) } else { (free, summed) };
+        let stride = inner + gap;
+        let data = matrix(matrices, outer * stride, seed, number);
+        let starts: Vec<usize> = (0..matrices).map(|i| i * outer * stride).collect();
+        let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
+        let quantization = OperandQuantization {
+            elementwise: Some((FloatFormat::bfloat(16).unwrap(), rounding)),
+            blocks: blocks.map(|format| (format, rounding)),
+        };
+        let source = Matrices {
+            data: &data,
+            starts: &starts,
+            free: Axis { length: free, stride: free_stride },
+            summed: Axis { length: summed, stride: summed_stride },
+            group,
+        };
+        let panels = Panels::quantize(side, source, quantization).unwrap();
+        prop_assert_eq!([panels.matrices(), panels.free(), panels.summed()], [matrices, free, summed]);
+
+        let rounder = rounding.with(RandomStream::new(0, 0));
+        for (matrix, start) in starts.iter().enumerate() {
+            // [free, summed]
+            let at = |i: usize| start + i / summed * free_stride + i % summed * summed_stride;
+            let mut expected: Vec<f32> = (0..free * summed).map(|i| data[at(i)]).collect();
+            FloatFormat::bfloat(16).unwrap().round_slice(&mut expected, rounder);
+            if let Some(format) = blocks {
+                format.quantize(&mut expected, &[free * groups, group], 1, rounder).unwrap();
+            }
+            let mut values = vec![f32::NAN; free * summed];
+            panels.read(matrix, &mut values);
+            let expected: Vec<f32> = match side {
+                Side::Lhs => expected,
+                Side::Rhs => (0..free * summed).map(|i| expected[i % free * summed + i / free]).collect(),
+            };
+            prop_assert_eq!(bits(&values), bits(&expected), "{:?} {}", blocks, rounding);
+        }
+    }
+
+    /// The error is what float32 accumulation gives, against float64.
+    #[test]
+    fn the_error_is_that_of_float32_sums(
+        m in 1..40_usize,
+        n in 1..60_usize,
+        k in prop_oneof![1..70_usize, 1..2000_usize],
+        seed in any::<u64>(),
+    ) {
+        let (lhs, rhs) = (matrix(m, k, seed, ordinary), matrix(n, k, seed ^ 1, ordinary));
+        let mut result = vec![0.0; m * n];
+        let (left, right) = (panels(Side::Lhs, &lhs, m, k), panels(Side::Rhs, &rhs, n, k));
+        Panels::multiply(&left, &right, &[(0, 0)], &mut result).unwrap();
+        for (at, got) in result.into_iter().enumerate() {
+            let products = (0..k).map(|p| f64::from(lhs[at / n * k + p]) * f64::from(rhs[at % n * k + p]));
+            let (exact, magnitude) = products.fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
+            // One rounding for each addition: of a block's elements, then of the blocks.
+            let additions = k.min(BLOCK) + k.div_ceil(BLOCK);
+            let bound = additions as f64 * f64::from(f32::EPSILON) / 2.0 * 1.001 * magnitude;
+            prop_assert!((f64::from(got) - exact).abs() <= bound, "{got} {exact} {bound}");
+        }
+    }
+}
+
+/// A matrix of one element.
+fn one(value: f32, quantization: OperandQuantization) -> Result<Panels, PanelsError> {
+    let axis = Axis {
+        length: 1,
+        stride: 1,
+    };
+    let matrices = Matrices {
+        data: &[value],
+        starts: &[0],
+        free: axis,
+        summed: axis,
+        group: 1,
+    };
+    Panels::quantize(Side::Lhs, matrices, quantization)
+}
+
+/// Every float32 that bfloat16 does not have is refused, among them subnormals that are too fine.
+#[test]
+fn what_bfloat16_does_not_have_is_refused() {
+    let exact = [
+        0.0,
+        -0.0,
+        1.0,
+        f32::NAN,
+        f32::INFINITY,
+        2.0_f32.powi(-126),
+        2.0_f32.powi(-133),
+        3.3895314e38,
+    ];
+    for x in exact {
+        let mut value = [0.0];
+        one(x, OperandQuantization::default())
+            .unwrap()
+            .read(0, &mut value);
+        assert_eq!(bits(&value), bits(&[x]));
+    }
+    let inexact = [
+        0.1,
+        1.00390625,
+        2.0_f32.powi(-134),
+        3.0 * 2.0_f32.powi(-134),
+        f32::from_bits(1),
+        f32::from_bits(0x7f80_0001),
+    ];
+    for x in inexact {
+        let error = one(x, OperandQuantization::default()).unwrap_err();
+        assert_eq!(error, PanelsError::Inexact, "{x:e}");
+    }
+    // Where blocks are so small that their elements are.
+    let mxfp4 = OperandQuantization {
+        elementwise: None,
+        blocks: Some(("mxfp8_e4m3".parse().unwrap(), Rounding::Even)),
+    };
+    assert!(one(1.25 * 2.0_f32.powi(-126), mxfp4).is_ok());
+    assert_eq!(
+        one(f32::from_bits(0x0000_1800), mxfp4).unwrap_err(),
+        PanelsError::Inexact
+    );
+}
+
+#[test]
+fn what_is_quantized_as_a_whole_is_refused() {
+    let block = |text: &str, rounding| OperandQuantization {
+        elementwise: None,
+        blocks: Some((text.parse().unwrap(), rounding)),
+    };
+    let elementwise = OperandQuantization {
+        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Stochastic)),
+        blocks: None,
+    };
+    for quantization in [
+        block("mxfp4", Rounding::Stochastic),
+        block("nvfp4(tensor_scale=true)", Rounding::Even),
+        elementwise,
+    ] {
+        assert_eq!(one(1.0, quantization).unwrap_err(), PanelsError::Whole);
+    }
+    assert!(one(1.0, block("nvfp4", Rounding::Even)).is_ok());
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let axis = |length, stride| Axis { length, stride };
+    let wrong = |free, summed, group, starts: &[usize]| {
+        let matrices = Matrices {
+            data: &[1.0; 24],
+            starts,
+            free,
+            summed,
+            group,
+        };
+        let error =
+            Panels::quantize(Side::Rhs, matrices, OperandQuantization::default()).unwrap_err();
+        assert!(
+            matches!(error, PanelsError::Layout { length: 24, .. }),
+            "{error}"
+        );
+    };
+    wrong(axis(3, 2), axis(4, 6), 4, &[0]);
+    wrong(axis(4, 1), axis(6, 4), 5, &[0]);
+    wrong(axis(4, 1), axis(6, 4), 0, &[0]);
+    wrong(axis(4, 1), axis(6, 4), 6, &[1]);
+    wrong(axis(4, usize::MAX), axis(6, 1), 6, &[0]);
+    wrong(axis(4, 6), axis(6, 1), 6, &[usize::MAX]);
+
+    let (lhs, rhs) = (
+        panels(Side::Lhs, &[1.0; 6], 2, 3),
+        panels(Side::Rhs, &[1.0; 12], 4, 3),
+    );
+    let other = panels(Side::Rhs, &[1.0; 12], 3, 4);
+    let mut result = [0.0; 8];
+    let message = |lhs: &Panels, rhs: &Panels, pairs: &[(usize, usize)], result: &mut [f32]| {
+        Panels::multiply(lhs, rhs, pairs, result)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        message(&lhs, &other, &[(0, 0)], &mut result),
+        "product of 1 left operands [free 2, summed 3] and 1 right operands [free 3, summed 4]: the pairs' results \
+         have 6 elements, got 8"
+    );
+    message(&lhs, &rhs, &[(0, 1)], &mut result);
+    message(&lhs, &lhs, &[(0, 0)], &mut result[..4]);
+    message(&rhs, &rhs, &[(0, 0)], &mut [0.0; 16]);
+    message(&lhs, &rhs, &[(0, 0)], &mut result[..7]);
+    assert_eq!(result, [0.0; 8]);
+}
