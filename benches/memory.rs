@@ -14,7 +14,7 @@ use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
-use support::{Bench, Common, Trainer};
+use support::{Bench, Common, Trainer, Workload};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -42,7 +42,7 @@ impl fmt::Display for Peak {
 }
 
 /// Peak bytes of a step, and of inference by the model after it; the trainer's own included.
-fn peaks<B: AutodiffBackend>((hidden, batch): (usize, usize), device: &B::Device) -> [usize; 2] {
+fn peaks<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> [usize; 2] {
     /// The third use of a weight finds all that is kept of it.
     const WARM_UP: usize = 3;
     let before = HEAP.current_usage();
@@ -52,7 +52,7 @@ fn peaks<B: AutodiffBackend>((hidden, batch): (usize, usize), device: &B::Device
         work();
         HEAP.peak_usage() - before
     };
-    let mut trainer = Trainer::<B>::new(hidden, batch, device);
+    let mut trainer = Trainer::<B>::new(workload, device);
     let train = peak_of(&mut || trainer.step());
     let inference = peak_of(&mut trainer.inference());
     [train, inference]
@@ -65,15 +65,15 @@ impl Bench for Peaks {
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
-        size: (usize, usize),
+        workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
     ) -> [Peak; 2] {
         // The first pass brings up threads and the scratch memory of products, which stays.
-        peaks::<Fp32>(size, fp32_device);
-        peaks::<Mx>(size, mx_device);
-        let peer = peaks::<Fp32>(size, fp32_device);
-        let own = peaks::<Mx>(size, mx_device);
+        peaks::<Fp32>(workload, fp32_device);
+        peaks::<Mx>(workload, mx_device);
+        let peer = peaks::<Fp32>(workload, fp32_device);
+        let own = peaks::<Mx>(workload, mx_device);
         [0, 1].map(|pass| Peak {
             bytes: own[pass],
             peer_bytes: peer[pass],

@@ -1,6 +1,6 @@
 //! Time of a training step and of inference, emulated over plain FP32.
 //!
-//! `cargo bench --bench train_step -- [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
+//! `cargo bench --bench train_step -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
 //!
 //! Peer and self alternate in one process, so that what slows the machine down slows both down; the figure is the
 //! median of the pairs' ratios. Inference uses one model again and again, as an evaluation does: its weights are
@@ -17,7 +17,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use serde::Serialize;
 
-use support::{Bench, Common, Trainer};
+use support::{Bench, Common, Trainer, Workload};
 
 #[derive(Parser)]
 struct Args {
@@ -85,12 +85,12 @@ impl Bench for Times {
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
-        (hidden, batch): (usize, usize),
+        workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
     ) -> [Time; 2] {
-        let mut own = Trainer::<Mx>::new(hidden, batch, mx_device);
-        let mut peer = Trainer::<Fp32>::new(hidden, batch, fp32_device);
+        let mut own = Trainer::<Mx>::new(workload, mx_device);
+        let mut peer = Trainer::<Fp32>::new(workload, fp32_device);
         let train = self.pairs(|| own.step(), || peer.step());
         [train, self.pairs(own.inference(), peer.inference())]
     }

@@ -15,7 +15,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 type Mx = MxAutodiff<Flex>;
 
-/// Keeps what burn-mx says, but for what it traces.
+/// Keeps what burn-mx warns of.
 struct Recorded;
 
 static MESSAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
@@ -27,7 +27,7 @@ impl Log for Recorded {
     }
 
     fn log(&self, record: &Record) {
-        if record.target().starts_with("burn_mx") && record.level() < Level::Trace {
+        if record.target().starts_with("burn_mx") && record.level() <= Level::Warn {
             let message = record.args().to_string();
             MESSAGES.lock().unwrap().push((record.level(), message));
         }

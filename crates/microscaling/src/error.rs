@@ -1,5 +1,6 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
+use crate::product::{Axis, ProductPath};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -233,4 +234,52 @@ pub enum PackError {
 
 fn count(one: bool) -> &'static str {
     if one { "one" } else { "no" }
+}
+
+/// Operands that cannot be quantized into panels, or make no product.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum PanelsError {
+    /// The format or the lengths are wrong.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
+    /// The quantization draws random numbers, which go by the place of an element in its tensor.
+    #[error("stochastic rounding goes by a whole tensor, not by the parts of an operand")]
+    Stochastic,
+    /// Neither axis has stride 1, or `group` is no divisor of the summed axis, or `data` ends before a matrix does.
+    #[error(
+        "matrices with free axis {free:?}, summed axis {summed:?} in groups of {group} do not lie in rows or columns within {length} elements"
+    )]
+    Layout {
+        /// The free axis.
+        free: Axis,
+        /// The summed axis.
+        summed: Axis,
+        /// The length of a group.
+        group: usize,
+        /// Number of elements in memory.
+        length: usize,
+    },
+    /// Two operands that make no product, or a result of another length.
+    #[error("product of {lhs} and {rhs}: the pairs' results have {expected} elements, got {got}")]
+    Product {
+        /// The left operand.
+        lhs: String,
+        /// The right operand.
+        rhs: String,
+        /// Elements of the results.
+        expected: usize,
+        /// Elements that there is room for.
+        got: usize,
+    },
+    /// This processor does not have the path.
+    #[error("product path `{path}` is not available on this processor")]
+    Path {
+        /// The path.
+        path: ProductPath,
+    },
+    /// A quantized element has more than 8 significant bits, or is a subnormal that bfloat16 does not have: bfloat16 would
+    /// be another number.
+    #[error("an element is no bfloat16 number")]
+    Inexact,
 }

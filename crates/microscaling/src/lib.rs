@@ -10,7 +10,7 @@ mod product;
 mod quantize;
 mod round;
 
-pub use error::{FormatError, NameError, PackError, ParseFormatError, QuantizeError};
+pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError, QuantizeError};
 pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
     ScaleMode, SharedExpMethod,
@@ -18,7 +18,7 @@ pub use format::{
 pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
-pub use product::{Axis, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side};
+pub use product::{Axis, Matrices, OperandQuantization, Panels, ProductPath, Side};
 pub use quantize::RandomHadamard;
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;

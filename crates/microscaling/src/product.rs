@@ -13,11 +13,14 @@
 
 mod fill;
 mod kernels;
+mod matrices;
 mod multiply;
 mod panels;
 mod path;
+mod pieces;
 mod transpose;
 
-pub use fill::{Axis, Matrices, OperandQuantization, PanelsError};
+pub use fill::OperandQuantization;
+pub use matrices::{Axis, Matrices};
 pub use panels::{Panels, Side};
 pub use path::ProductPath;

@@ -136,6 +136,24 @@ impl Nvfp4Format {
     }
 }
 
+impl Nvfp4Format {
+    /// [`quantize`](Self::quantize) of a part of a tensor that has this scale, in units of it, which have at most 6
+    /// significant bits. The scale must be a number, and [large](is_large).
+    pub(crate) fn quantize_in_units_of(
+        &self,
+        tensor_scale: f32,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<(), QuantizeError> {
+        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
+        let block_rule = Nvfp4Rule::<false>::of(tensor_scale).in_units_of_the_scale();
+        quantize_blocks(block_rule, layout, data, rounder);
+        Ok(())
+    }
+}
+
 impl BlockFormat {
     /// Replaces every element of a tensor by the value it has in this format, in place: the `quantize`
     /// of the format, see [`MxFormat::quantize`].

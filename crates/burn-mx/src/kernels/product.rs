@@ -66,7 +66,7 @@ pub struct OperandForm {
     pub place: Place,
     /// What is done to its elements, in blocks along the axis that is summed over.
     pub quantization: OperandQuantization,
-    /// How many significant bits an element has then at most.
+    /// How many significant bits an element has then at most, beside a tensor scale.
     pub significant_bits: u32,
 }
 

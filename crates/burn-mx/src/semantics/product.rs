@@ -95,21 +95,33 @@ impl Product {
             let rounding = self.roundings(slot);
             let rounder = Rounder::new(self.specs, rounding.elementwise);
             let format = self.specs.specs.block_format(slot);
-            let form = |quantization| OperandForm {
+            let form = |quantization, significant_bits| OperandForm {
                 place,
                 quantization,
-                significant_bits: self.significant_bits(slot),
+                significant_bits,
             };
-            if self.is_local(slot) {
+            let significant_bits = self.significant_bits(slot);
+            if self.is_plain(slot) {
                 let rounder = rounder.filter(|rounder| !rounder.has_rounded(&tensor.meta));
                 let quantization = OperandQuantization {
                     elementwise: rounder.map(Rounder::format_and_rounding),
                     blocks: format.map(|format| (format, rounding.mx)),
                 };
-                return B::product_operand(to_f32::<B>(tensor.inner), form(quantization));
+                return B::product_operand(
+                    to_f32::<B>(tensor.inner),
+                    form(quantization, significant_bits),
+                );
             }
+            // What is quantized here has its tensor scale in it, which is any float32.
+            let significant_bits = match format {
+                Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
+                _ => significant_bits,
+            };
             let values = self.values::<B>(slot, tensor, axis, 1);
-            B::product_operand(values, form(OperandQuantization::default()))
+            B::product_operand(
+                values,
+                form(OperandQuantization::default(), significant_bits),
+            )
         })
     }
 
@@ -180,17 +192,13 @@ impl Product {
         }
     }
 
-    /// Whether a part of an operand can be quantized without knowing of the rest: without random numbers, a transform,
-    /// or a scale of the whole tensor.
-    fn is_local(&self, slot: Slot) -> bool {
+    /// Whether a backend can quantize an operand in any order: without random numbers or a transform.
+    fn is_plain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
-        let format = self.specs.specs.block_format(slot);
-        self.hadamard.is_none()
-            && ![elementwise, mx].contains(&Rounding::Stochastic)
-            && !format.is_some_and(|format| format.has_tensor_scale())
+        self.hadamard.is_none() && ![elementwise, mx].contains(&Rounding::Stochastic)
     }
 
-    /// How many significant bits an element of the slot's operand has at most.
+    /// How many significant bits an element of the slot's operand has at most, beside a tensor scale.
     fn significant_bits(&self, slot: Slot) -> u32 {
         let specs = &self.specs.specs;
         match (specs.block_format(slot), specs.float_format()) {

@@ -171,8 +171,9 @@ impl BlockFormat {
         }
     }
 
-    /// Significant bits of a quantized value at most, whatever the scales, as a float's significand has them: 24 where a
-    /// tensor scale takes part, which is any float32. Values of at most 8 are bfloat16 numbers, if they are not too small.
+    /// Significant bits of a quantized value at most, as a float's significand has them, whatever the block's scale; a
+    /// tensor scale, which is any float32, is left out. Values of at most 8 are bfloat16 numbers, if they are not too
+    /// small.
     ///
     /// The format must be [valid](Self::validate).
     pub const fn significant_bits(&self) -> u32 {
@@ -181,7 +182,6 @@ impl BlockFormat {
             Self::Mx(format) => format.element.mantissa_bits() + 1,
             Self::Microexponent(format) => format.mantissa_bits(),
             Self::Bfp(format) => format.mantissa_bits(),
-            Self::Nvfp4(Nvfp4Format { tensor_scale: true }) => f32::MANTISSA_DIGITS,
             // An element of 2 bits times a scale of 4.
             Self::Nvfp4(_) => 6,
         }

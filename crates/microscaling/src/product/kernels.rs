@@ -90,6 +90,23 @@ impl Strip {
     }
 }
 
+impl Job {
+    /// Multiplies the result by the product of two float32 scales.
+    ///
+    /// # Safety
+    /// The job's rows and columns must be the result's, and nobody else may look at them.
+    pub(super) unsafe fn scale(&self, scale: f64) {
+        for row in 0..self.rows {
+            let row = self.result.wrapping_add(row * self.result_stride);
+            // SAFETY: as the caller says.
+            let row = unsafe { core::slice::from_raw_parts_mut(row, self.columns) };
+            for x in row {
+                *x = (f64::from(*x) * scale) as f32;
+            }
+        }
+    }
+}
+
 /// `fma(a, b, sum)` for bfloat16 a and b: their product is exact in float64, and so is, to the bit that matters, the sum.
 /// Where its 53 bits do not reach from the larger to the smaller one, the smaller one is too small to show.
 #[inline(always)]

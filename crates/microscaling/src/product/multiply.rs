@@ -1,9 +1,9 @@
 //! Whole products: what is multiplied when, and by which thread.
 
-use super::fill::PanelsError;
 use super::kernels::{COLUMNS, Job, ROWS, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
+use crate::PanelsError;
 use crate::quantize::threads::{Divide, share_all};
 use alloc::string::ToString;
 use core::ops::Range;
@@ -21,7 +21,7 @@ const NEVER_FLUSHED: u32 = 2 * 127 - 126 + 2 * 7;
 
 impl Panels {
     /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
-    /// times matrix `r` of `rhs`, row by row, one after another in `result`. For the order of the sums see the module
+    /// times matrix `r` of `rhs`, row by row, one after another in `result`; tensor scales multiply the sums. For the order of the sums see the module
     /// `product`'s documentation; large products are worked on by the threads of the current rayon pool (feature
     /// `rayon`), and no bit depends on that.
     ///
@@ -187,6 +187,8 @@ impl Part<'_> {
         let (left, right) = pairs[pair];
         let strips = self.rows.start * (FREE / ROWS)
             ..lhs.free.div_ceil(ROWS).min(self.rows.end * (FREE / ROWS));
+        let scale = f64::from(lhs.scale) * f64::from(rhs.scale);
+        let last = lhs.summed_tiles();
         for block in lhs.blocks() {
             for row in strips.clone().map(|strip| strip * ROWS) {
                 let tile = lhs.tile(left, row / FREE, block.start) + row % FREE * (TILE / FREE);
@@ -210,6 +212,10 @@ impl Part<'_> {
                     // cache lines' beginnings; the result's length was checked, and no other part has these rows and
                     // columns of this pair.
                     unsafe { strip.multiply(path, job) };
+                    if block.end == last && scale != 1.0 {
+                        // SAFETY: the job's rows and columns of the result are nobody else's.
+                        unsafe { job.scale(scale) };
+                    }
                 }
             }
         }

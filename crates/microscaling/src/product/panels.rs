@@ -31,7 +31,7 @@ const LINE: usize = 16;
 ///
 /// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
 /// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
-/// right operand pair of rows by pair of rows.
+/// right operand pair of rows by pair of rows. A tensor scale is beside them.
 pub struct Panels {
     pub(super) side: Side,
     pub(super) matrices: usize,
@@ -41,6 +41,8 @@ pub struct Panels {
     words: Vec<u32>,
     /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
     pub(super) least: u32,
+    /// By what all elements are to be multiplied: a tensor scale, or 1.
+    pub(super) scale: f32,
 }
 
 impl Panels {
@@ -54,6 +56,7 @@ impl Panels {
             summed,
             words: vec![0; tiles * TILE + LINE - 1],
             least: f32::INFINITY.to_bits(),
+            scale: 1.0,
         }
     }
 
@@ -134,7 +137,7 @@ impl Panels {
                     Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
                     Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
                 };
-                values[at] = halves(word)[summed % 2];
+                values[at] = halves(word)[summed % 2] * self.scale;
             }
         }
     }

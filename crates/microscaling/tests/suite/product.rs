@@ -404,23 +404,85 @@ fn what_bfloat16_does_not_have_is_refused() {
 }
 
 #[test]
-fn what_is_quantized_as_a_whole_is_refused() {
-    let block = |text: &str, rounding| OperandQuantization {
-        elementwise: None,
-        blocks: Some((text.parse().unwrap(), rounding)),
-    };
-    let elementwise = OperandQuantization {
-        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Stochastic)),
-        blocks: None,
-    };
-    for quantization in [
-        block("mxfp4", Rounding::Stochastic),
-        block("nvfp4(tensor_scale=true)", Rounding::Even),
+fn stochastic_rounding_is_refused() {
+    let quantization = |elementwise, blocks| OperandQuantization {
         elementwise,
-    ] {
-        assert_eq!(one(1.0, quantization).unwrap_err(), PanelsError::Whole);
+        blocks,
+    };
+    let stochastic = Rounding::Stochastic;
+    let mxfp4 = quantization(None, Some(("mxfp4".parse().unwrap(), stochastic)));
+    let bfloat16 = quantization(Some((FloatFormat::bfloat(16).unwrap(), stochastic)), None);
+    for quantization in [mxfp4, bfloat16] {
+        assert_eq!(one(1.0, quantization).unwrap_err(), PanelsError::Stochastic);
     }
-    assert!(one(1.0, block("nvfp4", Rounding::Even)).is_ok());
+}
+
+/// A tensor scale multiplies the product of what is left of the operands.
+#[test]
+fn tensor_scales_multiply_the_product() {
+    let format: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
+    let bfloat16 = FloatFormat::bfloat(16).unwrap();
+    let quantization = OperandQuantization {
+        elementwise: Some((bfloat16, Rounding::Even)),
+        blocks: Some((format, Rounding::Even)),
+    };
+    let rounder = Rounding::Even.with(RandomStream::new(0, 0));
+    for ([m, n, k], gap) in [([20, 50, 70], 0), ([20, 50, 70], 3), ([1, 17, 600], 1)] {
+        let stride = k + gap;
+        let lhs = matrix(m, stride, 20, number);
+        let rhs = matrix(n, stride, 21, |word| 1e-3 * number(word));
+        let operand = |side, data: &[f32], free| {
+            let matrices = Matrices {
+                data,
+                starts: &[0],
+                free: Axis {
+                    length: free,
+                    stride,
+                },
+                summed: Axis {
+                    length: k,
+                    stride: 1,
+                },
+                group: k,
+            };
+            Panels::quantize(side, matrices, quantization).unwrap()
+        };
+        let quantized = |data: &[f32]| {
+            let rows = data.chunks(stride).map(|row| &row[..k]);
+            let mut values = rows.collect::<Vec<_>>().concat();
+            bfloat16.round_slice(&mut values, rounder);
+            let shape = [values.len() / k, k];
+            format.quantize(&mut values, &shape, 1, rounder).unwrap();
+            values
+        };
+        let (left, right) = (operand(Side::Lhs, &lhs, m), operand(Side::Rhs, &rhs, n));
+        let (lhs, rhs) = (quantized(&lhs), quantized(&rhs));
+        let mut result = vec![0.0; m * n];
+        for path in paths() {
+            Panels::multiply_by(path, &left, &right, &[(0, 0)], &mut result).unwrap();
+            for (at, got) in result.iter().enumerate() {
+                let product = |p| f64::from(lhs[at / n * k + p]) * f64::from(rhs[at % n * k + p]);
+                let sums = |(sum, all), x: f64| (sum + x, all + x.abs());
+                let (exact, magnitude) = (0..k).map(product).fold((0.0, 0.0), sums);
+                // An element of the slice API is rounded after its scale, one of panels before.
+                let bound = (k + 4) as f64 * f64::from(f32::EPSILON) / 2.0 * 1.001 * magnitude;
+                assert!(
+                    (f64::from(*got) - exact).abs() <= bound,
+                    "{path} {got} {exact}"
+                );
+            }
+        }
+        let mut values = vec![0.0; m * k];
+        left.read(0, &mut values);
+        for (got, expected) in values.into_iter().zip(lhs) {
+            let error = (got - expected).abs();
+            assert!(error <= f32::EPSILON * expected.abs(), "{got} {expected}");
+        }
+    }
+    // No scale, or one so small that subnormals take part.
+    for x in [0.0, 1e-30, f32::INFINITY, f32::NAN] {
+        assert_eq!(one(x, quantization).unwrap_err(), PanelsError::Inexact);
+    }
 }
 
 #[test]

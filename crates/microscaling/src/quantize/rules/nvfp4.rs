@@ -78,6 +78,8 @@ pub(crate) struct Nvfp4Rule<const TINY: bool> {
     /// t, and 1 / t, as patterns.
     tensor_scale: u32,
     inverse: u32,
+    /// By what a block's scale is multiplied in its results: t, or 1 if they are in units of t.
+    result_scale: u32,
 }
 
 /// What the elements of a block need to know, as patterns.
@@ -119,6 +121,15 @@ impl<const TINY: bool> Nvfp4Rule<TINY> {
         Self {
             tensor_scale,
             inverse,
+            result_scale: tensor_scale,
+        }
+    }
+
+    /// The same rule with results in units of the tensor scale: q · c instead of q · (t · c).
+    pub(crate) fn in_units_of_the_scale(self) -> Self {
+        Self {
+            result_scale: ONE,
+            ..self
         }
     }
 
@@ -203,7 +214,7 @@ impl<const TINY: bool> BlockRule for Nvfp4Rule<TINY> {
             };
         }
         ScalePair {
-            scale: Self::product(self.tensor_scale, scale),
+            scale: Self::product(self.result_scale, scale),
             inverse: if TINY && self.inverse >= INFINITY {
                 INFINITY
             } else {
