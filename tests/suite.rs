@@ -32,6 +32,7 @@ mod suite {
     mod optimizers;
     mod packaging;
     mod portable;
+    mod products;
     mod rayon_tasks;
     mod reuse;
     mod roles;

@@ -144,7 +144,7 @@ struct Pieces<'a> {
 
 impl Divide for Pieces<'_> {
     fn elements(&self) -> usize {
-        self.range.len() * self.plan.free * self.plan.summed
+        self.range.len() * self.plan.piece_elements()
     }
 
     fn halves(self) -> Result<[Self; 2], Self> {
@@ -204,25 +204,28 @@ impl Kernel for Convert<'_> {
         }
         let (free, summed) = (piece.free.len(), piece.summed.len());
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
-        for i in 0..free.div_ceil(FREE) {
-            for j in 0..summed.div_ceil(SUMMED) {
-                // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels
-                // outlive the work on them.
-                let tile = unsafe { tiles.tile(piece.matrix, first_free + i, first_summed + j) };
-                let (free_left, summed_left) = (free - i * FREE, summed - j * SUMMED);
-                match plan.rows {
-                    true => {
-                        let values = &values[i * FREE * summed + j * SUMMED..];
-                        rows(tile, values, summed, free_left.min(FREE), summed_left);
+        let matrices = values.chunks_exact(free * summed);
+        for (matrix, values) in piece.matrices.clone().zip(matrices) {
+            for i in 0..free.div_ceil(FREE) {
+                for j in 0..summed.div_ceil(SUMMED) {
+                    // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels
+                    // outlive the work on them.
+                    let tile = unsafe { tiles.tile(matrix, first_free + i, first_summed + j) };
+                    let (free_left, summed_left) = (free - i * FREE, summed - j * SUMMED);
+                    match plan.rows {
+                        true => {
+                            let values = &values[i * FREE * summed + j * SUMMED..];
+                            rows(tile, values, summed, free_left.min(FREE), summed_left);
+                        }
+                        false => {
+                            let values = &values[j * SUMMED * free + i * FREE..];
+                            columns(tile, values, free, free_left, summed_left.min(SUMMED));
+                        }
                     }
-                    false => {
-                        let values = &values[j * SUMMED * free + i * FREE..];
-                        columns(tile, values, free, free_left, summed_left.min(SUMMED));
+                    // A left operand's tile has rows, a right one's pairs of rows.
+                    if plan.rows != (plan.side == Side::Lhs) {
+                        transpose(tile);
                     }
-                }
-                // A left operand's tile has rows, a right one's pairs of rows.
-                if plan.rows != (plan.side == Side::Lhs) {
-                    transpose(tile);
                 }
             }
         }

@@ -127,7 +127,8 @@ struct Part<'a> {
 
 impl Divide for Part<'_> {
     fn elements(&self) -> usize {
-        let per_pair = self.rows.len() * FREE * self.columns.len() * COLUMNS;
+        let columns = (self.columns.len() * COLUMNS).min(self.product.rhs.free);
+        let per_pair = self.rows.len() * FREE * columns;
         (self.pairs.len() * per_pair).saturating_mul(self.product.lhs.summed) / PER_ELEMENT
     }
 

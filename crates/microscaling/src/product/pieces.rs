@@ -10,7 +10,7 @@ use core::ops::Range;
 
 /// Elements along a dense summed axis that are worked on together, in the cache nearest to the core.
 const LONG: usize = 256;
-/// Elements along a summed axis that is not dense that may be worked on together.
+/// Elements that may be worked on together.
 const PIECE: usize = 4096;
 /// Elements along the summed axis above which all of them are one piece.
 const LONGEST: usize = 1024;
@@ -27,9 +27,11 @@ pub(super) struct Plan<'a> {
     /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
     group: Option<usize>,
     /// Elements of a piece along the summed axis, a multiple of a tile's, or all of them.
-    pub(super) summed: usize,
+    summed: usize,
     /// Elements of a piece along the free axis, a multiple of a tile's.
-    pub(super) free: usize,
+    free: usize,
+    /// Matrices of a piece: several ones only if they are whole.
+    together: usize,
 }
 
 impl<'a> Plan<'a> {
@@ -66,9 +68,11 @@ impl<'a> Plan<'a> {
             true => summed.length,
             false => (step * (wanted / step).max(1)).min(summed.length),
         };
-        let free = match rows {
-            true => FREE,
-            false => FREE * (PIECE / (FREE * piece)).clamp(1, free.length.div_ceil(FREE)),
+        let tiles = (PIECE / (FREE * piece)).clamp(1, free.length.div_ceil(FREE));
+        let is_whole = tiles * FREE >= free.length && piece == summed.length;
+        let together = match is_whole {
+            true => (PIECE / (free.length * summed.length)).max(1),
+            false => 1,
         };
         let format = quantization.blocks.map(|(format, _)| format);
         let tensor_scale = format.and_then(|format| {
@@ -91,7 +95,8 @@ impl<'a> Plan<'a> {
             rows,
             group: (!whole_blocks).then_some(group),
             summed: piece,
-            free,
+            free: tiles * FREE,
+            together,
         })
     }
 
@@ -106,16 +111,19 @@ impl<'a> Plan<'a> {
 
     pub(super) fn pieces(&self) -> usize {
         let [free, summed] = self.per_matrix();
-        self.matrices.starts.len() * free * summed
+        self.matrices.starts.len().div_ceil(self.together) * free * summed
+    }
+
+    /// Elements of a piece at most.
+    pub(super) fn piece_elements(&self) -> usize {
+        self.together * self.free * self.summed
     }
 
     /// A piece by its number, from 0 on: neighbours in memory have neighbouring numbers.
     pub(super) fn piece(&self, number: usize) -> Piece {
         let [free_pieces, summed_pieces] = self.per_matrix();
-        let (matrix, number) = (
-            number / (free_pieces * summed_pieces),
-            number % (free_pieces * summed_pieces),
-        );
+        let per_matrix = free_pieces * summed_pieces;
+        let (matrices, number) = (number / per_matrix, number % per_matrix);
         let (free, summed) = match self.rows {
             true => (number / summed_pieces, number % summed_pieces),
             false => (number % free_pieces, number / free_pieces),
@@ -125,13 +133,14 @@ impl<'a> Plan<'a> {
             start..length.min(start + step)
         };
         Piece {
-            matrix,
+            matrices: range(matrices, self.together, self.matrices.starts.len()),
             free: range(free, self.free, self.matrices.free.length),
             summed: range(summed, self.summed, self.matrices.summed.length),
         }
     }
 
-    /// Copies a piece, `[free, summed]` or `[summed, free]`, whichever lies so in memory, and quantizes it.
+    /// Copies a piece, `[matrices, free, summed]` or `[matrices, summed, free]`, whichever lies so in memory, and quantizes
+    /// it.
     pub(super) fn quantize(
         &self,
         piece: &Piece,
@@ -149,9 +158,11 @@ impl<'a> Plan<'a> {
             false => (piece.summed.clone(), piece.free.clone(), summed.stride),
         };
         values.clear();
-        for i in outer.clone() {
-            let start = starts[piece.matrix] + i * stride + inner.start;
-            values.extend_from_slice(&data[start..start + inner.len()]);
+        for start in &starts[piece.matrices.clone()] {
+            for i in outer.clone() {
+                let start = start + i * stride + inner.start;
+                values.extend_from_slice(&data[start..start + inner.len()]);
+            }
         }
         // No rounding draws any.
         let stream = RandomStream::new(0, 0);
@@ -163,9 +174,10 @@ impl<'a> Plan<'a> {
         };
         let group = self.group.unwrap_or(piece.summed.len());
         let groups = piece.summed.len() / group;
+        let count = piece.matrices.len();
         let shape = match self.rows {
-            true => [outer.len(), groups, group, 1],
-            false => [1, groups, group, inner.len()],
+            true => [count * outer.len(), groups, group, 1],
+            false => [count, groups, group, inner.len()],
         };
         let rounder = rounding.with(stream);
         match (format, self.tensor_scale) {
@@ -181,9 +193,9 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A part of a matrix.
+/// A part of a matrix, or several whole ones.
 pub(super) struct Piece {
-    pub(super) matrix: usize,
+    pub(super) matrices: Range<usize>,
     pub(super) free: Range<usize>,
     pub(super) summed: Range<usize>,
 }
