@@ -13,6 +13,7 @@ mod suite {
     mod attention;
     mod bad_input;
     mod checkpointing;
+    mod convolution_products;
     mod convolutions;
     mod devices;
     mod differences;

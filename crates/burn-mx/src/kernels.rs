@@ -1,5 +1,10 @@
 //! The numeric kernels: one trait, portable defaults, native implementations a backend.
 
+#[cfg_attr(
+    not(any(feature = "flex", feature = "ndarray")),
+    allow(dead_code, reason = "used by those features")
+)]
+mod convolution;
 #[cfg(feature = "flex")]
 mod flex;
 mod function;
@@ -23,6 +28,7 @@ mod quantize;
 mod rounding;
 mod softmax;
 
+pub use convolution::{Convolution, ConvolutionProduct};
 pub use function::{BinaryFunction, UnaryFunction};
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
@@ -97,6 +103,19 @@ pub trait MxKernels: Backend {
         rhs: Operand<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         product::of_tensors::<Self>(lhs, rhs)
+    }
+
+    /// A product of a convolution, in `f32`, of two tensors of quantized values that have at most `significant_bits`
+    /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. `None`,
+    /// the default, if [`Backend`]'s own convolution is to compute it.
+    fn convolution_product(
+        _convolution: &Convolution,
+        _product: &ConvolutionProduct,
+        _first: &FloatTensor<Self>,
+        _second: &FloatTensor<Self>,
+        _significant_bits: u32,
+    ) -> Option<FloatTensor<Self>> {
+        None
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.

@@ -87,8 +87,9 @@ pub use backend::MxBackend;
 pub use device::MxDevice;
 pub use kept::keep_quantized_weights;
 pub use kernels::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Norm, Normalization,
-    OpRounding, Operand, OperandForm, Place, Softmax, UnaryFunction, UnaryOp,
+    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
+    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, Place, Softmax,
+    UnaryFunction, UnaryOp,
 };
 pub use microscaling;
 pub use specs::{AsResolvedSpecs, MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};

@@ -18,7 +18,9 @@ pub use format::{
 pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
-pub use product::{Axis, Matrices, OperandQuantization, Panels, ProductPath, Side};
+pub use product::{
+    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,
+};
 pub use quantize::RandomHadamard;
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;

@@ -20,7 +20,8 @@ mod path;
 mod pieces;
 mod transpose;
 
-pub use fill::OperandQuantization;
+pub use fill::{DenseAxis, OperandQuantization};
 pub use matrices::{Axis, Matrices};
 pub use panels::{Panels, Side};
 pub use path::ProductPath;
+pub use pieces::Line;

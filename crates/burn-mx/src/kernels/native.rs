@@ -216,6 +216,18 @@ macro_rules! native_kernels {
             }
         }
 
+        fn convolution_product(
+            convolution: &Convolution,
+            product: &ConvolutionProduct,
+            first: &FloatTensor<Self>,
+            second: &FloatTensor<Self>,
+            significant_bits: u32,
+        ) -> Option<FloatTensor<Self>> {
+            let (first, second) = ($in_memory(first.clone()), $in_memory(second.clone()));
+            convolution::convolve(convolution, product, &first, &second, significant_bits)
+                .map(Into::into)
+        }
+
         fn random_hadamard(
             tensor: FloatTensor<Self>,
             axis: usize,

@@ -8,13 +8,15 @@ use burn_ndarray::{
 };
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
+use super::convolution;
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};
 use super::panels;
 use super::quantize::Quantization;
 use super::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, product,
+    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
+    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, UnaryFunction, UnaryOp,
+    product,
 };
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>

@@ -8,7 +8,7 @@ use super::memory::InMemory;
 use super::product::{Operand, OperandForm, Place};
 
 /// Significant bits of a bfloat16 number.
-const SIGNIFICANT_BITS: u32 = 8;
+pub(super) const SIGNIFICANT_BITS: u32 = 8;
 
 /// The tensor, of at least two axes, quantized into panels; `None` if its values are to be multiplied in float32.
 pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<Operand<P>> {

@@ -4,11 +4,12 @@
 //! the channels that the product sums over, and along the batch in the weight's gradient.
 
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::linear::sum_of_gradient;
 use super::product::{Kind, Op, Product, quantize_backward};
-use crate::kernels::MxKernels;
+use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Flags, Join, Meta, MxTensor};
@@ -62,7 +63,7 @@ pub(crate) fn forward<B: MxKernels>(
     x: Float<B>,
     weight: Float<B>,
     bias: Option<Float<B>>,
-    direction: Direction,
+    (direction, convolution): (Direction, Option<Convolution>),
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
@@ -74,21 +75,45 @@ pub(crate) fn forward<B: MxKernels>(
     };
     let product = Product::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
     let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
-    let output = op(
-        product.tensor_operand::<B>(Slot::A, x, CHANNELS, 1),
-        product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1),
-        bias,
-    );
+    let x = product.tensor_operand::<B>(Slot::A, x, CHANNELS, 1);
+    let weight = product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1);
+    let own = convolution.and_then(|convolution| {
+        let bits = significant_bits(&product, [Slot::A, Slot::W]);
+        B::convolution_product(&convolution, &ConvolutionProduct::Output, &x, &weight, bits)
+    });
+    let output = match own {
+        Some(output) => match bias {
+            Some(bias) => add_to_channels::<B>(output, bias),
+            None => output,
+        },
+        None => op(x, weight, bias),
+    };
     product.finish::<B>(output, join.result)
 }
 
+/// A number for each channel, added to all of its elements.
+fn add_to_channels<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    numbers: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let mut shape = vec![1; tensor.rank()];
+    shape[CHANNELS] = numbers.shape()[0];
+    B::float_add(tensor, B::float_reshape(numbers, Shape::from(shape)))
+}
+
+/// How many significant bits the quantized values of two slots have at most.
+fn significant_bits(product: &Product, slots: [Slot; 2]) -> u32 {
+    let bits = slots.map(|slot| product.significant_bits_of_values(slot));
+    bits[0].max(bits[1])
+}
+
 /// The gradient of the input, `op(weight, grad)`, of a convolution in `groups`; `x`, if Burn hands it over, only
-/// lends its specs.
+/// lends its specs and its shape.
 pub(crate) fn x_backward<B: MxKernels>(
     x: Option<&Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
-    (direction, groups): (Direction, usize),
+    (direction, groups, convolution): (Direction, usize, Option<Convolution>),
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([x, Some(&grad)], &weight, None);
@@ -107,7 +132,13 @@ pub(crate) fn x_backward<B: MxKernels>(
     let axis = direction.weight_output_axis();
     let weight = product.tensor_operand::<B>(Slot::WBp, weight, axis, weight_groups);
     let grad = product.tensor_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
-    product.finish::<B>(op(weight, grad), join.result)
+    let own = convolution.zip(x).and_then(|(convolution, x)| {
+        let gradient = ConvolutionProduct::InputGradient(x.shape().to_vec());
+        let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
+        B::convolution_product(&convolution, &gradient, &grad, &weight, bits)
+    });
+    let gradient = own.unwrap_or_else(|| op(weight, grad));
+    product.finish::<B>(gradient, join.result)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
@@ -125,11 +156,12 @@ pub(super) fn weight_gradient(interned: &'static Interned, weight: Meta) -> Prod
     )
 }
 
-/// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs.
+/// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs and its shape.
 pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     weight: &Float<B>,
     grad: Float<B>,
+    convolution: Option<Convolution>,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([Some(&x), Some(&grad)], weight, None);
@@ -142,7 +174,13 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let product = weight_gradient(interned, weight.meta);
     let x = product.tensor_operand::<B>(Slot::ABp, x, BATCH, 1);
     let grad = product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, 1);
-    product.finish::<B>(op(x, grad), join.result)
+    let own = convolution.and_then(|convolution| {
+        let gradient = ConvolutionProduct::WeightGradient(weight.shape().to_vec());
+        let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
+        B::convolution_product(&convolution, &gradient, &x, &grad, bits)
+    });
+    let gradient = own.unwrap_or_else(|| op(x, grad));
+    product.finish::<B>(gradient, join.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.

@@ -52,10 +52,16 @@ pub(crate) fn forward<B: MxKernels>(
         Some(interned) => as_activation::<B>(mask, interned),
         None => mask.inner,
     });
-    conv::forward::<B>(x, weight, bias, Direction::Normal, |x, weight, bias| {
-        let offset = same_type::<B>(offset.inner, &x);
-        B::deform_conv2d(x, offset, weight, mask, bias, options)
-    })
+    conv::forward::<B>(
+        x,
+        weight,
+        bias,
+        (Direction::Normal, None),
+        |x, weight, bias| {
+            let offset = same_type::<B>(offset.inner, &x);
+            B::deform_conv2d(x, offset, weight, mask, bias, options)
+        },
+    )
 }
 
 /// The tensor rounded as an activation is.

@@ -112,11 +112,7 @@ impl Product {
                     form(quantization, significant_bits),
                 );
             }
-            // What is quantized here has its tensor scale in it, which is any float32.
-            let significant_bits = match format {
-                Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
-                _ => significant_bits,
-            };
+            let significant_bits = self.significant_bits_of_values(slot);
             let values = self.values::<B>(slot, tensor, axis, 1);
             B::product_operand(
                 values,
@@ -196,6 +192,14 @@ impl Product {
     fn is_plain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         self.hadamard.is_none() && ![elementwise, mx].contains(&Rounding::Stochastic)
+    }
+
+    /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
+    pub(crate) fn significant_bits_of_values(&self, slot: Slot) -> u32 {
+        match self.specs.specs.block_format(slot) {
+            Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
+            _ => self.significant_bits(slot),
+        }
     }
 
     /// How many significant bits an element of the slot's operand has at most, beside a tensor scale.

@@ -2,7 +2,7 @@
 
 use super::matrices::Matrices;
 use super::panels::{FREE, PAIRS, Panels, SUMMED, Side, TILE, word};
-use super::pieces::{Piece, Plan};
+use super::pieces::{Line, Piece, Plan, Quantized, Source, Written};
 use super::transpose::transpose;
 use crate::quantize::instruction_set::{Kernel, dispatch};
 use crate::quantize::threads::{Divide, share};
@@ -35,24 +35,52 @@ impl Panels {
     ) -> Result<Self, PanelsError> {
         quantization.check()?;
         matrices.check()?;
-        let mut panels = Self::zeros(
-            side,
+        let lengths = [
             matrices.starts.len(),
             matrices.free.length,
             matrices.summed.length,
-        );
-        if panels.words().is_empty() {
-            return Ok(panels);
+        ];
+        if lengths.contains(&0) {
+            return Ok(Self::zeros(side, lengths));
         }
-        let plan = Plan::of(side, matrices, quantization)?;
-        panels.scale = plan.tensor_scale.unwrap_or(1.0);
+        let (plan, source) = Quantized::of(side, matrices, quantization)?;
+        let scale = source.tensor_scale.unwrap_or(1.0);
+        let mut panels = Self::filled(lengths, &plan, &source)?;
+        panels.scale = scale;
+        Ok(panels)
+    }
+
+    /// Panels of values that `write` gives, line by line: `lengths` are the number of matrices and those of their free and
+    /// summed axes, lines lie along the `dense` axis, and each is asked for in parts, by any thread. What `write` leaves as
+    /// it is is zero.
+    ///
+    /// # Errors
+    /// [`PanelsError::Inexact`].
+    pub fn from_lines(
+        side: Side,
+        dense: DenseAxis,
+        lengths: [usize; 3],
+        write: impl Fn(Line, &mut [f32]) + Sync,
+    ) -> Result<Self, PanelsError> {
+        if lengths.contains(&0) {
+            return Ok(Self::zeros(side, lengths));
+        }
+        let rows = dense == DenseAxis::Summed;
+        let plan = Plan::new(side, rows, lengths, 1);
+        Self::filled(lengths, &plan, &Written { rows, write })
+    }
+
+    /// Panels with what the source gives.
+    fn filled(lengths: [usize; 3], plan: &Plan, source: &impl Source) -> Result<Self, PanelsError> {
+        let mut panels = Self::zeros(plan.side, lengths);
         let tiles = Tiles {
             first: panels.words_mut().as_mut_ptr(),
             per_matrix: panels.free_tiles(),
             summed: panels.summed_tiles(),
         };
         let work = Pieces {
-            plan: &plan,
+            plan,
+            source,
             tiles,
             range: 0..plan.pieces(),
         };
@@ -63,6 +91,15 @@ impl Panels {
         panels.least = seen.least.saturating_add(1).min(f32::INFINITY.to_bits());
         Ok(panels)
     }
+}
+
+/// Along which axis lines of an operand lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenseAxis {
+    /// The one that the result has, too.
+    Free,
+    /// The one that is summed over.
+    Summed,
 }
 
 impl OperandQuantization {
@@ -136,13 +173,14 @@ impl Seen {
 }
 
 /// Some pieces, and where they go.
-struct Pieces<'a> {
-    plan: &'a Plan<'a>,
+struct Pieces<'a, S> {
+    plan: &'a Plan,
+    source: &'a S,
     tiles: Tiles,
     range: Range<usize>,
 }
 
-impl Divide for Pieces<'_> {
+impl<S: Source> Divide for Pieces<'_, S> {
     fn elements(&self) -> usize {
         self.range.len() * self.plan.piece_elements()
     }
@@ -157,15 +195,20 @@ impl Divide for Pieces<'_> {
     }
 }
 
-impl Pieces<'_> {
+impl<S: Source> Pieces<'_, S> {
     /// Quantizes the pieces and writes their tiles.
     fn fill(self) -> Result<Seen, QuantizeError> {
-        let Self { plan, tiles, range } = self;
+        let Self {
+            plan,
+            source,
+            tiles,
+            range,
+        } = self;
         let mut seen = Seen::NOTHING;
         let mut values = Vec::new();
         for number in range {
             let piece = plan.piece(number);
-            plan.quantize(&piece, &mut values)?;
+            source.write(&piece, &mut values)?;
             dispatch(Convert {
                 values: &values,
                 plan,
@@ -181,7 +224,7 @@ impl Pieces<'_> {
 /// Writes the tiles of a quantized piece.
 struct Convert<'a> {
     values: &'a [f32],
-    plan: &'a Plan<'a>,
+    plan: &'a Plan,
     piece: &'a Piece,
     tiles: Tiles,
     seen: &'a mut Seen,

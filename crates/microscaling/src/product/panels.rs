@@ -27,7 +27,7 @@ pub enum Side {
 const LINE: usize = 16;
 
 /// One operand of a matrix product, or of several ones: matrices of bfloat16 in the order in which the kernels read
-/// them, made by [`Panels::quantize`].
+/// them, made by [`Panels::quantize`] or [`Panels::from_lines`].
 ///
 /// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
 /// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
@@ -46,8 +46,9 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of zeros.
-    pub(super) fn zeros(side: Side, matrices: usize, free: usize, summed: usize) -> Self {
+    /// Panels of zeros: so many matrices, with free and summed axes of these lengths.
+    pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
+        let [matrices, free, summed] = lengths;
         let tiles = matrices * free.div_ceil(FREE) * summed.div_ceil(SUMMED);
         Self {
             side,

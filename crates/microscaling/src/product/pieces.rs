@@ -1,4 +1,4 @@
-//! How an operand is cut into pieces that are quantized one by one.
+//! How an operand is cut into pieces that are filled one by one, and what fills them.
 
 use super::fill::OperandQuantization;
 use super::matrices::Matrices;
@@ -15,17 +15,13 @@ const PIECE: usize = 4096;
 /// Elements along the summed axis above which all of them are one piece.
 const LONGEST: usize = 1024;
 
-/// How matrices are cut into pieces that are quantized one by one: whole blocks, and whole tiles.
-pub(super) struct Plan<'a> {
+/// How matrices are cut into pieces: whole tiles, and whole blocks of a format.
+pub(super) struct Plan {
     pub(super) side: Side,
-    pub(super) matrices: Matrices<'a>,
-    quantization: OperandQuantization,
-    /// Where the format has one.
-    pub(super) tensor_scale: Option<f32>,
     /// Whether the summed axis is the dense one.
     pub(super) rows: bool,
-    /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
-    group: Option<usize>,
+    /// Number of matrices, and the lengths of their free and summed axes.
+    lengths: [usize; 3],
     /// Elements of a piece along the summed axis, a multiple of a tile's, or all of them.
     summed: usize,
     /// Elements of a piece along the free axis, a multiple of a tile's.
@@ -34,84 +30,55 @@ pub(super) struct Plan<'a> {
     together: usize,
 }
 
-impl<'a> Plan<'a> {
-    /// # Errors
-    /// [`PanelsError::Inexact`] if the tensor scale is so small that elements in units of it are others, or no number.
-    pub(super) fn of(
-        side: Side,
-        matrices: Matrices<'a>,
-        quantization: OperandQuantization,
-    ) -> Result<Self, PanelsError> {
-        let Matrices {
-            free,
-            summed,
-            group,
-            ..
-        } = matrices;
-        // Along which axis a copy takes long stretches of memory.
-        let rows = summed.is_dense() && !(free.is_dense() && group < summed.length);
-        // Blocks as long as the axis are as long as a group.
-        let block = match quantization.blocks.map(|(format, _)| format.block_size()) {
-            None => Some(1),
-            Some(0) => None,
-            Some(block) => Some(block),
-        };
-        let whole_blocks =
-            group == summed.length || block.is_some_and(|block| group.is_multiple_of(block));
-        let unit = match block {
-            Some(block) if whole_blocks => block.min(group),
-            _ => group,
-        };
+/// A part of a matrix, or several whole ones.
+pub(super) struct Piece {
+    pub(super) matrices: Range<usize>,
+    pub(super) free: Range<usize>,
+    pub(super) summed: Range<usize>,
+}
+
+/// What fills pieces.
+pub(super) trait Source: Sync {
+    /// Writes the quantized values of a piece, `[matrices, free, summed]` if the summed axis is the dense one, else
+    /// `[matrices, summed, free]`.
+    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError>;
+}
+
+impl Plan {
+    /// Pieces of matrices with elements, whose lengths along the summed axis are multiples of `unit`.
+    pub(super) fn new(side: Side, rows: bool, lengths: [usize; 3], unit: usize) -> Self {
+        let [_, free, summed] = lengths;
         let step = unit / gcd(unit, SUMMED) * SUMMED;
         let wanted = if rows { LONG } else { SUMMED };
         let piece = match step > LONGEST {
-            true => summed.length,
-            false => (step * (wanted / step).max(1)).min(summed.length),
+            true => summed,
+            false => (step * (wanted / step).max(1)).min(summed),
         };
-        let tiles = (PIECE / (FREE * piece)).clamp(1, free.length.div_ceil(FREE));
-        let is_whole = tiles * FREE >= free.length && piece == summed.length;
+        let tiles = (PIECE / (FREE * piece)).clamp(1, free.div_ceil(FREE));
+        let is_whole = tiles * FREE >= free && piece == summed;
         let together = match is_whole {
-            true => (PIECE / (free.length * summed.length)).max(1),
+            true => (PIECE / (free * summed)).max(1),
             false => 1,
         };
-        let format = quantization.blocks.map(|(format, _)| format);
-        let tensor_scale = format.and_then(|format| {
-            format.tensor_scale(|| {
-                let amax = f32::from_bits(matrices.largest(rows));
-                let rounded = quantization
-                    .elementwise
-                    .map(|(format, rounding)| format.round(amax, rounding, 0));
-                rounded.unwrap_or(amax).to_bits()
-            })
-        });
-        if tensor_scale.is_some_and(|scale| !scale.is_finite() || !is_large(scale)) {
-            return Err(PanelsError::Inexact);
-        }
-        Ok(Self {
+        Self {
             side,
-            matrices,
-            quantization,
-            tensor_scale,
             rows,
-            group: (!whole_blocks).then_some(group),
+            lengths,
             summed: piece,
             free: tiles * FREE,
             together,
-        })
+        }
     }
 
     /// Number of pieces along the free and the summed axis.
     fn per_matrix(&self) -> [usize; 2] {
-        let Matrices { free, summed, .. } = self.matrices;
-        [
-            free.length.div_ceil(self.free),
-            summed.length.div_ceil(self.summed),
-        ]
+        let [_, free, summed] = self.lengths;
+        [free.div_ceil(self.free), summed.div_ceil(self.summed)]
     }
 
     pub(super) fn pieces(&self) -> usize {
         let [free, summed] = self.per_matrix();
-        self.matrices.starts.len().div_ceil(self.together) * free * summed
+        self.lengths[0].div_ceil(self.together) * free * summed
     }
 
     /// Elements of a piece at most.
@@ -132,20 +99,88 @@ impl<'a> Plan<'a> {
             let start = piece * step;
             start..length.min(start + step)
         };
+        let [all, free_length, summed_length] = self.lengths;
         Piece {
-            matrices: range(matrices, self.together, self.matrices.starts.len()),
-            free: range(free, self.free, self.matrices.free.length),
-            summed: range(summed, self.summed, self.matrices.summed.length),
+            matrices: range(matrices, self.together, all),
+            free: range(free, self.free, free_length),
+            summed: range(summed, self.summed, summed_length),
         }
     }
+}
 
-    /// Copies a piece, `[matrices, free, summed]` or `[matrices, summed, free]`, whichever lies so in memory, and quantizes
-    /// it.
-    pub(super) fn quantize(
-        &self,
-        piece: &Piece,
-        values: &mut Vec<f32>,
-    ) -> Result<(), QuantizeError> {
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Values in memory, and what is done to them.
+pub(super) struct Quantized<'a> {
+    matrices: Matrices<'a>,
+    quantization: OperandQuantization,
+    /// Where the format has one.
+    pub(super) tensor_scale: Option<f32>,
+    rows: bool,
+    /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
+    group: Option<usize>,
+}
+
+impl<'a> Quantized<'a> {
+    /// With the pieces that go with it.
+    ///
+    /// # Errors
+    /// [`PanelsError::Inexact`] if the tensor scale is so small that elements in units of it are others, or no number.
+    pub(super) fn of(
+        side: Side,
+        matrices: Matrices<'a>,
+        quantization: OperandQuantization,
+    ) -> Result<(Plan, Self), PanelsError> {
+        let Matrices {
+            free,
+            summed,
+            group,
+            ..
+        } = matrices;
+        // Along which axis a copy takes long stretches of memory.
+        let rows = summed.is_dense() && !(free.is_dense() && group < summed.length);
+        let format = quantization.blocks.map(|(format, _)| format);
+        // Blocks as long as the axis are as long as a group.
+        let block = match format.map(|format| format.block_size()) {
+            None => Some(1),
+            Some(0) => None,
+            Some(block) => Some(block),
+        };
+        let whole_blocks =
+            group == summed.length || block.is_some_and(|block| group.is_multiple_of(block));
+        let unit = match block {
+            Some(block) if whole_blocks => block.min(group),
+            _ => group,
+        };
+        let tensor_scale = format.and_then(|format| {
+            format.tensor_scale(|| {
+                let amax = f32::from_bits(matrices.largest(rows));
+                let rounded = quantization
+                    .elementwise
+                    .map(|(format, rounding)| format.round(amax, rounding, 0));
+                rounded.unwrap_or(amax).to_bits()
+            })
+        });
+        if tensor_scale.is_some_and(|scale| !scale.is_finite() || !is_large(scale)) {
+            return Err(PanelsError::Inexact);
+        }
+        let lengths = [matrices.starts.len(), free.length, summed.length];
+        let source = Self {
+            matrices,
+            quantization,
+            tensor_scale,
+            rows,
+            group: (!whole_blocks).then_some(group),
+        };
+        Ok((Plan::new(side, rows, lengths, unit), source))
+    }
+}
+
+impl Source for Quantized<'_> {
+    /// Copies a piece as it lies in memory, and quantizes it.
+    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
         let Matrices {
             data,
             starts,
@@ -189,13 +224,43 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
+/// Values that a function writes, line by line along the dense axis.
+pub(super) struct Written<F> {
+    pub(super) rows: bool,
+    pub(super) write: F,
 }
 
-/// A part of a matrix, or several whole ones.
-pub(super) struct Piece {
-    pub(super) matrices: Range<usize>,
-    pub(super) free: Range<usize>,
-    pub(super) summed: Range<usize>,
+impl<F: Fn(Line, &mut [f32]) + Sync> Source for Written<F> {
+    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        let (outer, inner) = match self.rows {
+            true => (piece.free.clone(), piece.summed.clone()),
+            false => (piece.summed.clone(), piece.free.clone()),
+        };
+        values.clear();
+        values.resize(piece.matrices.len() * outer.len() * inner.len(), 0.0);
+        let mut lines = values.chunks_exact_mut(inner.len());
+        for matrix in piece.matrices.clone() {
+            for (index, values) in outer.clone().zip(&mut lines) {
+                let start = inner.start;
+                let line = Line {
+                    matrix,
+                    index,
+                    start,
+                };
+                (self.write)(line, values);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of a line along the dense axis of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Number of the matrix.
+    pub matrix: usize,
+    /// Which line it is: its position along the other axis.
+    pub index: usize,
+    /// Where along the line it begins.
+    pub start: usize,
 }
