@@ -71,8 +71,10 @@ impl Case {
         let weight_shape = [groups * output, input, rows, columns];
         let x = whole_numbers::<B>(&x_shape, 1);
         let weight = whole_numbers::<B>(&weight_shape, 2);
+        let bias = whole_numbers::<B>(&[groups * output], 4);
         let product = |product, first: &FloatTensor<B>, second: &FloatTensor<B>, rows: usize| {
-            let own = B::convolution_product(&convolution, &product, first, second, 8);
+            let bias = (product == ConvolutionProduct::Output).then_some(&bias);
+            let own = B::convolution_product(&convolution, &product, [first, second], bias, 8);
             let wanted = ProductPath::current().is_some() && rows >= 4;
             assert_eq!(own.is_some(), wanted, "{product:?} of {self:?}");
             own.map(read::<B>)
@@ -84,7 +86,7 @@ impl Case {
         };
 
         let own = product(ConvolutionProduct::Output, &x, &weight, output);
-        let expected = B::conv2d(x.clone(), weight.clone(), None, options());
+        let expected = B::conv2d(x.clone(), weight.clone(), Some(bias.clone()), options());
         let (out_shape, _) = read::<B>(expected.clone());
         check(own, expected, "output");
 
@@ -177,7 +179,7 @@ fn finer_numbers_are_left_to_the_backend() {
     let weight = whole_numbers::<Flex>(&[8, 4, 3, 3], 2);
     let product = |x: &FloatTensor<Flex>, bits| {
         let product = ConvolutionProduct::Output;
-        Flex::convolution_product(&convolution, &product, x, &weight, bits).is_some()
+        Flex::convolution_product(&convolution, &product, [x, &weight], None, bits).is_some()
     };
     assert_eq!(product(&x, 8), ProductPath::current().is_some());
     assert!(!product(&x, 9));

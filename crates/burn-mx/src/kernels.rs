@@ -106,13 +106,13 @@ pub trait MxKernels: Backend {
     }
 
     /// A product of a convolution, in `f32`, of two tensors of quantized values that have at most `significant_bits`
-    /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. `None`,
-    /// the default, if [`Backend`]'s own convolution is to compute it.
+    /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. A bias is
+    /// added to the channels. `None`, the default, if [`Backend`]'s own convolution is to compute it.
     fn convolution_product(
         _convolution: &Convolution,
         _product: &ConvolutionProduct,
-        _first: &FloatTensor<Self>,
-        _second: &FloatTensor<Self>,
+        _operands: [&FloatTensor<Self>; 2],
+        _bias: Option<&FloatTensor<Self>>,
         _significant_bits: u32,
     ) -> Option<FloatTensor<Self>> {
         None

@@ -1,10 +1,13 @@
 //! Convolutions of quantized operands as products of bfloat16 panels: of the weight and the windows that slide over the
 //! input.
 
+use rayon::prelude::*;
+
 use microscaling::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side,
 };
 
+use super::loops::PARALLEL_THRESHOLD;
 use super::memory::InMemory;
 use super::panels::SIGNIFICANT_BITS;
 
@@ -43,8 +46,8 @@ const FEW_ROWS: usize = 4;
 pub(super) fn convolve<T: InMemory>(
     convolution: &Convolution,
     product: &ConvolutionProduct,
-    first: &T,
-    second: &T,
+    [first, second]: [&T; 2],
+    bias: Option<T>,
     significant_bits: u32,
 ) -> Option<T> {
     if significant_bits > SIGNIFICANT_BITS || ProductPath::current().is_none() {
@@ -64,7 +67,13 @@ pub(super) fn convolve<T: InMemory>(
         }
     };
     match computed {
-        Ok(result) => result.map(|(values, shape)| T::from_values(values, shape)),
+        Ok(result) => result.map(|(mut values, shape)| {
+            if let Some(bias) = bias {
+                let positions = shape[2..].iter().product();
+                add_to_channels(&mut values, bias.row_major().values(), positions);
+            }
+            T::from_values(values, shape)
+        }),
         Err(PanelsError::Inexact) => None,
         Err(error) => panic!("burn-mx: {error}"),
     }
@@ -213,6 +222,19 @@ fn weight_gradient(
         }
     }
     Ok(Some((result, weight.to_vec())))
+}
+
+/// Adds a number to all elements of each channel.
+fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
+    let add = |(plane, values): (usize, &mut [f32])| {
+        let number = numbers[plane % numbers.len()];
+        values.iter_mut().for_each(|x| *x += number);
+    };
+    let positions = positions.max(1);
+    match values.len() < PARALLEL_THRESHOLD {
+        true => values.chunks_mut(positions).enumerate().for_each(add),
+        false => values.par_chunks_mut(positions).enumerate().for_each(add),
+    }
 }
 
 /// Images whose windows, of so many elements each, are laid out at once.

@@ -117,12 +117,13 @@ pub(super) fn zip<T: InMemory>(lhs: T, rhs: T, work: impl Fn(&mut [f32], Other<'
             }
         });
     }
-    if inner > 1 && right[..after] == output[..after] {
-        // A number for each row.
+    if inner > 1 && right[first..after] == output[first..after] {
+        // A number for each row, again and again where axes before are broadcast: a channel's.
         let rhs = rhs.row_major();
         let numbers = rhs.values();
         return lhs.change(inner, |start, piece| {
-            let numbers = &numbers[start / inner..];
+            let skipped = start / inner % numbers.len();
+            let numbers = numbers.iter().cycle().skip(skipped);
             for (values, &number) in piece.chunks_exact_mut(inner).zip(numbers) {
                 work(values, Other::Number(number));
             }

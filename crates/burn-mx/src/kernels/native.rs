@@ -219,12 +219,13 @@ macro_rules! native_kernels {
         fn convolution_product(
             convolution: &Convolution,
             product: &ConvolutionProduct,
-            first: &FloatTensor<Self>,
-            second: &FloatTensor<Self>,
+            operands: [&FloatTensor<Self>; 2],
+            bias: Option<&FloatTensor<Self>>,
             significant_bits: u32,
         ) -> Option<FloatTensor<Self>> {
-            let (first, second) = ($in_memory(first.clone()), $in_memory(second.clone()));
-            convolution::convolve(convolution, product, &first, &second, significant_bits)
+            let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
+            let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
+            convolution::convolve(convolution, product, operands, bias, significant_bits)
                 .map(Into::into)
         }
 

@@ -3,8 +3,8 @@
 //! x [B, C, ..], weight [O, C / groups, ..] (transposed convolution: [C, O / groups, ..]); blocks run along
 //! the channels that the product sums over, and along the batch in the weight's gradient.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::linear::sum_of_gradient;
@@ -79,26 +79,11 @@ pub(crate) fn forward<B: MxKernels>(
     let weight = product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1);
     let own = convolution.and_then(|convolution| {
         let bits = significant_bits(&product, [Slot::A, Slot::W]);
-        B::convolution_product(&convolution, &ConvolutionProduct::Output, &x, &weight, bits)
+        let output = ConvolutionProduct::Output;
+        B::convolution_product(&convolution, &output, [&x, &weight], bias.as_ref(), bits)
     });
-    let output = match own {
-        Some(output) => match bias {
-            Some(bias) => add_to_channels::<B>(output, bias),
-            None => output,
-        },
-        None => op(x, weight, bias),
-    };
+    let output = own.unwrap_or_else(|| op(x, weight, bias));
     product.finish::<B>(output, join.result)
-}
-
-/// A number for each channel, added to all of its elements.
-fn add_to_channels<B: MxKernels>(
-    tensor: FloatTensor<B>,
-    numbers: FloatTensor<B>,
-) -> FloatTensor<B> {
-    let mut shape = vec![1; tensor.rank()];
-    shape[CHANNELS] = numbers.shape()[0];
-    B::float_add(tensor, B::float_reshape(numbers, Shape::from(shape)))
 }
 
 /// How many significant bits the quantized values of two slots have at most.
@@ -135,7 +120,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     let own = convolution.zip(x).and_then(|(convolution, x)| {
         let gradient = ConvolutionProduct::InputGradient(x.shape().to_vec());
         let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
-        B::convolution_product(&convolution, &gradient, &grad, &weight, bits)
+        B::convolution_product(&convolution, &gradient, [&grad, &weight], None, bits)
     });
     let gradient = own.unwrap_or_else(|| op(weight, grad));
     product.finish::<B>(gradient, join.result)
@@ -177,7 +162,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let own = convolution.and_then(|convolution| {
         let gradient = ConvolutionProduct::WeightGradient(weight.shape().to_vec());
         let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
-        B::convolution_product(&convolution, &gradient, &x, &grad, bits)
+        B::convolution_product(&convolution, &gradient, [&x, &grad], None, bits)
     });
     let gradient = own.unwrap_or_else(|| op(x, grad));
     product.finish::<B>(gradient, join.result)
