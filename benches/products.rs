@@ -234,27 +234,26 @@ fn measure(args: &Args, shape: Shape, path: ProductPath, threads: u16, peak: f64
 fn peak(path: ProductPath) -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
-        let run = |instructions: fn(u32), operations: f64| {
-            let count = 3_000_000;
-            let once = || {
-                let start = Instant::now();
-                instructions(count);
-                f64::from(count) * 24.0 * operations / start.elapsed().as_secs_f64() / 1e9
-            };
-            (0..7).map(|_| once()).fold(0.0, f64::max)
+        let (instructions, operations): (unsafe fn(u32), f64) = match path {
+            ProductPath::Avx2 => (peaks::avx2, 16.0),
+            ProductPath::Avx512 => (peaks::avx512, 32.0),
+            ProductPath::Avx512Bf16 => (peaks::avx512_bf16, 64.0),
+            _ => return f64::INFINITY,
         };
-        // SAFETY: whoever asks for a path's peak has checked that the processor has it.
-        match path {
-            ProductPath::Avx2 => return run(|count| unsafe { peaks::avx2(count) }, 16.0),
-            ProductPath::Avx512 => return run(|count| unsafe { peaks::avx512(count) }, 32.0),
-            ProductPath::Avx512Bf16 => {
-                return run(|count| unsafe { peaks::avx512_bf16(count) }, 64.0);
-            }
-            _ => {}
-        }
+        let count = 3_000_000;
+        let once = || {
+            let start = Instant::now();
+            // SAFETY: whoever asks for a path's peak has checked that the processor has it.
+            unsafe { instructions(count) };
+            f64::from(count) * 24.0 * operations / start.elapsed().as_secs_f64() / 1e9
+        };
+        (0..7).map(|_| once()).fold(0.0, f64::max)
     }
-    let _ = path;
-    f64::INFINITY
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = path;
+        f64::INFINITY
+    }
 }
 
 /// Twenty-four independent sums, `count` times.

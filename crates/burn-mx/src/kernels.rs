@@ -1,9 +1,5 @@
 //! The numeric kernels: one trait, portable defaults, native implementations a backend.
 
-#[cfg_attr(
-    not(any(feature = "flex", feature = "ndarray")),
-    allow(dead_code, reason = "used by those features")
-)]
 mod convolution;
 #[cfg(feature = "flex")]
 mod flex;
@@ -27,6 +23,8 @@ pub(crate) mod product;
 mod quantize;
 mod rounding;
 mod softmax;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod windows;
 
 pub use convolution::{Convolution, ConvolutionProduct};
 pub use function::{BinaryFunction, UnaryFunction};

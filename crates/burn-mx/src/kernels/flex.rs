@@ -8,7 +8,6 @@ use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
-use super::convolution;
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};
 use super::panels;
@@ -16,7 +15,7 @@ use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, UnaryFunction, UnaryOp,
-    product,
+    product, windows,
 };
 
 impl MxKernels for Flex {

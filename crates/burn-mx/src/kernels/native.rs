@@ -225,7 +225,7 @@ macro_rules! native_kernels {
         ) -> Option<FloatTensor<Self>> {
             let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
             let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
-            convolution::convolve(convolution, product, operands, bias, significant_bits)
+            windows::convolve(convolution, product, operands, bias, significant_bits)
                 .map(Into::into)
         }
 

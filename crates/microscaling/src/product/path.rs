@@ -1,5 +1,6 @@
 //! The ways to multiply, and which one a processor takes.
 
+#[cfg(feature = "std")]
 use crate::error::NameError;
 use core::fmt;
 

@@ -381,7 +381,7 @@ fn what_bfloat16_does_not_have_is_refused() {
     }
     let inexact = [
         0.1,
-        1.00390625,
+        1.003_906_3,
         2.0_f32.powi(-134),
         3.0 * 2.0_f32.powi(-134),
         f32::from_bits(1),

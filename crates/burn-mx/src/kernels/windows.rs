@@ -1,0 +1,384 @@
+//! Convolutions as products of bfloat16 panels, of the weight and the windows that slide over the input, for backends whose
+//! tensors are slices of this process's memory.
+
+use rayon::prelude::*;
+
+use microscaling::{
+    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side,
+};
+
+use super::convolution::{Convolution, ConvolutionProduct};
+use super::loops::PARALLEL_THRESHOLD;
+use super::memory::InMemory;
+use super::panels::SIGNIFICANT_BITS;
+
+/// Bytes of the windows that are laid out at once: what the outer caches hold.
+const TOGETHER: usize = 4 << 20;
+/// Rows of a product below which most of what its kernel computes would be thrown away.
+const FEW_ROWS: usize = 4;
+
+/// The product of two tensors, x or the output's gradient first, in row-major order; `None` if the backend's own op is to
+/// compute it: where it is no product of bfloat16 numbers, or one of few rows, as of a depthwise convolution.
+pub(super) fn convolve<T: InMemory>(
+    convolution: &Convolution,
+    product: &ConvolutionProduct,
+    [first, second]: [&T; 2],
+    bias: Option<T>,
+    significant_bits: u32,
+) -> Option<T> {
+    if significant_bits > SIGNIFICANT_BITS || ProductPath::current().is_none() {
+        return None;
+    }
+    let (first, second) = (first.clone().row_major(), second.clone().row_major());
+    let (first_shape, second_shape) = (first.dims(), second.dims());
+    let planes = Planes::of(first.values(), &first_shape, convolution.groups);
+    let computed = match product {
+        ConvolutionProduct::Output => output(convolution, planes, &second),
+        ConvolutionProduct::InputGradient(shape) => {
+            input_gradient(convolution, planes, &second, shape)
+        }
+        ConvolutionProduct::WeightGradient(shape) => {
+            let grad = Planes::of(second.values(), &second_shape, convolution.groups);
+            weight_gradient(convolution, planes, grad, shape)
+        }
+    };
+    match computed {
+        Ok(result) => result.map(|(mut values, shape)| {
+            if let Some(bias) = bias {
+                let positions = shape[2..].iter().product();
+                add_to_channels(&mut values, bias.row_major().values(), positions);
+            }
+            T::from_values(values, shape)
+        }),
+        Err(PanelsError::Inexact) => None,
+        Err(error) => panic!("burn-mx: {error}"),
+    }
+}
+
+/// Values and shape of a result.
+type Computed = Result<Option<(Vec<f32>, Vec<usize>)>, PanelsError>;
+
+/// Of each group, the weight [O, C · taps] times the windows [C · taps, positions].
+fn output<T: InMemory>(convolution: &Convolution, x: Planes<'_>, weight: &T) -> Computed {
+    let shape = weight.dims();
+    let rows = shape[0] / x.groups;
+    let Some(windows) = Windows::of_output(convolution, x.lengths, &shape[2..]) else {
+        return Ok(None);
+    };
+    if rows < FEW_ROWS {
+        return Ok(None);
+    }
+    let summed = shape[1] * windows.taps();
+    let starts: Vec<usize> = (0..x.groups).map(|group| group * rows * summed).collect();
+    let axis = |length, stride| Axis { length, stride };
+    let matrices = Matrices {
+        data: weight.values(),
+        starts: &starts,
+        free: axis(rows, summed),
+        summed: axis(summed, 1),
+        group: summed,
+    };
+    let lhs = Panels::quantize(Side::Lhs, matrices, OperandQuantization::default())?;
+    windows_times(&lhs, x, &windows).map(Some)
+}
+
+/// Of each group, the weight [C, O · taps], its windows from back to front, times the windows [O · taps, positions] that slide
+/// over the gradient with zeros in between.
+fn input_gradient<T: InMemory>(
+    convolution: &Convolution,
+    grad: Planes<'_>,
+    weight: &T,
+    input: &[usize],
+) -> Computed {
+    let shape = weight.dims();
+    let windows = Windows::of_input_gradient(convolution, grad.lengths, &shape[2..], &input[2..]);
+    let [rows, outputs, taps] = [shape[1], shape[0] / grad.groups, windows.taps()];
+    if rows < FEW_ROWS {
+        return Ok(None);
+    }
+    let weight = weight.values();
+    let write = |line: Line, values: &mut [f32]| {
+        for (at, value) in (line.start..).zip(values) {
+            let (output, tap) = (line.matrix * outputs + at / taps, taps - 1 - at % taps);
+            *value = weight[(output * rows + line.index) * taps + tap];
+        }
+    };
+    let lengths = [grad.groups, rows, outputs * taps];
+    let lhs = Panels::from_lines(Side::Lhs, DenseAxis::Summed, lengths, write)?;
+    windows_times(&lhs, grad, &windows).map(Some)
+}
+
+/// `lhs` times the windows, group by group and image by image.
+fn windows_times(
+    lhs: &Panels,
+    planes: Planes<'_>,
+    windows: &Windows<'_>,
+) -> Result<(Vec<f32>, Vec<usize>), PanelsError> {
+    let Planes { groups, images, .. } = planes;
+    let (positions, taps) = (windows.count(), windows.taps());
+    let mut shape = vec![images, groups * lhs.free()];
+    shape.extend(&windows.positions);
+    let mut result = vec![0.0; shape.iter().product()];
+    let of_image = groups * lhs.free() * positions;
+    let together = together(groups * lhs.summed() * positions);
+    for (i, result) in result.chunks_mut((of_image * together).max(1)).enumerate() {
+        let first = i * together;
+        let write = |line: Line, values: &mut [f32]| {
+            let (image, group) = (first + line.matrix / groups, line.matrix % groups);
+            let (channel, tap) = (line.index / taps, line.index % taps);
+            windows.write(planes.plane(image, group, channel), tap, line.start, values);
+        };
+        let count = (images - first).min(together) * groups;
+        let lengths = [count, positions, lhs.summed()];
+        let rhs = Panels::from_lines(Side::Rhs, DenseAxis::Free, lengths, write)?;
+        let pairs: Vec<_> = (0..count).map(|matrix| (matrix % groups, matrix)).collect();
+        Panels::multiply(lhs, &rhs, &pairs, result)?;
+    }
+    Ok((result, shape))
+}
+
+/// Of each group, the gradient [O, images · positions] times the windows [images · positions, C · taps]. What is laid out at
+/// once is summed, then added.
+fn weight_gradient(
+    convolution: &Convolution,
+    x: Planes<'_>,
+    grad: Planes<'_>,
+    weight: &[usize],
+) -> Computed {
+    let (groups, rows) = (x.groups, weight[0] / x.groups);
+    let Some(windows) = Windows::of_output(convolution, x.lengths, &weight[2..]) else {
+        return Ok(None);
+    };
+    if rows < FEW_ROWS {
+        return Ok(None);
+    }
+    let taps = windows.taps();
+    let columns = weight[1] * taps;
+    let positions: usize = grad.lengths.iter().product();
+    let mut result = vec![0.0; weight.iter().product()];
+    let together = together(groups * columns * positions);
+    let pairs: Vec<_> = (0..groups).map(|group| (group, group)).collect();
+    for first in (0..x.images).step_by(together) {
+        let count = (x.images - first).min(together);
+        // Parts of a line that are of one image each: the image, the first position.
+        let by_image =
+            |line: Line, values: &mut [f32], write: &dyn Fn(usize, usize, &mut [f32])| {
+                let (mut at, mut rest) = (line.start, values);
+                while !rest.is_empty() {
+                    let position = at % positions;
+                    let (part, tail) = rest.split_at_mut((positions - position).min(rest.len()));
+                    at += part.len();
+                    write(first + (at - part.len()) / positions, position, part);
+                    rest = tail;
+                }
+            };
+        let of_grad = |line: Line, values: &mut [f32]| {
+            by_image(line, values, &|image, position, part| {
+                let plane = grad.plane(image, line.matrix, line.index);
+                part.copy_from_slice(&plane[position..position + part.len()]);
+            });
+        };
+        let of_x = |line: Line, values: &mut [f32]| {
+            let (channel, tap) = (line.index / taps, line.index % taps);
+            by_image(line, values, &|image, position, part| {
+                windows.write(x.plane(image, line.matrix, channel), tap, position, part);
+            });
+        };
+        let lengths = |free| [groups, free, count * positions];
+        let lhs = Panels::from_lines(Side::Lhs, DenseAxis::Summed, lengths(rows), of_grad)?;
+        let rhs = Panels::from_lines(Side::Rhs, DenseAxis::Summed, lengths(columns), of_x)?;
+        if first == 0 {
+            Panels::multiply(&lhs, &rhs, &pairs, &mut result)?;
+        } else {
+            let mut part = vec![0.0; result.len()];
+            Panels::multiply(&lhs, &rhs, &pairs, &mut part)?;
+            for (sum, part) in result.iter_mut().zip(part) {
+                *sum += part;
+            }
+        }
+    }
+    Ok(Some((result, weight.to_vec())))
+}
+
+/// Adds a number to all elements of each channel.
+fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
+    let add = |(plane, values): (usize, &mut [f32])| {
+        let number = numbers[plane % numbers.len()];
+        values.iter_mut().for_each(|x| *x += number);
+    };
+    let positions = positions.max(1);
+    match values.len() < PARALLEL_THRESHOLD {
+        true => values.chunks_mut(positions).enumerate().for_each(add),
+        false => values.par_chunks_mut(positions).enumerate().for_each(add),
+    }
+}
+
+/// Images whose windows, of so many elements each, are laid out at once.
+fn together(elements: usize) -> usize {
+    (TOGETHER / 2 / elements.max(1)).max(1)
+}
+
+/// A tensor [images, groups · channels, ..].
+#[derive(Clone, Copy)]
+struct Planes<'a> {
+    values: &'a [f32],
+    images: usize,
+    groups: usize,
+    channels: usize,
+    /// Of a plane.
+    lengths: &'a [usize],
+}
+
+impl<'a> Planes<'a> {
+    fn of(values: &'a [f32], shape: &'a [usize], groups: usize) -> Self {
+        Self {
+            values,
+            images: shape[0],
+            groups,
+            channels: shape[1] / groups,
+            lengths: &shape[2..],
+        }
+    }
+
+    fn plane(&self, image: usize, group: usize, channel: usize) -> &'a [f32] {
+        let length: usize = self.lengths.iter().product();
+        let plane = (image * self.groups + group) * self.channels + channel;
+        &self.values[plane * length..][..length]
+    }
+}
+
+/// Windows that slide over a plane: element κ of the window at position p reads element
+/// (stride · p + dilation · κ − before) / spread along each axis, or zero if that is none.
+struct Windows<'a> {
+    plane: &'a [usize],
+    window: &'a [usize],
+    positions: Vec<usize>,
+    stride: Vec<usize>,
+    dilation: &'a [usize],
+    before: Vec<isize>,
+    spread: Vec<usize>,
+}
+
+impl<'a> Windows<'a> {
+    /// `None` if the plane has no room for a window.
+    fn of_output(
+        convolution: &'a Convolution,
+        plane: &'a [usize],
+        window: &'a [usize],
+    ) -> Option<Self> {
+        let Convolution {
+            stride,
+            padding,
+            dilation,
+            ..
+        } = convolution;
+        let position = |axis: usize| {
+            let reach = dilation[axis] * (window[axis] - 1) + 1;
+            let room = (plane[axis] + 2 * padding[axis]).checked_sub(reach)?;
+            Some(room / stride[axis] + 1)
+        };
+        Some(Self {
+            plane,
+            window,
+            positions: (0..plane.len()).map(position).collect::<Option<_>>()?,
+            stride: stride.clone(),
+            dilation,
+            before: padding.iter().map(|&padding| padding as isize).collect(),
+            spread: vec![1; plane.len()],
+        })
+    }
+
+    fn of_input_gradient(
+        convolution: &'a Convolution,
+        plane: &'a [usize],
+        window: &'a [usize],
+        input: &[usize],
+    ) -> Self {
+        let Convolution {
+            stride,
+            padding,
+            dilation,
+            ..
+        } = convolution;
+        let before =
+            |axis: usize| (dilation[axis] * (window[axis] - 1)) as isize - padding[axis] as isize;
+        Self {
+            plane,
+            window,
+            positions: input.to_vec(),
+            stride: vec![1; plane.len()],
+            dilation,
+            before: (0..plane.len()).map(before).collect(),
+            spread: stride.clone(),
+        }
+    }
+
+    /// Elements of a window.
+    fn taps(&self) -> usize {
+        self.window.iter().product()
+    }
+
+    /// Number of positions.
+    fn count(&self) -> usize {
+        self.positions.iter().product()
+    }
+
+    /// Writes what one element of the window reads at consecutive positions; values must be zero.
+    fn write(&self, plane: &[f32], tap: usize, start: usize, values: &mut [f32]) {
+        let last = self.plane.len() - 1;
+        let (length, row) = (self.plane[last], self.positions[last]);
+        let taps = in_axes(tap, self.window);
+        let (stride, spread) = (self.stride[last] as isize, self.spread[last] as isize);
+        let shift = (self.dilation[last] * taps[last]) as isize - self.before[last];
+        let (mut at, mut rest) = (start, values);
+        while !rest.is_empty() {
+            let column = at % row;
+            let (part, tail) = rest.split_at_mut((row - column).min(rest.len()));
+            rest = tail;
+            let outer = self.outer(at / row, &taps);
+            at += part.len();
+            let Some(outer) = outer else { continue };
+            let source = &plane[outer * length..][..length];
+            let first = stride * column as isize + shift;
+            if stride == 1 && spread == 1 {
+                // A stretch of the plane, without what lies beyond its ends.
+                let skip = (-first).clamp(0, part.len() as isize) as usize;
+                let from = (first + skip as isize).clamp(0, length as isize) as usize;
+                let count = (part.len() - skip).min(length - from);
+                part[skip..skip + count].copy_from_slice(&source[from..from + count]);
+                continue;
+            }
+            for (i, value) in part.iter_mut().enumerate() {
+                let place = first + stride * i as isize;
+                if place >= 0 && place % spread == 0 && place / spread < length as isize {
+                    *value = source[(place / spread) as usize];
+                }
+            }
+        }
+    }
+
+    /// Which row of the plane is read at a position along all axes but the last; `None` if it is none.
+    fn outer(&self, position: usize, taps: &[usize]) -> Option<usize> {
+        let last = self.plane.len() - 1;
+        let positions = in_axes(position, &self.positions[..last]);
+        (0..last).try_fold(0, |row, axis| {
+            let place = (self.stride[axis] * positions[axis] + self.dilation[axis] * taps[axis])
+                as isize
+                - self.before[axis];
+            let spread = self.spread[axis] as isize;
+            let length = self.plane[axis];
+            let inside = place >= 0 && place % spread == 0 && place / spread < length as isize;
+            inside.then(|| row * length + (place / spread) as usize)
+        })
+    }
+}
+
+/// A position in row-major order along axes of these lengths, at most three.
+fn in_axes(mut position: usize, lengths: &[usize]) -> [usize; 3] {
+    let mut axes = [0; 3];
+    for (axis, length) in lengths.iter().enumerate().rev() {
+        axes[axis] = position % length;
+        position /= length;
+    }
+    axes
+}
