@@ -1,15 +1,18 @@
 //! Convolutions as products of windows in bfloat16: what the wrapped backend computes.
 
+use burn::backend::flex::FlexDevice;
 use burn::backend::{Flex, NdArray};
 use burn::prelude::*;
 use burn::tensor::TensorPrimitive;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::module::conv_transpose2d;
 use burn::tensor::ops::FloatTensor;
-use burn_backend::ops::ConvOptions;
+use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_mx::microscaling::ProductPath;
-use burn_mx::{Convolution, ConvolutionProduct, MxKernels};
+use burn_mx::{Convolution, ConvolutionProduct, MxKernels, MxSpecs};
 use proptest::prelude::*;
 
-use super::support::values;
+use super::support::{Mx, Plain, mx_device, values};
 
 /// Whole numbers from -4 to 4: sums of their products are exact, in whatever order.
 fn whole_numbers<B: Backend>(shape: &[usize], seed: usize) -> FloatTensor<B> {
@@ -164,6 +167,52 @@ fn many_windows() {
         dilation: [1, 1],
     };
     case.check::<Flex>();
+}
+
+/// Output and gradients of a transposed convolution of whole numbers.
+fn transposed<B: AutodiffBackend>(
+    [stride, padding, padding_out, dilation]: [[usize; 2]; 4],
+    groups: usize,
+    device: &B::Device,
+) -> [Vec<f32>; 3] {
+    let tensor = |shape: [usize; 4], seed| {
+        let data = whole_numbers::<Flex>(&shape, seed);
+        let data = Tensor::<Flex, 4>::from_primitive(TensorPrimitive::Float(data)).into_data();
+        Tensor::<B, 4>::from_data(data, device).require_grad()
+    };
+    let x = tensor([3, 8, 6, 5], 1);
+    let weight = tensor([8, 10 / groups, 3, 2], 2);
+    let options = ConvTransposeOptions::new(stride, padding, padding_out, dilation, groups);
+    let out = conv_transpose2d(x.clone(), weight.clone(), None, options);
+    let grad = tensor(out.dims(), 3);
+    let grads = (out.clone() * grad.detach()).sum().backward();
+    let gradient = |leaf: &Tensor<B, 4>| values(leaf.grad(&grads).expect("it is a leaf"));
+    [values(out), gradient(&x), gradient(&weight)]
+}
+
+/// Where every number is exact, emulated transposed convolutions are plain ones.
+#[test]
+fn transposed_convolutions_of_exact_numbers_are_plain_ones() {
+    let format = Some("mx(element=bfloat16)".into());
+    let specs = MxSpecs {
+        w_elem_format: format.clone(),
+        a_elem_format: format,
+        ..MxSpecs::none()
+    };
+    let device = mx_device(&specs);
+    let one = [1, 1];
+    for geometry in [
+        [one, [0, 0], [0, 0], one],
+        [[2, 3], [1, 0], [1, 2], one],
+        [[2, 2], [1, 2], [0, 1], [2, 1]],
+        [[3, 1], [2, 1], [2, 0], [1, 2]],
+    ] {
+        for groups in [1, 2] {
+            let emulated = transposed::<Mx>(geometry, groups, &device);
+            let plain = transposed::<Plain>(geometry, groups, &FlexDevice);
+            assert_eq!(emulated, plain, "{geometry:?} in {groups} groups");
+        }
+    }
 }
 
 /// What bfloat16 does not hold is the backend's.

@@ -11,8 +11,8 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use crate::backend::MxBackend;
 use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::delegate::{Unwrap, delegate};
-use crate::kernels::{Convolution, MxKernels, Norm, same_type};
-use crate::semantics::conv::{self, Direction};
+use crate::kernels::{MxKernels, Norm, same_type};
+use crate::semantics::conv::{self, Geometry};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
 use crate::tensor::{Join, Meta, MxTensor};
@@ -20,15 +20,15 @@ use crate::tensor::{Join, Meta, MxTensor};
 /// Convolutions, in each number of dimensions, with those of their backward products that normal and transposed ones write
 /// the same.
 macro_rules! convolutions {
-    ($direction:ident, |$given:ident| $convolution:expr; $($options:ty: $forward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
+    ($($options:ty: $forward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
         fn $forward(
             x: FloatTensor<Self>,
             weight: FloatTensor<Self>,
             bias: Option<FloatTensor<Self>>,
             options: $options,
         ) -> FloatTensor<Self> {
-            let $given = &options;
-            let way = (Direction::$direction, $convolution);
+            let geometry = Geometry::from(&options);
+            let way = (geometry.direction, Some(geometry));
             conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
                 B::$forward(x, weight, bias, options)
             })
@@ -40,8 +40,8 @@ macro_rules! convolutions {
             output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            let $given = &options;
-            conv::weight_backward::<B>(x, &weight, output_grad, $convolution, |x, grad| {
+            let geometry = Geometry::from(&options);
+            conv::weight_backward::<B>(x, &weight, output_grad, geometry, |x, grad| {
                 B::$weight_backward(x, same_type::<B>(weight.inner.clone(), &grad), grad, options)
             })
         }
@@ -59,16 +59,6 @@ macro_rules! convolutions {
     )* };
 }
 
-/// How the windows of a convolution lie.
-fn convolution<const N: usize>(options: &ConvOptions<N>) -> Convolution {
-    Convolution {
-        stride: options.stride.to_vec(),
-        padding: options.padding.to_vec(),
-        dilation: options.dilation.to_vec(),
-        groups: options.groups,
-    }
-}
-
 /// Gradients of the inputs of convolutions.
 macro_rules! x_gradients {
     ($($options:ty: $x_backward:ident)*) => { $(
@@ -78,11 +68,7 @@ macro_rules! x_gradients {
             output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            let way = (
-                Direction::Normal,
-                options.groups,
-                Some(convolution(&options)),
-            );
+            let way = Geometry::from(&options);
             conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
                 B::$x_backward(same_type::<B>(x.inner.clone(), &grad), weight, grad, options)
             })
@@ -98,7 +84,7 @@ macro_rules! transposed_x_gradients {
             output_grad: FloatTensor<Self>,
             options: $options,
         ) -> FloatTensor<Self> {
-            let way = (Direction::Transposed, options.groups, None);
+            let way = Geometry::from(&options);
             conv::x_backward::<B>(None, weight, output_grad, way, |weight, grad| {
                 B::$x_backward(weight, grad, options)
             })
@@ -182,7 +168,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         }
     }
 
-    convolutions! { Normal, |options| Some(convolution(options));
+    convolutions! {
         ConvOptions<1>: conv1d conv1d_weight_backward conv1d_bias_backward
         ConvOptions<2>: conv2d conv2d_weight_backward conv2d_bias_backward
         ConvOptions<3>: conv3d conv3d_weight_backward conv3d_bias_backward
@@ -194,8 +180,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         ConvOptions<3>: conv3d_x_backward
     }
 
-    // Burn's own kernels compute the products of transposed ones.
-    convolutions! { Transposed, |_options| None;
+    convolutions! {
         ConvTransposeOptions<1>: conv_transpose1d conv_transpose1d_weight_backward conv_transpose1d_bias_backward
         ConvTransposeOptions<2>: conv_transpose2d conv_transpose2d_weight_backward conv_transpose2d_bias_backward
         ConvTransposeOptions<3>: conv_transpose3d conv_transpose3d_weight_backward conv_transpose3d_bias_backward

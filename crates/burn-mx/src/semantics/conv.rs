@@ -3,8 +3,9 @@
 //! x [B, C, ..], weight [O, C / groups, ..] (transposed convolution: [C, O / groups, ..]); blocks run along
 //! the channels that the product sums over, and along the batch in the weight's gradient.
 
-use burn_backend::TensorMetadata;
+use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::linear::sum_of_gradient;
@@ -39,6 +40,114 @@ impl Direction {
     }
 }
 
+/// How a convolution's windows lie, and which way it goes. One that is transposed computes what the input's gradient of the
+/// other one is, by the same weight, and its input's gradient is that one's output.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) direction: Direction,
+    convolution: Convolution,
+    /// Of a transposed one: zeros after its output.
+    padding_out: Vec<usize>,
+}
+
+impl<const N: usize> From<&ConvOptions<N>> for Geometry {
+    fn from(options: &ConvOptions<N>) -> Self {
+        Self {
+            direction: Direction::Normal,
+            convolution: Convolution {
+                stride: options.stride.to_vec(),
+                padding: options.padding.to_vec(),
+                dilation: options.dilation.to_vec(),
+                groups: options.groups,
+            },
+            padding_out: vec![0; N],
+        }
+    }
+}
+
+impl<const N: usize> From<&ConvTransposeOptions<N>> for Geometry {
+    fn from(options: &ConvTransposeOptions<N>) -> Self {
+        Self {
+            direction: Direction::Transposed,
+            convolution: Convolution {
+                stride: options.stride.to_vec(),
+                padding: options.padding.to_vec(),
+                dilation: options.dilation.to_vec(),
+                groups: options.groups,
+            },
+            padding_out: options.padding_out.to_vec(),
+        }
+    }
+}
+
+impl Geometry {
+    /// The convolution of quantized tensors, if the backend has a product for it.
+    fn output<B: MxKernels>(
+        &self,
+        x: &FloatTensor<B>,
+        weight: &FloatTensor<B>,
+        bias: Option<&FloatTensor<B>>,
+        bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let product = match self.direction {
+            Direction::Normal => ConvolutionProduct::Output,
+            Direction::Transposed => {
+                ConvolutionProduct::InputGradient(self.transposed(&x.shape(), &weight.shape())?)
+            }
+        };
+        B::convolution_product(&self.convolution, &product, [x, weight], bias, bits)
+    }
+
+    /// The gradient of the input, which has the shape `x`, in the same way.
+    fn input_gradient<B: MxKernels>(
+        &self,
+        x: Option<Shape>,
+        weight: &FloatTensor<B>,
+        grad: &FloatTensor<B>,
+        bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let product = match self.direction {
+            Direction::Normal => ConvolutionProduct::InputGradient(x?.to_vec()),
+            Direction::Transposed => ConvolutionProduct::Output,
+        };
+        B::convolution_product(&self.convolution, &product, [grad, weight], None, bits)
+    }
+
+    /// The gradient of the weight, which has the shape `weight`, in the same way.
+    fn weight_gradient<B: MxKernels>(
+        &self,
+        x: &FloatTensor<B>,
+        weight: Shape,
+        grad: &FloatTensor<B>,
+        bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let product = ConvolutionProduct::WeightGradient(weight.to_vec());
+        let operands = match self.direction {
+            Direction::Normal => [x, grad],
+            Direction::Transposed => [grad, x],
+        };
+        B::convolution_product(&self.convolution, &product, operands, None, bits)
+    }
+
+    /// The shape of a transposed convolution's output; `None` if its padding leaves nothing.
+    fn transposed(&self, x: &[usize], weight: &[usize]) -> Option<Vec<usize>> {
+        let Convolution {
+            stride,
+            padding,
+            dilation,
+            groups,
+        } = &self.convolution;
+        let length = |axis: usize| {
+            let reach = dilation[axis] * (weight[axis + 2] - 1) + 1;
+            let all = x[axis + 2].checked_sub(1)? * stride[axis] + reach + self.padding_out[axis];
+            all.checked_sub(2 * padding[axis])
+        };
+        let lengths = (0..stride.len()).map(length);
+        let leading = [x[0], groups * weight[1]].map(Some);
+        leading.into_iter().chain(lengths).collect()
+    }
+}
+
 pub(super) fn join<B: MxKernels>(
     others: [Option<&Float<B>>; 2],
     weight: &Float<B>,
@@ -63,7 +172,7 @@ pub(crate) fn forward<B: MxKernels>(
     x: Float<B>,
     weight: Float<B>,
     bias: Option<Float<B>>,
-    (direction, convolution): (Direction, Option<Convolution>),
+    (direction, geometry): (Direction, Option<Geometry>),
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
@@ -77,11 +186,8 @@ pub(crate) fn forward<B: MxKernels>(
     let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
     let x = product.tensor_operand::<B>(Slot::A, x, CHANNELS, 1);
     let weight = product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1);
-    let own = convolution.and_then(|convolution| {
-        let bits = significant_bits(&product, [Slot::A, Slot::W]);
-        let output = ConvolutionProduct::Output;
-        B::convolution_product(&convolution, &output, [&x, &weight], bias.as_ref(), bits)
-    });
+    let bits = significant_bits(&product, [Slot::A, Slot::W]);
+    let own = geometry.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
     let output = own.unwrap_or_else(|| op(x, weight, bias));
     product.finish::<B>(output, join.result)
 }
@@ -92,13 +198,13 @@ fn significant_bits(product: &Product, slots: [Slot; 2]) -> u32 {
     bits[0].max(bits[1])
 }
 
-/// The gradient of the input, `op(weight, grad)`, of a convolution in `groups`; `x`, if Burn hands it over, only
+/// The gradient of the input, `op(weight, grad)`, of a convolution; `x`, if Burn hands it over, only
 /// lends its specs and its shape.
 pub(crate) fn x_backward<B: MxKernels>(
     x: Option<&Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
-    (direction, groups, convolution): (Direction, usize, Option<Convolution>),
+    geometry: Geometry,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([x, Some(&grad)], &weight, None);
@@ -109,19 +215,18 @@ pub(crate) fn x_backward<B: MxKernels>(
         return MxTensor::new(op(weight.inner, grad.inner), join.result);
     };
     let product = input_gradient(interned, weight.meta);
-    let weight_groups = match direction {
+    let groups = geometry.convolution.groups;
+    let weight_groups = match geometry.direction {
         Direction::Normal => groups,
         // A filter has the output channels of its own group only.
         Direction::Transposed => 1,
     };
-    let axis = direction.weight_output_axis();
+    let axis = geometry.direction.weight_output_axis();
     let weight = product.tensor_operand::<B>(Slot::WBp, weight, axis, weight_groups);
     let grad = product.tensor_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
-    let own = convolution.zip(x).and_then(|(convolution, x)| {
-        let gradient = ConvolutionProduct::InputGradient(x.shape().to_vec());
-        let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
-        B::convolution_product(&convolution, &gradient, [&grad, &weight], None, bits)
-    });
+    let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
+    let x = x.map(|x| x.shape());
+    let own = geometry.input_gradient::<B>(x, &weight, &grad, bits);
     let gradient = own.unwrap_or_else(|| op(weight, grad));
     product.finish::<B>(gradient, join.result)
 }
@@ -146,7 +251,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     weight: &Float<B>,
     grad: Float<B>,
-    convolution: Option<Convolution>,
+    geometry: Geometry,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([Some(&x), Some(&grad)], weight, None);
@@ -159,11 +264,8 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let product = weight_gradient(interned, weight.meta);
     let x = product.tensor_operand::<B>(Slot::ABp, x, BATCH, 1);
     let grad = product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, 1);
-    let own = convolution.and_then(|convolution| {
-        let gradient = ConvolutionProduct::WeightGradient(weight.shape().to_vec());
-        let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
-        B::convolution_product(&convolution, &gradient, [&x, &grad], None, bits)
-    });
+    let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
+    let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
     let gradient = own.unwrap_or_else(|| op(x, grad));
     product.finish::<B>(gradient, join.result)
 }
