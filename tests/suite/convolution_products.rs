@@ -195,7 +195,7 @@ fn transposed<B: AutodiffBackend>(
 fn transposed_convolutions_of_exact_numbers_are_plain_ones() {
     let format = Some("mx(element=bfloat16)".into());
     let specs = MxSpecs {
-        w_elem_format: format.clone(),
+        w_elem_format: format,
         a_elem_format: format,
         ..MxSpecs::none()
     };
