@@ -1,5 +1,7 @@
 //! The tensor of the decorated backend: the inner tensor and what the emulation has to know of it.
 
+mod join;
+
 use bitflags::bitflags;
 use burn_backend::quantization::{QuantPropagation, QuantScheme};
 use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
@@ -10,6 +12,7 @@ use crate::kept::Kept;
 use crate::kernels::Operand;
 use crate::phase;
 use crate::registry::{self, Interned};
+pub(crate) use join::Join;
 
 /// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
 /// computed with.
@@ -348,179 +351,5 @@ impl Meta {
     /// The specs by which an op on this tensor alone is emulated.
     pub(crate) fn emulation(self) -> Option<&'static Interned> {
         Join::of([Some(self)]).emulation()
-    }
-}
-
-/// What several operands say together about the op that takes them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Join {
-    /// The specs that the op is computed with: a weight's win over an activation's, else the first that
-    /// are set.
-    specs: Option<&'static Interned>,
-    /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
-    /// leak into the next.
-    pub(crate) result: Meta,
-    /// The float type of another operand, if it is not that of the first.
-    mixed_with: Option<Option<FloatDType>>,
-    /// Whether an operand has specs that emulate something.
-    any_emulated: bool,
-    /// Whether an operand has no specs, and goes by the process-wide default.
-    any_unset: bool,
-}
-
-impl Join {
-    pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
-        let mut flags = Flags::empty();
-        let mut all_inner = true;
-        let mut any = false;
-        let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
-        let (mut pinned, mut label) = (None, None);
-        let (mut by_device, mut differing) = (None::<&Interned>, None);
-        let (mut storage, mut mixed_with) = (None, None);
-        let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
-        for meta in operands.into_iter().flatten() {
-            if !any {
-                storage = meta.storage;
-            } else if meta.storage != storage {
-                mixed_with = Some(meta.storage);
-            }
-            any = true;
-            all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
-            flags |= meta.flags & (Flags::MASTER | Flags::FULL_PRECISION);
-            match meta.specs {
-                Some(interned) => any_emulated |= !interned.specs.is_none(),
-                None => any_unset = true,
-            }
-            any_weight |= meta.is_weight();
-            let role = if meta.is_weight() {
-                &mut weight
-            } else {
-                &mut activation
-            };
-            if role.is_none() && meta.specs.is_some() {
-                *role = Some(meta);
-            }
-            label = label.or(meta.label);
-            if meta.flags.contains(Flags::PINNED) {
-                pinned = pinned.or(Some(meta));
-            }
-            if let Some(specs) = meta.specs_of_device() {
-                let first = *by_device.get_or_insert(specs);
-                if !core::ptr::eq(first, specs) {
-                    differing = Some([first, specs]);
-                }
-            }
-        }
-        if any && all_inner && !flags.contains(Flags::MASTER) {
-            flags |= Flags::INNER;
-        }
-        let by_optimizer = flags.intersects(Flags::OPTIMIZER);
-        let source = match any_weight && by_optimizer {
-            // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
-            // fork on a device with other specs.
-            true => weight,
-            false => activation.or(weight),
-        };
-        let mut carried = source.and_then(|meta| meta.specs);
-        let mut home = None;
-        if let Some(parameter) = pinned
-            && by_optimizer
-        {
-            flags |= Flags::PINNED;
-            (carried, home) = (parameter.specs, parameter.home);
-        } else if source.is_some_and(|meta| meta.specs_of_device().is_none()) {
-            flags |= Flags::CHOSEN;
-        }
-        if let Some([first, second]) = differing
-            && !flags.intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
-        {
-            registry::warn_mixed(&first.specs, &second.specs);
-        }
-        Self {
-            specs: weight.or(activation).and_then(|meta| meta.specs),
-            result: Meta {
-                specs: carried,
-                flags,
-                home,
-                label: label.filter(|_| by_optimizer),
-                rounded: None,
-                storage,
-            },
-            mixed_with,
-            any_emulated,
-            any_unset,
-        }
-    }
-
-    /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
-    /// set, nothing to emulate, an optimizer's arithmetic, or a full-precision piece.
-    ///
-    /// # Panics
-    ///
-    /// If the op is to be emulated and its operands are of different float types.
-    pub(crate) fn emulation(&self) -> Option<&'static Interned> {
-        if self
-            .result
-            .flags
-            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
-        {
-            return None;
-        }
-        let interned = self
-            .specs
-            .or_else(registry::installed_default)
-            .filter(|interned| !interned.specs.is_none())?;
-        if let Some(other) = self.mixed_with {
-            let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
-            panic!(
-                "burn-mx: the operands of an op are of different float types, {:?} and {:?}; cast one of them",
-                name(self.result.storage),
-                name(other)
-            );
-        }
-        Some(interned)
-    }
-
-    /// Whether the op is emulated and rounds, of whatever types its operands are: those of an embedding are not all floats.
-    pub(crate) fn rounds(&self) -> bool {
-        let of_one_type = Self {
-            mixed_with: None,
-            ..*self
-        };
-        of_one_type
-            .emulation()
-            .is_some_and(|interned| interned.specs.float_format().is_some())
-    }
-
-    /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.
-    pub(crate) fn is_exempt(&self) -> bool {
-        let by_specs = !self
-            .result
-            .flags
-            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION);
-        let by_default = || {
-            let default = registry::installed_default().filter(|_| self.any_unset);
-            default.is_some_and(|interned| !interned.specs.is_none())
-        };
-        by_specs
-            && self.specs.is_some_and(|interned| interned.specs.is_none())
-            && (self.any_emulated || by_default())
-    }
-
-    /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.
-    pub(crate) fn quantization(&self) -> Option<&'static Interned> {
-        self.emulation()
-            .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
-    }
-
-    /// Says once through `log` that specs were forgotten, where a product `operation` runs with none.
-    pub(crate) fn warn_if_unset(&self, operation: &str) {
-        let deliberate = Flags::OPTIMIZER | Flags::FULL_PRECISION;
-        if self.specs.is_none()
-            && !self.result.flags.intersects(deliberate)
-            && registry::installed_default().is_none()
-        {
-            registry::warn_unset(operation);
-        }
     }
 }

@@ -21,12 +21,20 @@ const NEVER_FLUSHED: u32 = 2 * 127 - 126 + 2 * 7;
 
 impl Panels {
     /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
-    /// times matrix `r` of `rhs`, row by row, one after another in `result`; tensor scales multiply the sums. For the order of the sums see the module
-    /// `product`'s documentation; large products are worked on by the threads of the current rayon pool (feature
-    /// `rayon`), and no bit depends on that.
+    /// times matrix `r` of `rhs`, row by row, one after another in `result`. Large products are worked on by the threads of
+    /// the current rayon pool (feature `rayon`).
     ///
     /// By the best path that this processor has, or the one that the environment names ([`ProductPath::current`]); by
     /// [`ProductPath::Portable`] if there is none.
+    ///
+    /// # The sum
+    /// The product of two bfloat16 numbers has at most 16 significant bits, so float32 holds it. An element of the result is,
+    /// for each 512 elements along the summed axis (the last ones are as many as there are), a sum s that starts from 0 and
+    /// to which the products are added in pairs, of each pair the odd one first: s = fma(a₁, b₁, s), then
+    /// s = fma(a₀, b₀, s); the sums of the blocks of 512 are added in order. A tensor scale multiplies the result. That is
+    /// what AVX-512's `vdpbf16ps` computes, so every path gives the same bits. They depend on nothing but the operands'
+    /// values and the length of the summed axis: not on the processor, the threads, the other lengths or the way in
+    /// which the operands lay in memory. NaN and Inf propagate; nothing is flushed to zero.
     ///
     /// # Errors
     /// [`PanelsError::Product`], with `result` untouched.

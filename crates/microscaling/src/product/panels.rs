@@ -32,6 +32,28 @@ const LINE: usize = 16;
 /// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
 /// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
 /// right operand pair of rows by pair of rows. A tensor scale is beside them.
+///
+/// ```
+/// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};
+///
+/// let mxfp8 = OperandQuantization {
+///     elementwise: None,
+///     blocks: Some(("mxfp8_e4m3".parse()?, Rounding::Even)),
+/// };
+/// let operand = |side, data, free: Axis, summed: Axis| {
+///     let group = summed.length;
+///     Panels::quantize(side, Matrices { data, starts: &[0], free, summed, group }, mxfp8)
+/// };
+/// let axis = |length, stride| Axis { length, stride };
+/// let lhs = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // 2 × 3
+/// let rhs = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]; // 3 × 2
+/// let lhs = operand(Side::Lhs, &lhs, axis(2, 3), axis(3, 1))?;
+/// let rhs = operand(Side::Rhs, &rhs, axis(2, 1), axis(3, 2))?;
+/// let mut product = [0.0; 4];
+/// Panels::multiply(&lhs, &rhs, &[(0, 0)], &mut product)?;
+/// assert_eq!(product, [4.0, 5.0, 10.0, 11.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Panels {
     pub(super) side: Side,
     pub(super) matrices: usize,
