@@ -27,9 +27,11 @@ use crate::semantics::{Float, stored};
 use crate::tensor::{Join, Meta};
 pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
 pub(crate) use unary::{
-    CumProd, Exp, Gelu, GeluFirstOrder, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu,
-    Round, RoundGradient, Sigmoid, Silu, Sqrt, Square, Tan, Tanh,
+    CumProd, Exp, Gelu, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu, Round,
+    RoundGradient, Sigmoid, Sqrt, Square, Tan, Tanh,
 };
+#[cfg(feature = "module")]
+pub(crate) use unary::{GeluFirstOrder, Silu};
 
 /// An op on one tensor and its gradient.
 pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
