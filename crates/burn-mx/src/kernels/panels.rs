@@ -8,14 +8,33 @@ use super::memory::InMemory;
 use super::product::{Operand, OperandForm, Place};
 
 /// Significant bits of a bfloat16 number.
-pub(super) const SIGNIFICANT_BITS: u32 = 8;
+const SIGNIFICANT_BITS: u32 = 8;
+
+/// Whether values of so many significant bits at most are multiplied in bfloat16 by this process; which way is said once.
+pub(super) fn multiplies(significant_bits: u32) -> bool {
+    let path = ProductPath::current().filter(|_| significant_bits <= SIGNIFICANT_BITS);
+    path.inspect(|path| say_once(*path)).is_some()
+}
+
+/// `None` where values turn out to be no bfloat16 numbers, which leaves them to float32.
+pub(super) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> {
+    match panels {
+        Ok(panels) => Some(panels),
+        Err(PanelsError::Inexact) => {
+            log::debug!(
+                "burn-mx: an operand is no bfloat16 numbers: its product is computed in float32"
+            );
+            None
+        }
+        Err(error) => panic!("burn-mx: {error}"),
+    }
+}
 
 /// The tensor, of at least two axes, quantized into panels; `None` if its values are to be multiplied in float32.
 pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<Operand<P>> {
-    if form.significant_bits > SIGNIFICANT_BITS || ProductPath::current().is_none() {
+    if !multiplies(form.significant_bits) {
         return None;
     }
-    say_once();
     let shape = tensor.dims();
     let (panels, leading) = match tensor.strided() {
         Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
@@ -113,11 +132,8 @@ fn quantize(
         summed,
         group,
     };
-    match Panels::quantize(side, matrices, form.quantization) {
-        Ok(panels) => Some((panels, leading)),
-        Err(PanelsError::Inexact) => None,
-        Err(error) => panic!("burn-mx: {error}"),
-    }
+    let panels = exact(Panels::quantize(side, matrices, form.quantization))?;
+    Some((panels, leading))
 }
 
 /// Whether rows or columns lie without gaps, and leading axes that are rows follow on one another.
@@ -159,13 +175,11 @@ fn offsets(shape: &[usize], strides: &[usize]) -> Vec<usize> {
 }
 
 /// Says once by which path products are computed.
-fn say_once() {
+fn say_once(path: ProductPath) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        if let Some(path) = ProductPath::current() {
-            log::info!(
-                "burn-mx: matrix products of operands that are exact in bfloat16 are computed in bfloat16 by {path}"
-            );
-        }
+        log::info!(
+            "burn-mx: matrix products of operands that are exact in bfloat16 are computed in bfloat16 by {path}"
+        );
     });
 }

@@ -4,13 +4,13 @@
 use rayon::prelude::*;
 
 use microscaling::{
-    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side,
+    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, Side,
 };
 
 use super::convolution::{Convolution, ConvolutionProduct};
 use super::loops::PARALLEL_THRESHOLD;
 use super::memory::InMemory;
-use super::panels::SIGNIFICANT_BITS;
+use super::panels::{exact, multiplies};
 
 /// Bytes of the windows that are laid out at once: what the outer caches hold.
 const TOGETHER: usize = 4 << 20;
@@ -26,7 +26,7 @@ pub(super) fn convolve<T: InMemory>(
     bias: Option<T>,
     significant_bits: u32,
 ) -> Option<T> {
-    if significant_bits > SIGNIFICANT_BITS || ProductPath::current().is_none() {
+    if !multiplies(significant_bits) {
         return None;
     }
     let (first, second) = (first.clone().row_major(), second.clone().row_major());
@@ -42,17 +42,12 @@ pub(super) fn convolve<T: InMemory>(
             weight_gradient(convolution, planes, grad, shape)
         }
     };
-    match computed {
-        Ok(result) => result.map(|(mut values, shape)| {
-            if let Some(bias) = bias {
-                let positions = shape[2..].iter().product();
-                add_to_channels(&mut values, bias.row_major().values(), positions);
-            }
-            T::from_values(values, shape)
-        }),
-        Err(PanelsError::Inexact) => None,
-        Err(error) => panic!("burn-mx: {error}"),
+    let (mut values, shape) = exact(computed)??;
+    if let Some(bias) = bias {
+        let positions = shape[2..].iter().product();
+        add_to_channels(&mut values, bias.row_major().values(), positions);
     }
+    Some(T::from_values(values, shape))
 }
 
 /// Values and shape of a result.

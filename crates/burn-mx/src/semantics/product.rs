@@ -92,8 +92,6 @@ impl Product {
     ) -> Operand<FloatTensor<B>> {
         let axis = place.summed_axis(tensor.rank());
         self.kept_or_made::<B>(slot, tensor, axis, Some(place), |tensor| {
-            let rounding = self.roundings(slot);
-            let rounder = Rounder::new(self.specs, rounding.elementwise);
             let format = self.specs.specs.block_format(slot);
             let form = |quantization, significant_bits| OperandForm {
                 place,
@@ -102,10 +100,12 @@ impl Product {
             };
             let significant_bits = self.significant_bits(slot);
             if self.is_plain(slot) {
+                let rounder = self.rounder(slot);
                 let rounder = rounder.filter(|rounder| !rounder.has_rounded(&tensor.meta));
+                let rounding = self.roundings(slot).mx;
                 let quantization = OperandQuantization {
                     elementwise: rounder.map(Rounder::format_and_rounding),
-                    blocks: format.map(|format| (format, rounding.mx)),
+                    blocks: format.map(|format| (format, rounding)),
                 };
                 return B::product_operand(
                     to_f32::<B>(tensor.inner),
@@ -148,12 +148,10 @@ impl Product {
         match tensor.kept.take() {
             // A transform has other signs each time.
             Some(kept) if self.hadamard.is_none() => {
-                let rounding = self.roundings(slot);
-                let rounder = Rounder::new(self.specs, rounding.elementwise);
                 let key = CopyKey {
-                    elementwise: rounder.map(Rounder::format_and_rounding),
+                    elementwise: self.rounder(slot).map(Rounder::format_and_rounding),
                     format: self.specs.specs.block_format(slot),
-                    rounding: rounding.mx,
+                    rounding: self.roundings(slot).mx,
                     axis,
                     place,
                 };
@@ -171,17 +169,16 @@ impl Product {
         axis: usize,
         groups: usize,
     ) -> FloatTensor<B> {
-        let Roundings { elementwise, mx } = self.roundings(slot);
-        let rounder = Rounder::new(self.specs, elementwise);
+        let rounder = self.rounder(slot);
         if let Some((transform, signs)) = self.hadamard {
             let rounded = self.rounded::<B>(rounder, tensor);
             let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
             return self.in_blocks::<B>(slot, transformed, axis);
         }
-        let random = [elementwise, mx].contains(&Rounding::Stochastic);
+        let is_plain = self.is_plain(slot);
         match (rounder, self.specs.specs.block_format(slot)) {
-            (Some(rounder), Some(format)) if !random && !rounder.has_rounded(&tensor.meta) => {
-                let elementwise = rounder.format_and_rounding();
+            (Some(rounder), Some(format)) if is_plain && !rounder.has_rounded(&tensor.meta) => {
+                let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
                 B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
             }
             _ => self.in_blocks::<B>(slot, self.rounded::<B>(rounder, tensor), axis),
@@ -242,8 +239,7 @@ impl Product {
         slot: Slot,
         tensor: Float<B>,
     ) -> FloatTensor<B> {
-        let rounding = self.roundings(slot).elementwise;
-        self.rounded::<B>(Rounder::new(self.specs, rounding), tensor)
+        self.rounded::<B>(self.rounder(slot), tensor)
     }
 
     /// `lhs · rhs` over the last two axes, in `f32`; the others broadcast.
@@ -277,6 +273,11 @@ impl Product {
     ) -> Float<B> {
         meta.rounded = self.specs.specs.float_format();
         stored::<B>(result, meta)
+    }
+
+    /// Rounding of a slot's operand to the elementwise format, if there is one.
+    fn rounder(&self, slot: Slot) -> Option<Rounder> {
+        Rounder::new(self.specs, self.roundings(slot).elementwise)
     }
 
     /// How the operand of a slot is rounded.

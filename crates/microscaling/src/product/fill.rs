@@ -28,6 +28,9 @@ impl Panels {
     ///
     /// # Errors
     /// See [`PanelsError`]. That an element is no bfloat16 number is known when all of them are quantized.
+    ///
+    /// # Panics
+    /// If the panels are larger than all memory.
     pub fn quantize(
         side: Side,
         matrices: Matrices<'_>,
@@ -56,6 +59,9 @@ impl Panels {
     ///
     /// # Errors
     /// [`PanelsError::Inexact`].
+    ///
+    /// # Panics
+    /// If the panels are larger than all memory.
     pub fn from_lines(
         side: Side,
         dense: DenseAxis,

@@ -63,7 +63,11 @@ impl Panels {
             return Err(PanelsError::Path { path });
         }
         let there = |&(l, r): &(usize, usize)| l < lhs.matrices && r < rhs.matrices;
-        let elements = pairs.len() * lhs.free * rhs.free;
+        // Beyond all memory is no result's length.
+        let elements = pairs
+            .len()
+            .saturating_mul(lhs.free)
+            .saturating_mul(rhs.free);
         let sound = lhs.side == Side::Lhs
             && rhs.side == Side::Rhs
             && lhs.summed == rhs.summed

@@ -71,13 +71,16 @@ impl Panels {
     /// Panels of zeros: so many matrices, with free and summed axes of these lengths.
     pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
         let [matrices, free, summed] = lengths;
-        let tiles = matrices * free.div_ceil(FREE) * summed.div_ceil(SUMMED);
+        // The kernels go by pointers: a length that wraps around must not get as far as there.
+        let lengths = [matrices, free.div_ceil(FREE), summed.div_ceil(SUMMED)];
+        let words = lengths.into_iter().try_fold(TILE, usize::checked_mul);
+        let words = words.and_then(|words| words.checked_add(LINE - 1));
         Self {
             side,
             matrices,
             free,
             summed,
-            words: vec![0; tiles * TILE + LINE - 1],
+            words: vec![0; words.expect("panels larger than all memory")],
             least: f32::INFINITY.to_bits(),
             scale: 1.0,
         }

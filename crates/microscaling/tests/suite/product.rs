@@ -485,6 +485,26 @@ fn tensor_scales_multiply_the_product() {
     }
 }
 
+/// Lengths whose product wraps around to a small number are not taken for one.
+#[test]
+#[should_panic(expected = "larger than all memory")]
+fn panels_larger_than_all_memory() {
+    let matrices = Matrices {
+        data: &[1.0],
+        starts: &[0],
+        free: Axis {
+            length: 1 << 60,
+            stride: 0,
+        },
+        summed: Axis {
+            length: 1,
+            stride: 1,
+        },
+        group: 1,
+    };
+    let _ = Panels::quantize(Side::Lhs, matrices, OperandQuantization::default());
+}
+
 #[test]
 fn errors_say_what_is_wrong() {
     let axis = |length, stride| Axis { length, stride };
