@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use burn_mx::{MxArgs, MxSpecs};
+use burn_mx::{
+    MxArgs, MxSpecs,
+    record::{RECORDS, REPORT_HTML, RecorderConfig},
+};
 use clap::{Parser, builder::RangedU64ValueParser};
 
 use super::{
@@ -110,6 +113,20 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
+    /// Record what quantization does to every operand of every product of the MX runs: records.jsonl and report.html in DIR
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// Every how many steps one is recorded
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
+    #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    record_every: u64,
+
+    /// Another format to quantize the recorded operands by, to see whether it would lose less: a preset or a block format.
+    /// Repeat it
+    #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
+    what_if: Vec<String>,
+
     /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -162,6 +179,8 @@ impl Cli {
         let json = json.map(|path| open("--json", path)).transpose()?;
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
         let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
+        let record = self.record.as_deref();
+        let record = record.map(|folder| self.record_plan(folder)).transpose()?;
         let plan = Plan {
             model: self.model,
             architecture,
@@ -179,6 +198,7 @@ impl Cli {
             split,
             plot: open("--out", &plot)?,
             json,
+            record,
         };
         plan.open_saved(self.resume)?;
         Ok(plan)
@@ -195,6 +215,29 @@ impl Cli {
             specs: Some(specs),
             overridden: !self.specs.is_empty(),
         })
+    }
+
+    /// What is recorded, and where: tried before the work.
+    fn record_plan(&self, folder: &Path) -> Result<(RecorderConfig, PathBuf), String> {
+        let config = RecorderConfig {
+            every: self.record_every,
+            ..RecorderConfig::default()
+        };
+        let config = config.what_if(self.what_if.iter().map(String::as_str));
+        config
+            .validate()
+            .map_err(|error| format!("--record: {error}"))?;
+        let records = folder.join(RECORDS);
+        if records.exists() && !self.resume {
+            return Err(format!(
+                "--record '{}' has records already; name another folder",
+                folder.display()
+            ));
+        }
+        fs::create_dir_all(folder)
+            .and_then(|()| OutputFile::open(&folder.join(REPORT_HTML)).map(drop))
+            .map_err(|error| unwritable("--record", folder, &error))?;
+        Ok((config, folder.to_owned()))
     }
 
     /// `--first-last`, then every `--layer`.

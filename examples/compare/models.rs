@@ -9,7 +9,7 @@ mod transformer;
 use std::ops::RangeInclusive;
 
 use burn::{prelude::*, record::RecorderError, train::ClassificationOutput};
-use burn_mx::module::{MxTensorOps, PathError};
+use burn_mx::module::{MxTensorOps, PathError, label_parameters};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -220,6 +220,19 @@ impl<B: Backend> Model<B> {
             Self::Lstm(model) => Self::Lstm(set_layers(model, layers)?),
             Self::Transformer(model) => Self::Transformer(set_layers(model, layers)?),
         })
+    }
+
+    /// Tells products the paths of their parameters: the model's own paths, too.
+    pub(crate) fn labelled(self) -> Self
+    where
+        B: MxTensorOps,
+    {
+        match self {
+            Self::Ffn(model) => Self::Ffn(label_parameters(model)),
+            Self::Cnn(model) => Self::Cnn(label_parameters(model)),
+            Self::Lstm(model) => Self::Lstm(label_parameters(model)),
+            Self::Transformer(model) => Self::Transformer(label_parameters(model)),
+        }
     }
 
     /// Writes the model as its own type's record, which has no trace of this enum.

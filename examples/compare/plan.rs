@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use burn_mx::ResolvedSpecs;
+use burn_mx::{
+    ResolvedSpecs,
+    record::{Recorder, RecorderConfig},
+};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
@@ -45,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
     pub(crate) json: Option<OutputFile>,
+    /// What is recorded of the MX runs, and where.
+    pub(crate) record: Option<(RecorderConfig, PathBuf)>,
 }
 
 /// What a run trains in.
@@ -85,6 +90,13 @@ impl Plan {
             Some(_) => &self.layers,
             None => &[],
         }
+    }
+
+    /// The recorder of an MX run of this name, and the folder of the records.
+    pub(crate) fn recorder(&self, run: &str) -> Option<(Recorder, PathBuf)> {
+        let (config, folder) = self.record.as_ref()?;
+        let recorder = Recorder::new(config.clone()).run(run);
+        Some((recorder, folder.clone()))
     }
 
     /// Where a run is kept.

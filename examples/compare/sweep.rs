@@ -1,6 +1,6 @@
 //! FP32 first, then each MX run, from the same initial weights on the same batches; then the report.
 
-use std::{collections::HashMap, error::Error, sync::Arc, time::Instant};
+use std::{collections::HashMap, error::Error, path::Path, sync::Arc, time::Instant};
 
 #[cfg(feature = "ndarray")]
 use burn::backend::{NdArray, ndarray::NdArrayDevice};
@@ -9,7 +9,11 @@ use burn::{
     tensor::backend::AutodiffBackend,
     train::Interrupter,
 };
-use burn_mx::{MxAutodiff, MxDevice, ResolvedSpecs, module::MxTensorOps};
+use burn_mx::{
+    MxAutodiff, MxDevice, ResolvedSpecs,
+    module::MxTensorOps,
+    record::{RECORDS, REPORT_HTML, Report},
+};
 
 use super::{
     epochs::Reseed,
@@ -47,6 +51,9 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
     }?;
 
     let stopped = stopped.map(|stop| stop.message(&plan, runs.len()));
+    if let Some((_, folder)) = &plan.record {
+        report_records(folder)?;
+    }
     if !runs.is_empty() {
         report_all(&runs, plan)?;
     }
@@ -73,6 +80,21 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = plan.saved {
         println!("checkpoints: {}", folder.display());
     }
+    Ok(())
+}
+
+/// What the recorder saw of the MX runs, if any was begun.
+fn report_records(folder: &Path) -> Result<(), Box<dyn Error>> {
+    if !folder.join(RECORDS).exists() {
+        return Ok(());
+    }
+    let report = Report::read([folder])?;
+    report.save(folder)?;
+    println!("\n{}", report.table());
+    println!(
+        "\nwhat quantization did: {}",
+        folder.join(REPORT_HTML).display()
+    );
     Ok(())
 }
 
@@ -150,6 +172,7 @@ where
                     seed,
                     reseed: reseed::<Fp32>(vec![device.clone()]),
                     saved,
+                    recorder: None,
                 };
                 timed(&monitor, plan, "plain Burn", start)
             }
@@ -157,12 +180,17 @@ where
                 let device = mx_device(specs);
                 let model = weights.load::<Mx>(plan.architecture, &device)?;
                 let own = layers.iter().map(|layer| mx_device(&layer.specs.specs));
+                let model = match plan.record {
+                    Some(_) => model.labelled(),
+                    None => model,
+                };
                 let start = Start::<Mx> {
                     model: model.with_layers(layers)?,
                     seed,
                     reseed: reseed::<Mx>([device.clone()].into_iter().chain(own).collect()),
                     device,
                     saved,
+                    recorder: plan.recorder(&monitor.name),
                 };
                 timed(&monitor, plan, &specs.to_string(), start)
             }

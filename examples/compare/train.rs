@@ -1,7 +1,7 @@
-//! One training run on one backend, by burn-train's learner. Nothing in here knows of MX: what the numbers are is
-//! decided by the backend `B` and by the device that the tensors are made on.
+//! One training run on one backend, by burn-train's learner. Nothing in here knows of MX, but for the recorder: what the
+//! numbers are is decided by the backend `B` and by the device that the tensors are made on.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
 
 use burn::{
     data::dataloader::DataLoader,
@@ -16,6 +16,8 @@ use burn::{
         metric::{AccuracyMetric, LossMetric},
     },
 };
+
+use burn_mx::record::{MxSaturation, MxSqnr, MxUnderflow, Recorder as MxRecorder};
 
 use super::{
     epochs::{Epochs, Reseed, in_order},
@@ -77,6 +79,8 @@ pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) seed: u64,
     pub(crate) reseed: Reseed,
     pub(crate) saved: Option<SavedRun>,
+    /// Of what quantization does, with the folder of the records.
+    pub(crate) recorder: Option<(MxRecorder, PathBuf)>,
 }
 
 /// How a run ended.
@@ -114,6 +118,7 @@ pub(crate) fn train<B: AutodiffBackend>(
         seed,
         reseed,
         saved,
+        recorder,
     } = start;
     let stopwatch = Stopwatch::default();
     let trainee = Trainee {
@@ -165,10 +170,25 @@ pub(crate) fn train<B: AutodiffBackend>(
     if done > 0 {
         training = training.checkpoint(done);
     }
+    let recorder = recorder.map(|(recorder, folder)| {
+        let first_step = (done * steps) as u64;
+        // There may be other runs in the folder.
+        recorder.first_step(first_step).append(folder)
+    });
+    let recording = recorder.transpose()?;
+    if let Some(recording) = &recording {
+        training = training
+            .metric_train_numeric(MxSqnr::worst(recording))
+            .metric_train_numeric(MxUnderflow::worst(recording))
+            .metric_train_numeric(MxSaturation::worst(recording));
+    }
     let training = monitor.show(training, (done, hyperparameters.epochs), steps);
     let LearningResult { model, renderer } =
         training.launch(Learner::new(trainee, optimizer, hyperparameters.lr));
     drop(renderer); // which gives the terminal back
+    if let Some(recording) = recording {
+        recording.finish()?;
+    }
 
     let history = history.take();
     if history.len() < hyperparameters.epochs {

@@ -21,6 +21,8 @@ use microscaling::Rounding;
 
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
+use crate::record;
+use crate::semantics::product::Op;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Join, Meta};
 
@@ -31,6 +33,13 @@ pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
 pub(crate) fn as_activation<B: MxKernels>(mut tensor: Tracked<B>) -> Tracked<B> {
     tensor.primitive = tensor.primitive.into_activation();
     tensor
+}
+
+/// The weight of a layer that is about to be used, by the layer's name, for the products of both passes.
+pub(crate) fn named<B: MxKernels>(op: Op, mut weight: Tracked<B>) -> Tracked<B> {
+    let label = &mut weight.primitive.meta.label;
+    *label = record::name_layer(op, *label);
+    weight
 }
 
 /// What an op on these tensors is joined from.

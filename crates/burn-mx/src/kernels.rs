@@ -36,7 +36,9 @@ pub use softmax::{LogSoftmax, Softmax};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{
+    BlockFormat, Comparison, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics,
+};
 
 use crate::arithmetic::Arithmetic;
 
@@ -114,6 +116,18 @@ pub trait MxKernels: Backend {
         _significant_bits: u32,
     ) -> Option<FloatTensor<Self>> {
         None
+    }
+
+    /// What quantization in blocks along `axis` did: of a tensor before, as its blocks were given it, and after, what
+    /// [`Statistics::of`] says.
+    fn quantization_statistics(
+        views: [&FloatTensor<Self>; 3],
+        axis: usize,
+        format: Option<BlockFormat>,
+    ) -> Statistics {
+        let [original, in_blocks, quantized] = views.map(|view| host::read::<Self>(view.clone()));
+        let shape = views[0].shape();
+        statistics([&original, &in_blocks, &quantized], &shape, axis, format)
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
@@ -252,6 +266,24 @@ fn quantize_dense(
     format
         .quantize(data, shape, axis, rounding.with(stream))
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+}
+
+/// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].
+fn statistics(
+    [original, in_blocks, quantized]: [&[f32]; 3],
+    shape: &[usize],
+    axis: usize,
+    format: Option<BlockFormat>,
+) -> Statistics {
+    let statistics = Statistics::of(Comparison {
+        original,
+        in_blocks,
+        quantized,
+        shape,
+        axis,
+        format,
+    });
+    statistics.unwrap_or_else(|error| panic!("burn-mx: {error}"))
 }
 
 /// [`RandomHadamard::transform`] where the block size and the axis are known to be right, as for

@@ -53,6 +53,11 @@ mod kernels;
 mod ops;
 mod phase;
 mod random;
+#[cfg(feature = "record")]
+pub mod record;
+#[cfg(not(feature = "record"))]
+#[path = "record/off.rs"]
+mod record;
 mod registry;
 #[cfg_attr(
     not(all(feature = "autodiff", feature = "module")),

@@ -7,12 +7,18 @@ mod functions;
 mod on_load;
 mod pattern;
 mod pieces;
+#[cfg(feature = "record")]
+mod scope;
 mod tensor_ops;
 
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use functions::{gelu_first_order, rms_norm, silu};
 pub use pattern::PathError;
+#[cfg(feature = "record")]
+pub(crate) use pattern::Pattern;
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
+#[cfg(feature = "record")]
+pub use scope::scope;
 pub use tensor_ops::{Function, MetaChange, MxTensorOps};

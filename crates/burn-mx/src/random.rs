@@ -52,6 +52,13 @@ impl OpNumbers {
         Draws::replay(op)
     }
 
+    /// Random numbers that no op gets, another set for each number: those of the other key of these specs.
+    #[cfg(feature = "record")]
+    pub(crate) fn draws_beside(&self, number: u64) -> Draws {
+        let key = !self.fingerprint;
+        Draws::replay(OpNumber { key, number })
+    }
+
     /// Starts the sequence anew from `seed`. Ops that have their number keep it.
     pub(crate) fn reseed(&self, seed: u64) {
         *self.lock() = OpNumber::first(seed ^ self.fingerprint);

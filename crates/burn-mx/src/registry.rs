@@ -47,6 +47,12 @@ impl Interned {
         self.ops.draws()
     }
 
+    /// Random numbers that no op of these specs gets, another set for each number.
+    #[cfg(feature = "record")]
+    pub(crate) fn draws_beside(&self, number: u64) -> Draws {
+        self.ops.draws_beside(number)
+    }
+
     /// The random numbers of the op with this number, or of a new one.
     pub(crate) fn draws_as(&self, number: Option<OpNumber>) -> Draws {
         number.map_or_else(|| self.draws(), Draws::replay)
@@ -58,7 +64,7 @@ impl Interned {
     }
 }
 
-/// The one copy of a parameter's path, so that tensors carry it as a pointer.
+/// The one copy of a layer's name, a parameter's path most often, so that tensors carry it as a pointer.
 #[cfg(feature = "module")]
 pub(crate) fn label(path: &str) -> &'static str {
     let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());

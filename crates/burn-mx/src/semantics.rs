@@ -12,6 +12,10 @@ pub(crate) mod elementwise;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+#[cfg_attr(
+    not(feature = "record"),
+    allow(dead_code, unreachable_pub, reason = "names are the recorder's")
+)]
 pub(crate) mod product;
 mod rows;
 pub(crate) mod softmax;

@@ -9,6 +9,8 @@ mod pack;
 mod product;
 mod quantize;
 mod round;
+#[cfg(feature = "std")]
+mod statistics;
 
 pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError, QuantizeError};
 pub use format::{
@@ -24,3 +26,5 @@ pub use product::{
 pub use quantize::RandomHadamard;
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
+#[cfg(feature = "std")]
+pub use statistics::{Comparison, Statistics};

@@ -14,12 +14,14 @@ use super::{Ad, MxAutodiff};
 use crate::backward::boundary::Exemption;
 use crate::backward::parameter::{delegate_used, used};
 use crate::backward::{
-    Tracked, as_activation, boundary, elementwise, linear, metas, norm, softmax,
+    Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
 use crate::delegate::delegate;
 use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
+use crate::record;
+use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
 use crate::tensor::Join;
 
@@ -40,10 +42,20 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
     bias: Option<Tracked<B>>,
     op: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
 ) -> Tracked<B> {
-    let exemption = Exemption::new(&join_of_layer::<B>(&x, &weight, bias.as_ref()));
+    let join = join_of_layer::<B>(&x, &weight, bias.as_ref());
+    let weight = named_if_emulated::<B>(&join, weight);
+    let exemption = Exemption::new(&join);
     let [x, weight] = [x, weight].map(|tensor| exemption.enter::<B, C>(tensor));
     let bias = bias.map(|bias| exemption.enter::<B, C>(bias));
-    exemption.leave::<B, C>(op(x, weight, bias))
+    exemption.leave::<B, C>(record::tracked(|| op(x, weight, bias)))
+}
+
+/// The weight of a convolution, which has a product to be named if it is emulated.
+fn named_if_emulated<B: MxKernels>(join: &Join, weight: Tracked<B>) -> Tracked<B> {
+    match join.emulation() {
+        Some(_) => named::<B>(Op::Convolution, weight),
+        None => weight,
+    }
 }
 
 /// Convolutions, transposed or not.
@@ -151,12 +163,14 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         options: DeformConvOptions<2>,
     ) -> FloatTensor<Self> {
         let x = as_activation::<B>(x);
-        let exemption = Exemption::new(&join_of_layer::<B>(&x, &weight, bias.as_ref()));
+        let join = join_of_layer::<B>(&x, &weight, bias.as_ref());
+        let weight = named_if_emulated::<B>(&join, weight);
+        let exemption = Exemption::new(&join);
         let [x, offset, weight] = [x, offset, weight].map(|tensor| exemption.enter::<B, C>(tensor));
         let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| exemption.enter::<B, C>(tensor)));
-        exemption.leave::<B, C>(Ad::<B, C>::deform_conv2d(
-            x, offset, weight, mask, bias, options,
-        ))
+        exemption.leave::<B, C>(record::tracked(|| {
+            Ad::<B, C>::deform_conv2d(x, offset, weight, mask, bias, options)
+        }))
     }
 
     fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {

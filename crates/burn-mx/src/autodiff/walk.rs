@@ -23,17 +23,21 @@ use std::sync::{Mutex, MutexGuard};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::phase::BackwardGuard;
+use crate::record;
 
 /// Runs a walk with the thread that walks marked as being in the backward pass.
 pub(super) fn backward<R: Send>(walk: impl FnOnce() -> R + Send) -> R {
+    let thread = record::Context::of_this_thread();
     let walk = || {
         let _backward = BackwardGuard::enter();
-        walk()
+        thread.enter(walk)
     };
-    match rayon::current_thread_index() {
+    let gradients = match rayon::current_thread_index() {
         None => walk(),
         Some(_) => Lent::new(rayon::current_num_threads()).install(walk),
-    }
+    };
+    record::end_step();
+    gradients
 }
 
 /// Pools that no walk has, and how many walks have one.

@@ -6,12 +6,14 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-use super::Tracked;
 use super::parameter::gradient_of;
+use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::random::OpNumber;
+use crate::record;
 use crate::registry::Interned;
+use crate::semantics::product::Op;
 use crate::semantics::{Float, elementwise, linear};
 use crate::tensor::Meta;
 
@@ -66,12 +68,13 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     bias: Option<Tracked<B>>,
     interned: &'static Interned,
 ) -> Tracked<B> {
+    let weight = named::<B>(Op::Linear, weight);
     let operands = Operands::new(interned);
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
         let weight = operands.weight::<B>(weight);
-        linear::forward::<B>(x, weight, bias)
+        record::tracked(|| linear::forward::<B>(x, weight, bias))
     };
     let state = State {
         interned,
@@ -127,7 +130,12 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         } = ops.state;
         let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
         let mut x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
-        let mut weight = weight.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
+        let mut weight = weight.map(|id| {
+            let mut weight = checkpointer.retrieve_node_output::<Float<B>>(id);
+            // Another op may have saved it, by another name.
+            weight.meta.label = weight_meta.label;
+            weight
+        });
         if interned.specs.quantize_backprop() {
             let rounding = interned.specs.round_grad_input();
             grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);

@@ -12,10 +12,12 @@ use super::parameter::gradient_of;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::random::OpNumber;
+use crate::record;
 use crate::registry::Interned;
 use crate::semantics::Float;
 use crate::semantics::elementwise;
 use crate::semantics::matmul::{self, Side};
+use crate::semantics::product::Op;
 use crate::tensor::Meta;
 
 #[derive(Debug)]
@@ -47,16 +49,20 @@ fn drawn<B: MxKernels>(
 
 /// `lhs · rhs`, emulated by `interned`.
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
-    lhs: Tracked<B>,
-    rhs: Tracked<B>,
+    mut lhs: Tracked<B>,
+    mut rhs: Tracked<B>,
     interned: &'static Interned,
 ) -> Tracked<B> {
+    let label = matmul::label_of([lhs.primitive.meta, rhs.primitive.meta]);
+    let label = record::name_layer(Op::Matmul, label);
+    lhs.primitive.meta.label = label;
+    rhs.primitive.meta.label = label;
     let numbers = [interned.draws().op(), interned.draws().op()];
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |lhs: Float<B>, rhs: Float<B>| {
         let lhs = drawn::<B>(numbers[0], lhs, interned);
         let rhs = drawn::<B>(numbers[1], rhs, interned);
-        matmul::forward::<B>(lhs, rhs)
+        record::tracked(|| matmul::forward::<B>(lhs, rhs))
     };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
         .compute_bound()
@@ -90,8 +96,12 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             shapes: [lhs_shape, rhs_shape],
             metas: [lhs_meta, rhs_meta],
         } = ops.state;
-        let [lhs, rhs] =
-            saved.map(|id| id.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id)));
+        let [lhs, rhs] = saved.map(|id| {
+            let mut operand = checkpointer.retrieve_node_output::<Float<B>>(id?);
+            // Another op may have saved it, by another name.
+            operand.meta.label = lhs_meta.label;
+            Some(operand)
+        });
         let quantized = interned.specs.quantize_backprop();
         let operand = |number, operand: Float<B>| match quantized {
             true => drawn::<B>(number, operand, interned),

@@ -1,12 +1,12 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics};
 
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
     BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
-    quantize_dense, transform_dense,
+    quantize_dense, statistics, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -39,6 +39,17 @@ pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T 
             quantization.at_once(data, shape, place_of(quantization.axis, order));
         }),
     }
+}
+
+pub(super) fn quantization_statistics<T: InMemory>(
+    views: [T; 3],
+    axis: usize,
+    format: Option<BlockFormat>,
+) -> Statistics {
+    let views = views.map(T::row_major);
+    let [original, in_blocks, quantized] = &views;
+    let values = [original.values(), in_blocks.values(), quantized.values()];
+    statistics(values, &original.dims(), axis, format)
 }
 
 pub(super) fn random_hadamard<T: InMemory>(
@@ -227,6 +238,18 @@ macro_rules! native_kernels {
             let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
             windows::convolve(convolution, product, operands, bias, significant_bits)
                 .map(Into::into)
+        }
+
+        fn quantization_statistics(
+            views: [&FloatTensor<Self>; 3],
+            axis: usize,
+            format: Option<BlockFormat>,
+        ) -> Statistics {
+            native::quantization_statistics(
+                views.map(|view| $in_memory(view.clone())),
+                axis,
+                format,
+            )
         }
 
         fn random_hadamard(

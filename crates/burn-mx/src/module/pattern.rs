@@ -27,13 +27,13 @@ pub enum PathError {
 }
 
 /// A path, a prefix of one that ends at a dot, or a glob.
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     text: String,
     glob: GlobMatcher,
 }
 
 impl Pattern {
-    pub(super) fn new(text: &str) -> Result<Self, PathError> {
+    pub(crate) fn new(text: &str) -> Result<Self, PathError> {
         let glob = Glob::new(text).map_err(|error| PathError::Pattern {
             pattern: text.to_owned(),
             reason: error.kind().to_string(),
@@ -44,7 +44,7 @@ impl Pattern {
         })
     }
 
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         let inside = path
             .strip_prefix(&self.text)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));

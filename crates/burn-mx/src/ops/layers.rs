@@ -30,7 +30,7 @@ macro_rules! convolutions {
             let geometry = Geometry::from(&options);
             let way = (geometry.direction, Some(geometry));
             conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
-                B::$forward(x, weight, bias, options)
+                B::$forward(x, weight, bias, options.clone())
             })
         }
 
@@ -42,7 +42,8 @@ macro_rules! convolutions {
         ) -> FloatTensor<Self> {
             let geometry = Geometry::from(&options);
             conv::weight_backward::<B>(x, &weight, output_grad, geometry, |x, grad| {
-                B::$weight_backward(x, same_type::<B>(weight.inner.clone(), &grad), grad, options)
+                let weight = same_type::<B>(weight.inner.clone(), &grad);
+                B::$weight_backward(x, weight, grad, options.clone())
             })
         }
 
@@ -70,7 +71,8 @@ macro_rules! x_gradients {
         ) -> FloatTensor<Self> {
             let way = Geometry::from(&options);
             conv::x_backward::<B>(Some(&x), weight, output_grad, way, |weight, grad| {
-                B::$x_backward(same_type::<B>(x.inner.clone(), &grad), weight, grad, options)
+                let x = same_type::<B>(x.inner.clone(), &grad);
+                B::$x_backward(x, weight, grad, options.clone())
             })
         }
     )* };
@@ -86,7 +88,7 @@ macro_rules! transposed_x_gradients {
         ) -> FloatTensor<Self> {
             let way = Geometry::from(&options);
             conv::x_backward::<B>(None, weight, output_grad, way, |weight, grad| {
-                B::$x_backward(weight, grad, options)
+                B::$x_backward(weight, grad, options.clone())
             })
         }
     )* };

@@ -173,7 +173,7 @@ pub(crate) fn forward<B: MxKernels>(
     weight: Float<B>,
     bias: Option<Float<B>>,
     (direction, geometry): (Direction, Option<Geometry>),
-    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
+    op: impl Fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
     let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
@@ -182,18 +182,19 @@ pub(crate) fn forward<B: MxKernels>(
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
         return MxTensor::new(product, join.result);
     };
-    let product = Product::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
-    let bias = bias.map(|bias| product.elementwise_operand::<B>(Slot::W, bias));
-    let x = product.tensor_operand::<B>(Slot::A, x, CHANNELS, 1);
-    let weight = product.tensor_operand::<B>(Slot::W, weight, direction.weight_input_axis(), 1);
+    let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
+    let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
+    let x = product.tensor_operand(Slot::A, x, CHANNELS, 1);
+    let weight = product.tensor_operand(Slot::W, weight, direction.weight_input_axis(), 1);
     let bits = significant_bits(&product, [Slot::A, Slot::W]);
     let own = geometry.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
-    let output = own.unwrap_or_else(|| op(x, weight, bias));
-    product.finish::<B>(output, join.result)
+    let output = own.unwrap_or_else(|| op(x, weight, bias.clone()));
+    product.observe_result(&output, |x, weight| op(x, weight, bias));
+    product.finish(output, join.result)
 }
 
 /// How many significant bits the quantized values of two slots have at most.
-fn significant_bits(product: &Product, slots: [Slot; 2]) -> u32 {
+fn significant_bits<B: MxKernels>(product: &Product<B>, slots: [Slot; 2]) -> u32 {
     let bits = slots.map(|slot| product.significant_bits_of_values(slot));
     bits[0].max(bits[1])
 }
@@ -205,7 +206,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     weight: Float<B>,
     grad: Float<B>,
     geometry: Geometry,
-    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+    op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([x, Some(&grad)], &weight, None);
     let Some(interned) = join
@@ -214,7 +215,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     else {
         return MxTensor::new(op(weight.inner, grad.inner), join.result);
     };
-    let product = input_gradient(interned, weight.meta);
+    let product = input_gradient::<B>(interned, weight.meta);
     let groups = geometry.convolution.groups;
     let weight_groups = match geometry.direction {
         Direction::Normal => groups,
@@ -222,22 +223,29 @@ pub(crate) fn x_backward<B: MxKernels>(
         Direction::Transposed => 1,
     };
     let axis = geometry.direction.weight_output_axis();
-    let weight = product.tensor_operand::<B>(Slot::WBp, weight, axis, weight_groups);
-    let grad = product.tensor_operand::<B>(Slot::ABpOs, grad, CHANNELS, groups);
+    let weight = product.tensor_operand(Slot::WBp, weight, axis, weight_groups);
+    let grad = product.tensor_operand(Slot::ABpOs, grad, CHANNELS, groups);
     let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
     let x = x.map(|x| x.shape());
     let own = geometry.input_gradient::<B>(x, &weight, &grad, bits);
     let gradient = own.unwrap_or_else(|| op(weight, grad));
-    product.finish::<B>(gradient, join.result)
+    product.observe_result(&gradient, &op);
+    product.finish(gradient, join.result)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
-pub(super) fn input_gradient(interned: &'static Interned, weight: Meta) -> Product {
-    Product::new(Op::Convolution, Kind::InputGradient, interned, weight.label)
+pub(super) fn input_gradient<B: MxKernels>(
+    interned: &'static Interned,
+    weight: Meta,
+) -> Product<B> {
+    Product::<B>::new(Op::Convolution, Kind::InputGradient, interned, weight.label)
 }
 
 /// The product for the gradient of a weight with this meta.
-pub(super) fn weight_gradient(interned: &'static Interned, weight: Meta) -> Product {
+pub(super) fn weight_gradient<B: MxKernels>(
+    interned: &'static Interned,
+    weight: Meta,
+) -> Product<B> {
     Product::new(
         Op::Convolution,
         Kind::WeightGradient,
@@ -252,7 +260,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     weight: &Float<B>,
     grad: Float<B>,
     geometry: Geometry,
-    op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+    op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = join::<B>([Some(&x), Some(&grad)], weight, None);
     let Some(interned) = join
@@ -261,13 +269,14 @@ pub(crate) fn weight_backward<B: MxKernels>(
     else {
         return MxTensor::new(op(x.inner, grad.inner), join.result);
     };
-    let product = weight_gradient(interned, weight.meta);
-    let x = product.tensor_operand::<B>(Slot::ABp, x, BATCH, 1);
-    let grad = product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, 1);
+    let product = weight_gradient::<B>(interned, weight.meta);
+    let x = product.tensor_operand(Slot::ABp, x, BATCH, 1);
+    let grad = product.tensor_operand(Slot::ABpEx, grad, BATCH, 1);
     let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
     let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
     let gradient = own.unwrap_or_else(|| op(x, grad));
-    product.finish::<B>(gradient, join.result)
+    product.observe_result(&gradient, &op);
+    product.finish(gradient, join.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.

@@ -58,8 +58,8 @@ pub(crate) fn forward<B: MxKernels>(
         bias,
         (Direction::Normal, None),
         |x, weight, bias| {
-            let offset = same_type::<B>(offset.inner, &x);
-            B::deform_conv2d(x, offset, weight, mask, bias, options)
+            let offset = same_type::<B>(offset.inner.clone(), &x);
+            B::deform_conv2d(x, offset, weight, mask.clone(), bias, options.clone())
         },
     )
 }
@@ -122,31 +122,31 @@ pub(crate) fn backward<B: MxKernels>(
     let offset = to_f32::<B>(offset.inner);
     let mask = mask.map(|mask| as_activation::<B>(mask, interned));
     let groups = options.weight_groups;
-    let product = conv::input_gradient(interned, weight.meta);
+    let product = conv::input_gradient::<B>(interned, weight.meta);
     let axis = Direction::Normal.weight_output_axis();
     let of_inputs = B::deform_conv2d_backward(
-        product.elementwise_operand::<B>(Slot::A, x.clone()),
+        product.elementwise_operand(Slot::A, x.clone()),
         offset.clone(),
-        product.tensor_operand::<B>(Slot::WBp, weight.clone(), axis, groups),
+        product.tensor_operand(Slot::WBp, weight.clone(), axis, groups),
         mask.clone(),
         None,
-        product.tensor_operand::<B>(Slot::ABpOs, grad.clone(), CHANNELS, groups),
+        product.tensor_operand(Slot::ABpOs, grad.clone(), CHANNELS, groups),
         options.clone(),
     );
-    let of_input = |gradient| product.finish::<B>(gradient, join.result);
+    let of_input = |gradient| product.finish(gradient, join.result);
     // Every image is read at positions of its own, so none may be transformed together with another.
     let batch = x.shape()[0];
-    let product = conv::weight_gradient(interned, weight.meta);
+    let product = conv::weight_gradient::<B>(interned, weight.meta);
     let of_weight = B::deform_conv2d_backward(
-        product.tensor_operand::<B>(Slot::ABp, x, BATCH, batch),
+        product.tensor_operand(Slot::ABp, x, BATCH, batch),
         offset,
         to_f32::<B>(weight.inner),
         mask,
         None,
-        product.tensor_operand::<B>(Slot::ABpEx, grad, BATCH, batch),
+        product.tensor_operand(Slot::ABpEx, grad, BATCH, batch),
         options,
     );
-    let of_weight = product.finish::<B>(of_weight.weight_grad, join.result);
+    let of_weight = product.finish(of_weight.weight_grad, join.result);
     DeformConv2dBackward::new(
         of_input(of_inputs.x_grad),
         of_input(of_inputs.offset_grad),

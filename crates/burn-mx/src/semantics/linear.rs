@@ -24,36 +24,36 @@ pub(crate) fn forward<B: MxKernels>(
         let bias = bias.map(|bias| bias.inner);
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), join.result);
     };
-    let product = Product::new(Op::Linear, Kind::Forward, interned, weight.meta.label);
+    let product = Product::<B>::new(Op::Linear, Kind::Forward, interned, weight.meta.label);
     let shape = x.shape();
-    let x = product.operand::<B>(Slot::A, x, Place::LHS.flat());
-    let weight = product.operand::<B>(Slot::W, weight, Place::RHS);
+    let x = product.operand(Slot::A, x, Place::LHS.flat());
+    let weight = product.operand(Slot::W, weight, Place::RHS);
     let bias = bias.map(|bias| {
         let columns = bias.shape()[0];
-        let bias = product.elementwise_operand::<B>(Slot::W, bias);
+        let bias = product.elementwise_operand(Slot::W, bias);
         B::float_reshape(bias, Shape::new([1, columns]))
     });
-    let output = product.multiply::<B>(x, weight);
+    let output = product.multiply(x, weight);
     let output = match bias {
         Some(bias) => add_rounded::<B>(output, bias, &product),
-        None => product.round::<B>(output),
+        None => product.round(output),
     };
-    product.finish_rounded::<B>(with_leading_axes::<B>(output, shape), join.result)
+    product.finish_rounded(with_leading_axes::<B>(output, shape), join.result)
 }
 
 /// A product, rounded, plus a bias that is rounded already, rounded again.
 fn add_rounded<B: MxKernels>(
     output: FloatTensor<B>,
     bias: FloatTensor<B>,
-    product: &Product,
+    product: &Product<B>,
 ) -> FloatTensor<B> {
     let rounder = Rounder::new(product.specs(), product.result_rounding());
     match rounder.and_then(|rounder| rounder.in_one_pass(true)) {
         // To round the bias once more changes nothing.
         Some(rounding) => B::binary_op(BinaryOp::Add, output, bias, rounding),
         None => {
-            let output = product.round::<B>(output);
-            product.round::<B>(B::float_add(output, bias))
+            let output = product.round(output);
+            product.round(B::float_add(output, bias))
         }
     }
 }
@@ -83,12 +83,12 @@ pub(crate) fn x_backward<B: MxKernels>(
         return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
     }
     let label = weight.meta.label;
-    let product = Product::new(Op::Linear, Kind::InputGradient, interned, label);
+    let product = Product::<B>::new(Op::Linear, Kind::InputGradient, interned, label);
     let shape = grad.shape();
-    let grad = product.operand::<B>(Slot::ABpOs, grad, Place::LHS.flat());
-    let weight = product.operand::<B>(Slot::WBp, weight, Place::RHS.transposed());
-    let dx = product.multiply::<B>(grad, weight);
-    product.finish::<B>(with_leading_axes::<B>(dx, shape), meta)
+    let grad = product.operand(Slot::ABpOs, grad, Place::LHS.flat());
+    let weight = product.operand(Slot::WBp, weight, Place::RHS.transposed());
+    let dx = product.multiply(grad, weight);
+    product.finish(with_leading_axes::<B>(dx, shape), meta)
 }
 
 /// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the meta of `w`.
@@ -105,11 +105,11 @@ pub(crate) fn weight_backward<B: MxKernels>(
     if !interned.specs.quantize_backprop() {
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
-    let product = Product::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
-    let x = product.operand::<B>(Slot::ABp, x, Place::LHS.transposed().flat());
-    let grad = product.operand::<B>(Slot::ABpEx, grad, Place::RHS.flat());
-    let dw = product.multiply::<B>(x, grad);
-    product.finish::<B>(dw, meta)
+    let product = Product::<B>::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
+    let x = product.operand(Slot::ABp, x, Place::LHS.transposed().flat());
+    let grad = product.operand(Slot::ABpEx, grad, Place::RHS.flat());
+    let dw = product.multiply(x, grad);
+    product.finish(dw, meta)
 }
 
 /// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.

@@ -21,21 +21,25 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);
     };
     let label = label_of([a.meta, b.meta]);
-    let product = Product::new(Op::Matmul, Kind::Forward, interned, label);
+    let product = Product::<B>::new(Op::Matmul, Kind::Forward, interned, label);
     let [a_slot, b_slot] = [&a, &b].map(|tensor| match tensor.meta.is_weight() {
         true => Slot::W,
         false => Slot::A,
     });
-    let a = product.operand::<B>(a_slot, a, Place::LHS);
-    let b = product.operand::<B>(b_slot, b, Place::RHS);
-    let output = product.multiply::<B>(a, b);
-    product.finish::<B>(output, join.result)
+    let a = product.operand(a_slot, a, Place::LHS);
+    let b = product.operand(b_slot, b, Place::RHS);
+    let output = product.multiply(a, b);
+    product.finish(output, join.result)
 }
 
-/// The label of the layer that a product of operands with these metas belongs to: the weight's.
-fn label_of(metas: [Meta; 2]) -> Option<&'static str> {
-    let weights = metas.into_iter().filter(|meta| meta.is_weight());
-    weights.filter_map(|meta| meta.label).next()
+/// The label of the layer that a product of operands with these metas belongs to: the weight's, or what activations were
+/// given as one for this product.
+pub(crate) fn label_of(metas: [Meta; 2]) -> Option<&'static str> {
+    let label = |weight| {
+        let metas = metas.iter().filter(move |meta| meta.is_weight() == weight);
+        metas.filter_map(|meta| meta.label).next()
+    };
+    label(true).or_else(|| label(false))
 }
 
 /// The operand whose gradient is computed.
@@ -80,12 +84,12 @@ pub(crate) fn backward<B: MxKernels>(
         true => Kind::WeightGradient,
         false => Kind::InputGradient,
     };
-    let product = Product::new(Op::Matmul, kind, interned, label_of([own, saved.meta]));
+    let product = Product::<B>::new(Op::Matmul, kind, interned, label_of([own, saved.meta]));
     let slot = match saved.meta.is_weight() {
         true => Slot::WBp,
         false => Slot::ABp,
     };
-    let operand = |slot, tensor, place| product.operand::<B>(slot, tensor, place);
+    let operand = |slot, tensor, place| product.operand(slot, tensor, place);
     let (lhs, rhs) = match side {
         Side::Lhs => (
             operand(Slot::ABpOs, grad, Place::LHS),
@@ -96,6 +100,6 @@ pub(crate) fn backward<B: MxKernels>(
             operand(Slot::ABpOs, grad, Place::RHS),
         ),
     };
-    let gradient = summed(product.multiply::<B>(lhs, rhs));
-    product.finish::<B>(gradient, meta)
+    let gradient = summed(product.multiply(lhs, rhs));
+    product.finish(gradient, meta)
 }

@@ -5,7 +5,8 @@ use core::fmt::{self, Display};
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{OperandQuantization, RandomHadamard, RandomStream, Rounding};
+use microscaling::{OperandQuantization, RandomHadamard, RandomStream, Rounding, Statistics};
+use serde::{Deserialize, Serialize};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
@@ -13,27 +14,58 @@ use crate::kept::CopyKey;
 use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::phase;
 use crate::random::Draws;
+use crate::record::{Observer, Views};
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::Meta;
 
 /// The op of Burn that a product belongs to, which decides by which fields of the specs its gradients round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// A linear layer.
     Linear,
+    /// A matrix product.
     Matmul,
+    /// A convolution, transposed or deformable ones among them.
     Convolution,
 }
 
+impl Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Linear => "linear",
+            Self::Matmul => "matmul",
+            Self::Convolution => "convolution",
+        })
+    }
+}
+
 /// What a product computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
     /// The op's output.
     Forward,
     /// The gradient of an activation.
     InputGradient,
     /// The gradient of a weight.
     WeightGradient,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::InputGradient, Self::WeightGradient];
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::InputGradient => "input gradient",
+            Self::WeightGradient => "weight gradient",
+        })
+    }
 }
 
 /// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
@@ -45,7 +77,7 @@ struct Roundings {
 
 /// One product that is computed by the emulation: what it is, whose it is, and all that its two operands have in common.
 #[derive(Debug)]
-pub(crate) struct Product {
+pub(crate) struct Product<B: MxKernels> {
     op: Op,
     kind: Kind,
     specs: &'static Interned,
@@ -56,42 +88,52 @@ pub(crate) struct Product {
     hadamard: Option<(RandomHadamard, RandomStream)>,
     /// The random numbers of every rounding.
     draws: Draws,
+    /// The recorder's eye, if it looks at this product.
+    observer: Option<Observer<B>>,
 }
 
-impl Product {
+impl<B: MxKernels> Product<B> {
     pub(crate) fn new(
         op: Op,
         kind: Kind,
         specs: &'static Interned,
         label: Option<&'static str>,
     ) -> Self {
-        let hadamard = match kind {
-            Kind::Forward => None,
-            Kind::InputGradient | Kind::WeightGradient => specs.specs.hadamard(),
-        };
-        let draws = specs.draws();
-        let product = Self {
-            op,
-            kind,
-            specs,
-            label,
-            hadamard: hadamard.map(|transform| (transform, draws.signs())),
-            draws,
-        };
+        let mut product = Self::by(op, kind, specs, specs.draws());
+        product.label = label;
+        product.observer = Observer::of(op, kind, specs, label);
         log::trace!(target: "burn_mx::product", "{product}");
         product
     }
 
+    /// A product that nobody observes.
+    fn by(op: Op, kind: Kind, specs: &'static Interned, draws: Draws) -> Self {
+        let hadamard = match kind {
+            Kind::Forward => None,
+            Kind::InputGradient | Kind::WeightGradient => specs.specs.hadamard(),
+        };
+        Self {
+            op,
+            kind,
+            specs,
+            label: None,
+            hadamard: hadamard.map(|transform| (transform, draws.signs())),
+            draws,
+            observer: None,
+        }
+    }
+
     /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
     /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
-    pub(crate) fn operand<B: MxKernels>(
+    pub(crate) fn operand(
         &self,
         slot: Slot,
         tensor: Float<B>,
         place: Place,
     ) -> Operand<FloatTensor<B>> {
         let axis = place.summed_axis(tensor.rank());
-        self.kept_or_made::<B>(slot, tensor, axis, Some(place), |tensor| {
+        let observed = self.observe(slot, &tensor, Some(place), axis, 1);
+        self.kept_or_made(slot, tensor, axis, Some(place), |tensor| {
             let format = self.specs.specs.block_format(slot);
             let form = |quantization, significant_bits| OperandForm {
                 place,
@@ -113,7 +155,7 @@ impl Product {
                 );
             }
             let significant_bits = self.significant_bits_of_values(slot);
-            let values = self.values::<B>(slot, tensor, axis, 1);
+            let values = observed.unwrap_or_else(|| self.values(slot, tensor, axis, 1));
             B::product_operand(
                 values,
                 form(OperandQuantization::default(), significant_bits),
@@ -123,20 +165,77 @@ impl Product {
 
     /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand), with blocks
     /// along `axis`, which has the elements of `groups` sums, one after another.
-    pub(crate) fn tensor_operand<B: MxKernels>(
+    pub(crate) fn tensor_operand(
         &self,
         slot: Slot,
         tensor: Float<B>,
         axis: usize,
         groups: usize,
     ) -> FloatTensor<B> {
-        let made = |tensor| Operand::of_values(self.values::<B>(slot, tensor, axis, groups));
-        let operand = self.kept_or_made::<B>(slot, tensor, axis, None, made);
+        if let Some(observed) = self.observe(slot, &tensor, None, axis, groups) {
+            return observed;
+        }
+        let made = |tensor| Operand::of_values(self.values(slot, tensor, axis, groups));
+        let operand = self.kept_or_made(slot, tensor, axis, None, made);
         operand.into_values()
     }
 
+    /// Shows an operand to the recorder, if that looks at it: the [`values`](Self::values), with the same random numbers.
+    fn observe(
+        &self,
+        slot: Slot,
+        tensor: &Float<B>,
+        place: Option<Place>,
+        axis: usize,
+        groups: usize,
+    ) -> Option<FloatTensor<B>> {
+        let observer = self.observer.as_ref()?;
+        observer.keep(tensor, place);
+        if !observer.wants(slot) {
+            return None;
+        }
+        let look = |product: &Self| {
+            let views = product.views(slot, tensor.clone(), axis, groups);
+            let format = product.specs.specs.block_format(slot);
+            let statistics = observer.statistics(&views, axis, format);
+            (views.quantized, statistics)
+        };
+        let (quantized, own) = look(self);
+        let others = observer.what_if().map(|specs| {
+            let product = Self::by(self.op, self.kind, specs, observer.draws(specs));
+            look(&product).1
+        });
+        let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
+        observer.operand(slot, place, statistics);
+        Some(quantized)
+    }
+
+    /// The values before quantization, in the transform's basis if there is one, and after.
+    fn views(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        axis: usize,
+        groups: usize,
+    ) -> Views<FloatTensor<B>> {
+        let original = to_f32::<B>(tensor.inner.clone());
+        let rounded = self.rounded(self.rounder(slot), tensor);
+        let [original, in_blocks] = [original, rounded].map(|tensor| match self.hadamard {
+            Some((transform, signs)) => {
+                transform_groups::<B>(tensor, axis, groups, transform, signs)
+            }
+            None => tensor,
+        });
+        let quantized = self.in_blocks(slot, in_blocks.clone(), axis);
+        Views {
+            original,
+            in_blocks,
+            quantized,
+        }
+    }
+
     /// The copy that a weight has kept, or what `make` makes of the tensor.
-    fn kept_or_made<B: MxKernels>(
+    fn kept_or_made(
         &self,
         slot: Slot,
         mut tensor: Float<B>,
@@ -162,18 +261,12 @@ impl Product {
     }
 
     /// The quantized values.
-    fn values<B: MxKernels>(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        axis: usize,
-        groups: usize,
-    ) -> FloatTensor<B> {
+    fn values(&self, slot: Slot, tensor: Float<B>, axis: usize, groups: usize) -> FloatTensor<B> {
         let rounder = self.rounder(slot);
         if let Some((transform, signs)) = self.hadamard {
-            let rounded = self.rounded::<B>(rounder, tensor);
+            let rounded = self.rounded(rounder, tensor);
             let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
-            return self.in_blocks::<B>(slot, transformed, axis);
+            return self.in_blocks(slot, transformed, axis);
         }
         let is_plain = self.is_plain(slot);
         match (rounder, self.specs.specs.block_format(slot)) {
@@ -181,7 +274,7 @@ impl Product {
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
                 B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
             }
-            _ => self.in_blocks::<B>(slot, self.rounded::<B>(rounder, tensor), axis),
+            _ => self.in_blocks(slot, self.rounded(rounder, tensor), axis),
         }
     }
 
@@ -210,12 +303,7 @@ impl Product {
     }
 
     /// The tensor quantized in blocks, if the slot has a format.
-    fn in_blocks<B: MxKernels>(
-        &self,
-        slot: Slot,
-        tensor: FloatTensor<B>,
-        axis: usize,
-    ) -> FloatTensor<B> {
+    fn in_blocks(&self, slot: Slot, tensor: FloatTensor<B>, axis: usize) -> FloatTensor<B> {
         let Some(format) = self.specs.specs.block_format(slot) else {
             return tensor;
         };
@@ -225,7 +313,7 @@ impl Product {
     }
 
     /// The tensor in `f32`, rounded to the elementwise format if there is one.
-    fn rounded<B: MxKernels>(&self, rounder: Option<Rounder>, tensor: Float<B>) -> FloatTensor<B> {
+    fn rounded(&self, rounder: Option<Rounder>, tensor: Float<B>) -> FloatTensor<B> {
         match rounder {
             Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
             None => to_f32::<B>(tensor.inner),
@@ -234,25 +322,37 @@ impl Product {
 
     /// A tensor that takes part beside the operands and is only rounded to the elementwise format: a bias, as a weight is,
     /// or the mask of a deformable convolution, as an activation is.
-    pub(crate) fn elementwise_operand<B: MxKernels>(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-    ) -> FloatTensor<B> {
-        self.rounded::<B>(self.rounder(slot), tensor)
+    pub(crate) fn elementwise_operand(&self, slot: Slot, tensor: Float<B>) -> FloatTensor<B> {
+        self.rounded(self.rounder(slot), tensor)
     }
 
     /// `lhs · rhs` over the last two axes, in `f32`; the others broadcast.
-    pub(crate) fn multiply<B: MxKernels>(
+    pub(crate) fn multiply(
         &self,
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        B::product(lhs, rhs)
+        let result = B::product(lhs, rhs);
+        if let Some(observer) = &self.observer {
+            observer.result(&result);
+        }
+        result
+    }
+
+    /// Shows the result of a product that is another op than a matrix product to the recorder; `op` computes it of the two
+    /// operands.
+    pub(crate) fn observe_result(
+        &self,
+        result: &FloatTensor<B>,
+        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+    ) {
+        if let Some(observer) = &self.observer {
+            observer.result_of(result, op);
+        }
     }
 
     /// The product of the operands, rounded to the elementwise format.
-    pub(crate) fn round<B: MxKernels>(&self, result: FloatTensor<B>) -> FloatTensor<B> {
+    pub(crate) fn round(&self, result: FloatTensor<B>) -> FloatTensor<B> {
         match Rounder::new(self.specs, self.result_rounding()) {
             Some(rounder) => rounder.round::<B>(result, &self.draws),
             None => result,
@@ -260,17 +360,13 @@ impl Product {
     }
 
     /// The product of the operands, rounded to the elementwise format, as a tensor with this meta.
-    pub(crate) fn finish<B: MxKernels>(&self, result: FloatTensor<B>, meta: Meta) -> Float<B> {
-        let rounded = self.round::<B>(result);
-        self.finish_rounded::<B>(rounded, meta)
+    pub(crate) fn finish(&self, result: FloatTensor<B>, meta: Meta) -> Float<B> {
+        let rounded = self.round(result);
+        self.finish_rounded(rounded, meta)
     }
 
     /// [`finish`](Self::finish) of what is rounded already.
-    pub(crate) fn finish_rounded<B: MxKernels>(
-        &self,
-        result: FloatTensor<B>,
-        mut meta: Meta,
-    ) -> Float<B> {
+    pub(crate) fn finish_rounded(&self, result: FloatTensor<B>, mut meta: Meta) -> Float<B> {
         meta.rounded = self.specs.specs.float_format();
         stored::<B>(result, meta)
     }
@@ -316,7 +412,7 @@ impl Product {
     }
 }
 
-impl Display for Product {
+impl<B: MxKernels> Display for Product<B> {
     /// What the product computes, for the log: `weight gradient of linear blocks.0.expand.weight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
@@ -324,11 +420,7 @@ impl Display for Product {
             Kind::InputGradient => "input gradient",
             Kind::WeightGradient => "weight gradient",
         })?;
-        f.write_str(match self.op {
-            Op::Linear => " of linear",
-            Op::Matmul => " of matmul",
-            Op::Convolution => " of convolution",
-        })?;
+        write!(f, " of {}", self.op)?;
         match self.label {
             Some(label) => write!(f, " {label}"),
             None => Ok(()),

@@ -7,7 +7,7 @@ use crate::{BlockFormat, Nvfp4Format, Rounding};
 use core::ops::Range;
 
 /// 6, the largest element.
-const ELEMENT_MAX: u32 = 0x40c0_0000;
+pub(crate) const ELEMENT_MAX: u32 = 0x40c0_0000;
 /// 448 · 6.
 const TENSOR_MAX: u32 = 0x4528_0000;
 /// 2^−6 and 448, the smallest and the largest scale of a block.

@@ -1,0 +1,152 @@
+//! What a recorder has written, to be looked at.
+
+mod page;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::file;
+use super::{
+    Figures, Header, OperandRecord, ProductRecord, RecordError, RecorderConfig, StepRecord,
+};
+
+/// Name of the file with the page.
+pub const REPORT_HTML: &str = "report.html";
+/// Name of the file with the page's data.
+pub const REPORT_JSON: &str = "report.json";
+
+/// The records of one run or of several, side by side.
+#[derive(Clone, Debug)]
+pub struct Report {
+    runs: Vec<Run>,
+}
+
+/// The steps of one thread of a run.
+#[derive(Clone, Debug)]
+struct Run {
+    name: String,
+    source: PathBuf,
+    thread: usize,
+    config: RecorderConfig,
+    steps: BTreeMap<u64, StepRecord>,
+}
+
+impl Report {
+    /// Reads the records of folders, or of files themselves.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or has a line that is no record. The last line of a run may be torn: a run that died has
+    /// all that it recorded before.
+    pub fn read<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, RecordError> {
+        let mut runs = Vec::new();
+        for path in paths {
+            let (source, records) = file::read(path.as_ref())?;
+            runs.extend(Run::all(&source, records));
+        }
+        Ok(Self { runs })
+    }
+
+    /// Whether not a single step was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.runs.iter().all(|run| run.steps.is_empty())
+    }
+
+    /// The recorded steps of all runs, run by run and thread by thread.
+    pub fn steps(&self) -> impl Iterator<Item = &StepRecord> {
+        self.runs.iter().flat_map(|run| run.steps.values())
+    }
+
+    /// The ten operands of each run that lost most in the last recorded step, with what to try, as a table.
+    pub fn table(&self) -> String {
+        table::worst_operands(&self.runs)
+    }
+
+    /// The data of the page as JSON, every recorded step.
+    pub fn json(&self) -> String {
+        page::data(&self.runs, usize::MAX)
+    }
+
+    /// The report as a page of its own, which needs no network.
+    pub fn html(&self) -> String {
+        page::html(&self.runs)
+    }
+
+    /// Writes [`REPORT_HTML`] and [`REPORT_JSON`] to a folder, which is created if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written to.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), RecordError> {
+        let folder = folder.as_ref();
+        let write = |path: PathBuf, text: String| {
+            fs::write(&path, text).map_err(|error| RecordError::Io { path, error })
+        };
+        fs::create_dir_all(folder).map_err(|error| RecordError::Io {
+            path: folder.to_owned(),
+            error,
+        })?;
+        write(folder.join(REPORT_HTML), self.html())?;
+        write(folder.join(REPORT_JSON), self.json())
+    }
+}
+
+impl Run {
+    /// The runs of a file, thread by thread.
+    fn all(source: &Path, records: file::Records) -> Vec<Self> {
+        let mut runs = Vec::<Self>::new();
+        let run = |header: &Header, thread| Self {
+            name: header.run.clone(),
+            source: source.to_owned(),
+            thread,
+            config: header.config.clone(),
+            steps: BTreeMap::new(),
+        };
+        for header in &records.headers {
+            match runs.iter_mut().find(|run| run.name == header.run) {
+                // It went on, maybe with another configuration.
+                Some(known) => known.config = header.config.clone(),
+                None => runs.push(run(header, 0)),
+            }
+        }
+        for step in records.steps {
+            let place = runs
+                .iter()
+                .position(|run| (&run.name, run.thread) == (&step.run, step.thread));
+            let place = place.unwrap_or_else(|| {
+                let header = records.headers.iter().rev();
+                let header = header.into_iter().find(|header| header.run == step.run);
+                runs.push(run(header.expect("a step follows its header"), step.thread));
+                runs.len() - 1
+            });
+            runs[place].steps.insert(step.step, step);
+        }
+        runs
+    }
+
+    /// The name for people.
+    fn title(&self) -> String {
+        match self.thread {
+            0 => self.name.clone(),
+            thread => format!("{}, thread {thread}", self.name),
+        }
+    }
+
+    fn last(&self) -> Option<&StepRecord> {
+        self.steps.values().next_back()
+    }
+}
+
+/// The operands of a step, with their products.
+pub(super) fn operands(
+    step: &StepRecord,
+) -> impl Iterator<Item = (&ProductRecord, &OperandRecord)> {
+    step.products.iter().flat_map(|product| {
+        product
+            .operands
+            .iter()
+            .map(move |operand| (product, operand))
+    })
+}

@@ -1,0 +1,88 @@
+//! The operands that lost most, as a table.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{ContentArrangement, Table};
+
+use super::{Figures, OperandRecord, Run, operands};
+
+/// Operands of a run that are shown.
+const SHOWN: usize = 10;
+/// From how many dB on another format is worth a try.
+const GAIN: f64 = 1.0;
+/// From which percentages on saturation and underflow are worth a word.
+const SATURATION: f64 = 1.0;
+const UNDERFLOW: f64 = 10.0;
+
+pub(super) fn worst_operands(runs: &[Run]) -> String {
+    let tables = runs.iter().map(|run| match run.last() {
+        Some(step) => format!("{}, step {}\n{}", run.title(), step.step, table(run)),
+        None => format!("{}: no step was recorded", run.title()),
+    });
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+fn table(run: &Run) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header([
+            "layer",
+            "product",
+            "operand",
+            "format",
+            "SQNR dB",
+            "slope",
+            "underflow %",
+            "saturated %",
+            "try",
+        ]);
+    let mut worst: Vec<_> = run.last().into_iter().flat_map(operands).collect();
+    worst.retain(|(_, operand)| operand.figures.sqnr.is_some());
+    worst.sort_by(|(_, a), (_, b)| {
+        let [a, b] = [a, b].map(|operand| operand.figures.sqnr.unwrap_or(f64::INFINITY));
+        a.total_cmp(&b)
+    });
+    for (product, operand) in worst.into_iter().take(SHOWN) {
+        let figures = &operand.figures;
+        table.add_row([
+            product.layer.clone(),
+            product.product.to_string(),
+            operand.operand.clone(),
+            operand.format.clone().unwrap_or_else(|| "–".into()),
+            number(figures.sqnr, 1),
+            number(figures.slope, 4),
+            number(figures.underflow, 2),
+            number(figures.saturation, 2),
+            suggestion(operand),
+        ]);
+    }
+    table
+}
+
+fn number(figure: Option<f64>, digits: usize) -> String {
+    figure.map_or_else(|| "–".into(), |figure| format!("{figure:.digits$}"))
+}
+
+/// What to try: the format of those that were tried on the same operand that lost least, or what the figures say.
+fn suggestion(operand: &OperandRecord) -> String {
+    let gain = |other: &Figures| match (other.sqnr, operand.figures.sqnr, other.exact) {
+        (Some(other), Some(own), _) => Some(other - own),
+        (None, Some(_), true) => Some(f64::INFINITY),
+        _ => None,
+    };
+    let gains = operand.what_if.iter();
+    let gains = gains.filter_map(|(name, other)| Some((name, gain(other)?)));
+    let best = gains.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    let more = |figure: Option<f64>, limit| figure.is_some_and(|figure| figure >= limit);
+    match best {
+        Some((name, gain)) if gain >= GAIN => format!("{name}: +{gain:.1} dB"),
+        _ if more(operand.figures.saturation, SATURATION) => {
+            "a scale that does not saturate (rceil)".into()
+        }
+        _ if more(operand.figures.underflow, UNDERFLOW) => {
+            "more exponent range or smaller blocks".into()
+        }
+        _ => "–".into(),
+    }
+}

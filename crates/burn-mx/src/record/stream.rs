@@ -1,0 +1,201 @@
+//! What one thread computes: its steps, and what was seen of the products of the current one.
+
+use std::collections::{HashMap, HashSet};
+
+use microscaling::Statistics;
+
+use super::config::{Selection, Statistic};
+use super::{
+    Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord, StepRecord,
+};
+use crate::registry::{self, Interned};
+use crate::specs::Slot;
+
+/// The products of one thread, step by step.
+pub(super) struct Stream {
+    /// In the order in which threads began.
+    thread: usize,
+    pub(super) step: u64,
+    /// Whether the current step is recorded.
+    pub(super) recorded: bool,
+    /// Whether there was any product in the current step.
+    pub(super) begun: bool,
+    names: Names,
+    products: Vec<Product>,
+    places: HashMap<Key, usize>,
+    /// Of the random numbers of formats that are not in use.
+    pub(super) draws: u64,
+}
+
+/// What tells products of a step apart.
+type Key = (&'static str, ProductKind);
+
+/// A product, all its uses together.
+struct Product {
+    key: Key,
+    op: ProductOp,
+    specs: &'static Interned,
+    uses: u64,
+    operands: Vec<Operand>,
+    result: Option<Statistics>,
+}
+
+/// An operand.
+pub(super) struct Operand {
+    pub(super) slot: Slot,
+    pub(super) name: &'static str,
+    /// As it is, and by each of the formats that are not in use.
+    pub(super) statistics: Vec<Statistics>,
+}
+
+impl Stream {
+    pub(super) fn new(thread: usize, step: u64, selection: &Selection) -> Self {
+        Self {
+            thread,
+            step,
+            recorded: selection.has_step(step),
+            begun: false,
+            names: Names::default(),
+            products: Vec::new(),
+            places: HashMap::new(),
+            draws: 0,
+        }
+    }
+
+    /// The name of a layer whose parameter has none, and which is about to be used.
+    pub(super) fn name(&mut self, op: ProductOp, scope: Option<&str>) -> &'static str {
+        self.names.next(op, scope)
+    }
+
+    /// A layer is used.
+    pub(super) fn passes(&mut self, label: &'static str) {
+        if !self.names.made_up.contains(label) {
+            self.names.last = Some(label);
+        }
+    }
+
+    /// Counts a use of a product.
+    pub(super) fn used(&mut self, key: Key, op: ProductOp, specs: &'static Interned) {
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.products.push(Product {
+                key,
+                op,
+                specs,
+                uses: 0,
+                operands: Vec::new(),
+                result: None,
+            });
+            self.products.len() - 1
+        });
+        self.products[place].uses += 1;
+    }
+
+    /// The product that was [`used`](Self::used); `None` if its step is over.
+    fn product(&mut self, key: Key) -> Option<&mut Product> {
+        let place = self.places.get(&key)?;
+        self.products.get_mut(*place)
+    }
+
+    pub(super) fn add_operand(&mut self, key: Key, operand: Operand) {
+        let Some(product) = self.product(key) else {
+            return;
+        };
+        let known = |other: &&mut Operand| (other.slot, other.name) == (operand.slot, operand.name);
+        match product.operands.iter_mut().find(known) {
+            Some(known) => {
+                let both = known.statistics.iter_mut().zip(operand.statistics);
+                both.for_each(|(known, other)| known.merge(other));
+            }
+            None => product.operands.push(operand),
+        }
+    }
+
+    pub(super) fn add_result(&mut self, key: Key, statistics: Statistics) {
+        let Some(product) = self.product(key) else {
+            return;
+        };
+        match &mut product.result {
+            Some(result) => result.merge(statistics),
+            None => product.result = Some(statistics),
+        }
+    }
+
+    /// Ends the step; what was seen of it, if it was recorded.
+    pub(super) fn end_step(&mut self, run: &str, selection: &Selection) -> Option<StepRecord> {
+        let products = std::mem::take(&mut self.products);
+        let record = self.recorded.then(|| StepRecord {
+            run: run.to_owned(),
+            thread: self.thread,
+            step: self.step,
+            products: products
+                .into_iter()
+                .map(|product| product.record(selection))
+                .collect(),
+        });
+        self.places.clear();
+        self.names = Names::default();
+        self.begun = false;
+        self.step += 1;
+        self.recorded = selection.has_step(self.step);
+        record
+    }
+}
+
+impl Product {
+    fn record(self, selection: &Selection) -> ProductRecord {
+        let (layer, product) = self.key;
+        let figures =
+            |statistics: &Statistics| Figures::of(statistics, |which| selection.has(which));
+        let operands = self.operands.iter().map(|operand| {
+            let [used, what_if @ ..] = operand.statistics.as_slice() else {
+                unreachable!("the format in use comes first");
+            };
+            let format = self.specs.specs.block_format(operand.slot);
+            let names = selection.what_if.iter().map(|(name, _)| name.clone());
+            OperandRecord {
+                slot: operand.slot,
+                operand: operand.name.into(),
+                format: format.map(|format| format.to_string()),
+                figures: figures(used),
+                what_if: names.zip(what_if.iter().map(figures)).collect(),
+            }
+        });
+        ProductRecord {
+            layer: layer.into(),
+            op: self.op,
+            product,
+            uses: self.uses,
+            specs: self.specs.specs.to_string(),
+            operands: operands.collect(),
+            result: (self.result.as_ref())
+                .filter(|_| selection.has(Statistic::Result))
+                .map(ResultRecord::of),
+        }
+    }
+}
+
+/// Names of the layers of a step whose parameters have none.
+#[derive(Default)]
+struct Names {
+    /// The last layer with a name of its own.
+    last: Option<&'static str>,
+    made_up: HashSet<&'static str>,
+    /// How many there are after a prefix already.
+    counts: HashMap<(String, ProductOp), usize>,
+}
+
+impl Names {
+    fn next(&mut self, op: ProductOp, scope: Option<&str>) -> &'static str {
+        let prefix = match (scope, self.last) {
+            (Some(scope), _) => format!("{scope}."),
+            (None, Some(last)) => format!("{last} > "),
+            (None, None) => String::new(),
+        };
+        let count = self.counts.entry((prefix.clone(), op)).or_default();
+        let name = format!("{prefix}{op} {count}");
+        *count += 1;
+        let name = registry::label(&name);
+        self.made_up.insert(name);
+        name
+    }
+}

@@ -1,0 +1,299 @@
+//! What quantization did to a tensor, in figures.
+
+mod pass;
+mod scales;
+
+use crate::quantize::largest::largest;
+use crate::quantize::layout::{Layout, check_length, layout};
+use crate::{BlockFormat, QuantizeError};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use pass::Partial;
+use scales::Scales;
+
+/// A tensor before and after quantization, in row-major order without gaps, and how it was quantized.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison<'a> {
+    /// The elements before.
+    pub original: &'a [f32],
+    /// The elements that the block format was given: the original ones, or those rounded to an elementwise format. The
+    /// scales of the blocks follow from them.
+    pub in_blocks: &'a [f32],
+    /// The elements after.
+    pub quantized: &'a [f32],
+    /// Lengths of the axes.
+    pub shape: &'a [usize],
+    /// The axis along which the blocks lie.
+    pub axis: usize,
+    /// The format of the blocks; `None` if there are none.
+    pub format: Option<BlockFormat>,
+}
+
+/// What quantization did to the elements of one tensor, or of several taken together.
+///
+/// Sums are float64 sums of all elements, in an order that the shape alone fixes: neither the number of threads nor
+/// the processor changes a bit. Elements that are not finite before or after are counted, and are in no other figure.
+///
+/// ```
+/// use microscaling::{BlockFormat, Comparison, Rounder, Statistics};
+///
+/// let original = [1.0, 0.3, -7.0, 0.01];
+/// let mxfp4: BlockFormat = "mxfp4".parse()?;
+/// let mut quantized = original;
+/// mxfp4.quantize(&mut quantized, &[4], 0, Rounder::Even)?;
+/// assert_eq!(quantized, [1.0, 0.5, -6.0, 0.0]);
+/// let statistics = Statistics::of(Comparison {
+///     original: &original,
+///     in_blocks: &original,
+///     quantized: &quantized,
+///     shape: &[4],
+///     axis: 0,
+///     format: Some(mxfp4),
+/// })?;
+/// assert_eq!(statistics.saturated(), 1); // -7 is beyond 6, the largest element of a block with scale 1
+/// assert_eq!(statistics.underflow(), 1);
+/// assert_eq!(statistics.scales().collect::<Vec<_>>(), [(0, 1)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Statistics {
+    elements: u64,
+    non_finite: u64,
+    blocks: u64,
+    /// Σ x², Σ q², Σ (x − q)² and Σ x q.
+    power: f64,
+    quantized_power: f64,
+    error: f64,
+    product: f64,
+    underflow: u64,
+    saturated: u64,
+    /// Patterns of the largest magnitude and of the smallest that is not zero; 0 if there is none.
+    amax: u32,
+    smallest: u32,
+    /// Of each block that is not zero: Σ (x − q)² / Σ x².
+    ratios: Vec<f32>,
+    /// How many blocks that are not zero have a scale of this binade.
+    scales: BTreeMap<i32, u64>,
+    /// Of the logarithms of their scales: Σ s and Σ s².
+    scale_sum: f64,
+    scale_squares: f64,
+    scale_range: Option<[f32; 2]>,
+}
+
+impl Statistics {
+    /// The statistics of one tensor. Large tensors are worked on by the threads of the current rayon pool.
+    ///
+    /// # Errors
+    /// * [`QuantizeError::Format`]: the format is not valid.
+    /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::LengthMismatch`]: one of the slices has not as many elements as the shape.
+    /// * [`QuantizeError::ShapeOverflow`]: that number overflows.
+    pub fn of(comparison: Comparison<'_>) -> Result<Self, QuantizeError> {
+        let Comparison {
+            original,
+            in_blocks,
+            quantized,
+            shape,
+            axis,
+            format,
+        } = comparison;
+        for data in [original, in_blocks, quantized] {
+            check_length(data, shape)?;
+        }
+        let layout = match format {
+            Some(format) => {
+                format.validate()?;
+                layout(shape, axis, format.block_size())?
+            }
+            // One line, cut somewhere.
+            None => Layout {
+                axis: original.len(),
+                inner: 1,
+                block: original.len().min(1024),
+            },
+        };
+        let mut statistics = Self {
+            elements: original.len() as u64,
+            ..Self::default()
+        };
+        if original.is_empty() {
+            return Ok(statistics);
+        }
+        let scales = format.map(|format| Scales::of(&format, || largest(in_blocks)));
+        let data = [original, in_blocks, quantized];
+        for partial in pass::partials(data, layout, scales.as_ref()) {
+            statistics.add(partial);
+        }
+        Ok(statistics)
+    }
+
+    fn add(&mut self, partial: Partial) {
+        self.non_finite += partial.non_finite;
+        self.blocks += partial.blocks;
+        self.power += partial.power;
+        self.quantized_power += partial.quantized_power;
+        self.error += partial.error;
+        self.product += partial.product;
+        self.underflow += partial.underflow;
+        self.saturated += partial.saturated;
+        self.join_range(partial.amax, partial.smallest);
+        self.ratios.extend(partial.ratios);
+        for (binade, count) in partial.scales.binades() {
+            *self.scales.entry(binade).or_default() += count;
+        }
+        self.scale_sum += partial.scales.sum;
+        self.scale_squares += partial.scales.squares;
+        if let Some(range) = partial.scales.range {
+            self.join_scales(range);
+        }
+    }
+
+    /// Takes the elements of another tensor in: all figures are those of both together.
+    pub fn merge(&mut self, other: Self) {
+        self.elements += other.elements;
+        self.non_finite += other.non_finite;
+        self.blocks += other.blocks;
+        self.power += other.power;
+        self.quantized_power += other.quantized_power;
+        self.error += other.error;
+        self.product += other.product;
+        self.underflow += other.underflow;
+        self.saturated += other.saturated;
+        self.join_range(other.amax, other.smallest);
+        self.ratios.extend(other.ratios);
+        for (binade, count) in other.scales {
+            *self.scales.entry(binade).or_default() += count;
+        }
+        self.scale_sum += other.scale_sum;
+        self.scale_squares += other.scale_squares;
+        if let Some(range) = other.scale_range {
+            self.join_scales(range);
+        }
+    }
+
+    fn join_range(&mut self, amax: u32, smallest: u32) {
+        self.amax = self.amax.max(amax);
+        if smallest != 0 && (self.smallest == 0 || smallest < self.smallest) {
+            self.smallest = smallest;
+        }
+    }
+
+    fn join_scales(&mut self, [low, high]: [f32; 2]) {
+        let [min, max] = self.scale_range.unwrap_or([low, high]);
+        self.scale_range = Some([min.min(low), max.max(high)]);
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Number of elements that are NaN or Inf before or after.
+    pub fn non_finite(&self) -> u64 {
+        self.non_finite
+    }
+
+    /// Number of blocks, those of zeros included; 0 without a block format.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Σ x² over the finite elements.
+    pub fn power(&self) -> f64 {
+        self.power
+    }
+
+    /// Σ (x − q)² over the finite elements.
+    pub fn error(&self) -> f64 {
+        self.error
+    }
+
+    /// Mean squared error; `None` without finite elements.
+    pub fn mse(&self) -> Option<f64> {
+        let finite = self.elements - self.non_finite;
+        (finite > 0).then(|| self.error / finite as f64)
+    }
+
+    /// Signal-to-quantization-noise ratio, 10 log₁₀(Σ x² / Σ (x − q)²), in dB: infinite without any error, `None` if all
+    /// elements are zero.
+    pub fn sqnr(&self) -> Option<f64> {
+        (self.power > 0.0).then(|| decibels(self.error / self.power))
+    }
+
+    /// ⟨x, q⟩ / ⟨x, x⟩, how much of the tensor's magnitude is left: `None` if all elements are zero.
+    pub fn slope(&self) -> Option<f64> {
+        (self.power > 0.0).then(|| self.product / self.power)
+    }
+
+    /// Cosine of the angle between the tensor before and after; `None` if all elements of either are zero.
+    pub fn cosine(&self) -> Option<f64> {
+        let norms = (self.power * self.quantized_power).sqrt();
+        (norms > 0.0).then(|| self.product / norms)
+    }
+
+    /// Number of elements that are not zero and have become zero.
+    pub fn underflow(&self) -> u64 {
+        self.underflow
+    }
+
+    /// Number of elements beyond the largest number that their block can hold under its scale.
+    pub fn saturated(&self) -> u64 {
+        self.saturated
+    }
+
+    /// The largest magnitude; 0 if all elements are zero.
+    pub fn amax(&self) -> f32 {
+        f32::from_bits(self.amax)
+    }
+
+    /// The smallest magnitude but zero; `None` if all elements are zero.
+    pub fn smallest(&self) -> Option<f32> {
+        (self.smallest != 0).then(|| f32::from_bits(self.smallest))
+    }
+
+    /// From the smallest magnitude but zero to the largest, in binades: log₂ of their ratio.
+    pub fn dynamic_range(&self) -> Option<f64> {
+        let smallest = self.smallest()?;
+        Some(f64::from(self.amax()).log2() - f64::from(smallest).log2())
+    }
+
+    /// Signal-to-quantization-noise ratios of blocks, in dB, at these shares of them, from the worst (0) to the best
+    /// (1); `None` if there are no blocks that are not zero.
+    pub fn block_sqnr<const N: usize>(&self, shares: [f64; N]) -> Option<[f64; N]> {
+        let last = self.ratios.len().checked_sub(1)?;
+        let mut ratios = self.ratios.clone();
+        Some(shares.map(|share| {
+            // The worst one has the largest ratio.
+            let place = last - (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+            let (_, ratio, _) = ratios.select_nth_unstable_by(place, f32::total_cmp);
+            decibels(f64::from(*ratio))
+        }))
+    }
+
+    /// The histogram of the scales of blocks that are not zero, one bin a binade: ⌊log₂ scale⌋ and how many blocks
+    /// have such a scale, in ascending order. Of microexponents and block floating point the scale is the power of two that
+    /// is the block's exponent, of NVFP4 the product of block and tensor scale.
+    pub fn scales(&self) -> impl Iterator<Item = (i32, u64)> {
+        self.scales.iter().map(|(&binade, &count)| (binade, count))
+    }
+
+    /// Mean and standard deviation of log₂ of the scales of blocks that are not zero.
+    pub fn scale_log2(&self) -> Option<[f64; 2]> {
+        let count = self.scales.values().sum::<u64>() as f64;
+        (count > 0.0).then(|| {
+            let mean = self.scale_sum / count;
+            let variance = self.scale_squares / count - mean * mean;
+            [mean, variance.max(0.0).sqrt()]
+        })
+    }
+
+    /// The smallest and the largest scale of a block that is not zero.
+    pub fn scale_range(&self) -> Option<[f32; 2]> {
+        self.scale_range
+    }
+}
+
+/// The ratio of signal to noise, whose inverse is given, in dB.
+fn decibels(inverse: f64) -> f64 {
+    -10.0 * inverse.log10()
+}

@@ -1,0 +1,52 @@
+//! What quantization did to runs that were recorded: their records side by side, as a table and as a page.
+//!
+//! ```text
+//! cargo run --release --example compare -- --model cnn --preset mxfp4 --record out/cnn --what-if mxfp8_rceil
+//! cargo run --release --example report -- out/cnn
+//! cargo run --release --example report -- out/cnn out/other --out out/both
+//! ```
+
+use std::{path::PathBuf, process::ExitCode};
+
+use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
+use clap::Parser;
+
+/// Show what a recorder saw of one run or of several, side by side
+#[derive(Debug, Parser)]
+#[command(name = "report")]
+struct Cli {
+    /// Folders with a records.jsonl, or such files
+    #[arg(required = true, value_name = "DIR")]
+    records: Vec<PathBuf>,
+
+    /// Folder for report.html and report.json, created if missing [default: that of the first records]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match report(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(cli: &Cli) -> Result<(), RecordError> {
+    let report = Report::read(&cli.records)?;
+    let out = cli.out.clone().unwrap_or_else(|| {
+        let first = &cli.records[0];
+        match first.is_dir() {
+            true => first.clone(),
+            false => first.parent().unwrap_or("".as_ref()).to_owned(),
+        }
+    });
+    report.save(&out)?;
+    println!("{}", report.table());
+    for file in [REPORT_HTML, REPORT_JSON] {
+        println!("{}", out.join(file).display());
+    }
+    Ok(())
+}
