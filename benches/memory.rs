@@ -68,17 +68,18 @@ impl Bench for Peaks {
         workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
-    ) -> [Peak; 2] {
+    ) -> Vec<(&'static str, Peak)> {
         // The first pass brings up threads and the scratch memory of products, which stays.
         peaks::<Fp32>(workload, fp32_device);
         peaks::<Mx>(workload, mx_device);
         let peer = peaks::<Fp32>(workload, fp32_device);
         let own = peaks::<Mx>(workload, mx_device);
-        [0, 1].map(|pass| Peak {
-            bytes: own[pass],
-            peer_bytes: peer[pass],
-            ratio: own[pass] as f64 / peer[pass] as f64,
-        })
+        let peaks = own.into_iter().zip(peer).map(|(bytes, peer_bytes)| Peak {
+            bytes,
+            peer_bytes,
+            ratio: bytes as f64 / peer_bytes as f64,
+        });
+        ["train", "inference"].into_iter().zip(peaks).collect()
     }
 }
 

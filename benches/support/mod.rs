@@ -96,13 +96,13 @@ impl Common {
 pub(crate) trait Bench {
     type Value: Display + Serialize;
 
-    /// A training step's, and inference's.
+    /// The figures, by what they are of: a training step, say, and inference.
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
-    ) -> [Self::Value; 2];
+    ) -> Vec<(&'static str, Self::Value)>;
 }
 
 /// One thing to measure.
@@ -130,15 +130,13 @@ impl Case {
         backend: Underneath,
         bench: &M,
         workload: Workload,
-    ) -> [Figure<M::Value>; 2] {
+    ) -> Vec<Figure<M::Value>> {
         let mx_device = MxDevice::new(B::Device::default(), &self.specs);
         let fp32_device = B::Device::default();
         let values =
             bench.measure::<MxAutodiff<B>, Autodiff<B>>(workload, &mx_device, &fp32_device);
         let model = workload.to_string();
-        let mut passes = ["train", "inference"].into_iter();
-        values.map(|value| {
-            let pass = passes.next().expect("a value for each pass");
+        let figure = |(pass, value)| {
             println!(
                 "{:8} {:12} {:12} {model:30} {pass:9} {value}",
                 backend.name(),
@@ -153,7 +151,8 @@ impl Case {
                 pass,
                 value,
             }
-        })
+        };
+        values.into_iter().map(figure).collect()
     }
 }
 

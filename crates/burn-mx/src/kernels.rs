@@ -37,7 +37,8 @@ pub use softmax::{LogSoftmax, Softmax};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
 use microscaling::{
-    BlockFormat, Comparison, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics,
+    BlockFormat, Comparison, FloatFormat, OperandQuantization, QuantizeError, RandomHadamard,
+    RandomStream, Rounding, Statistics,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -118,16 +119,31 @@ pub trait MxKernels: Backend {
         None
     }
 
-    /// What quantization in blocks along `axis` did: of a tensor before, as its blocks were given it, and after, what
-    /// [`Statistics::of`] says.
+    /// What quantization in blocks along `axis` does, nothing of it stochastic: what [`Statistics::of_quantizing`] says.
+    fn quantizing_statistics(
+        tensor: &FloatTensor<Self>,
+        axis: usize,
+        quantization: OperandQuantization,
+    ) -> Statistics {
+        let shape = tensor.shape();
+        let values = host::read::<Self>(tensor.clone());
+        of_known(Statistics::of_quantizing(
+            &values,
+            &shape,
+            axis,
+            quantization,
+        ))
+    }
+
+    /// What quantization in blocks along `axis` did: of a tensor before and after, what [`Statistics::of`] says.
     fn quantization_statistics(
-        views: [&FloatTensor<Self>; 3],
+        before_and_after: [&FloatTensor<Self>; 2],
         axis: usize,
         format: Option<BlockFormat>,
     ) -> Statistics {
-        let [original, in_blocks, quantized] = views.map(|view| host::read::<Self>(view.clone()));
-        let shape = views[0].shape();
-        statistics([&original, &in_blocks, &quantized], &shape, axis, format)
+        let [before, after] = before_and_after.map(|tensor| host::read::<Self>(tensor.clone()));
+        let shape = before_and_after[0].shape();
+        statistics([&before, &after], &shape, axis, format)
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
@@ -263,27 +279,28 @@ fn quantize_dense(
     rounding: Rounding,
     stream: RandomStream,
 ) {
-    format
-        .quantize(data, shape, axis, rounding.with(stream))
-        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    of_known(format.quantize(data, shape, axis, rounding.with(stream)));
 }
 
 /// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].
 fn statistics(
-    [original, in_blocks, quantized]: [&[f32]; 3],
+    [original, quantized]: [&[f32]; 2],
     shape: &[usize],
     axis: usize,
     format: Option<BlockFormat>,
 ) -> Statistics {
-    let statistics = Statistics::of(Comparison {
+    of_known(Statistics::of(Comparison {
         original,
-        in_blocks,
         quantized,
         shape,
         axis,
         format,
-    });
-    statistics.unwrap_or_else(|error| panic!("burn-mx: {error}"))
+    }))
+}
+
+/// What is computed of a format, a shape and an axis that are known to be right.
+fn of_known<T>(result: Result<T, QuantizeError>) -> T {
+    result.unwrap_or_else(|error| panic!("burn-mx: {error}"))
 }
 
 /// [`RandomHadamard::transform`] where the block size and the axis are known to be right, as for

@@ -48,6 +48,11 @@ mod arithmetic;
 mod backend;
 mod delegate;
 mod device;
+#[cfg(feature = "record")]
+pub mod diagnose;
+#[cfg(not(feature = "record"))]
+#[path = "diagnose/off.rs"]
+mod diagnose;
 mod kept;
 mod kernels;
 mod ops;

@@ -1,7 +1,7 @@
 //! Quantizing slices: every format's `quantize`, and what it is made of.
 
 pub(crate) mod block_rule;
-mod blocks;
+pub(crate) mod blocks;
 mod contiguous;
 mod elementwise;
 mod hadamard;

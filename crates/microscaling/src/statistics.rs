@@ -1,24 +1,23 @@
 //! What quantization did to a tensor, in figures.
 
 mod pass;
+mod quantizer;
 mod scales;
 
 use crate::quantize::largest::largest;
-use crate::quantize::layout::{Layout, check_length, layout};
-use crate::{BlockFormat, QuantizeError};
+use crate::quantize::layout::{Layout, check_length, count, layout};
+use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use pass::Partial;
+use pass::{Partial, Source};
+use quantizer::Quantizer;
 use scales::Scales;
 
 /// A tensor before and after quantization, in row-major order without gaps, and how it was quantized.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
-    /// The elements before.
+    /// The elements before: those that the block format was given.
     pub original: &'a [f32],
-    /// The elements that the block format was given: the original ones, or those rounded to an elementwise format. The
-    /// scales of the blocks follow from them.
-    pub in_blocks: &'a [f32],
     /// The elements after.
     pub quantized: &'a [f32],
     /// Lengths of the axes.
@@ -44,7 +43,6 @@ pub struct Comparison<'a> {
 /// assert_eq!(quantized, [1.0, 0.5, -6.0, 0.0]);
 /// let statistics = Statistics::of(Comparison {
 ///     original: &original,
-///     in_blocks: &original,
 ///     quantized: &quantized,
 ///     shape: &[4],
 ///     axis: 0,
@@ -91,40 +89,73 @@ impl Statistics {
     pub fn of(comparison: Comparison<'_>) -> Result<Self, QuantizeError> {
         let Comparison {
             original,
-            in_blocks,
             quantized,
             shape,
             axis,
             format,
         } = comparison;
-        for data in [original, in_blocks, quantized] {
+        for data in [original, quantized] {
             check_length(data, shape)?;
         }
-        let layout = match format {
-            Some(format) => {
-                format.validate()?;
-                layout(shape, axis, format.block_size())?
-            }
-            // One line, cut somewhere.
-            None => Layout {
-                axis: original.len(),
-                inner: 1,
-                block: original.len().min(1024),
-            },
+        let layout = layout_of(format, shape, axis)?;
+        let scales = format.map(|format| Scales::of(&format, || largest(original)));
+        let source = Source::Given([original, quantized]);
+        Ok(Self::seen(&source, original.len(), layout, scales))
+    }
+
+    /// The statistics of a tensor, in row-major order without gaps, that is rounded elementwise and then quantized in blocks
+    /// along `axis`: what [`of`](Self::of) says of what [`FloatFormat::round_slice`](crate::FloatFormat::round_slice)
+    /// makes of it, and of what [`BlockFormat::quantize`] makes of that, in one pass over memory that keeps nothing.
+    ///
+    /// # Errors
+    /// Those of [`of`](Self::of).
+    ///
+    /// # Panics
+    /// If a rounding is stochastic.
+    pub fn of_quantizing(
+        original: &[f32],
+        shape: &[usize],
+        axis: usize,
+        quantization: OperandQuantization,
+    ) -> Result<Self, QuantizeError> {
+        let OperandQuantization {
+            elementwise,
+            blocks,
+        } = quantization;
+        let roundings = [elementwise.map(|(_, r)| r), blocks.map(|(_, r)| r)];
+        assert!(
+            !roundings.contains(&Some(Rounding::Stochastic)),
+            "statistics of a tensor that is quantized on the way: the rounding is `stochastic`; allowed: `nearest`, \
+             `even`, `floor`"
+        );
+        check_length(original, shape)?;
+        let format = blocks.map(|(format, _)| format);
+        let layout = layout_of(format, shape, axis)?;
+        let quantizer = Quantizer::of(&quantization, None);
+        let amax = || {
+            // Rounding keeps the order of magnitudes.
+            let mut amax = [f32::from_bits(largest(original))];
+            quantizer.round(&mut amax);
+            amax[0].to_bits()
         };
+        let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
+        let scales = format.map(|format| Scales::of(&format, amax));
+        let quantizer = Quantizer::of(&quantization, tensor_scale);
+        let source = Source::Quantized(original, quantizer);
+        Ok(Self::seen(&source, original.len(), layout, scales))
+    }
+
+    fn seen(source: &Source<'_>, elements: usize, layout: Layout, scales: Option<Scales>) -> Self {
         let mut statistics = Self {
-            elements: original.len() as u64,
+            elements: elements as u64,
             ..Self::default()
         };
-        if original.is_empty() {
-            return Ok(statistics);
+        if elements > 0 {
+            for partial in pass::partials(source, layout, scales.as_ref()) {
+                statistics.add(partial);
+            }
         }
-        let scales = format.map(|format| Scales::of(&format, || largest(in_blocks)));
-        let data = [original, in_blocks, quantized];
-        for partial in pass::partials(data, layout, scales.as_ref()) {
-            statistics.add(partial);
-        }
-        Ok(statistics)
+        statistics
     }
 
     fn add(&mut self, partial: Partial) {
@@ -291,6 +322,24 @@ impl Statistics {
     pub fn scale_range(&self) -> Option<[f32; 2]> {
         self.scale_range
     }
+}
+
+/// Where the blocks lie; without a format one line that is cut somewhere.
+fn layout_of(
+    format: Option<BlockFormat>,
+    shape: &[usize],
+    axis: usize,
+) -> Result<Layout, QuantizeError> {
+    if let Some(format) = format {
+        format.validate()?;
+        return layout(shape, axis, format.block_size());
+    }
+    let elements = count(shape)?;
+    Ok(Layout {
+        axis: elements,
+        inner: 1,
+        block: elements.min(1024),
+    })
 }
 
 /// The ratio of signal to noise, whose inverse is given, in dB.

@@ -6,7 +6,10 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics};
+use microscaling::{
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    Statistics,
+};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};

@@ -1,11 +1,14 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics};
+use microscaling::{
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    Statistics,
+};
 
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
-    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
+    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction, of_known,
     quantize_dense, statistics, transform_dense,
 };
 
@@ -41,15 +44,29 @@ pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T 
     }
 }
 
+pub(super) fn quantizing_statistics<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    quantization: OperandQuantization,
+) -> Statistics {
+    let tensor = tensor.row_major();
+    let (values, shape) = (tensor.values(), tensor.dims());
+    of_known(Statistics::of_quantizing(
+        values,
+        &shape,
+        axis,
+        quantization,
+    ))
+}
+
 pub(super) fn quantization_statistics<T: InMemory>(
-    views: [T; 3],
+    before_and_after: [T; 2],
     axis: usize,
     format: Option<BlockFormat>,
 ) -> Statistics {
-    let views = views.map(T::row_major);
-    let [original, in_blocks, quantized] = &views;
-    let values = [original.values(), in_blocks.values(), quantized.values()];
-    statistics(values, &original.dims(), axis, format)
+    let [before, after] = before_and_after.map(T::row_major);
+    let values = [before.values(), after.values()];
+    statistics(values, &before.dims(), axis, format)
 }
 
 pub(super) fn random_hadamard<T: InMemory>(
@@ -240,16 +257,22 @@ macro_rules! native_kernels {
                 .map(Into::into)
         }
 
+        fn quantizing_statistics(
+            tensor: &FloatTensor<Self>,
+            axis: usize,
+            quantization: OperandQuantization,
+        ) -> Statistics {
+            let tensor = $in_memory(tensor.clone());
+            native::quantizing_statistics(tensor, axis, quantization)
+        }
+
         fn quantization_statistics(
-            views: [&FloatTensor<Self>; 3],
+            before_and_after: [&FloatTensor<Self>; 2],
             axis: usize,
             format: Option<BlockFormat>,
         ) -> Statistics {
-            native::quantization_statistics(
-                views.map(|view| $in_memory(view.clone())),
-                axis,
-                format,
-            )
+            let tensors = before_and_after.map(|tensor| $in_memory(tensor.clone()));
+            native::quantization_statistics(tensors, axis, format)
         }
 
         fn random_hadamard(

@@ -6,7 +6,10 @@ use burn_backend::{DType, TensorMetadata};
 use burn_ndarray::{
     FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray,
 };
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Statistics};
+use microscaling::{
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    Statistics,
+};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::native::{self, native_kernels};

@@ -5,23 +5,20 @@ use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization, Side, Statistics};
+use microscaling::{BlockFormat, Side, Statistics};
 
 use super::config::Statistic;
 use super::running::{self, Running};
 use super::stream::Operand as Seen;
 use super::{ProductKind, ProductOp};
-use crate::kernels::{MxKernels, Operand, OperandForm, Place, product, to_f32};
+use crate::kernels::{MxKernels, Operand, Place};
 use crate::random::Draws;
 use crate::registry::Interned;
-use crate::semantics::Float;
 use crate::specs::Slot;
 
-/// An operand before and after quantization.
+/// An operand before it was quantized in blocks, and after.
 pub(crate) struct Views<P> {
     pub(crate) original: P,
-    /// As the block format was given it.
-    pub(crate) in_blocks: P,
     pub(crate) quantized: P,
 }
 
@@ -32,7 +29,14 @@ pub(crate) struct Observer<B: MxKernels> {
     kind: ProductKind,
     layer: &'static str,
     /// The operands before quantization, in the order in which they came by.
-    originals: RefCell<Vec<(Option<Side>, Operand<FloatTensor<B>>)>>,
+    originals: RefCell<Vec<Original<B>>>,
+}
+
+/// An operand of a product before quantization.
+struct Original<B: MxKernels> {
+    side: Option<Side>,
+    operand: Operand<FloatTensor<B>>,
+    significant_bits: u32,
 }
 
 impl<B: MxKernels> Observer<B> {
@@ -99,12 +103,7 @@ impl<B: MxKernels> Observer<B> {
         axis: usize,
         format: Option<BlockFormat>,
     ) -> Statistics {
-        let Views {
-            original,
-            in_blocks,
-            quantized,
-        } = views;
-        B::quantization_statistics([original, in_blocks, quantized], axis, format)
+        B::quantization_statistics([&views.original, &views.quantized], axis, format)
     }
 
     /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
@@ -135,70 +134,53 @@ impl<B: MxKernels> Observer<B> {
         }
     }
 
-    fn compares_results(&self) -> bool {
+    /// Whether the result is compared with that of the operands before quantization.
+    pub(crate) fn compares_results(&self) -> bool {
         self.running.selection.has(Statistic::Result)
     }
 
-    /// Keeps an operand as it is before quantization, if the result is to be compared.
-    pub(crate) fn keep(&self, tensor: &Float<B>, place: Option<Place>) {
-        if !self.compares_results() {
-            return;
-        }
-        let values = to_f32::<B>(tensor.inner.clone());
-        let operand = match place {
-            Some(place) => product::in_tensor::<B>(
-                values,
-                OperandForm {
-                    place,
-                    quantization: OperandQuantization::default(),
-                    significant_bits: f32::MANTISSA_DIGITS,
-                },
-            ),
-            None => Operand::of_values(values),
-        };
-        let side = place.map(|place| place.side);
-        self.originals.borrow_mut().push((side, operand));
+    /// Keeps an operand as it is before quantization in blocks.
+    pub(crate) fn keep(
+        &self,
+        place: Option<Place>,
+        operand: Operand<FloatTensor<B>>,
+        significant_bits: u32,
+    ) {
+        self.originals.borrow_mut().push(Original {
+            side: place.map(|place| place.side),
+            operand,
+            significant_bits,
+        });
     }
 
     /// Records the result of a matrix product.
     pub(crate) fn result(&self, result: &FloatTensor<B>) {
-        self.compare(result, |mut originals| {
-            originals.sort_by_key(|(side, _)| *side == Some(Side::Rhs));
-            let mut operands = originals.into_iter().map(|(_, operand)| operand);
-            let (lhs, rhs) = (operands.next()?, operands.next()?);
-            Some(product::of_tensors::<B>(lhs, rhs))
-        });
+        let mut originals = self.originals.take();
+        originals.sort_by_key(|original| original.side == Some(Side::Rhs));
+        let operands = originals.into_iter().map(|original| original.operand);
+        if let Ok([lhs, rhs]) = <[_; 2]>::try_from(operands.collect::<Vec<_>>()) {
+            self.compare(result, B::product(lhs, rhs));
+        }
     }
 
-    /// Records the result of a product that is another op, which `op` computes of two operands.
+    /// Records the result of a product that is another op, which `op` computes of two operands of so many significant bits
+    /// at most.
     pub(crate) fn result_of(
         &self,
         result: &FloatTensor<B>,
-        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
     ) {
-        self.compare(result, |originals| {
-            let mut operands = originals
-                .into_iter()
-                .map(|(_, operand)| operand.into_values());
-            let (first, second) = (operands.next()?, operands.next()?);
-            Some(op(first, second))
-        });
+        let originals = self.originals.take();
+        if let Ok([first, second]) = <[_; 2]>::try_from(originals) {
+            let bits = first.significant_bits.max(second.significant_bits);
+            let [first, second] = [first, second].map(|original| original.operand.into_values());
+            self.compare(result, op(first, second, bits));
+        }
     }
 
-    #[expect(clippy::type_complexity, reason = "it is the field's")]
-    fn compare(
-        &self,
-        result: &FloatTensor<B>,
-        reference: impl FnOnce(Vec<(Option<Side>, Operand<FloatTensor<B>>)>) -> Option<FloatTensor<B>>,
-    ) {
-        if !self.compares_results() {
-            return;
-        }
-        let Some(reference) = reference(self.originals.take()) else {
-            return;
-        };
+    fn compare(&self, result: &FloatTensor<B>, reference: FloatTensor<B>) {
         debug_assert_eq!(reference.shape(), result.shape());
-        let statistics = B::quantization_statistics([&reference, &reference, result], 0, None);
+        let statistics = B::quantization_statistics([&reference, result], 0, None);
         let key = (self.layer, self.kind);
         self.running
             .with_stream(|stream| stream.add_result(key, statistics));

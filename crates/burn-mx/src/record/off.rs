@@ -6,17 +6,15 @@ use core::marker::PhantomData;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, Statistics};
 
-use crate::kernels::{MxKernels, Place};
+use crate::kernels::{MxKernels, Operand, Place};
 use crate::random::Draws;
 use crate::registry::Interned;
-use crate::semantics::Float;
 use crate::semantics::product::{Kind, Op};
 use crate::specs::Slot;
 
 #[expect(dead_code, reason = "nobody looks")]
 pub(crate) struct Views<P> {
     pub(crate) original: P,
-    pub(crate) in_blocks: P,
     pub(crate) quantized: P,
 }
 
@@ -59,7 +57,11 @@ impl<B: MxKernels> Observer<B> {
         match self.0 {}
     }
 
-    pub(crate) fn keep(&self, _: &Float<B>, _: Option<Place>) {
+    pub(crate) fn compares_results(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn keep(&self, _: Option<Place>, _: Operand<FloatTensor<B>>, _: u32) {
         match self.0 {}
     }
 
@@ -70,7 +72,7 @@ impl<B: MxKernels> Observer<B> {
     pub(crate) fn result_of(
         &self,
         _: &FloatTensor<B>,
-        _: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        _: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
     ) {
         match self.0 {}
     }

@@ -11,6 +11,7 @@ use super::config::{Pass, Selection};
 use super::file::Writer;
 use super::stream::Stream;
 use super::{ProductOp, RecordError, StepRecord};
+use crate::diagnose::Substitution;
 use crate::phase;
 
 /// A recorder at work.
@@ -58,6 +59,10 @@ fn owner() -> ThreadId {
 /// The recorder of this thread.
 pub(super) fn current() -> Option<Arc<Running>> {
     if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    if Substitution::current().is_some() {
+        // A diagnosis is no training.
         return None;
     }
     let places = lock(&PLACES);
@@ -265,14 +270,18 @@ pub(crate) fn scope<R>(name: &str, work: impl FnOnce() -> R) -> R {
 }
 
 /// What a thread hands on to another one that works for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     owner: ThreadId,
+    substitution: Option<Arc<Substitution>>,
 }
 
 impl Context {
     pub(crate) fn of_this_thread() -> Self {
-        Self { owner: owner() }
+        Self {
+            owner: owner(),
+            substitution: Substitution::current(),
+        }
     }
 
     /// Calls `work`, which belongs to the thread that this is of.
@@ -284,6 +293,6 @@ impl Context {
             }
         }
         let _restore = Restore(OWNER.replace(Some(self.owner)));
-        work()
+        Substitution::enter(self.substitution, work)
     }
 }

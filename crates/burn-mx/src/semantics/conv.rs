@@ -186,10 +186,14 @@ pub(crate) fn forward<B: MxKernels>(
     let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
     let x = product.tensor_operand(Slot::A, x, CHANNELS, 1);
     let weight = product.tensor_operand(Slot::W, weight, direction.weight_input_axis(), 1);
+    let convolve = |x, weight, bits| {
+        let way = geometry.as_ref();
+        let own = way.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
+        own.unwrap_or_else(|| op(x, weight, bias.clone()))
+    };
     let bits = significant_bits(&product, [Slot::A, Slot::W]);
-    let own = geometry.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
-    let output = own.unwrap_or_else(|| op(x, weight, bias.clone()));
-    product.observe_result(&output, |x, weight| op(x, weight, bias));
+    let output = convolve(x, weight, bits);
+    product.observe_result(&output, convolve);
     product.finish(output, join.result)
 }
 
@@ -225,11 +229,14 @@ pub(crate) fn x_backward<B: MxKernels>(
     let axis = geometry.direction.weight_output_axis();
     let weight = product.tensor_operand(Slot::WBp, weight, axis, weight_groups);
     let grad = product.tensor_operand(Slot::ABpOs, grad, CHANNELS, groups);
-    let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
     let x = x.map(|x| x.shape());
-    let own = geometry.input_gradient::<B>(x, &weight, &grad, bits);
-    let gradient = own.unwrap_or_else(|| op(weight, grad));
-    product.observe_result(&gradient, &op);
+    let convolve = |weight, grad, bits| {
+        let own = geometry.input_gradient::<B>(x.clone(), &weight, &grad, bits);
+        own.unwrap_or_else(|| op(weight, grad))
+    };
+    let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
+    let gradient = convolve(weight, grad, bits);
+    product.observe_result(&gradient, convolve);
     product.finish(gradient, join.result)
 }
 
@@ -272,10 +279,13 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let product = weight_gradient::<B>(interned, weight.meta);
     let x = product.tensor_operand(Slot::ABp, x, BATCH, 1);
     let grad = product.tensor_operand(Slot::ABpEx, grad, BATCH, 1);
+    let convolve = |x, grad, bits| {
+        let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
+        own.unwrap_or_else(|| op(x, grad))
+    };
     let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
-    let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
-    let gradient = own.unwrap_or_else(|| op(x, grad));
-    product.observe_result(&gradient, &op);
+    let gradient = convolve(x, grad, bits);
+    product.observe_result(&gradient, convolve);
     product.finish(gradient, join.result)
 }
 

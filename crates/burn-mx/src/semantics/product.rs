@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
+use crate::diagnose;
 use crate::kept::CopyKey;
+use crate::kernels::product::in_tensor;
 use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::phase;
 use crate::random::Draws;
@@ -99,6 +101,7 @@ impl<B: MxKernels> Product<B> {
         specs: &'static Interned,
         label: Option<&'static str>,
     ) -> Self {
+        let specs = diagnose::specs_of_product(kind, specs);
         let mut product = Self::by(op, kind, specs, specs.draws());
         product.label = label;
         product.observer = Observer::of(op, kind, specs, label);
@@ -134,7 +137,6 @@ impl<B: MxKernels> Product<B> {
         let axis = place.summed_axis(tensor.rank());
         let observed = self.observe(slot, &tensor, Some(place), axis, 1);
         self.kept_or_made(slot, tensor, axis, Some(place), |tensor| {
-            let format = self.specs.specs.block_format(slot);
             let form = |quantization, significant_bits| OperandForm {
                 place,
                 quantization,
@@ -142,13 +144,7 @@ impl<B: MxKernels> Product<B> {
             };
             let significant_bits = self.significant_bits(slot);
             if self.is_plain(slot) {
-                let rounder = self.rounder(slot);
-                let rounder = rounder.filter(|rounder| !rounder.has_rounded(&tensor.meta));
-                let rounding = self.roundings(slot).mx;
-                let quantization = OperandQuantization {
-                    elementwise: rounder.map(Rounder::format_and_rounding),
-                    blocks: format.map(|format| (format, rounding)),
-                };
+                let quantization = self.quantization(slot, &tensor.meta);
                 return B::product_operand(
                     to_f32::<B>(tensor.inner),
                     form(quantization, significant_bits),
@@ -180,7 +176,19 @@ impl<B: MxKernels> Product<B> {
         operand.into_values()
     }
 
-    /// Shows an operand to the recorder, if that looks at it: the [`values`](Self::values), with the same random numbers.
+    /// What is done to an operand where it is [plain](Self::is_plain).
+    fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
+        let rounder = self.rounder(slot);
+        let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
+        let format = self.specs.specs.block_format(slot);
+        OperandQuantization {
+            elementwise: rounder.map(Rounder::format_and_rounding),
+            blocks: format.map(|format| (format, self.roundings(slot).mx)),
+        }
+    }
+
+    /// Shows an operand to the recorder, if that looks at it. Where random numbers are drawn they are used up by that, and
+    /// this returns the [`values`](Self::values) that they gave.
     fn observe(
         &self,
         slot: Slot,
@@ -190,15 +198,24 @@ impl<B: MxKernels> Product<B> {
         groups: usize,
     ) -> Option<FloatTensor<B>> {
         let observer = self.observer.as_ref()?;
-        observer.keep(tensor, place);
+        if observer.compares_results() {
+            let (original, bits) = self.original(slot, tensor.clone(), place);
+            observer.keep(place, original, bits);
+        }
         if !observer.wants(slot) {
             return None;
         }
         let look = |product: &Self| {
+            if product.is_plain(slot) {
+                let tensor_f32 = to_f32::<B>(tensor.inner.clone());
+                let quantization = product.quantization(slot, &tensor.meta);
+                let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
+                return (None, statistics);
+            }
             let views = product.views(slot, tensor.clone(), axis, groups);
             let format = product.specs.specs.block_format(slot);
             let statistics = observer.statistics(&views, axis, format);
-            (views.quantized, statistics)
+            (Some(views.quantized), statistics)
         };
         let (quantized, own) = look(self);
         let others = observer.what_if().map(|specs| {
@@ -207,10 +224,10 @@ impl<B: MxKernels> Product<B> {
         });
         let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
         observer.operand(slot, place, statistics);
-        Some(quantized)
+        quantized
     }
 
-    /// The values before quantization, in the transform's basis if there is one, and after.
+    /// The values before they are quantized in blocks, in the transform's basis if there is one, and after.
     fn views(
         &self,
         slot: Slot,
@@ -218,20 +235,51 @@ impl<B: MxKernels> Product<B> {
         axis: usize,
         groups: usize,
     ) -> Views<FloatTensor<B>> {
-        let original = to_f32::<B>(tensor.inner.clone());
         let rounded = self.rounded(self.rounder(slot), tensor);
-        let [original, in_blocks] = [original, rounded].map(|tensor| match self.hadamard {
+        let original = match self.hadamard {
             Some((transform, signs)) => {
-                transform_groups::<B>(tensor, axis, groups, transform, signs)
+                transform_groups::<B>(rounded, axis, groups, transform, signs)
             }
-            None => tensor,
-        });
-        let quantized = self.in_blocks(slot, in_blocks.clone(), axis);
+            None => rounded,
+        };
+        let quantized = self.in_blocks(slot, original.clone(), axis);
         Views {
             original,
-            in_blocks,
             quantized,
         }
+    }
+
+    /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
+    /// have at most: rounded to the elementwise format, unless that takes random numbers, which are the product's.
+    fn original(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        place: Option<Place>,
+    ) -> (Operand<FloatTensor<B>>, u32) {
+        let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
+        let rounder = rounder.filter(|(format, rounding)| {
+            *rounding != Rounding::Stochastic || tensor.meta.rounded == Some(*format)
+        });
+        let significant_bits = match rounder {
+            Some((format, _)) => 1 + format.mantissa_bits(),
+            None => f32::MANTISSA_DIGITS,
+        };
+        let quantization = OperandQuantization {
+            elementwise: rounder.filter(|(format, _)| tensor.meta.rounded != Some(*format)),
+            blocks: None,
+        };
+        let values = to_f32::<B>(tensor.inner);
+        let form = |place| OperandForm {
+            place,
+            quantization,
+            significant_bits,
+        };
+        let operand = match place {
+            Some(place) => B::product_operand(values, form(place)),
+            None => in_tensor::<B>(values, form(Place::LHS)),
+        };
+        (operand, significant_bits)
     }
 
     /// The copy that a weight has kept, or what `make` makes of the tensor.
@@ -333,20 +381,24 @@ impl<B: MxKernels> Product<B> {
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         let result = B::product(lhs, rhs);
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.observer
+            && observer.compares_results()
+        {
             observer.result(&result);
         }
         result
     }
 
-    /// Shows the result of a product that is another op than a matrix product to the recorder; `op` computes it of the two
-    /// operands.
+    /// Shows the result of a product that is another op than a matrix product to the recorder; `op` computes it of two
+    /// operands of so many significant bits at most.
     pub(crate) fn observe_result(
         &self,
         result: &FloatTensor<B>,
-        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
     ) {
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.observer
+            && observer.compares_results()
+        {
             observer.result_of(result, op);
         }
     }

@@ -3,6 +3,7 @@
 use burn_backend::FloatDType;
 
 use super::{Flags, Meta};
+use crate::diagnose;
 use crate::phase;
 use crate::registry::{self, Interned};
 
@@ -133,7 +134,8 @@ impl Join {
                 name(other)
             );
         }
-        Some(interned)
+        // A diagnosis may leave nothing of them.
+        Some(diagnose::specs(interned)).filter(|interned| !interned.specs.is_none())
     }
 
     /// Whether the op is emulated and rounds, of whatever types its operands are: those of an embedding are not all floats.

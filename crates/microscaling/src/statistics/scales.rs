@@ -41,6 +41,7 @@ impl Scales {
     }
 
     /// The scale of a block whose largest finite magnitude, not zero, has this pattern; `None` if it is NaN.
+    #[inline(always)]
     pub(super) fn scale(&self, amax: u32) -> Option<f32> {
         let pattern = match self {
             Self::Mx(rule) => match rule.scale(amax) {
@@ -59,6 +60,7 @@ impl Scales {
 
     /// Pattern of the largest number that an element can become, from the largest magnitudes of its block and its
     /// sub-block; of Inf where nothing can be said to saturate, because all of the block becomes NaN or zero.
+    #[inline(always)]
     pub(super) fn limit(&self, amax: u32, sub_amax: u32) -> u32 {
         let max = match self {
             Self::Mx(rule) => rule.grid(amax, amax).max,

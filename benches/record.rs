@@ -1,0 +1,84 @@
+//! Time of training steps with a recorder at work, over the same steps without one.
+//!
+//! `cargo bench --bench record -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
+//!
+//! What is timed are `--every` steps (20), of which the recorder records one, without and with two formats that are not in
+//! use; `waiting` is a recorder that records none: an upper bound of what it costs that there could be one.
+
+#[path = "support/pairs.rs"]
+mod pairs;
+#[path = "support/seconds.rs"]
+mod seconds;
+#[expect(dead_code, reason = "no inference is measured")]
+mod support;
+
+use burn::tensor::backend::AutodiffBackend;
+use burn_mx::record::{Recorder, RecorderConfig};
+use clap::Parser;
+use tempfile::TempDir;
+
+use pairs::{Time, Times};
+use support::{Bench, Common, Trainer, Workload};
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    overhead: Overhead,
+}
+
+#[derive(clap::Args)]
+struct Overhead {
+    #[command(flatten)]
+    times: Times,
+    /// Of how many steps one is recorded
+    #[arg(long, default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+}
+
+impl Bench for Overhead {
+    type Value = Time;
+
+    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+        &self,
+        workload: Workload,
+        mx_device: &Mx::Device,
+        _: &Fp32::Device,
+    ) -> Vec<(&'static str, Time)> {
+        let every = RecorderConfig {
+            every: self.every,
+            ..RecorderConfig::default()
+        };
+        let waiting = RecorderConfig {
+            start: u64::MAX,
+            ..every.clone()
+        };
+        let what_if = every.clone().what_if(["mxfp8_rceil", "nvfp4"]);
+        let configs = [
+            ("waiting", waiting),
+            ("recording", every),
+            ("what if", what_if),
+        ];
+        let mut own = Trainer::<Mx>::new(workload, mx_device);
+        let mut peer = Trainer::<Mx>::new(workload, mx_device);
+        let steps = |trainer: &mut Trainer<Mx>| (0..self.every).for_each(|_| trainer.step());
+        let overhead = |(name, config): (_, RecorderConfig)| {
+            let recorded = || {
+                let folder = TempDir::new().expect("a folder for records");
+                let recorder = Recorder::new(config.clone());
+                let recording = recorder.start(&folder).expect("the folder is new");
+                steps(&mut own);
+                drop(recording);
+            };
+            (name, self.times.pairs(recorded, || steps(&mut peer)))
+        };
+        configs.into_iter().map(overhead).collect()
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let Args { common, overhead } = Args::parse();
+    common.run(&overhead)
+}

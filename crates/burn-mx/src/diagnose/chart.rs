@@ -1,0 +1,97 @@
+//! The fall of the error as a chart.
+
+use std::error::Error;
+
+use plotters::prelude::*;
+
+use super::{Biases, Products, Verdict};
+
+/// Pixels of a panel.
+const PANEL: (u32, u32) = (420, 340);
+/// Panels in a row.
+const COLUMNS: usize = 3;
+/// Errors below are not drawn.
+const LEAST: f64 = 1e-7;
+
+/// ‖mean − g‖² / ‖g‖² over the number of passes, a line for each parameter: a panel for each of the named recipes, where all
+/// their gradient products are quantized, or else the products that were tried first. As SVG.
+///
+/// # Errors
+///
+/// If there is no recipe, or drawing fails.
+pub fn chart(recipes: &[(&str, &Biases)]) -> Result<String, Box<dyn Error>> {
+    if recipes.is_empty() {
+        return Err("there is no recipe to draw".into());
+    }
+    let columns = recipes.len().min(COLUMNS);
+    let rows = recipes.len().div_ceil(columns);
+    let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE)?;
+        for (panel, (name, biases)) in area.split_evenly((rows, columns)).iter().zip(recipes) {
+            draw(panel, name, biases).map_err(|error| error.to_string())?;
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Error>> {
+    let products = match biases.config.products.contains(&Products::All) {
+        true => Products::All,
+        false => biases.config.products[0],
+    };
+    let last = biases.config.backward_passes as f64;
+    let curves = biases
+        .parameters
+        .iter()
+        .map(|parameter| parameter.of(products));
+    let count = |verdict| {
+        curves
+            .clone()
+            .filter(|bias| bias.verdict == verdict)
+            .count()
+    };
+    let caption = format!(
+        "{name}: {} unbiased, {} biased",
+        count(Verdict::Unbiased),
+        count(Verdict::Biased)
+    );
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, ("sans-serif", 15))
+        .margin(10)
+        .x_label_area_size(34)
+        .y_label_area_size(54)
+        .build_cartesian_2d((1.0..last).log_scale(), (LEAST..1.0).log_scale())?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("backward passes N")
+        .y_desc("‖mean − g‖² / ‖g‖²")
+        .y_label_formatter(&|error| format!("{error:.0e}"))
+        .x_label_formatter(&|passes| format!("{passes:.0}"))
+        .draw()?;
+    for bias in curves {
+        let color = match bias.verdict {
+            Verdict::Unbiased => RGBColor(0, 114, 178),
+            Verdict::Biased => RGBColor(213, 94, 0),
+            Verdict::Exact => continue,
+        };
+        let points = bias.passes.iter().zip(&bias.error);
+        let points = points.map(|(passes, error)| (*passes as f64, error.max(LEAST)));
+        chart.draw_series(LineSeries::new(points, color.mix(0.8)))?;
+    }
+    // What an unbiased recipe's error falls as.
+    let guide = [(1.0, 0.1), (last, 0.1 / last)];
+    chart.draw_series(DashedLineSeries::new(guide, 4, 4, BLACK.mix(0.5).into()))?;
+    chart.draw_series([Text::new(
+        "1/N",
+        (last.sqrt(), 0.16 / last.sqrt()),
+        ("sans-serif", 12).into_font().color(&BLACK.mix(0.6)),
+    )])?;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Quantization of a part of a tensor, to be looked at and forgotten.
+
+use crate::quantize::block_rule::BlockRule;
+use crate::quantize::blocks::{Blocks, Job};
+use crate::quantize::instruction_set::dispatch;
+use crate::quantize::layout::Layout;
+use crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
+use crate::round::with_rule;
+use crate::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding};
+use alloc::boxed::Box;
+
+/// Quantizes the blocks of a part, given its layout and its position on the axis.
+type Quantize = Box<dyn Fn(&mut [f32], Layout, usize) + Sync>;
+
+/// The roundings of a tensor, none of them stochastic.
+pub(super) struct Quantizer {
+    elementwise: Option<(FloatFormat, Rounding)>,
+    blocks: Option<Quantize>,
+}
+
+impl Quantizer {
+    /// Of a tensor with this scale, if the format has tensor scales.
+    pub(super) fn of(quantization: &OperandQuantization, tensor_scale: Option<f32>) -> Self {
+        let blocks = quantization.blocks.map(|(format, rounding)| match format {
+            BlockFormat::Mx(format) => by_rule(MxRule::of(&format), rounding),
+            BlockFormat::Microexponent(format) => by_rule(MicroexponentRule::of(&format), rounding),
+            BlockFormat::Bfp(format) => by_rule(BfpRule::of(&format), rounding),
+            BlockFormat::Nvfp4(_) => match tensor_scale.unwrap_or(1.0) {
+                scale if is_large(scale) => by_rule(Nvfp4Rule::<false>::of(scale), rounding),
+                scale => by_rule(Nvfp4Rule::<true>::of(scale), rounding),
+            },
+        });
+        Self {
+            elementwise: quantization.elementwise,
+            blocks,
+        }
+    }
+
+    /// Rounds to the elementwise format, if there is one.
+    pub(super) fn round(&self, data: &mut [f32]) {
+        if let Some((format, rounding)) = self.elementwise {
+            format.round_slice(data, rounding.with(RandomStream::new(0, 0)));
+        }
+    }
+
+    /// Quantizes in blocks, if there are any.
+    pub(super) fn quantize(&self, data: &mut [f32], layout: Layout, at: usize) {
+        if let Some(quantize) = &self.blocks {
+            quantize(data, layout, at);
+        }
+    }
+}
+
+fn by_rule<G: BlockRule + 'static>(block_rule: G, rounding: Rounding) -> Quantize {
+    let stream = RandomStream::new(0, 0);
+    with_rule!(rounding, rule => Box::new(move |data, layout, at| {
+        let job = Job { block_rule, rule, stream };
+        let start = 0;
+        dispatch(Blocks { job, layout, data, at, start });
+    }))
+}

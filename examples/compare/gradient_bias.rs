@@ -1,0 +1,213 @@
+//! Are the gradients of a recipe biased? Each preset's quantized backward passes against exact ones, on models of `compare`.
+//!
+//! ```text
+//! cargo run --release --example gradient_bias
+//! cargo run --release --example gradient_bias -- --model cnn --preset mxfp4 --preset mxfp4_sr_rht --passes 1024
+//! ```
+//!
+//! A model trains for some steps in full precision; then, on one batch, the gradients of many quantized backward passes are
+//! compared with the exact ones (`burn_mx::diagnose`). Their mean comes as close to the exact gradient as there are passes,
+//! or comes to a halt: the recipe is biased.
+
+#![allow(dead_code, reason = "what is shared with `compare` is needed in part")]
+
+mod history;
+mod layers;
+mod models;
+mod output;
+mod presets;
+mod saved;
+mod tasks;
+mod trainee;
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use burn::{
+    backend::{Flex, flex::FlexDevice},
+    optim::{AdamWConfig, GradientsParams, Optimizer},
+    prelude::*,
+};
+use burn_mx::{
+    MxArgs, MxAutodiff, MxDevice, MxSpecs, ResolvedSpecs,
+    diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
+    module::set_specs,
+};
+use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use models::{Model, ModelName, Sizes};
+use presets::Presets;
+use tasks::{Item, Split};
+
+type B = MxAutodiff<Flex>;
+
+/// Find out whether the gradients of MX recipes are biased
+#[derive(Debug, Parser)]
+#[command(name = "gradient_bias")]
+struct Cli {
+    /// Models to try; repeat it
+    #[arg(long = "model", value_enum, default_values_t = [ModelName::Cnn, ModelName::Transformer])]
+    models: Vec<ModelName>,
+
+    /// MX presets to try; repeat it. MX specs override their fields
+    #[arg(
+        long = "preset",
+        value_name = "NAME",
+        default_values = ["mxfp4", "mxfp4_sr_rht", "nvfp4", "mxfp8_e4m3", "mxfp8_rceil"]
+    )]
+    presets: Vec<Presets>,
+
+    /// Quantized backward passes for each choice of products
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(8..=1_000_000))]
+    passes: usize,
+
+    /// Steps in full precision before
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    steps: usize,
+
+    /// Items in a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    batch_size: usize,
+
+    /// Seed of the model's weights and of the random numbers
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+
+    /// Folder for <model>_gradient_bias.svg and .json; created if missing
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    specs: MxArgs,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let recipes = cli.recipes().unwrap_or_else(|message| {
+        let error = Cli::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    });
+    match run(&cli, &recipes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Cli {
+    /// The presets by name, and the folder of the results tried.
+    fn recipes(&self) -> Result<Vec<(&'static str, ResolvedSpecs)>, String> {
+        fs::create_dir_all(&self.out)
+            .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
+        let names = presets::expand(&self.presets).into_iter();
+        let recipe = |name| {
+            let preset = MxSpecs::preset(name).map_err(|error| error.to_string())?;
+            let specs = self.specs.specs(preset);
+            let specs = specs.map_err(|error| format!("--preset '{name}': {error}"))?;
+            Ok((name, specs))
+        };
+        names.map(recipe).collect()
+    }
+}
+
+fn run(cli: &Cli, recipes: &[(&'static str, ResolvedSpecs)]) -> Result<(), Box<dyn Error>> {
+    for &name in &cli.models {
+        let split = name.task().load()?;
+        let model = trained(cli, name, &split)?;
+        let mut found = Vec::new();
+        for (recipe, specs) in recipes {
+            let title = format!("{} {recipe}", name.name());
+            let biases = biases(cli, name, &model, &split, specs, &title)?;
+            println!("{title} ({specs})\n{}\n", biases.table());
+            found.push((*recipe, biases));
+        }
+        let (svg, json) = save(&cli.out, name, &found)?;
+        println!("{}\n{}\n", svg.display(), json.display());
+    }
+    Ok(())
+}
+
+/// Items of the training data, the same for a seed.
+fn items(cli: &Cli, split: &Split, step: usize) -> Vec<Item> {
+    let count = split.train.len();
+    let first = (cli.seed as usize).wrapping_add(step * cli.batch_size) % count;
+    let places = (0..cli.batch_size).map(|i| (first + i * 7919) % count);
+    places.filter_map(|place| split.train.get(place)).collect()
+}
+
+/// The model after its steps in full precision.
+fn trained(cli: &Cli, name: ModelName, split: &Split) -> Result<Model<B>, Box<dyn Error>> {
+    let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
+    B::seed(&device, cli.seed);
+    let sizes = Sizes {
+        hidden: None,
+        channels: None,
+        blocks: None,
+    };
+    let mut model = name.of(sizes)?.init::<B>(&device);
+    let mut optimizer = AdamWConfig::new().init();
+    for step in 0..cli.steps {
+        let batch = name.task().batch(&items(cli, split, step), &device);
+        let loss = model.output(batch).loss;
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(name.learning_rate(), model, grads);
+    }
+    Ok(model)
+}
+
+fn biases(
+    cli: &Cli,
+    name: ModelName,
+    model: &Model<B>,
+    split: &Split,
+    specs: &ResolvedSpecs,
+    title: &str,
+) -> Result<Biases, Box<dyn Error>> {
+    let device = MxDevice::new(FlexDevice, specs);
+    let model = set_specs(model.clone(), specs);
+    let batch = name
+        .task()
+        .batch::<B>(&items(cli, split, cli.steps), &device);
+    let config = GradientBias {
+        backward_passes: cli.passes,
+        seed: cli.seed,
+        ..GradientBias::default()
+    };
+    let bar = ProgressBar::new((config.products.len() * cli.passes) as u64);
+    bar.set_style(ProgressStyle::with_template(
+        "{prefix} {bar:30} {pos}/{len} passes, {eta}",
+    )?);
+    bar.set_prefix(title.to_owned());
+    let biases = gradient_bias_with_progress(
+        &model,
+        &batch,
+        |model, batch| model.output(batch.clone()).loss,
+        &config,
+        |_, _| bar.inc(1),
+    )?;
+    bar.finish_and_clear();
+    Ok(biases)
+}
+
+fn save(
+    folder: &Path,
+    name: ModelName,
+    found: &[(&'static str, Biases)],
+) -> Result<(PathBuf, PathBuf), Box<dyn Error>> {
+    let path = |ending| folder.join(format!("{}_gradient_bias.{ending}", name.name()));
+    let recipes: Vec<_> = found.iter().map(|(name, biases)| (*name, biases)).collect();
+    let (svg, json) = (path("svg"), path("json"));
+    fs::write(&svg, chart(&recipes)?)?;
+    let by_recipe: std::collections::BTreeMap<_, _> = recipes.into_iter().collect();
+    fs::write(&json, serde_json::to_vec_pretty(&by_recipe)?)?;
+    Ok((svg, json))
+}
