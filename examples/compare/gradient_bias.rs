@@ -187,7 +187,7 @@ fn biases(
         "{prefix} {bar:30} {pos}/{len} passes, {eta}",
     )?);
     bar.set_prefix(title.to_owned());
-    let biases = gradient_bias_with_progress(
+    let mut biases = gradient_bias_with_progress(
         &model,
         &batch,
         |model, batch| model.output(batch.clone()).loss,
@@ -195,6 +195,12 @@ fn biases(
         |_, _| bar.inc(1),
     )?;
     bar.finish_and_clear();
+    for parameter in &mut biases.parameters {
+        // The models' own paths, in which the enum has no part.
+        if let Some((_, own)) = parameter.parameter.split_once('.') {
+            parameter.parameter = own.to_owned();
+        }
+    }
     Ok(biases)
 }
 

@@ -45,11 +45,17 @@ where
             .iter()
             .map(|(_, gradient)| Deviations::new(gradient, config.backward_passes));
         let mut deviations: Vec<Deviations> = deviations.collect();
+        let mut last = None;
         for _ in 0..config.backward_passes {
-            let gradients = pass(substitution.clone());
+            // Without random numbers every pass is the same.
+            let gradients = last
+                .take()
+                .filter(|_| !substitution.is_random())
+                .unwrap_or_else(|| pass(substitution.clone()));
             for (deviations, (_, gradient)) in deviations.iter_mut().zip(&gradients) {
                 deviations.add(gradient);
             }
+            last = Some(gradients);
             done += 1;
             progress(done, all);
         }

@@ -45,6 +45,15 @@ impl Substitution {
         self.quantized.load(Ordering::Relaxed)
     }
 
+    /// Whether what was computed by it drew random numbers.
+    pub(super) fn is_random(&self) -> bool {
+        let known = self
+            .known
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
+        known.values().any(|interned| interned.specs.is_random())
+    }
+
     /// That of this thread.
     pub(crate) fn current() -> Option<Arc<Self>> {
         match COUNT.load(Ordering::Relaxed) {

@@ -34,3 +34,5 @@ mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+#[cfg(feature = "std")]
+mod statistics;

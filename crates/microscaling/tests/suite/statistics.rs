@@ -1,0 +1,368 @@
+//! What quantization did, against sums written as their definitions are.
+
+use microscaling::{
+    BlockFormat, Comparison, ElementFormat, FloatFormat, MxFormat, Nvfp4Format,
+    OperandQuantization, QuantizeError, RandomStream, Rounding, ScaleMode, Statistics,
+};
+use proptest::prelude::*;
+
+use super::inputs::{formats, numbers};
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-12 * a.abs().max(b.abs())
+}
+
+/// The elements of each block, as places in the tensor.
+fn blocks(shape: &[usize], axis: usize, size: usize) -> Vec<Vec<usize>> {
+    let inner: usize = shape[axis + 1..].iter().product();
+    let outer: usize = shape[..axis].iter().product();
+    let size = if size == 0 { shape[axis] } else { size };
+    let mut blocks = Vec::new();
+    for outer in 0..outer {
+        for inner_at in 0..inner {
+            let place = |at: usize| (outer * shape[axis] + at) * inner + inner_at;
+            let places: Vec<usize> = (0..shape[axis]).map(place).collect();
+            blocks.extend(places.chunks(size.max(1)).map(<[usize]>::to_vec));
+        }
+    }
+    blocks
+}
+
+/// The largest number and the scale of a block of finite numbers, from its values alone: those of an MX format.
+fn mx_scale(format: &MxFormat, block: &[f32]) -> Option<(f64, f64)> {
+    let amax = block.iter().fold(0_f32, |amax, x| amax.max(x.abs()));
+    let exponent = format.scale_exponent(amax.to_bits())?;
+    let scale = 2_f64.powi(exponent);
+    Some((scale, scale * f64::from(format.element.max())))
+}
+
+fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials: bool) {
+    let count = shape.iter().product();
+    let x = numbers(count, 0, specials, seed);
+    let mut q = x.clone();
+    let even = Rounding::Even.with(RandomStream::new(0, 0));
+    format
+        .quantize(&mut q, shape, axis, even)
+        .expect("the format is valid");
+    let statistics = Statistics::of(Comparison {
+        original: &x,
+        quantized: &q,
+        shape,
+        axis,
+        format: Some(format),
+    })
+    .expect("all fits");
+
+    let pairs = x
+        .iter()
+        .zip(&q)
+        .filter(|(x, q)| x.is_finite() && q.is_finite());
+    let pairs: Vec<(f64, f64)> = pairs.map(|(x, q)| (f64::from(*x), f64::from(*q))).collect();
+    let sum = |term: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(x, q)| term(*x, *q)).sum::<f64>();
+    assert_eq!(statistics.elements(), count as u64);
+    assert_eq!(statistics.non_finite(), (count - pairs.len()) as u64);
+    assert!(close(statistics.power(), sum(&|x, _| x * x)));
+    assert!(close(statistics.error(), sum(&|x, q| (x - q) * (x - q))));
+    let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
+    assert_eq!(statistics.underflow(), lost as u64);
+    let magnitudes = pairs.iter().map(|(x, _)| x.abs());
+    let amax = magnitudes.clone().fold(0.0, f64::max);
+    assert_eq!(f64::from(statistics.amax()), amax);
+    let smallest = magnitudes.filter(|x| *x > 0.0).reduce(f64::min);
+    assert_eq!(statistics.smallest().map(f64::from), smallest);
+    if statistics.power() > 0.0 {
+        let slope = sum(&|x, q| x * q) / sum(&|x, _| x * x);
+        assert!((statistics.slope().unwrap() - slope).abs() < 1e-12);
+        let norms = (sum(&|x, _| x * x) * sum(&|_, q| q * q)).sqrt();
+        if norms > 0.0 {
+            assert!((statistics.cosine().unwrap() - sum(&|x, q| x * q) / norms).abs() < 1e-12);
+        }
+        let sqnr = 10.0 * (sum(&|x, _| x * x) / statistics.error()).log10();
+        assert!(close(statistics.sqnr().unwrap(), sqnr) || sqnr.is_infinite());
+        assert!(close(
+            statistics.mse().unwrap(),
+            statistics.error() / pairs.len() as f64
+        ));
+    }
+
+    // Block by block.
+    let blocks = blocks(shape, axis, format.block_size());
+    assert_eq!(statistics.blocks(), blocks.len() as u64);
+    let mut ratios = Vec::new();
+    let (mut saturated, mut scales) = (0, Vec::new());
+    for block in &blocks {
+        let finite: Vec<usize> = block
+            .iter()
+            .copied()
+            .filter(|&at| x[at].is_finite() && q[at].is_finite())
+            .collect();
+        let power: f64 = finite.iter().map(|&at| f64::from(x[at]).powi(2)).sum();
+        let error = finite
+            .iter()
+            .map(|&at| (f64::from(x[at]) - f64::from(q[at])).powi(2));
+        if power > 0.0 {
+            ratios.push((error.sum::<f64>() / power) as f32);
+        }
+        if let BlockFormat::Mx(format) = format
+            && power > 0.0
+        {
+            let values: Vec<f32> = finite.iter().map(|&at| x[at]).collect();
+            if let Some((scale, largest)) = mx_scale(&format, &values) {
+                scales.push(scale.log2() as i32);
+                let flushed = finite.iter().all(|&at| q[at] == 0.0);
+                let beyond = values
+                    .iter()
+                    .filter(|x| f64::from(x.abs()) > largest)
+                    .count();
+                saturated += if flushed { 0 } else { beyond };
+            }
+        }
+    }
+    ratios.sort_by(f32::total_cmp);
+    if let (Some(worst), Some(best)) = (ratios.last(), ratios.first()) {
+        let decibels = |ratio: f32| -10.0 * f64::from(ratio).log10();
+        let [got_worst, median, got_best] = statistics.block_sqnr([0.0, 0.5, 1.0]).unwrap();
+        let near = |a: f64, b: f64| a == b || (a - b).abs() < 1e-5;
+        assert!(near(got_worst, decibels(*worst)) && near(got_best, decibels(*best)));
+        let place = (0.5 * (ratios.len() - 1) as f64).round() as usize;
+        let place = ratios.len() - 1 - place;
+        assert!(near(median, decibels(ratios[place])));
+    } else {
+        assert_eq!(statistics.block_sqnr([0.5]), None);
+    }
+    if matches!(format, BlockFormat::Mx(_)) {
+        assert_eq!(
+            statistics.saturated(),
+            saturated as u64,
+            "{format} {shape:?}"
+        );
+        let mut histogram = std::collections::BTreeMap::new();
+        scales
+            .iter()
+            .for_each(|scale| *histogram.entry(*scale).or_insert(0) += 1);
+        assert_eq!(
+            statistics.scales().collect::<Vec<_>>(),
+            histogram.into_iter().collect::<Vec<_>>()
+        );
+    }
+
+    // On the way, nothing kept.
+    let quantization = OperandQuantization {
+        elementwise: None,
+        blocks: Some((format, Rounding::Even)),
+    };
+    let on_the_way = Statistics::of_quantizing(&x, shape, axis, quantization);
+    assert_eq!(on_the_way.expect("all fits"), statistics);
+}
+
+proptest! {
+    #[test]
+    fn every_figure_is_its_definition(
+        format in formats(),
+        shape in prop::collection::vec(1..40_usize, 1..4),
+        axis in 0..3_usize,
+        seed: u64,
+        specials: bool,
+    ) {
+        check(format, &shape, axis % shape.len(), seed, specials);
+    }
+}
+
+#[test]
+fn large_tensors_have_the_same_figures_on_any_number_of_threads() {
+    for name in [
+        "mxfp4",
+        "mx9",
+        "nvfp4(tensor_scale=true)",
+        "mx(element=int8,block_size=0)",
+    ] {
+        let format: BlockFormat = name.parse().unwrap();
+        for (shape, axis) in [([700, 450], 0), ([700, 450], 1), ([2, 200_003], 1)] {
+            let x = numbers(shape[0] * shape[1], 0, false, 7);
+            let quantization = OperandQuantization {
+                elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Even)),
+                blocks: Some((format, Rounding::Even)),
+            };
+            let by = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+                let look = || Statistics::of_quantizing(&x, &shape, axis, quantization).unwrap();
+                pool.build().unwrap().install(look)
+            };
+            let one = by(1);
+            assert_eq!(by(2), one, "{name} {shape:?} {axis}");
+            assert_eq!(by(5), one, "{name} {shape:?} {axis}");
+
+            let mut before = x.clone();
+            let even = Rounding::Even.with(RandomStream::new(0, 0));
+            FloatFormat::bfloat(16)
+                .unwrap()
+                .round_slice(&mut before, even);
+            let mut after = before.clone();
+            format.quantize(&mut after, &shape, axis, even).unwrap();
+            let given = Statistics::of(Comparison {
+                original: &before,
+                quantized: &after,
+                shape: &shape,
+                axis,
+                format: Some(format),
+            });
+            assert_eq!(given.unwrap(), one, "{name} {shape:?} {axis}");
+        }
+    }
+}
+
+/// Standard normal numbers, by Box and Muller.
+fn normal(count: usize) -> Vec<f32> {
+    let stream = RandomStream::new(11, 0);
+    let uniform = |i: u64| (f64::from(stream.draw(i)) + 0.5) / 2_f64.powi(32);
+    let pair = |i: u64| {
+        let radius = (-2.0 * uniform(2 * i).ln()).sqrt();
+        (radius * (std::f64::consts::TAU * uniform(2 * i + 1)).cos()) as f32
+    };
+    (0..count as u64).map(pair).collect()
+}
+
+/// Computed beforehand, by another program.
+#[test]
+fn standard_normal_numbers_have_the_known_figures() {
+    use ElementFormat::{Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3};
+    use ScaleMode::{Ceil, Even, Floor, Rceil};
+    let known = [
+        (Fp4E2M1, Floor, 18.77, Some(0.9802), Some(8.81), Some(2.35)),
+        (Fp4E2M1, Even, 19.01, Some(0.9896), Some(9.74), Some(0.63)),
+        (Fp4E2M1, Rceil, 18.74, Some(0.9899), Some(10.72), Some(0.0)),
+        (Fp4E2M1, Ceil, 16.81, Some(0.9925), Some(17.5), Some(0.0)),
+        (Fp8E4M3, Floor, 30.64, Some(0.9972), None, None),
+        (Fp8E4M3, Rceil, 31.53, Some(0.9993), None, None),
+        (Fp6E2M3, Floor, 30.95, None, None, None),
+        (Fp6E3M2, Floor, 25.36, None, None, None),
+    ];
+    let x = normal(1 << 20);
+    for (element, scale_mode, sqnr, slope, underflow, saturated) in known {
+        let format = BlockFormat::Mx(MxFormat {
+            scale_mode,
+            ..MxFormat::new(element, 32)
+        });
+        let quantization = OperandQuantization {
+            elementwise: None,
+            blocks: Some((format, Rounding::Even)),
+        };
+        let statistics = Statistics::of_quantizing(&x, &[1 << 20], 0, quantization).unwrap();
+        let percentage = |count: u64| 100.0 * count as f64 / x.len() as f64;
+        let figures = [
+            (statistics.sqnr().unwrap(), Some(sqnr)),
+            (statistics.slope().unwrap(), slope),
+            (percentage(statistics.underflow()), underflow),
+            (percentage(statistics.saturated()), saturated),
+        ];
+        for (got, known) in figures {
+            if let Some(known) = known {
+                assert!(
+                    (got - known).abs() <= 0.02 * known,
+                    "{format}: {got}, known {known}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_taken_together_are_one() {
+    let format: BlockFormat = "mxfp6_e2m3".parse().unwrap();
+    let x = numbers(64 * 64, 0, true, 3);
+    let of = |x: &[f32]| {
+        let quantization = OperandQuantization {
+            elementwise: None,
+            blocks: Some((format, Rounding::Even)),
+        };
+        Statistics::of_quantizing(x, &[x.len() / 64, 64], 1, quantization).unwrap()
+    };
+    let mut parts = of(&x[..20 * 64]);
+    parts.merge(of(&x[20 * 64..]));
+    let whole = of(&x);
+    assert!(close(parts.power(), whole.power()) && close(parts.error(), whole.error()));
+    let counts = |s: &Statistics| {
+        [
+            s.elements(),
+            s.blocks(),
+            s.non_finite(),
+            s.underflow(),
+            s.saturated(),
+        ]
+    };
+    assert_eq!(counts(&parts), counts(&whole));
+    assert_eq!(
+        parts.block_sqnr([0.0, 0.1, 0.9]),
+        whole.block_sqnr([0.0, 0.1, 0.9])
+    );
+    assert_eq!(
+        parts.scales().collect::<Vec<_>>(),
+        whole.scales().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        (parts.amax(), parts.smallest()),
+        (whole.amax(), whole.smallest())
+    );
+    assert_eq!(parts.scale_range(), whole.scale_range());
+    let mut none = Statistics::default();
+    none.merge(whole.clone());
+    assert_eq!(none, whole);
+}
+
+#[test]
+fn what_is_not_there_has_no_figures() {
+    let format = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    let of = |x: &[f32]| {
+        Statistics::of(Comparison {
+            original: x,
+            quantized: x,
+            shape: &[x.len()],
+            axis: 0,
+            format: Some(format),
+        })
+        .unwrap()
+    };
+    let zeros = of(&[0.0; 20]);
+    assert_eq!((zeros.blocks(), zeros.mse()), (2, Some(0.0)));
+    assert_eq!(
+        (zeros.sqnr(), zeros.slope(), zeros.cosine()),
+        (None, None, None)
+    );
+    assert_eq!((zeros.smallest(), zeros.dynamic_range()), (None, None));
+    assert_eq!((zeros.scale_log2(), zeros.scale_range()), (None, None));
+    assert_eq!(of(&[]).mse(), None);
+    assert_eq!(of(&[f32::NAN; 3]).non_finite(), 3);
+    assert_eq!(of(&[3.0; 16]).sqnr(), Some(f64::INFINITY));
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let format: BlockFormat = "mxfp4".parse().unwrap();
+    let of = |quantized: &[f32], axis| {
+        Statistics::of(Comparison {
+            original: &[1.0; 6],
+            quantized,
+            shape: &[2, 3],
+            axis,
+            format: Some(format),
+        })
+    };
+    assert!(matches!(
+        of(&[1.0; 5], 0),
+        Err(QuantizeError::LengthMismatch { got: 5, .. })
+    ));
+    assert!(matches!(
+        of(&[1.0; 6], 2),
+        Err(QuantizeError::AxisOutOfRange { axis: 2, rank: 2 })
+    ));
+    let unsound = BlockFormat::Mx(MxFormat {
+        scale_bits: 9,
+        ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+    });
+    let quantization = OperandQuantization {
+        elementwise: None,
+        blocks: Some((unsound, Rounding::Even)),
+    };
+    let result = Statistics::of_quantizing(&[1.0], &[1], 0, quantization);
+    assert!(matches!(result, Err(QuantizeError::Format(_))));
+}
