@@ -35,6 +35,7 @@ mod suite {
     mod portable;
     mod products;
     mod rayon_tasks;
+    mod recorder;
     mod reuse;
     mod roles;
     mod slots;
