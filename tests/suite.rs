@@ -21,6 +21,7 @@ mod suite {
     mod dtypes;
     mod exempt;
     mod formats;
+    mod gradient_bias;
     mod kept;
     mod labels;
     mod learner;

@@ -12,8 +12,7 @@
 //! # Ok::<(), burn_mx::record::RecordError>(())
 //! ```
 //!
-//! A recorder sees the emulated products of this process ([`Recorder::start`]) or of one thread
-//! ([`Recorder::start_here`]): the operands before and after quantization, and the result beside that of the same product of
+//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]): the operands before and after quantization, and the result beside that of the same product of
 //! the operands before. It changes no bit of what is computed, and draws none of its random numbers. Models need no
 //! change, either; [`module::label_parameters`](crate::module::label_parameters) tells products the paths of their
 //! parameters.
@@ -120,6 +119,7 @@ pub struct Recorder {
     config: RecorderConfig,
     run: String,
     first_step: u64,
+    on_this_thread: bool,
 }
 
 impl Recorder {
@@ -129,6 +129,7 @@ impl Recorder {
             config,
             run: "run".into(),
             first_step: 0,
+            on_this_thread: false,
         }
     }
 
@@ -144,24 +145,21 @@ impl Recorder {
         self
     }
 
-    /// Records the products of all threads of this process that have no recorder of their own, until the recording is
-    /// finished or dropped. `folder` is created if it is missing; the records are [`RECORDS`] in it.
+    /// The products of the thread that starts the recorder, and of no other. Otherwise they are those of all threads of this
+    /// process that have no recorder of their own.
+    pub fn on_this_thread(mut self) -> Self {
+        self.on_this_thread = true;
+        self
+    }
+
+    /// Records products until the recording is finished or dropped. `folder` is created if it is missing; the records are [`RECORDS`] in it.
     ///
     /// # Errors
     ///
     /// Before anything is computed: if a field of the configuration makes no sense, if another such recorder is at work,
     /// if the folder has records, or if it cannot be written to.
     pub fn start(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
-        self.open(folder.as_ref(), false, false)
-    }
-
-    /// As [`start`](Self::start), for the products of this thread alone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`start`](Self::start).
-    pub fn start_here(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
-        self.open(folder.as_ref(), false, true)
+        self.open(folder.as_ref(), false)
     }
 
     /// As [`start`](Self::start), after the records that the folder has: of other runs, or of this one before it was
@@ -171,12 +169,12 @@ impl Recorder {
     ///
     /// Those of [`start`](Self::start), but for records in the folder, which are welcome.
     pub fn append(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
-        self.open(folder.as_ref(), true, false)
+        self.open(folder.as_ref(), true)
     }
 
-    fn open(self, folder: &Path, append: bool, here: bool) -> Result<Recording, RecordError> {
+    fn open(self, folder: &Path, append: bool) -> Result<Recording, RecordError> {
         let selection = self.config.check()?;
-        let place = running::Place::free(here)?;
+        let place = running::Place::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = file::Writer::open(folder, append, &header)?;
         let running = Running::new(self.run, self.first_step, selection, file);
