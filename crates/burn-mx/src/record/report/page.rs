@@ -1,4 +1,5 @@
-//! The page: `page.html` with the records as JSON in it, run by run, layer by layer, a series over steps for each figure.
+//! The page: the files of `page` put together, with the records as JSON in it, run by run, layer by layer, a series over
+//! steps for each figure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +9,18 @@ use serde_json::Value;
 use super::{Figures, ProductRecord, Run};
 use crate::record::{Histogram, StepRecord};
 
-const PAGE: &str = include_str!("page.html");
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+/// One script, in this order.
+const SCRIPT: &str = concat!(
+    include_str!("page/text.js"),
+    include_str!("page/data.js"),
+    include_str!("page/charts.js"),
+    include_str!("page/map.js"),
+    include_str!("page/detail.js"),
+    include_str!("page/operands.js"),
+    include_str!("page/controls.js"),
+);
 /// Bytes of data that a page has at most: a page is to stay below 5 MB.
 const LARGEST: usize = 4_000_000;
 
@@ -26,7 +38,9 @@ pub(super) fn html(runs: &[Run]) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     // No name in the data may end the script that the data stand in.
     let data = data.replace('<', "\\u003c");
-    PAGE.replacen("__TITLE__", &title, 1)
+    PAGE.replacen("__STYLE__", STYLE.trim_end(), 1)
+        .replacen("__SCRIPT__", SCRIPT.trim_end(), 1)
+        .replacen("__TITLE__", &title, 1)
         .replacen("__DATA__", &data, 1)
 }
 
