@@ -90,7 +90,7 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
     chart.draw_series(DashedLineSeries::new(guide, 4, 4, BLACK.mix(0.5).into()))?;
     chart.draw_series([Text::new(
         "1/N",
-        (last.sqrt(), 0.16 / last.sqrt()),
+        (last.sqrt(), 0.3 / last.sqrt()),
         ("sans-serif", 12).into_font().color(&BLACK.mix(0.6)),
     )])?;
     Ok(())
