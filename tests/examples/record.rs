@@ -126,7 +126,10 @@ fn recorded_runs_are_the_same_and_reported() {
     let html = fs::read_to_string(&page).expect("there is a page");
     assert!(html.len() < 5_000_000);
     for fetches in ["src=", "href=", "url(", "import ", "fetch("] {
-        assert!(!html.contains(fetches), "the page is all there is: {fetches}");
+        assert!(
+            !html.contains(fetches),
+            "the page is all there is: {fetches}"
+        );
     }
     assert!(place.path("both/report.json").exists());
     let missing = place.command("report", &["nowhere"]);

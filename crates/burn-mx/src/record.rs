@@ -12,10 +12,10 @@
 //! # Ok::<(), burn_mx::record::RecordError>(())
 //! ```
 //!
-//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]): the operands before and after quantization, and the result beside that of the same product of
-//! the operands before. It changes no bit of what is computed, and draws none of its random numbers. Models need no
-//! change, either; [`module::label_parameters`](crate::module::label_parameters) tells products the paths of their
-//! parameters.
+//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]): the operands
+//! before and after quantization, and the result beside that of the same product of the operands before. It changes no bit
+//! of what is computed, and draws none of its random numbers. Models need no change, either;
+//! [`module::label_parameters`](crate::module::label_parameters) tells products the paths of their parameters.
 //!
 //! # Steps
 //!
@@ -32,11 +32,12 @@
 //!
 //! # Figures
 //!
-//! `x` are an operand's elements as the product was given them (transformed, where the specs have a random Hadamard
-//! transform), `q` what it multiplied: rounded to the elementwise format, then quantized in blocks. What
+//! `x` are an operand's elements as its block format is given them: rounded to the elementwise format, and transformed where
+//! the specs have a random Hadamard transform. `q` are what the product multiplies. What
 //! [`Statistics`](microscaling::Statistics) says of them is a line of `records.jsonl` for each recorded step
-//! ([`StepRecord`]). Figures are float64 sums over all elements, the same on every backend, whatever the number of
-//! threads. Several uses of a layer in a step are taken together.
+//! ([`StepRecord`]). The result of the product is compared with that of the operands that are not quantized in blocks, nor
+//! transformed; that of a deformable convolution's gradients is not. Figures are float64 sums over all elements, the same
+//! whatever the number of threads. Several uses of a layer in a step are taken together.
 
 mod config;
 mod figures;

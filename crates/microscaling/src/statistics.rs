@@ -1,5 +1,8 @@
 //! What quantization did to a tensor, in figures.
 
+mod lanes;
+mod look;
+mod partial;
 mod pass;
 mod quantizer;
 mod scales;
@@ -9,7 +12,8 @@ use crate::quantize::layout::{Layout, check_length, count, layout};
 use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use pass::{Partial, Source};
+use partial::Partial;
+use pass::Source;
 use quantizer::Quantizer;
 use scales::Scales;
 

@@ -163,7 +163,7 @@ pub enum Statistic {
     BlockSqnr,
     /// The scales of the blocks.
     Scales,
-    /// Of the product: its result beside that of the operands before quantization. It takes a float32 product.
+    /// Of the product: its result beside that of the operands before quantization, which takes another product.
     Result,
 }
 

@@ -13,4 +13,6 @@ pub(crate) use bfp::BfpRule;
 pub(crate) use grid::Grid;
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
-pub(crate) use nvfp4::{ELEMENT_MAX as NVFP4_ELEMENT_MAX, Nvfp4Rule, ScalePair, is_large};
+#[cfg(feature = "std")]
+pub(crate) use nvfp4::ELEMENT_MAX as NVFP4_ELEMENT_MAX;
+pub(crate) use nvfp4::{Nvfp4Rule, ScalePair, is_large};

@@ -119,8 +119,11 @@ struct ResultRow {
 
 type Series = Vec<Option<f64>>;
 
-/// The figures of an operand that the page draws, by the names it knows them by.
-const FIGURES: [(&str, fn(&Figures) -> Option<f64>); 16] = [
+/// A figure, by the name that the page knows it by.
+type Figure = (&'static str, fn(&Figures) -> Option<f64>);
+
+/// The figures of an operand that the page draws.
+const FIGURES: [Figure; 16] = [
     ("sqnr", |figures| figures.sqnr),
     ("mse", |figures| figures.mse),
     ("slope", |figures| figures.slope),
@@ -139,7 +142,7 @@ const FIGURES: [(&str, fn(&Figures) -> Option<f64>); 16] = [
     ("scale_max", |figures| figures.scale_inv_max),
 ];
 /// Those of formats that are not in use.
-const WHAT_IF: [(&str, fn(&Figures) -> Option<f64>); 4] = [
+const WHAT_IF: [Figure; 4] = [
     ("sqnr", |figures| figures.sqnr),
     ("slope", |figures| figures.slope),
     ("underflow", |figures| figures.underflow),
@@ -244,8 +247,6 @@ struct Places {
     rows: HashMap<(usize, String, String), usize>,
     results: HashMap<(usize, String), usize>,
 }
-
-type Figure = (&'static str, fn(&Figures) -> Option<f64>);
 
 fn empty(figures: &[Figure], count: usize) -> BTreeMap<&'static str, Series> {
     let series = figures.iter().map(|(name, _)| (*name, vec![None; count]));
