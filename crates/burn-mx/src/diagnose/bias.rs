@@ -12,6 +12,8 @@ pub(super) const GROUPS: usize = 8;
 const SIGNIFICANT: f64 = 5.0;
 /// Relative squared deviations that are float32's own.
 const NEGLIGIBLE: f64 = 1e-10;
+/// Noise from which on the exact gradient is zero but for float32's rounding, as that of a bias of attention's keys is.
+const MEANINGLESS: f64 = 1e3;
 /// Doublings of the number of passes, the last ones, that the slope is of.
 const DOUBLINGS: usize = 4;
 
@@ -103,6 +105,7 @@ impl Biases {
         for parameter in &self.parameters {
             let cells = parameter.biases.iter().map(|bias| match bias.verdict {
                 Verdict::Exact => "exact".into(),
+                _ if bias.noise.max(bias.bias) > MEANINGLESS => "no gradient to speak of".into(),
                 verdict => format!(
                     "{:8} {:6.2} {:7.2} {:6.2}",
                     verdict.name(),

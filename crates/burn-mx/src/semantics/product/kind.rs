@@ -1,0 +1,54 @@
+//! What products there are.
+
+use core::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
+
+/// The op of Burn that a product belongs to, which decides by which fields of the specs its gradients round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// A linear layer.
+    Linear,
+    /// A matrix product.
+    Matmul,
+    /// A convolution, transposed or deformable ones among them.
+    Convolution,
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Linear => "linear",
+            Self::Matmul => "matmul",
+            Self::Convolution => "convolution",
+        })
+    }
+}
+
+/// What a product computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The op's output.
+    Forward,
+    /// The gradient of an activation.
+    InputGradient,
+    /// The gradient of a weight.
+    WeightGradient,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::InputGradient, Self::WeightGradient];
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::InputGradient => "input gradient",
+            Self::WeightGradient => "weight gradient",
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Recording changes nothing, and its figures depend on neither backend nor threads.
+
+use std::fs;
+
+use burn::backend::ndarray::NdArrayDevice;
+use burn::backend::{Flex, NdArray};
+use burn::module::AutodiffModule;
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_mx::microscaling::Rounding;
+use burn_mx::module::{MxTensorOps, label_parameters};
+use burn_mx::record::{ProductKind, ProductRecord, RECORDS, RecorderConfig, StepRecord};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+
+use super::super::models::{
+    Architecture, Convolutions, Forward as _, Mlp, Recurrent, Transformer, Wide, model,
+};
+use super::super::support::{assert_all_same_bits, noise_tensor, values, weights};
+use super::{folder, record_here, steps};
+
+/// What random numbers draw most from: gradients stochastically, elementwise values too.
+fn stochastic() -> MxSpecs {
+    MxSpecs {
+        round: Rounding::Stochastic,
+        ..MxSpecs::mxfp4_sr_rht()
+    }
+}
+
+/// Losses and weights of three steps, recorded or not.
+fn trained<A: Architecture, B: MxKernels>(
+    specs: &MxSpecs,
+    inner: B::Device,
+    recorded: bool,
+) -> (Vec<Vec<f32>>, usize)
+where
+    MxAutodiff<B>: AutodiffBackend<Device = MxDevice<B::Device>> + MxTensorOps,
+{
+    let device = MxDevice::new(inner, &specs.resolve().expect("the specs are sound"));
+    MxAutodiff::<B>::seed(&device, 5);
+    let folder = folder();
+    let config = RecorderConfig::default().what_if(["mxfp4_sr_rht", "nvfp4", "mxfp8_rceil"]);
+    let recording = recorded.then(|| record_here(config, &folder));
+    let mut model = label_parameters(model::<A, MxAutodiff<B>>(&device));
+    let mut optimizer = SgdConfig::new().init();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let outputs = model.outputs(&device);
+        let target = noise_tensor(outputs.dims(), 31, &device);
+        let loss = (outputs - target).square().mean();
+        all.push(values(loss.clone()));
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.05, model, grads);
+    }
+    // An evaluation is no part of a step, and its copies are kept.
+    for _ in 0..3 {
+        all.push(values(model.valid().outputs(&device)));
+    }
+    all.extend(weights(&model));
+    let count = recording.map_or(0, |recording| {
+        let report = recording.finish().expect("the records are whole");
+        steps(&report).len()
+    });
+    (all, count)
+}
+
+fn is_undisturbed<A: Architecture>() {
+    for specs in [
+        MxSpecs::mxfp8_e4m3(),
+        MxSpecs::nvfp4(),
+        MxSpecs::mx6(),
+        MxSpecs::mxfp4_sr_rht(),
+        stochastic(),
+    ] {
+        let (off, _) = trained::<A, Flex>(&specs, Default::default(), false);
+        let (on, recorded) = trained::<A, Flex>(&specs, Default::default(), true);
+        assert_eq!(recorded, 3);
+        assert_all_same_bits(&on, &off, &format!("flex, {specs:?}"));
+    }
+    let specs = stochastic();
+    let (off, _) = trained::<A, NdArray>(&specs, NdArrayDevice::Cpu, false);
+    let (on, _) = trained::<A, NdArray>(&specs, NdArrayDevice::Cpu, true);
+    assert_all_same_bits(&on, &off, "ndarray");
+}
+
+#[test]
+fn recording_changes_no_bit() {
+    is_undisturbed::<Mlp>();
+    is_undisturbed::<Wide>();
+    is_undisturbed::<Transformer>();
+    is_undisturbed::<Convolutions>();
+    is_undisturbed::<Recurrent>();
+}
+
+/// The records of one training pass.
+fn records_of_a_pass<A: Architecture, B: MxKernels>(inner: B::Device) -> String
+where
+    MxAutodiff<B>: AutodiffBackend<Device = MxDevice<B::Device>> + MxTensorOps,
+{
+    let specs = MxSpecs::mxfp6_e3m2().resolve().expect("a preset");
+    let device = MxDevice::new(inner, &specs);
+    let folder = folder();
+    let recording = record_here(RecorderConfig::default().what_if(["mx9"]), &folder);
+    let model = label_parameters(model::<A, MxAutodiff<B>>(&device));
+    model.outputs(&device).sum().backward();
+    recording.finish().expect("the records are whole");
+    fs::read_to_string(folder.path().join(RECORDS)).expect("it was written")
+}
+
+#[test]
+fn backends_and_threads_have_the_same_figures() {
+    let on = |threads: usize, flex: bool| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.expect("threads can be started")
+            .install(|| match flex {
+                true => records_of_a_pass::<Wide, Flex>(Default::default()),
+                false => records_of_a_pass::<Wide, NdArray>(NdArrayDevice::Cpu),
+            })
+    };
+    let one = on(1, true);
+    assert!(one.contains("input_gradient"));
+    assert_eq!(on(3, true), one);
+    // Gradients that pass a float32 sum may differ in the last bits.
+    let forward = |records: &str| -> Vec<ProductRecord> {
+        let line = records.lines().nth(1).expect("a step");
+        let step: StepRecord = serde_json::from_str(line).expect("a record");
+        let is_forward = |product: &ProductRecord| product.product == ProductKind::Forward;
+        step.products
+            .into_iter()
+            .filter(is_forward)
+            .take(1)
+            .collect()
+    };
+    assert_eq!(forward(&on(2, false)), forward(&one));
+}
