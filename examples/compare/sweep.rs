@@ -51,11 +51,12 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
     }?;
 
     let stopped = stopped.map(|stop| stop.message(&plan, runs.len()));
-    if let Some((_, folder)) = &plan.record {
-        report_records(folder)?;
-    }
+    let records = plan.record.as_ref().map(|(_, folder)| folder.clone());
     if !runs.is_empty() {
         report_all(&runs, plan)?;
+    }
+    if let Some(folder) = records {
+        report_records(&folder)?;
     }
     stopped.map_or(Ok(()), |message| Err(message.into()))
 }

@@ -17,7 +17,7 @@ use burn::{
     },
 };
 
-use burn_mx::record::{MxSaturation, MxSqnr, MxUnderflow, Recorder as MxRecorder};
+use burn_mx::record::{MxSaturation, MxSqnr, MxUnderflow, Recorder as MxRecorder, Recording};
 
 use super::{
     epochs::{Epochs, Reseed, in_order},
@@ -186,8 +186,9 @@ pub(crate) fn train<B: AutodiffBackend>(
     let LearningResult { model, renderer } =
         training.launch(Learner::new(trainee, optimizer, hyperparameters.lr));
     drop(renderer); // which gives the terminal back
-    if let Some(recording) = recording {
-        recording.finish()?;
+    if let Some(Err(error)) = recording.map(Recording::stop) {
+        // The run itself is as good as without records.
+        eprintln!("{}: not all was recorded: {error}", monitor.name);
     }
 
     let history = history.take();

@@ -36,7 +36,7 @@ fn recorded_runs_are_the_same_and_reported() {
         "--what-if",
         "mxfp8_rceil",
         "--what-if",
-        "nvfp4",
+        "mxfp4_sr_rht",
     ];
     let options = [SMALL, RECORDED, record].concat();
     let (recorded, stdout) = place.compare(&options);

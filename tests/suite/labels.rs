@@ -14,7 +14,7 @@ use burn_mx::MxSpecs;
 use burn_mx::module::{label_of, label_parameters, set_specs_at};
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::support::{Mx, mx_device, noise_tensor};
+use super::support::{Mx, mx_device, noise_tensor, with_noise_weights};
 
 thread_local! {
     /// The products of this thread, while they are listened for.
@@ -60,13 +60,15 @@ struct Model<B: Backend> {
 
 impl<B: Backend> Model<B> {
     fn new(device: &B::Device) -> Self {
-        Self {
+        let model = Self {
             conv: Conv2dConfig::new([2, 4], [3, 3])
                 .with_padding(PaddingConfig2d::Same)
                 .init(device),
             blocks: vec![LinearConfig::new(16, 16).init(device)],
             mix: Param::from_tensor(noise_tensor([16, 8], 3, device)),
-        }
+        };
+        // Burn's own random numbers are the whole process's.
+        with_noise_weights(model, 4)
     }
 }
 

@@ -222,15 +222,28 @@ impl Recording {
         &self.folder
     }
 
+    /// Stops.
+    ///
+    /// # Errors
+    ///
+    /// If a record could not be written; those before it are there.
+    pub fn stop(mut self) -> Result<(), RecordError> {
+        self.end()
+    }
+
     /// Stops, and reads what was recorded.
     ///
     /// # Errors
     ///
     /// If a record could not be written, or cannot be read.
     pub fn finish(mut self) -> Result<Report, RecordError> {
-        drop(self.place.take());
-        self.running.finish()?;
+        self.end()?;
         Report::read([&self.folder])
+    }
+
+    fn end(&mut self) -> Result<(), RecordError> {
+        drop(self.place.take());
+        self.running.finish()
     }
 
     #[cfg(feature = "train")]

@@ -19,9 +19,12 @@ use super::super::support::{assert_all_same_bits, noise_tensor, values, weights}
 use super::{folder, record_here, steps};
 
 /// What random numbers draw most from: gradients stochastically, elementwise values too.
+///
+/// Specs of their own: what the other tests of this process draw goes by theirs.
 fn stochastic() -> MxSpecs {
     MxSpecs {
         round: Rounding::Stochastic,
+        seed: 41,
         ..MxSpecs::mxfp4_sr_rht()
     }
 }
@@ -68,7 +71,10 @@ fn is_undisturbed<A: Architecture>() {
         MxSpecs::mxfp8_e4m3(),
         MxSpecs::nvfp4(),
         MxSpecs::mx6(),
-        MxSpecs::mxfp4_sr_rht(),
+        MxSpecs {
+            seed: 42,
+            ..MxSpecs::mxfp4_sr_rht()
+        },
         stochastic(),
     ] {
         let (off, _) = trained::<A, Flex>(&specs, Default::default(), false);
