@@ -21,7 +21,7 @@ use clap::{Parser, builder::RangedU64ValueParser};
 use super::{
     layers::{Layer, LayerSpecs},
     models::{ModelName, Sizes},
-    output::OutputFile,
+    output::{self, OutputFile},
     plan::{BackendName, Format, Plan},
     presets::{self, Presets},
     progress::ProgressKind,
@@ -236,6 +236,7 @@ impl Cli {
         }
         fs::create_dir_all(folder)
             .and_then(|()| OutputFile::open(&folder.join(REPORT_HTML)).map(drop))
+            .and_then(|()| output::has_room(&records))
             .map_err(|error| unwritable("--record", folder, &error))?;
         Ok((config, folder.to_owned()))
     }

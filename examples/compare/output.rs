@@ -56,6 +56,11 @@ impl OutputFile {
     }
 }
 
+/// Whether there is room for something more beside `path`.
+pub(crate) fn has_room(path: &Path) -> io::Result<()> {
+    beside(path)?.write_all(&[0; 1 << 16])
+}
+
 /// A new file in the folder of `path`, which vanishes unless it is persisted.
 pub(crate) fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = match path.parent() {
