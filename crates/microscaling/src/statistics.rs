@@ -102,7 +102,8 @@ impl Statistics {
             check_length(data, shape)?;
         }
         let layout = layout_of(format, shape, axis)?;
-        let scales = format.map(|format| Scales::of(&format, || largest(original)));
+        let tensor_scale = format.and_then(|format| format.tensor_scale(|| largest(original)));
+        let scales = format.map(|format| Scales::of(&format, tensor_scale));
         let source = Source::Given([original, quantized]);
         Ok(Self::seen(&source, original.len(), layout, scales))
     }
@@ -135,15 +136,14 @@ impl Statistics {
         check_length(original, shape)?;
         let format = blocks.map(|(format, _)| format);
         let layout = layout_of(format, shape, axis)?;
-        let quantizer = Quantizer::of(&quantization, None);
         let amax = || {
             // Rounding keeps the order of magnitudes.
             let mut amax = [f32::from_bits(largest(original))];
-            quantizer.round(&mut amax);
+            quantizer::round(elementwise, &mut amax);
             amax[0].to_bits()
         };
         let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
-        let scales = format.map(|format| Scales::of(&format, amax));
+        let scales = format.map(|format| Scales::of(&format, tensor_scale));
         let quantizer = Quantizer::of(&quantization, tensor_scale);
         let source = Source::Quantized(original, quantizer);
         Ok(Self::seen(&source, original.len(), layout, scales))

@@ -57,6 +57,23 @@ fn a_run_that_dies_leaves_what_it_recorded() {
     assert_eq!(json["runs"][0]["steps"], serde_json::json!([0, 1, 2, 3]));
     assert!(report.table().contains("up.weight"));
 
+    // Broken off in the middle of a letter, and after that a header.
+    let (begun, _) = whole.split_at(whole.len() - 200);
+    let mut torn = begun.replace("\"run\":\"a\"", "\"run\":\"ä\"").into_bytes();
+    let letter = torn
+        .iter()
+        .rposition(|byte| *byte == 0xc3)
+        .expect("it is there");
+    torn.truncate(letter + 1);
+    fs::write(&path, &torn).expect("it can be written");
+    let report = Report::read([folder.path()]).expect("a torn end is no error");
+    assert_eq!(steps(&report).len(), 2);
+    torn.push(b'\n');
+    torn.extend(whole.lines().next().expect("a header").bytes());
+    fs::write(&path, &torn).expect("it can be written");
+    let report = Report::read([folder.path()]).expect("another run goes on");
+    assert_eq!(steps(&report).len(), 2);
+
     // A line that is none, in the middle.
     let torn = whole.replacen("\"step\":1", "\"step\":\"one\"", 1);
     fs::write(&path, torn).expect("it can be written");

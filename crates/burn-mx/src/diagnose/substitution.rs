@@ -24,6 +24,8 @@ pub(crate) struct Substitution {
     /// `None`: all products are exact.
     products: Option<Products>,
     seed: u64,
+    /// In place of those of a product that is to be exact.
+    none: &'static Interned,
     /// By the place of the specs in memory.
     known: Mutex<HashMap<usize, &'static Interned>>,
     /// Products that were quantized.
@@ -35,6 +37,7 @@ impl Substitution {
         Arc::new(Self {
             products,
             seed,
+            none: Interned::of(&MxSpecs::none().resolve().expect("nothing is sound")),
             known: Mutex::default(),
             quantized: AtomicUsize::new(0),
         })
@@ -124,6 +127,6 @@ pub(crate) fn specs_of_product(kind: Kind, interned: &'static Interned) -> &'sta
             substitution.quantized.fetch_add(1, Ordering::Relaxed);
             interned
         }
-        false => Interned::of(&MxSpecs::none().resolve().expect("nothing is sound")),
+        false => substitution.none,
     }
 }

@@ -1,11 +1,12 @@
 //! `records.jsonl`: a line for each recorded step, written when the step is over.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde::de::Error as _;
+use serde_json::{Error, Value};
 
 use super::figures::VERSION;
 use super::{Header, RecordError, StepRecord};
@@ -32,7 +33,7 @@ impl Writer {
         let path = folder.join(RECORDS);
         let mut options = OpenOptions::new();
         match append {
-            true => options.append(true).create(true),
+            true => options.read(true).append(true).create(true),
             false => options.write(true).create_new(true),
         };
         let file = options.open(&path).map_err(|error| match error.kind() {
@@ -68,11 +69,19 @@ impl Writer {
 
     /// A run that died while it wrote has left a part of a line, after which a new one begins.
     fn end_torn_line(&mut self) -> Result<(), RecordError> {
-        let ended = fs::read(&self.path).and_then(|bytes| match bytes.last() {
-            None | Some(b'\n') => Ok(()),
-            Some(_) => self.file.write_all(b"\n"),
-        });
-        ended.map_err(|error| RecordError::Io {
+        let end = |file: &mut File| {
+            if file.metadata()?.len() == 0 {
+                return Ok(());
+            }
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            match last {
+                [b'\n'] => Ok(()),
+                _ => file.write_all(b"\n"),
+            }
+        };
+        end(&mut self.file).map_err(|error| RecordError::Io {
             path: self.path.clone(),
             error,
         })
@@ -96,33 +105,31 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
         path: path.clone(),
         error,
     };
-    let mut lines = BufReader::new(File::open(&path).map_err(failed)?).lines();
+    let lines = BufReader::new(File::open(&path).map_err(failed)?).split(b'\n');
     let mut records = Records::default();
-    let (mut number, mut torn) = (0, None);
-    while let Some(line) = lines.next().transpose().map_err(failed)? {
-        number += 1;
+    // Of a line that is torn: the end of the file comes after it, or the header of the run that went on.
+    let mut torn = None;
+    for (number, line) in (1..).zip(lines) {
+        let line = line.map_err(failed)?;
         if line.is_empty() {
             continue;
         }
-        match records.read_line(&line) {
-            Ok(()) => {}
-            // A torn line, and the header of the run that went on after it.
-            Err(reason) => {
-                let error = RecordError::Line {
-                    path: path.clone(),
-                    line: number,
-                    reason,
-                };
-                if torn.replace(error).is_some() || !is_torn(&line) {
-                    return Err(torn.expect("it was put there"));
-                }
-                continue;
-            }
-        }
+        let read = records.read_line(&line);
         if let Some(error) = torn.take()
-            && !line.contains("burn_mx_records")
+            && !matches!(read, Ok(Line::Header))
         {
             return Err(error);
+        }
+        if let Err(reason) = read {
+            let error = RecordError::Line {
+                path: path.clone(),
+                line: number,
+                reason: reason.to_string(),
+            };
+            if !reason.is_eof() {
+                return Err(error);
+            }
+            torn = Some(error);
         }
     }
     if let Some(error) = torn {
@@ -131,33 +138,32 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
     Ok((path, records))
 }
 
-/// Whether a line is the beginning of JSON.
-fn is_torn(line: &str) -> bool {
-    let error = serde_json::from_str::<Value>(line).err();
-    error.is_some_and(|error| error.is_eof())
+/// What a line is.
+enum Line {
+    Header,
+    Step,
 }
 
 impl Records {
-    fn read_line(&mut self, line: &str) -> Result<(), String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    fn read_line(&mut self, line: &[u8]) -> serde_json::Result<Line> {
+        let value: Value = serde_json::from_slice(line)?;
         if let Some(version) = value.get("burn_mx_records") {
             if version != VERSION {
-                return Err(format!(
+                return Err(Error::custom(format_args!(
                     "`burn_mx_records` is {version}; allowed: {VERSION}"
-                ));
+                )));
             }
-            let header = serde_json::from_value(value).map_err(|error| error.to_string())?;
-            self.headers.push(header);
-            return Ok(());
+            self.headers.push(serde_json::from_value(value)?);
+            return Ok(Line::Header);
         }
-        let step: StepRecord = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let step: StepRecord = serde_json::from_value(value)?;
         if !self.headers.iter().any(|header| header.run == step.run) {
-            return Err(format!(
+            return Err(Error::custom(format_args!(
                 "`run` is `{}`, which no line before it begins",
                 step.run
-            ));
+            )));
         }
         self.steps.push(step);
-        Ok(())
+        Ok(Line::Step)
     }
 }

@@ -153,7 +153,7 @@ impl<B: MxKernels> Observer<B> {
         });
     }
 
-    /// Records the result of a matrix product.
+    /// Records the result of a matrix product, if its operands were [kept](Self::keep).
     pub(crate) fn result(&self, result: &FloatTensor<B>) {
         let mut originals = self.originals.take();
         originals.sort_by_key(|original| original.side == Some(Side::Rhs));
@@ -164,7 +164,7 @@ impl<B: MxKernels> Observer<B> {
     }
 
     /// Records the result of a product that is another op, which `op` computes of two operands of so many significant bits
-    /// at most.
+    /// at most, if they were [kept](Self::keep).
     pub(crate) fn result_of(
         &self,
         result: &FloatTensor<B>,

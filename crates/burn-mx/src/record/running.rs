@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
@@ -23,7 +23,6 @@ pub(crate) struct Running {
     file: Mutex<Writer>,
     /// Why no more records are written.
     failed: Mutex<Option<RecordError>>,
-    stopped: AtomicBool,
     latest: Mutex<Option<Arc<StepRecord>>>,
 }
 
@@ -139,7 +138,6 @@ impl Running {
             streams: Mutex::default(),
             file: Mutex::new(file),
             failed: Mutex::default(),
-            stopped: AtomicBool::new(false),
             latest: Mutex::default(),
         })
     }
@@ -179,13 +177,13 @@ impl Running {
     }
 
     fn write(&self, record: StepRecord) {
-        if self.stopped.load(Ordering::Relaxed) {
+        let mut failed = lock(&self.failed);
+        if failed.is_some() {
             return;
         }
         if let Err(error) = lock(&self.file).write(&record) {
             log::error!("burn-mx: a step was not recorded, and none after it will be: {error}");
-            self.stopped.store(true, Ordering::Relaxed);
-            *lock(&self.failed) = Some(error);
+            *failed = Some(error);
         }
         *lock(&self.latest) = Some(Arc::new(record));
     }

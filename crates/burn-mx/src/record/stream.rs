@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use microscaling::Statistics;
 
-use super::config::{Selection, Statistic};
+use super::config::Selection;
 use super::{
     Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord, StepRecord,
 };
@@ -167,9 +167,7 @@ impl Product {
             uses: self.uses,
             specs: self.specs.specs.to_string(),
             operands: operands.collect(),
-            result: (self.result.as_ref())
-                .filter(|_| selection.has(Statistic::Result))
-                .map(ResultRecord::of),
+            result: self.result.as_ref().map(ResultRecord::of),
         }
     }
 }

@@ -125,6 +125,7 @@ impl Join {
         let interned = self
             .specs
             .or_else(registry::installed_default)
+            .map(diagnose::specs)
             .filter(|interned| !interned.specs.is_none())?;
         if let Some(other) = self.mixed_with {
             let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
@@ -134,8 +135,7 @@ impl Join {
                 name(other)
             );
         }
-        // A diagnosis may leave nothing of them.
-        Some(diagnose::specs(interned)).filter(|interned| !interned.specs.is_none())
+        Some(interned)
     }
 
     /// Whether the op is emulated and rounds, of whatever types its operands are: those of an embedding are not all floats.

@@ -1,6 +1,6 @@
 //! The look at a part: contiguous blocks are seen one after another, interleaved ones side by side, a lane for each.
 
-use super::lanes::{Lanes, Sums, finite, product, square_of_difference, sum_of};
+use super::lanes::{Sums, finite, product, square_of_difference, sum_of};
 use super::partial::Partial;
 use super::pass::Views;
 use super::scales::Scales;
@@ -63,31 +63,20 @@ impl Kernel for Look<'_> {
             );
             return;
         }
-        let mut wide = Lanes::<WIDE>::new();
-        let mut narrow = Lanes::<NARROW>::new();
-        let mut single = Lanes::<1>::new();
-        // Rare, and so not written to be fast.
-        let partial = self.each_run(|partial, views, rows| {
+        // Rare, and so written to be short.
+        self.each_run(|partial, views, rows| {
             let inner = layout.inner;
-            each_column(views, inner, |views, left| {
-                let blocks = Interleaved { views, rows, inner };
-                match left {
-                    WIDE.. => blocks.look(&mut wide, partial, scales),
-                    NARROW.. => blocks.look(&mut narrow, partial, scales),
-                    _ => blocks.look(&mut single, partial, scales),
-                }
+            each_column(views, inner, |views, _| {
+                Interleaved { views, rows, inner }.look_at_each(partial, scales)
             });
         });
-        wide.add_to(partial);
-        narrow.add_to(partial);
-        single.add_to(partial);
     }
 }
 
 impl<'a> Look<'a> {
     /// Calls `look` with each run, and its number of rows.
     #[inline(always)]
-    fn each_run(self, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) -> &'a mut Partial {
+    fn each_run(self, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) {
         let Layout { axis, inner, block } = self.layout;
         let (mut at, mut start) = (self.at, 0);
         while start < self.views[0].len() {
@@ -98,7 +87,6 @@ impl<'a> Look<'a> {
             start = end;
             at = if at + rows == axis { 0 } else { at + rows };
         }
-        self.partial
     }
 }
 
@@ -256,22 +244,23 @@ impl Interleaved<'_> {
         W
     }
 
-    /// Looks at the first `W` blocks: at all that there is to see. Returns `W`.
-    #[inline(always)]
-    fn look<const W: usize>(
-        &self,
-        lanes: &mut Lanes<W>,
-        partial: &mut Partial,
-        scales: Option<&Scales>,
-    ) -> usize {
-        let mut sums = Sums::<W>::new();
-        let amax = self.each_sub_block::<W>(scales, |rows, limits| {
+    /// Looks at the first block, element by element: not all of them are numbers. Returns 1.
+    fn look_at_each(&self, partial: &mut Partial, scales: Option<&Scales>) -> usize {
+        let [x, q] = self.views;
+        let mut sums = Sums::<1>::new();
+        let amax = self.each_sub_block::<1>(scales, |rows, [limit]| {
             for at in rows {
-                let [x, q] = self.views.map(|view| self.row::<W>(view, at));
-                lanes.see(&mut sums, [&x, &q], limits);
+                let ([x], [q]) = (self.row(x, at), self.row(q, at));
+                if x.is_finite() && q.is_finite() {
+                    partial.see(x, q, x.to_bits() & ABS > *limit);
+                    sums.power[0] += product(f64::from(x), f64::from(x));
+                    sums.error[0] += square_of_difference(f64::from(x), f64::from(q));
+                } else {
+                    partial.non_finite += 1;
+                }
             }
         });
         partial.blocks(amax, &sums, scales);
-        W
+        1
     }
 }

@@ -38,9 +38,7 @@ impl Quantizer {
 
     /// Rounds to the elementwise format, if there is one.
     pub(super) fn round(&self, data: &mut [f32]) {
-        if let Some((format, rounding)) = self.elementwise {
-            format.round_slice(data, rounding.with(RandomStream::new(0, 0)));
-        }
+        round(self.elementwise, data);
     }
 
     /// Quantizes in blocks, if there are any.
@@ -48,6 +46,13 @@ impl Quantizer {
         if let Some(quantize) = &self.blocks {
             quantize(data, layout, at);
         }
+    }
+}
+
+/// Rounds to an elementwise format, if there is one.
+pub(super) fn round(elementwise: Option<(FloatFormat, Rounding)>, data: &mut [f32]) {
+    if let Some((format, rounding)) = elementwise {
+        format.round_slice(data, rounding.with(RandomStream::new(0, 0)));
     }
 }
 

@@ -17,15 +17,15 @@ pub(super) enum Scales {
 }
 
 impl Scales {
-    /// Those of a tensor whose largest magnitude has the pattern that `amax` gives.
-    pub(super) fn of(format: &BlockFormat, amax: impl FnOnce() -> u32) -> Self {
+    /// Those of a tensor with this scale, if the format has tensor scales.
+    pub(super) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
         match format {
             BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
             BlockFormat::Microexponent(format) => {
                 Self::Microexponent(MicroexponentRule::of(format))
             }
             BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
-            BlockFormat::Nvfp4(_) => match format.tensor_scale(amax).unwrap_or(1.0) {
+            BlockFormat::Nvfp4(_) => match tensor_scale.unwrap_or(1.0) {
                 scale if is_large(scale) => Self::Nvfp4(Nvfp4Rule::of(scale)),
                 scale => Self::TinyNvfp4(Nvfp4Rule::of(scale)),
             },
