@@ -1,9 +1,13 @@
 //! The numeric kernels: one trait, portable defaults, native implementations a backend.
 
 mod convolution;
+#[cfg(feature = "cube")]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 mod function;
+#[cfg(feature = "fusion")]
+mod fusion;
 mod host;
 #[cfg(test)]
 mod instruction_sets;
@@ -27,6 +31,8 @@ mod softmax;
 mod windows;
 
 pub use convolution::{Convolution, ConvolutionProduct};
+#[cfg(feature = "cube")]
+pub use cube::reproducible_products;
 pub use function::{BinaryFunction, UnaryFunction};
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
@@ -87,6 +93,16 @@ pub trait MxKernels: Backend {
         let (float, float_rounding) = elementwise;
         let rounded = Self::float_round_to(tensor, float, float_rounding, stream);
         Self::mx_quantize(rounded, axis, format, rounding, stream)
+    }
+
+    /// Whether [`product`](Self::product) is another one than [`Backend`]'s own in float32. By default it is that.
+    fn has_own_product(_device: &Self::Device) -> bool {
+        false
+    }
+
+    /// The float type of the tensor that [`product_operand`](Self::product_operand) makes, where it makes one.
+    fn operand_dtype(_device: &Self::Device, _form: OperandForm) -> DType {
+        DType::F32
     }
 
     /// An operand of a matrix product, of at least two axes, quantized, in the form in which this backend multiplies it.

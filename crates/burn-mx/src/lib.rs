@@ -96,6 +96,8 @@ pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
 pub use kept::keep_quantized_weights;
+#[cfg(feature = "cube")]
+pub use kernels::reproducible_products;
 pub use kernels::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, Place, Softmax,

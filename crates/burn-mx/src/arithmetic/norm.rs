@@ -3,7 +3,7 @@
 use super::{Arithmetic, Rows};
 
 /// A normalization of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Norm {
     /// By mean and variance.
     Layer,

@@ -5,7 +5,7 @@ use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
 use crate::arithmetic::{Arithmetic, activation};
 
 /// A function of one tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnaryFunction {
     /// e to the power of x.
     Exp,
@@ -22,7 +22,7 @@ pub enum UnaryFunction {
 }
 
 /// A function of two tensors of the same shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryFunction {
     /// The gradient of a sigmoid from its input and its output's gradient.
     SigmoidBackward,

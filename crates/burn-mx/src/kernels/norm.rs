@@ -9,9 +9,9 @@ use crate::arithmetic::{Arithmetic, SliceRows, norm};
 /// Normalization over the last axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Normalization {
-    norm: Norm,
-    epsilon: f32,
-    rounding: FunctionRounding,
+    pub(crate) norm: Norm,
+    pub(crate) epsilon: f32,
+    pub(crate) rounding: FunctionRounding,
 }
 
 impl Normalization {

@@ -30,7 +30,7 @@ pub enum UnaryOp {
 }
 
 /// An op on two tensors that IEEE 754 defines to the bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// x + y
     Add,

@@ -53,6 +53,17 @@ impl Place {
         rank - 1 - usize::from(self.sums_rows())
     }
 
+    /// The shape that an operand of this one has in the product, before it is transposed.
+    pub fn shape_of(self, shape: Shape) -> Shape {
+        match shape.num_dims() {
+            rank if self.flat && rank > 2 => {
+                let rows = (0..rank - 1).map(|axis| shape[axis]).product();
+                Shape::new([rows, shape[rank - 1]])
+            }
+            _ => shape,
+        }
+    }
+
     /// Whether the rows are summed over.
     pub fn sums_rows(self) -> bool {
         (self.side == Side::Rhs) != self.transposed
@@ -131,12 +142,10 @@ pub(crate) fn in_tensor<B: MxKernels>(
             B::round_and_quantize(tensor, elementwise, axis, format, rounding)
         }
     };
-    let values = match place.flat && rank > 2 {
-        true => {
-            let rows = (0..rank - 1).map(|axis| shape[axis]).product();
-            B::float_reshape(values, Shape::new([rows, shape[rank - 1]]))
-        }
-        false => values,
+    let flat = place.shape_of(shape.clone());
+    let values = match flat == shape {
+        true => values,
+        false => B::float_reshape(values, flat),
     };
     Operand::Tensor {
         values,

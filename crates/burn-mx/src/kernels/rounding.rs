@@ -4,7 +4,7 @@ use microscaling::{FloatFormat, Rounding};
 
 /// How the rounded ops of a function round. Stochastic rounding is not among the modes: its random numbers go by the
 /// tensors of a composition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRounding {
     /// The format of every result.
     pub format: FloatFormat,

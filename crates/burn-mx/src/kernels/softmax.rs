@@ -6,7 +6,7 @@ use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
 use crate::arithmetic::{SliceRows, softmax};
 
 /// Softmax over the last axis.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softmax {
     pub(crate) rounding: FunctionRounding,
     /// Powers of 2 instead of e.
@@ -49,7 +49,7 @@ impl Softmax {
 }
 
 /// Logarithm of the softmax over the last axis.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogSoftmax {
     pub(crate) rounding: FunctionRounding,
 }

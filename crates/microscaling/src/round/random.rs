@@ -25,6 +25,16 @@ impl RandomStream {
         Self { seed, stream }
     }
 
+    /// The key of the generator.
+    pub const fn seed(self) -> u64 {
+        self.seed
+    }
+
+    /// The number of the stream.
+    pub const fn stream(self) -> u64 {
+        self.stream
+    }
+
     /// The word at `index`: uniform in 0 … 2^32 − 1.
     #[inline]
     pub fn draw(self, index: u64) -> u32 {

@@ -1,0 +1,195 @@
+//! Every runtime of CubeCL: NVIDIA's and AMD's GPUs, Vulkan, Metal, WebGPU.
+
+mod arithmetic;
+mod bits;
+mod elementwise;
+mod float;
+mod functions;
+mod hadamard;
+mod launch;
+mod product;
+mod quantize;
+mod random;
+mod round;
+mod rows;
+mod rules;
+
+use burn_backend::{DType, TensorMetadata};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use super::{
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
+    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, last_length,
+};
+use functions::{Binary, Unary};
+pub use product::reproducible_products;
+use quantize::Job;
+use rows::{RowFunction, RowNorm};
+use rules::Format;
+
+impl<R, F, I, B> MxKernels for CubeBackend<R, F, I, B>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    B: BoolElement,
+{
+    fn mx_quantize(
+        tensor: CubeTensor<R>,
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> CubeTensor<R> {
+        let job = Job {
+            elementwise: None,
+            format: Format::of(format),
+            rounding,
+        };
+        quantize::quantize(tensor, axis, job, stream)
+    }
+
+    fn round_and_quantize(
+        tensor: CubeTensor<R>,
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> CubeTensor<R> {
+        let job = Job {
+            elementwise: Some(elementwise),
+            format: Format::of(format),
+            rounding,
+        };
+        quantize::quantize(tensor, axis, job, RandomStream::new(0, 0))
+    }
+
+    fn random_hadamard(
+        tensor: CubeTensor<R>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: RandomStream,
+    ) -> CubeTensor<R> {
+        hadamard::transform(tensor, axis, transform, signs)
+    }
+
+    fn has_own_product(device: &R::Device) -> bool {
+        product::is_own(&R::client(device))
+    }
+
+    fn operand_dtype(device: &R::Device, form: OperandForm) -> DType {
+        product::dtype(&R::client(device), form)
+    }
+
+    fn product_operand(tensor: CubeTensor<R>, form: OperandForm) -> Operand<CubeTensor<R>> {
+        product::operand::<R, F, I, B>(tensor, form)
+    }
+
+    fn product(lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
+        product::multiply::<R, F, I, B>(lhs, rhs)
+    }
+
+    fn float_round_to(
+        tensor: CubeTensor<R>,
+        format: FloatFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> CubeTensor<R> {
+        elementwise::round(tensor, format, rounding, stream)
+    }
+
+    fn unary_op(op: UnaryOp, tensor: CubeTensor<R>, rounding: OpRounding) -> CubeTensor<R> {
+        let (function, scalar) = Unary::of(op, rounding);
+        functions::unary(tensor, function, scalar)
+    }
+
+    fn binary_op(
+        op: BinaryOp,
+        lhs: CubeTensor<R>,
+        rhs: CubeTensor<R>,
+        rounding: OpRounding,
+    ) -> CubeTensor<R> {
+        functions::binary(lhs, rhs, Binary::of(op, rounding))
+    }
+
+    fn unary_function(
+        function: UnaryFunction,
+        tensor: CubeTensor<R>,
+        rounding: FunctionRounding,
+    ) -> CubeTensor<R> {
+        functions::unary(tensor, Unary::Function(function, rounding), 0.0)
+    }
+
+    fn binary_function(
+        function: BinaryFunction,
+        input: CubeTensor<R>,
+        grad: CubeTensor<R>,
+        rounding: FunctionRounding,
+    ) -> CubeTensor<R> {
+        functions::binary(grad, input, Binary::Function(function, rounding))
+    }
+
+    fn rounded_norm(
+        function: Normalization,
+        tensor: CubeTensor<R>,
+        gamma: CubeTensor<R>,
+        beta: Option<CubeTensor<R>>,
+    ) -> CubeTensor<R> {
+        let length = last_length(&tensor.shape());
+        let function = RowFunction::Norm(RowNorm::of(function, length));
+        let [output] = rows::compute(function, length, [tensor, gamma].into_iter().chain(beta));
+        output
+    }
+
+    fn rounded_norm_backward(
+        function: Normalization,
+        tensor: CubeTensor<R>,
+        gamma: CubeTensor<R>,
+        grad: CubeTensor<R>,
+    ) -> (CubeTensor<R>, CubeTensor<R>) {
+        let length = last_length(&tensor.shape());
+        let function = RowFunction::NormBackward(RowNorm::of(function, length));
+        let [grad, products, _] = rows::compute(function, length, [grad, tensor, gamma]);
+        (grad, products)
+    }
+
+    fn rounded_softmax(function: Softmax, tensor: CubeTensor<R>) -> CubeTensor<R> {
+        let length = last_length(&tensor.shape());
+        let [output] = rows::compute(RowFunction::Softmax(function), length, [tensor]);
+        output
+    }
+
+    fn rounded_softmax_backward(
+        function: Softmax,
+        output: CubeTensor<R>,
+        grad: CubeTensor<R>,
+    ) -> CubeTensor<R> {
+        let length = last_length(&output.shape());
+        let function = RowFunction::SoftmaxBackward(function);
+        let [grad] = rows::compute(function, length, [grad, output]);
+        grad
+    }
+
+    fn rounded_log_softmax(function: LogSoftmax, tensor: CubeTensor<R>) -> CubeTensor<R> {
+        let length = last_length(&tensor.shape());
+        let [output] = rows::compute(RowFunction::LogSoftmax(function), length, [tensor]);
+        output
+    }
+
+    fn rounded_log_softmax_backward(
+        function: LogSoftmax,
+        input: CubeTensor<R>,
+        grad: CubeTensor<R>,
+    ) -> CubeTensor<R> {
+        let length = last_length(&input.shape());
+        let function = RowFunction::LogSoftmaxBackward(function);
+        let [grad, _] = rows::compute(function, length, [grad, input]);
+        grad
+    }
+
+    fn exact_recip(tensor: CubeTensor<R>) -> CubeTensor<R> {
+        functions::unary(tensor, Unary::Recip, 0.0)
+    }
+}

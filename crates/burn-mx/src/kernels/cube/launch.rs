@@ -1,0 +1,127 @@
+//! What every kernel's launch has in common.
+
+use burn_backend::{DType, Shape, TensorMetadata};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, full_client};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::client::ComputeClient;
+use cubecl::prelude::*;
+use cubecl::server::CubeCountSelection;
+use cubecl::std::tensor::layout::linear::LinearViewLaunch;
+
+/// Where a kernel reads and where it writes: the tensor itself, if nobody else has it, or a new one.
+pub(super) struct Target<R: CubeRuntime> {
+    input: CubeTensor<R>,
+    output: Option<CubeTensor<R>>,
+}
+
+impl<R: CubeRuntime> Target<R> {
+    pub(super) fn of(input: CubeTensor<R>) -> Self {
+        let shape = input.shape();
+        Self::of_shape(input, shape)
+    }
+
+    /// For an output of the shape that the input broadcasts to.
+    pub(super) fn of_shape(input: CubeTensor<R>, shape: Shape) -> Self {
+        let in_place = shape == input.shape() && input.can_mut() && input.is_nonoverlapping();
+        let output = (!in_place).then(|| empty_like(&input, shape));
+        Self { input, output }
+    }
+
+    /// For an output of another float type.
+    pub(super) fn of_type(input: CubeTensor<R>, dtype: DType) -> Self {
+        let (client, device) = (input.client.clone(), input.device.clone());
+        let output = empty_device_contiguous_dtype(client, device, input.shape(), dtype);
+        Self {
+            input,
+            output: Some(output),
+        }
+    }
+
+    pub(super) fn client(&self) -> ComputeClient<R> {
+        self.input.client.clone()
+    }
+
+    /// The widest index that either tensor needs.
+    pub(super) fn address_type(&self) -> AddressType {
+        let input = self.input.required_address_type();
+        input.max(self.output().required_address_type())
+    }
+
+    /// The arguments of a kernel for what it reads and what it writes; what it reads comes first of all its tensors.
+    pub(super) fn arguments(&self) -> (TensorArg<R>, TensorArg<R>) {
+        let output = match &self.output {
+            Some(output) => output.clone().into_tensor_arg(),
+            None => self.input.as_tensor_alias(0),
+        };
+        (self.input.clone().into_tensor_arg(), output)
+    }
+
+    /// The same as views of the elements in row-major order.
+    pub(super) fn views(&self) -> (LinearViewLaunch<R>, LinearViewLaunch<R>) {
+        match &self.output {
+            Some(output) => (
+                self.input.clone().into_linear_view_like(output),
+                output.clone().into_linear_view(),
+            ),
+            None => (
+                self.input.clone().into_linear_view(),
+                self.input.as_linear_view_alias(0),
+            ),
+        }
+    }
+
+    pub(super) fn input(&self) -> &CubeTensor<R> {
+        &self.input
+    }
+
+    pub(super) fn output(&self) -> &CubeTensor<R> {
+        self.output.as_ref().unwrap_or(&self.input)
+    }
+
+    pub(super) fn into_output(self) -> CubeTensor<R> {
+        self.output.unwrap_or(self.input)
+    }
+}
+
+/// A tensor for a kernel to fill, in row-major order.
+pub(super) fn empty_like<R: CubeRuntime>(like: &CubeTensor<R>, shape: Shape) -> CubeTensor<R> {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
+}
+
+/// As many units as there is work.
+pub(super) fn units<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    count: usize,
+) -> (CubeCount, CubeDim) {
+    let cube = CubeDim::new(client, count);
+    (calculate_cube_count_elemwise(client, count, cube), cube)
+}
+
+/// As many cubes as there is work for, `each` pieces of it to a cube.
+pub(super) fn cubes<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    count: usize,
+    each: usize,
+) -> CubeCount {
+    let cubes = count.div_ceil(each);
+    CubeCountSelection::new(client, cubes as u32).cube_count()
+}
+
+/// One word on the device of a tensor.
+pub(super) fn word<R: CubeRuntime>(like: &CubeTensor<R>, word: u32) -> CubeTensor<R> {
+    full_client::<R, u32>(
+        like.client.clone(),
+        Shape::new([1]),
+        like.device.clone(),
+        word,
+    )
+}
+
+/// A float32 pattern as an output's: of a bfloat16 the upper half.
+#[cube]
+pub(super) fn upper_bits<O: Int>(pattern: u32) -> O {
+    let bits = comptime!(O::BITS);
+    O::cast_from(pattern >> comptime!(32 - bits))
+}

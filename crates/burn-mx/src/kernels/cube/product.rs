@@ -1,0 +1,158 @@
+//! Matrix products on a device.
+//!
+//! Where a device has matrix units for bfloat16, operands that bfloat16 holds are multiplied by them: each product is exact,
+//! the sums are the device's float32. Other operands are multiplied in true float32: Burn's own product rounds them to
+//! tensor-float-32 on CUDA.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{DType, FloatDType, TensorMetadata};
+use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::client::ComputeClient;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
+use cubek::matmul::launch::{Strategy, launch_ref};
+use cubek::std::InputBinding;
+
+use super::elementwise;
+use super::quantize::{self, Job};
+use super::rules::Format;
+use crate::kernels::product::{self, Operand, OperandForm};
+
+/// Significant bits of a bfloat16 number.
+const SIGNIFICANT_BITS: u32 = 8;
+
+/// Whether products on graphics processors go by a strategy that their shapes fix, and not by the one that was found to be
+/// the fastest by trial.
+static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
+
+/// Has matrix products of CubeCL's backends computed by a strategy that follows from their shapes alone, so that a run on
+/// the same device gives the same bits again. By default (feature `autotune`) the fastest of several strategies is found by
+/// trial, which may be another one in each run, and with it the order of sums.
+///
+/// For the whole process, from the next product on. Without feature `autotune` it changes nothing: there is no trial then.
+pub fn reproducible_products(on: bool) {
+    REPRODUCIBLE.store(on, Ordering::Relaxed);
+}
+
+fn strategy() -> MatmulStrategy {
+    match REPRODUCIBLE.load(Ordering::Relaxed) {
+        true => MatmulStrategy::Cube,
+        false => MatmulStrategy::default(),
+    }
+}
+
+/// Whether the device has matrix units for bfloat16, and with that a float32 product that may round its operands.
+fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    matches!(R::name(client), "cuda" | "hip")
+}
+
+/// Whether [`multiply`] is another product than Burn's own.
+pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    has_matrix_units(client) || REPRODUCIBLE.load(Ordering::Relaxed)
+}
+
+/// The float type in which an operand is multiplied.
+pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
+    let has_tensor_scale =
+        (form.quantization.blocks).is_some_and(|(format, _)| format.has_tensor_scale());
+    let fits = form.significant_bits <= SIGNIFICANT_BITS && !has_tensor_scale;
+    match fits && has_matrix_units(client) {
+        true => DType::BF16,
+        false => DType::F32,
+    }
+}
+
+/// The operand in the float type in which it is multiplied.
+pub(super) fn operand<R, F, I, B>(
+    tensor: CubeTensor<R>,
+    form: OperandForm,
+) -> Operand<CubeTensor<R>>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    B: BoolElement,
+{
+    if dtype(&tensor.client, form) == DType::F32 {
+        return product::in_tensor::<CubeBackend<R, F, I, B>>(tensor, form);
+    }
+    let shape = form.place.shape_of(tensor.shape());
+    let axis = form.place.summed_axis(tensor.rank());
+    let values = match form.quantization.blocks {
+        Some((format, rounding)) => {
+            let job = Job {
+                elementwise: form.quantization.elementwise,
+                format: Format::of(format),
+                rounding,
+            };
+            quantize::quantize_to_bf16(tensor, axis, job)
+        }
+        None => elementwise::round_to_bf16(tensor, form.quantization.elementwise),
+    };
+    Operand::Tensor {
+        values: CubeBackend::<R, F, I, B>::float_reshape(values, shape),
+        transposed: form.place.transposed,
+    }
+}
+
+/// The product of two operands over their last two axes, in float32.
+pub(super) fn multiply<R, F, I, B>(
+    lhs: Operand<CubeTensor<R>>,
+    rhs: Operand<CubeTensor<R>>,
+) -> CubeTensor<R>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    B: BoolElement,
+{
+    let [lhs, rhs] = [lhs, rhs].map(|operand| match operand {
+        Operand::Tensor {
+            values,
+            transposed: true,
+        } => CubeBackend::<R, F, I, B>::float_transpose(values),
+        Operand::Tensor { values, .. } => values,
+        Operand::Panels { .. } => unreachable!("panels are the processor's"),
+    });
+    let multiplied = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
+        true => matmul(lhs, rhs, None, strategy(), DType::F32),
+        false => {
+            let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
+                DType::F32 => operand,
+                _ => CubeBackend::<R, F, I, B>::float_cast(operand, FloatDType::F32),
+            });
+            match has_matrix_units(&lhs.client) {
+                true => in_true_float32(lhs, rhs),
+                false => matmul(lhs, rhs, None, strategy(), DType::F32),
+            }
+        }
+    };
+    multiplied.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"))
+}
+
+/// By units that multiply float32 as it is.
+fn in_true_float32<R: CubeRuntime>(
+    lhs: CubeTensor<R>,
+    rhs: CubeTensor<R>,
+) -> Result<CubeTensor<R>, cubek::matmul::definition::MatmulSetupError> {
+    let output = init_matmul_output(&lhs, &rhs, DType::F32);
+    let client = output.client.clone();
+    let float32 = DType::F32.into();
+    let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
+        lhs: float32,
+        rhs: float32,
+        out: float32,
+    });
+    launch_ref(
+        &Strategy::SimpleUnit(Default::default()),
+        &client,
+        InputBinding::new(lhs.binding(), float32),
+        InputBinding::new(rhs.binding(), float32),
+        output.clone().binding(),
+        &mut elements,
+    )?;
+    Ok(output)
+}

@@ -1,0 +1,492 @@
+//! Softmax and normalization on a device: what [`crate::arithmetic`] says of rows, written into kernels.
+//!
+//! Sixteen units work on a row, each on every sixteenth element, and their partial sums are added up in pairs: the order of
+//! the slices' sums, so that the bits are theirs.
+
+use burn_backend::TensorMetadata;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::frontend::branch::{for_expand, range_stepped};
+use cubecl::ir::Scope;
+use cubecl::prelude::*;
+use microscaling::{FloatFormat, Rounding};
+
+use super::arithmetic::{Device, Emitter, KernelArithmetic, Value};
+use super::float::{self, Float32};
+use super::launch;
+use super::round::round_float;
+use crate::arithmetic::{Arithmetic, Rows, norm, softmax};
+use crate::kernels::{FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
+
+/// Units that work on a row.
+const LANES: u32 = 16;
+/// Rows that a cube works on.
+const ROWS: u32 = 8;
+
+/// What a kernel computes of rows. Its tensors are in row-major order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RowFunction {
+    /// From x to the output.
+    Softmax(Softmax),
+    /// From the gradient and the output to the gradient.
+    SoftmaxBackward(Softmax),
+    LogSoftmax(LogSoftmax),
+    /// From the gradient and x to the gradient; the second output is a place to work in.
+    LogSoftmaxBackward(LogSoftmax),
+    /// From x, γ and perhaps β to the output.
+    Norm(RowNorm),
+    /// From the gradient, x and γ to the gradient and the products with it; the third output is a place to work in.
+    NormBackward(RowNorm),
+}
+
+/// A [`Normalization`] of rows of a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RowNorm {
+    norm: Norm,
+    /// As a pattern.
+    epsilon: u32,
+    rounding: FunctionRounding,
+    length: usize,
+}
+
+impl RowNorm {
+    pub(super) fn of(function: Normalization, length: usize) -> Self {
+        Self {
+            norm: function.norm,
+            epsilon: function.epsilon.to_bits(),
+            rounding: function.rounding,
+            length,
+        }
+    }
+}
+
+/// A row of a tensor, or of numbers that are the same for all rows.
+#[derive(Clone)]
+struct Row {
+    tensor: NativeExpand<Tensor<u32>>,
+    /// Where it starts.
+    start: NativeExpand<usize>,
+    /// How its elements are rounded when they are read.
+    rounding: Option<(FloatFormat, Rounding)>,
+}
+
+/// The rows that the units of a cube work on, one a line of units.
+struct KernelRows<'e> {
+    emitter: &'e Emitter,
+    /// Elements of a row; zero where a line of units has none.
+    length: NativeExpand<usize>,
+    /// The same if it is known when the kernel is written, and asked for.
+    count: usize,
+    lane: NativeExpand<usize>,
+    /// Where the partial results of this line of units start in `shared`.
+    line: NativeExpand<usize>,
+    shared: NativeExpand<SharedMemory<u32>>,
+    float32: Float32,
+}
+
+impl KernelRows<'_> {
+    /// Runs `body` for each element of this unit.
+    fn each(&self, mut body: impl FnMut(NativeExpand<usize>)) {
+        let (lane, length) = (self.lane.clone(), self.length.clone());
+        self.emitter.block(
+            |scope, body| {
+                let range = range_stepped::expand(scope, lane, length, (LANES as usize).into());
+                for_expand(scope, range, false, body);
+            },
+            &mut body,
+        );
+    }
+
+    fn read(&self, row: &Row, index: NativeExpand<usize>) -> Value {
+        let Row { tensor, start, .. } = row.clone();
+        self.emitter.emit(|scope| {
+            let x = read_element::expand(scope, tensor, start, index);
+            match row.rounding {
+                Some((format, rounding)) => {
+                    round_float::expand(scope, x, 0.into(), format, rounding)
+                }
+                None => x,
+            }
+        })
+    }
+
+    fn write(&self, row: &Row, index: NativeExpand<usize>, value: Value) {
+        let Row { tensor, start, .. } = row.clone();
+        self.emitter
+            .emit(|scope| write_element::expand(scope, tensor, start, index, value));
+    }
+
+    /// Reduces the values of each unit's elements, and then those of the units.
+    fn reduce(
+        &self,
+        first: u32,
+        value: impl Fn(NativeExpand<usize>) -> Value,
+        combine: impl Fn(&mut Scope, Value, Value) -> Value,
+    ) -> Value {
+        let first = Value::from(first);
+        let partial = self.emitter.emit(|scope| into_mut_assign(first, scope));
+        self.each(|index| {
+            let value = value(index);
+            self.emitter.emit(|scope| {
+                let mut partial = partial.clone();
+                let next = combine(scope, partial.clone(), value);
+                partial.expand_assign(scope, next);
+            });
+        });
+        let place = |scope: &mut Scope, lane: NativeExpand<usize>| {
+            add_index::expand(scope, self.line.clone(), lane)
+        };
+        self.emitter.emit(|scope| {
+            let own = place(scope, self.lane.clone());
+            write_shared::expand(scope, self.shared.clone(), own.clone(), partial);
+            let mut width = LANES as usize / 2;
+            while width > 0 {
+                synchronize::expand(scope);
+                let other = add_index::expand(scope, own.clone(), width.into());
+                let takes_part = is_below::expand(scope, self.lane.clone(), width.into());
+                cubecl::frontend::branch::if_expand(scope, takes_part, |scope| {
+                    let a = read_shared::expand(scope, self.shared.clone(), own.clone());
+                    let b = read_shared::expand(scope, self.shared.clone(), other);
+                    let both = combine(scope, a, b);
+                    write_shared::expand(scope, self.shared.clone(), own.clone(), both);
+                });
+                width /= 2;
+            }
+            synchronize::expand(scope);
+            let result = read_shared::expand(scope, self.shared.clone(), self.line.clone());
+            // Nobody may write the next partial results before all have read these.
+            synchronize::expand(scope);
+            result
+        })
+    }
+}
+
+impl Rows for KernelRows<'_> {
+    type Value = Value;
+    type Row = Row;
+    type View = Row;
+    type Room = Row;
+
+    fn view(row: &Row) -> &Row {
+        row
+    }
+
+    fn map(&self, row: Row, f: impl Fn(Value) -> Value) -> Row {
+        self.each(|index| {
+            let x = self.read(&row, index.clone());
+            self.write(&row, index, f(x));
+        });
+        row
+    }
+
+    fn zip(&self, row: Row, other: &Row, f: impl Fn(Value, Value) -> Value) -> Row {
+        self.each(|index| {
+            let x = self.read(&row, index.clone());
+            let y = self.read(other, index.clone());
+            self.write(&row, index, f(x, y));
+        });
+        row
+    }
+
+    fn zip_new(&self, room: Row, lhs: &Row, rhs: &Row, f: impl Fn(Value, Value) -> Value) -> Row {
+        self.each(|index| {
+            let x = self.read(lhs, index.clone());
+            let y = self.read(rhs, index.clone());
+            self.write(&room, index, f(x, y));
+        });
+        room
+    }
+
+    fn sum(&self, row: &Row, f: impl Fn(Value) -> Value) -> Value {
+        self.reduce(
+            0,
+            |index| f(self.read(row, index)),
+            |scope, a, b| float::add::expand(scope, a, b, self.float32),
+        )
+    }
+
+    fn sum_of_two(&self, lhs: &Row, rhs: &Row, f: impl Fn(Value, Value) -> Value) -> Value {
+        self.reduce(
+            0,
+            |index| {
+                let x = self.read(lhs, index.clone());
+                f(x, self.read(rhs, index))
+            },
+            |scope, a, b| float::add::expand(scope, a, b, self.float32),
+        )
+    }
+
+    fn max(&self, row: &Row) -> Value {
+        let key = self.reduce(
+            // Below that of -Inf.
+            0,
+            |index| {
+                let x = self.read(row, index);
+                self.emitter
+                    .emit(|scope| float::to_ordered::expand(scope, x))
+            },
+            |scope, a, b| cubecl::prelude::max::expand(scope, a, b),
+        );
+        self.emitter
+            .emit(|scope| float::of_ordered::expand(scope, key))
+    }
+
+    fn length(&self, _: &Row) -> usize {
+        self.count
+    }
+}
+
+#[cube]
+fn read_element(tensor: &Tensor<u32>, start: usize, index: usize) -> u32 {
+    tensor[start + index]
+}
+
+#[cube]
+fn write_element(tensor: &mut Tensor<u32>, start: usize, index: usize, value: u32) {
+    tensor[start + index] = value;
+}
+
+#[cube]
+fn read_shared(shared: &SharedMemory<u32>, index: usize) -> u32 {
+    shared[index]
+}
+
+#[cube]
+fn write_shared(shared: &mut SharedMemory<u32>, index: usize, value: u32) {
+    shared[index] = value;
+}
+
+#[cube]
+fn add_index(a: usize, b: usize) -> usize {
+    a + b
+}
+
+#[cube]
+fn is_below(a: usize, b: usize) -> bool {
+    a < b
+}
+
+#[cube]
+fn synchronize() {
+    sync_cube();
+}
+
+/// The tensors of a kernel, inputs and outputs in the order that [`RowFunction`] names them.
+struct Tensors {
+    inputs: Vec<Row>,
+    outputs: Vec<Row>,
+}
+
+impl RowFunction {
+    fn write(self, rows: &KernelRows<'_>, device: Device, tensors: Tensors) {
+        let emitter = rows.emitter;
+        let [mut inputs, mut outputs] =
+            [tensors.inputs, tensors.outputs].map(|rows| rows.into_iter());
+        let mut input = || inputs.next().expect("the kernel has this input");
+        let mut output = || outputs.next().expect("the kernel has this output");
+        // A row that is read rounded, in the place of another.
+        let rounded = |arith: &KernelArithmetic<'_>, from: &Row, into: Row| {
+            rows.zip(into, from, |_, x| arith.round(x))
+        };
+        let passes = |how| {
+            (
+                KernelArithmetic::forward(emitter, device.clone(), how),
+                KernelArithmetic::backward(emitter, device.clone(), how),
+            )
+        };
+        match self {
+            Self::Softmax(Softmax { rounding, base2 }) => {
+                let (arith, _) = passes(rounding);
+                let x = rounded(&arith, &input(), output());
+                softmax::softmax(rows, &arith, x, base2);
+            }
+            Self::SoftmaxBackward(Softmax { rounding, base2 }) => {
+                // Its arithmetic is rounded in any case.
+                let (arith, _) = passes(rounding);
+                let g = rounded(&arith, &input(), output());
+                softmax::softmax_backward(rows, &arith, &input(), g, base2);
+            }
+            Self::LogSoftmax(LogSoftmax { rounding }) => {
+                let (arith, _) = passes(rounding);
+                let x = rounded(&arith, &input(), output());
+                softmax::log_softmax(rows, &arith, x);
+            }
+            Self::LogSoftmaxBackward(LogSoftmax { rounding }) => {
+                let (forward, arith) = passes(rounding);
+                let g = rounded(&arith, &input(), output());
+                let x = rounded(&forward, &input(), output());
+                softmax::log_softmax_backward(rows, &forward, &arith, x, g);
+            }
+            Self::Norm(function) => {
+                let (arith, _) = passes(function.rounding);
+                let x = rounded(&arith, &input(), output());
+                let gamma = function.parameter(input());
+                let beta = inputs.next().map(|row| function.parameter(row));
+                let epsilon = f32::from_bits(function.epsilon);
+                let normalized = norm::normalize(rows, &arith, function.norm, x, epsilon);
+                norm::scale_and_shift(rows, &arith, normalized.values, &gamma, beta.as_ref());
+            }
+            Self::NormBackward(function) => {
+                let how = function.rounding;
+                let (forward, arith) = passes(how);
+                let g = rounded(&arith, &input(), output());
+                let x = input();
+                let gamma = function.parameter(input());
+                let gamma = Row {
+                    rounding: gamma.rounding.filter(|_| how.quantize_backward),
+                    ..gamma
+                };
+                let products = output();
+                let x = rounded(&forward, &x, output());
+                let epsilon = f32::from_bits(function.epsilon);
+                let normalized = norm::normalize(rows, &forward, function.norm, x, epsilon);
+                norm::backward(rows, &arith, function.norm, normalized, &gamma, g, products);
+            }
+        }
+    }
+
+    /// The length of a row where a function asks for it when it is written.
+    fn count(self) -> usize {
+        match self {
+            Self::Norm(function) | Self::NormBackward(function) => function.length,
+            _ => 0,
+        }
+    }
+}
+
+impl RowNorm {
+    /// γ or β: the same for all rows, and rounded when it is read.
+    fn parameter(self, row: Row) -> Row {
+        Row {
+            tensor: row.tensor,
+            start: 0usize.into(),
+            rounding: Some((self.rounding.format, self.rounding.rounding)),
+        }
+    }
+}
+
+/// Computes a function of rows. Where nobody else has the first input, the first output is that.
+pub(super) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
+    function: RowFunction,
+    length: usize,
+    inputs: impl IntoIterator<Item = CubeTensor<R>>,
+) -> [CubeTensor<R>; OUTPUTS] {
+    let inputs: Vec<_> = inputs.into_iter().map(into_contiguous).collect();
+    let first = &inputs[0];
+    let outputs: [CubeTensor<R>; OUTPUTS] =
+        core::array::from_fn(|i| match i == 0 && first.can_mut() {
+            true => first.clone(),
+            false => launch::empty_like(first, first.shape()),
+        });
+    let in_place = first.can_mut();
+    let elements = first.shape().num_elements();
+    if elements == 0 {
+        return outputs;
+    }
+    let client = first.client.clone();
+    let address_type = first.required_address_type();
+    let rows = elements / length;
+    let cubes = launch::cubes(&client, rows, ROWS as usize);
+    let float32 = Float32::of(&client);
+    let mut input_arguments = SequenceArg::new();
+    let mut output_arguments = SequenceArg::new();
+    for (i, output) in outputs.iter().enumerate() {
+        output_arguments.push(match i == 0 && in_place {
+            true => output.as_tensor_alias(0),
+            false => output.clone().into_tensor_arg(),
+        });
+    }
+    for input in inputs {
+        input_arguments.push(input.into_tensor_arg());
+    }
+    // SAFETY: a line of units reads and writes the elements of its own row, and of γ and β as many as a row has.
+    unsafe {
+        rows_kernel::launch_unchecked(
+            &client,
+            cubes,
+            CubeDim::new_2d(LANES, ROWS),
+            address_type,
+            input_arguments,
+            output_arguments,
+            -0.0,
+            rows,
+            length,
+            function,
+            float32,
+        );
+    }
+    outputs
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn rows_kernel(
+    inputs: &Sequence<Tensor<u32>>,
+    outputs: &mut Sequence<Tensor<u32>>,
+    zero: f32,
+    rows: usize,
+    length: usize,
+    #[comptime] function: RowFunction,
+    #[comptime] float32: Float32,
+) {
+    let shared = SharedMemory::<u32>::new(comptime!((LANES * ROWS) as usize));
+    let row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    write_rows(
+        inputs,
+        outputs,
+        &shared,
+        row * length,
+        select(row < rows, length, 0),
+        UNIT_POS_X as usize,
+        UNIT_POS_Y as usize * comptime!(LANES as usize),
+        zero,
+        function,
+        float32,
+    );
+}
+
+#[cube]
+#[allow(
+    unused_variables,
+    clippy::too_many_arguments,
+    reason = "used where the kernel is written"
+)]
+fn write_rows(
+    inputs: &Sequence<Tensor<u32>>,
+    outputs: &Sequence<Tensor<u32>>,
+    shared: &SharedMemory<u32>,
+    start: usize,
+    length: usize,
+    lane: usize,
+    line: usize,
+    zero: f32,
+    #[comptime] function: RowFunction,
+    #[comptime] float32: Float32,
+) {
+    intrinsic!(|scope| {
+        let rows_of = |tensors: SequenceExpand<Tensor<u32>>| {
+            let row = |tensor| Row {
+                tensor,
+                start: start.clone(),
+                rounding: None,
+            };
+            tensors.iter_cloned().map(row).collect()
+        };
+        let tensors = Tensors {
+            inputs: rows_of(inputs),
+            outputs: rows_of(outputs),
+        };
+        Emitter::within(scope, |emitter| {
+            let rows = KernelRows {
+                emitter,
+                length,
+                count: function.count(),
+                lane,
+                line,
+                shared,
+                float32,
+            };
+            function.write(&rows, Device { zero, float32 }, tensors);
+        });
+    });
+}

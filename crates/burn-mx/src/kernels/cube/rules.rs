@@ -1,0 +1,276 @@
+//! The block formats on a device: from the largest magnitudes of a block and a sub-block to what an element needs to
+//! know, and from there to the element, as `microscaling`'s rules of one element say.
+
+use cubecl::prelude::*;
+use microscaling::{
+    BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding, ScaleMode,
+    SharedExpMethod,
+};
+
+use super::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
+use super::round::round_magnitude;
+
+/// The block formats that there are kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Format {
+    Mx(MxFormat),
+    Microexponent(MicroexponentFormat),
+    Bfp(BfpFormat),
+    Nvfp4(Nvfp4Format),
+}
+
+impl Format {
+    /// # Panics
+    ///
+    /// At a format that came later than this crate's kernels.
+    pub(super) fn of(format: BlockFormat) -> Self {
+        match format {
+            BlockFormat::Mx(format) => {
+                use ScaleMode::{Ceil, Even, Floor, Rceil};
+                let mode = format.scale_mode;
+                assert!(
+                    matches!(mode, Floor | Ceil | Even | Rceil),
+                    "burn-mx: no kernel for scale mode {mode}"
+                );
+                Self::Mx(format)
+            }
+            BlockFormat::Microexponent(format) => Self::Microexponent(format),
+            BlockFormat::Bfp(format) => Self::Bfp(format),
+            BlockFormat::Nvfp4(format) => Self::Nvfp4(format),
+            other => panic!("burn-mx: no kernel for {other}"),
+        }
+    }
+
+    /// Elements in a block along an axis of this length.
+    pub(super) fn block_length(self, axis_length: usize) -> usize {
+        let length = match self {
+            Self::Mx(format) if format.shared_exp_method == SharedExpMethod::None => 1,
+            Self::Mx(format) => format.block_size,
+            Self::Microexponent(format) => format.block_size,
+            Self::Bfp(format) => format.block_size,
+            Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
+        };
+        match length {
+            0 => axis_length,
+            length => length.min(axis_length),
+        }
+    }
+
+    /// Elements that share a grid: a sub-block's, or all of a block.
+    pub(super) fn sub_block_length(self, block: usize) -> usize {
+        match self {
+            Self::Microexponent(format) => format.sub_block_size.min(block),
+            _ => block,
+        }
+    }
+}
+
+/// What of a magnitude takes part in the largest one.
+#[cube]
+pub(super) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
+    match format {
+        Format::Bfp(_) => select(abs < INFINITY, abs, 0),
+        _ => abs,
+    }
+}
+
+/// What the elements of a sub-block need to know, two words, from the largest counted magnitudes of its block and its
+/// own, and of the tensor, where that has a scale.
+#[cube]
+pub(super) fn grid(
+    amax: u32,
+    sub_amax: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> (u32, u32) {
+    match format {
+        Format::Mx(format) => mx_grid(amax, format),
+        Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
+        Format::Bfp(format) => bfp_grid(amax, format),
+        Format::Nvfp4(format) => nvfp4_grid(amax, tensor_amax, format.tensor_scale),
+    }
+}
+
+/// An element, rounded.
+#[cube]
+pub(super) fn round(
+    x: u32,
+    grid: (u32, u32),
+    draw: u32,
+    #[comptime] format: Format,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let (first, second) = grid;
+    match format {
+        Format::Mx(format) => {
+            let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
+            round_to_grid(x, first, second, draw, mantissa_bits, rounding)
+        }
+        Format::Microexponent(format) => {
+            let abs = x & ABS;
+            let normal = (x & SIGN) | select(abs < IMPLICIT, 0, abs);
+            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
+            round_to_grid(normal, first, second, draw, fraction_bits, rounding)
+        }
+        Format::Bfp(format) => {
+            let special = x & ABS >= INFINITY;
+            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
+            let finite = select(special, 0, x);
+            let rounded = round_to_grid(finite, first, second, draw, fraction_bits, rounding);
+            select(special, x, rounded)
+        }
+        Format::Nvfp4(_) => round_nvfp4(x, first, second, draw, rounding),
+    }
+}
+
+/// Rounds to the grid of the exponent of the smallest number with all its mantissa bits and the pattern of the largest
+/// number, or NaN.
+#[cube]
+fn round_to_grid(
+    x: u32,
+    emin: u32,
+    largest: u32,
+    draw: u32,
+    #[comptime] mantissa_bits: i32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let is_nan = largest > INFINITY;
+    let abs = select(is_nan, 0, x & ABS);
+    let magnitude = round_magnitude(abs, emin as i32, draw, mantissa_bits, rounding);
+    select(is_nan, NAN, (x & SIGN) | min(magnitude, largest))
+}
+
+#[cube]
+fn mx_grid(amax: u32, #[comptime] format: MxFormat) -> (u32, u32) {
+    let largest_exponent = comptime!((1i32 << (format.scale_bits - 1)) - 1);
+    let wanted = mx_scale(amax, format);
+    let is_nan = amax >= INFINITY || wanted > largest_exponent;
+    let exponent = max(wanted, -largest_exponent);
+    let scaled = bits::scale(
+        comptime!(format.element.max().to_bits()).runtime(),
+        select(is_nan, 0, exponent),
+    );
+    let flush_below = comptime!(if format.flush_fp32_subnorms {
+        IMPLICIT
+    } else {
+        0
+    });
+    let largest = select(is_nan, NAN, select(amax < flush_below, 0, scaled));
+    let emin = comptime!(format.element.emin()) + exponent;
+    (emin as u32, largest)
+}
+
+/// The exponent of the scale of a block, before it is limited to what the scale can hold.
+#[cube]
+fn mx_scale(amax: u32, #[comptime] format: MxFormat) -> i32 {
+    let emax = comptime!(format.element.emax()).runtime();
+    let mode = comptime!(format.scale_mode);
+    let exponent = if comptime!(mode == ScaleMode::Floor) {
+        bits::exponent(amax) - emax
+    } else if comptime!(mode == ScaleMode::Ceil) {
+        let exponent = bits::exponent(amax);
+        let is_above = amax != bits::scale(ONE.runtime(), exponent);
+        exponent + select(is_above, 1, 0) - emax
+    } else if comptime!(mode == ScaleMode::Even) {
+        let half_ulp = comptime!(IMPLICIT >> (format.element.mantissa_bits() + 1));
+        ((amax + half_ulp) >> 23) as i32 - 127 - emax
+    } else {
+        let inverse = comptime!((1.0 / format.element.max()).to_bits());
+        ceil_log2_of_product(amax, inverse.runtime())
+    };
+    select(amax == 0, -126 - emax, exponent)
+}
+
+/// ceil(log2(p)) with p the float32 product a · b, rounded half to even, with subnormals, of two positive finite numbers.
+#[cube]
+fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
+    let rounded = bits::product(a, b);
+    // Zero is below every scale.
+    let exponent = select(rounded == 0, -150, bits::exponent(rounded));
+    let is_power = rounded == bits::scale(ONE.runtime(), exponent);
+    exponent + select(is_power || rounded == 0, 0, 1)
+}
+
+#[cube]
+fn microexponent_grid(
+    amax: u32,
+    sub_amax: u32,
+    #[comptime] format: MicroexponentFormat,
+) -> (u32, u32) {
+    let shared = (amax >> 23) as i32;
+    let below = shared - (sub_amax >> 23) as i32;
+    let largest_shift = comptime!((1i32 << format.shift_bits) - 1);
+    let exponent = shared - min(below, largest_shift) - 127;
+    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
+    let is_nan = amax >= INFINITY;
+    let scaled = bits::scale(largest, select(is_nan, 0, exponent));
+    (exponent as u32, select(is_nan, NAN, scaled))
+}
+
+#[cube]
+fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> (u32, u32) {
+    let exponent = (amax >> 23) as i32 - 127;
+    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
+    (exponent as u32, bits::scale(largest, exponent))
+}
+
+/// The pattern of the largest number with exponent 0 and so many bits below the point.
+fn largest_fixed(fraction_bits: i32) -> u32 {
+    (2.0 - (-fraction_bits as f32).exp2()).to_bits()
+}
+
+/// 6, the largest element.
+const ELEMENT_MAX: u32 = 0x40c0_0000;
+/// 448 · 6.
+const TENSOR_MAX: u32 = 0x4528_0000;
+/// 2^−6 and 448, the smallest and the largest scale of a block.
+const SCALE_MIN: u32 = 0x3c80_0000;
+const SCALE_MAX: u32 = 0x43e0_0000;
+
+/// t · c, or NaN, and (1 / t) / c, which may be Inf.
+#[cube]
+fn nvfp4_grid(amax: u32, tensor_amax: u32, #[comptime] has_tensor_scale: bool) -> (u32, u32) {
+    let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
+    let amax = select(is_nan, 0, amax);
+    let (scale, inverse) = if comptime!(has_tensor_scale) {
+        let tensor_scale = bits::quotient(select(is_nan, 0, tensor_amax), TENSOR_MAX.runtime());
+        let is_zero = tensor_scale == 0;
+        // Of a tensor scale of zero nothing but that is used.
+        let divisor = select(is_zero, ONE, tensor_scale);
+        let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
+        let wanted = select(is_zero, 0, bits::quotient(element_scale, divisor));
+        let block_scale = to_e4m3(wanted);
+        let tensor_inverse = select(is_zero, 0, bits::quotient(ONE.runtime(), divisor));
+        let finite = select(tensor_inverse >= INFINITY, ONE, tensor_inverse);
+        let inverse = bits::quotient(finite, block_scale);
+        (
+            bits::product(tensor_scale, block_scale),
+            select(tensor_inverse >= INFINITY, INFINITY, inverse),
+        )
+    } else {
+        let block_scale = to_e4m3(bits::quotient(amax, ELEMENT_MAX.runtime()));
+        (block_scale, bits::quotient(ONE.runtime(), block_scale))
+    };
+    (select(is_nan, NAN, scale), select(is_nan, 0, inverse))
+}
+
+/// A block's scale: limited, and rounded to 3 mantissa bits, half to even. No carry leads beyond the limits.
+#[cube]
+fn to_e4m3(scale: u32) -> u32 {
+    let limited = min(max(scale, SCALE_MIN), SCALE_MAX);
+    (limited + 0x7_ffffu32 + ((limited >> 20) & 1)) & 0xfff0_0000u32
+}
+
+#[cube]
+fn round_nvfp4(x: u32, scale: u32, inverse: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
+    let is_nan = scale >= INFINITY;
+    let abs = select(is_nan, 0, x & ABS);
+    let is_tiny = inverse >= INFINITY;
+    // Of both only one is used; the other gets what it can compute.
+    let quotient = bits::quotient(abs, select(is_tiny && scale != 0, scale, ONE));
+    let product = bits::product(abs, select(is_tiny, ONE, inverse));
+    let scaled = select(scale == 0, 0, select(is_tiny, quotient, product));
+    let unit = round_magnitude(min(scaled, ELEMENT_MAX), 0, draw, 1, rounding);
+    let value = bits::product(unit, select(is_nan, 0, scale));
+    select(is_nan, NAN, (x & SIGN) | value)
+}

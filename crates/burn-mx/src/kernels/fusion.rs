@@ -1,0 +1,340 @@
+//! burn-fusion around a backend with kernels: each kernel is an operation of its stream.
+//!
+//! What an operation does stands in a closure that the stream runs, with all that changes from call to call in it: streams
+//! look alike from step to step, and what was found out of one serves the next.
+
+use core::fmt;
+use std::marker::PhantomData;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{DType, Shape, TensorMetadata, calculate_matmul_output};
+use burn_fusion::stream::{Operation, OperationStreams};
+use burn_fusion::{Fusion, FusionBackend, FusionTensor};
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use super::product::{self, Operand, OperandForm};
+use super::{
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
+    Softmax, UnaryFunction, UnaryOp,
+};
+
+/// A kernel of `B` in a stream.
+struct KernelOperation<B, F> {
+    description: CustomOpIr,
+    run: F,
+    _backend: PhantomData<B>,
+}
+
+impl<B, F> fmt::Debug for KernelOperation<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.description.fmt(f)
+    }
+}
+
+impl<B, F, const INPUTS: usize, const OUTPUTS: usize> Operation<B::FusionRuntime>
+    for KernelOperation<B, Kernel<F, INPUTS, OUTPUTS>>
+where
+    B: FusionBackend,
+    F: Fn([FloatTensor<B>; INPUTS]) -> [FloatTensor<B>; OUTPUTS] + Send + Sync,
+{
+    fn execute(&self, handles: &mut HandleContainer<B::Handle>) {
+        let (inputs, outputs) = self.description.as_fixed::<INPUTS, OUTPUTS>();
+        let inputs = inputs
+            .each_ref()
+            .map(|input| handles.get_float_tensor::<B>(input));
+        let results = (self.run.0)(inputs);
+        for (output, result) in outputs.iter().zip(results) {
+            handles.register_float_tensor::<B>(&output.id, result);
+        }
+    }
+}
+
+/// A function of tensors, with how many it takes and gives.
+struct Kernel<F, const INPUTS: usize, const OUTPUTS: usize>(F);
+
+type Tensor<B> = FusionTensor<<B as FusionBackend>::FusionRuntime>;
+
+/// Puts a kernel into the stream of its inputs.
+fn register<B: FusionBackend + 'static, const INPUTS: usize, const OUTPUTS: usize>(
+    id: &'static str,
+    inputs: [Tensor<B>; INPUTS],
+    outputs: [(Shape, DType); OUTPUTS],
+    run: impl Fn([FloatTensor<B>; INPUTS]) -> [FloatTensor<B>; OUTPUTS] + Send + Sync + 'static,
+) -> [Tensor<B>; OUTPUTS] {
+    let client = inputs[0].client.clone();
+    // A tensor that is there twice is left to the last of its uses only if the streams are known before.
+    let streams = OperationStreams::with_inputs(inputs.iter());
+    let inputs = inputs.map(|input| input.into_ir());
+    let outputs =
+        outputs.map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype));
+    let description = CustomOpIr::new(id, &inputs, &outputs);
+    let operation = KernelOperation::<B, _> {
+        description: description.clone(),
+        run: Kernel(run),
+        _backend: PhantomData,
+    };
+    let outputs = client.register(streams, OperationIr::Custom(description), operation);
+    outputs
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("a stream gives what was asked of it"))
+}
+
+/// A kernel whose output is like its first input.
+fn alike<B: FusionBackend + 'static, const INPUTS: usize>(
+    id: &'static str,
+    inputs: [Tensor<B>; INPUTS],
+    run: impl Fn([FloatTensor<B>; INPUTS]) -> FloatTensor<B> + Send + Sync + 'static,
+) -> Tensor<B> {
+    let like = (inputs[0].shape(), inputs[0].dtype());
+    let [output] = register::<B, INPUTS, 1>(id, inputs, [like], move |inputs| [run(inputs)]);
+    output
+}
+
+impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
+    fn mx_quantize(
+        tensor: Tensor<B>,
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_quantize", [tensor], move |[tensor]| {
+            B::mx_quantize(tensor, axis, format, rounding, stream)
+        })
+    }
+
+    fn random_hadamard(
+        tensor: Tensor<B>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: RandomStream,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_random_hadamard", [tensor], move |[tensor]| {
+            B::random_hadamard(tensor, axis, transform, signs)
+        })
+    }
+
+    fn round_and_quantize(
+        tensor: Tensor<B>,
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_round_and_quantize", [tensor], move |[tensor]| {
+            B::round_and_quantize(tensor, elementwise, axis, format, rounding)
+        })
+    }
+
+    fn has_own_product(device: &Self::Device) -> bool {
+        B::has_own_product(device)
+    }
+
+    fn operand_dtype(device: &Self::Device, form: OperandForm) -> DType {
+        B::operand_dtype(device, form)
+    }
+
+    fn product_operand(tensor: Tensor<B>, form: OperandForm) -> Operand<Tensor<B>> {
+        let dtype = B::operand_dtype(tensor.client.device(), form);
+        if dtype == DType::F32 {
+            return product::in_tensor::<Self>(tensor, form);
+        }
+        let shape = form.place.shape_of(tensor.shape());
+        let [values] = register::<B, 1, 1>(
+            "mx_product_operand",
+            [tensor],
+            [(shape, dtype)],
+            move |[tensor]| match B::product_operand(tensor, form) {
+                Operand::Tensor { values, .. } => [values],
+                Operand::Panels { .. } => unreachable!("panels have no float type"),
+            },
+        );
+        Operand::Tensor {
+            values,
+            transposed: form.place.transposed,
+        }
+    }
+
+    fn product(lhs: Operand<Tensor<B>>, rhs: Operand<Tensor<B>>) -> Tensor<B> {
+        let (
+            Operand::Tensor {
+                values: left,
+                transposed: left_transposed,
+            },
+            Operand::Tensor {
+                values: right,
+                transposed: right_transposed,
+            },
+        ) = (lhs, rhs)
+        else {
+            unreachable!("no backend of burn-fusion has panels");
+        };
+        let device = left.client.device().clone();
+        fn operand<P>(values: P, transposed: bool) -> Operand<P> {
+            Operand::Tensor { values, transposed }
+        }
+        if !B::has_own_product(&device) {
+            // An op that burn-fusion knows: it may fuse what follows.
+            let operands = (
+                operand(left, left_transposed),
+                operand(right, right_transposed),
+            );
+            return product::of_tensors::<Self>(operands.0, operands.1);
+        }
+        let in_product = |tensor: &Tensor<B>, transposed| {
+            let mut shape = tensor.shape();
+            let rank = shape.num_dims();
+            if transposed {
+                shape.swap(rank - 2, rank - 1);
+            }
+            shape
+        };
+        let shapes = [
+            in_product(&left, left_transposed),
+            in_product(&right, right_transposed),
+        ];
+        let shape = calculate_matmul_output(&shapes[0], &shapes[1])
+            .unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
+        let [output] = register::<B, 2, 1>(
+            "mx_product",
+            [left, right],
+            [(shape, DType::F32)],
+            move |[left, right]| {
+                [B::product(
+                    operand(left, left_transposed),
+                    operand(right, right_transposed),
+                )]
+            },
+        );
+        output
+    }
+
+    fn float_round_to(
+        tensor: Tensor<B>,
+        format: FloatFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_float_round_to", [tensor], move |[tensor]| {
+            B::float_round_to(tensor, format, rounding, stream)
+        })
+    }
+
+    fn unary_op(op: UnaryOp, tensor: Tensor<B>, rounding: OpRounding) -> Tensor<B> {
+        alike::<B, 1>("mx_unary_op", [tensor], move |[tensor]| {
+            B::unary_op(op, tensor, rounding)
+        })
+    }
+
+    fn binary_op(op: BinaryOp, lhs: Tensor<B>, rhs: Tensor<B>, rounding: OpRounding) -> Tensor<B> {
+        let shape = lhs.shape().broadcast(&rhs.shape());
+        let shape = shape.unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
+        let dtype = lhs.dtype();
+        let [output] = register::<B, 2, 1>(
+            "mx_binary_op",
+            [lhs, rhs],
+            [(shape, dtype)],
+            move |[lhs, rhs]| [B::binary_op(op, lhs, rhs, rounding)],
+        );
+        output
+    }
+
+    fn unary_function(
+        function: UnaryFunction,
+        tensor: Tensor<B>,
+        rounding: FunctionRounding,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_unary_function", [tensor], move |[tensor]| {
+            B::unary_function(function, tensor, rounding)
+        })
+    }
+
+    fn binary_function(
+        function: BinaryFunction,
+        input: Tensor<B>,
+        grad: Tensor<B>,
+        rounding: FunctionRounding,
+    ) -> Tensor<B> {
+        alike::<B, 2>("mx_binary_function", [input, grad], move |[input, grad]| {
+            B::binary_function(function, input, grad, rounding)
+        })
+    }
+
+    fn rounded_norm(
+        function: Normalization,
+        tensor: Tensor<B>,
+        gamma: Tensor<B>,
+        beta: Option<Tensor<B>>,
+    ) -> Tensor<B> {
+        match beta {
+            Some(beta) => alike::<B, 3>(
+                "mx_norm",
+                [tensor, gamma, beta],
+                move |[tensor, gamma, beta]| B::rounded_norm(function, tensor, gamma, Some(beta)),
+            ),
+            None => alike::<B, 2>("mx_norm", [tensor, gamma], move |[tensor, gamma]| {
+                B::rounded_norm(function, tensor, gamma, None)
+            }),
+        }
+    }
+
+    fn rounded_norm_backward(
+        function: Normalization,
+        tensor: Tensor<B>,
+        gamma: Tensor<B>,
+        grad: Tensor<B>,
+    ) -> (Tensor<B>, Tensor<B>) {
+        let like = (tensor.shape(), tensor.dtype());
+        let [grad, products] = register::<B, 3, 2>(
+            "mx_norm_backward",
+            [tensor, gamma, grad],
+            [like.clone(), like],
+            move |[tensor, gamma, grad]| {
+                let (grad, products) = B::rounded_norm_backward(function, tensor, gamma, grad);
+                [grad, products]
+            },
+        );
+        (grad, products)
+    }
+
+    fn rounded_softmax(function: Softmax, tensor: Tensor<B>) -> Tensor<B> {
+        alike::<B, 1>("mx_softmax", [tensor], move |[tensor]| {
+            B::rounded_softmax(function, tensor)
+        })
+    }
+
+    fn rounded_softmax_backward(
+        function: Softmax,
+        output: Tensor<B>,
+        grad: Tensor<B>,
+    ) -> Tensor<B> {
+        alike::<B, 2>(
+            "mx_softmax_backward",
+            [output, grad],
+            move |[output, grad]| B::rounded_softmax_backward(function, output, grad),
+        )
+    }
+
+    fn rounded_log_softmax(function: LogSoftmax, tensor: Tensor<B>) -> Tensor<B> {
+        alike::<B, 1>("mx_log_softmax", [tensor], move |[tensor]| {
+            B::rounded_log_softmax(function, tensor)
+        })
+    }
+
+    fn rounded_log_softmax_backward(
+        function: LogSoftmax,
+        input: Tensor<B>,
+        grad: Tensor<B>,
+    ) -> Tensor<B> {
+        alike::<B, 2>(
+            "mx_log_softmax_backward",
+            [input, grad],
+            move |[input, grad]| B::rounded_log_softmax_backward(function, input, grad),
+        )
+    }
+
+    fn exact_recip(tensor: Tensor<B>) -> Tensor<B> {
+        alike::<B, 1>("mx_recip", [tensor], move |[tensor]| B::exact_recip(tensor))
+    }
+}
