@@ -5,6 +5,8 @@
 //! The peak counts all that is alive at once: parameters, activations, gradients, quantized operands and kept
 //! weights, not what the process holds beside the model.
 
+#[path = "../examples/support/backends.rs"]
+mod backends;
 mod support;
 
 use std::fmt;

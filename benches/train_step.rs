@@ -6,6 +6,8 @@
 //! median of the pairs' ratios. Inference uses one model again and again, as an evaluation does: its weights are
 //! quantized once and kept.
 
+#[path = "../examples/support/backends.rs"]
+mod backends;
 #[path = "support/pairs.rs"]
 mod pairs;
 #[path = "support/seconds.rs"]

@@ -3,14 +3,20 @@
 //! ```text
 //! cargo run --release --example ffn
 //! cargo run --release --example ffn -- --preset mxfp4 --preset mxint8 --no-quantize-backprop --epochs 30
+//! cargo run --release --example ffn --features cuda -- --backend cuda
 //! ```
+
+#[path = "support/backends.rs"]
+mod backends;
 
 use std::{error::Error, fmt, fs, path::Path, path::PathBuf, time::Instant};
 
+use backends::BackendName;
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::nn::transformer::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig, loss::CrossEntropyLossConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::{module::AutodiffModule, prelude::*, tensor::backend::AutodiffBackend};
 use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
@@ -64,15 +70,19 @@ fn batch<B: Backend>(rows: &[Vec<f32>], device: &B::Device) -> (Tensor<B, 2>, Te
 }
 
 /// The loss of every step, the share of test digits that are read right, and the median milliseconds a step.
-type Trained = (Vec<f32>, f64, f64);
+type Trained = Result<(Vec<f32>, f64, f64), Box<dyn Error>>;
 
 /// Burn's usual training loop: nothing in it says what the numbers are.
-fn train<B: AutodiffBackend>(cli: &Cli, seed: u64, device: &B::Device) -> csv::Result<Trained> {
+fn train<B: AutodiffBackend>(cli: &Cli, seed: u64, device: &B::Device) -> Trained {
     let mut train = digits()?;
     train.shuffle(&mut StdRng::seed_from_u64(1797));
     let test = train.split_off(1437);
-    B::seed(device, seed);
-    let mut model = Ffn::<B>::new(device);
+    // Weights are drawn on one backend for all.
+    Flex::seed(&FlexDevice, seed);
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+    let weights = Ffn::<Flex>::new(&FlexDevice).into_record();
+    let weights = Recorder::<Flex>::record(&recorder, weights, ())?;
+    let mut model = Ffn::<B>::new(device).load_record(recorder.load(weights, device)?);
     let mut optimizer = AdamWConfig::new().init();
     let cross_entropy = CrossEntropyLossConfig::new().init(device);
     let (mut losses, mut times) = (Vec::new(), Vec::new());
@@ -89,6 +99,7 @@ fn train<B: AutodiffBackend>(cli: &Cli, seed: u64, device: &B::Device) -> csv::R
             let loss = cross_entropy.forward(model.forward(pixels), labels);
             let grads = GradientsParams::from_grads(loss.backward(), &model);
             model = optimizer.step(5e-4, model, grads);
+            B::sync(device)?;
             times.push(began.elapsed().as_secs_f64() * 1e3);
             losses.push(loss.into_scalar().elem());
         }
@@ -109,6 +120,9 @@ struct Cli {
     /// MX preset to train in, after FP32; repeat it for several. MX specs override its fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<String>,
+    /// Burn backend that computes underneath; others than the two on processors are features, such as `cuda`
+    #[arg(long, value_enum, default_value_t = BackendName::Flex)]
+    backend: BackendName,
     /// Passes over the training digits
     #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
     epochs: u64,
@@ -150,11 +164,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut runs, mut curves, mut fp32) = (Vec::new(), Vec::new(), None);
     for (name, specs) in &formats {
         for &seed in &cli.seeds {
-            let (loss, accuracy, step_ms) = if let Some(specs) = specs {
-                train::<MxAutodiff<Flex>>(&cli, seed, &MxDevice::new(FlexDevice, specs))? // the swap
-            } else {
-                train::<Autodiff<Flex>>(&cli, seed, &FlexDevice)?
-            };
+            let (loss, accuracy, step_ms) = with_backend!(cli.backend, B => match specs {
+                None => train::<Autodiff<B>>(&cli, seed, &Default::default())?,
+                Some(specs) => {
+                    let device = MxDevice::new(Default::default(), specs);
+                    train::<MxAutodiff<B>>(&cli, seed, &device)? // the swap
+                }
+            });
             let (last, percent) = (mean(&loss[loss.len() - 23..]), 100.0 * accuracy);
             let overhead = step_ms / *fp32.get_or_insert(step_ms);
             let text: String = specs.iter().map(ToString::to_string).collect();

@@ -6,12 +6,14 @@ use std::fmt::Display;
 use std::fs::File;
 use std::path::PathBuf;
 
-use burn::backend::{Autodiff, Flex, NdArray};
+use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::backends::BackendName;
+use crate::with_backend;
 use models::Kind;
 pub(crate) use models::{Trainer, Workload};
 
@@ -28,8 +30,8 @@ pub(crate) struct Common {
     #[arg(long = "model", value_enum, default_values_t = [Kind::Ffn])]
     models: Vec<Kind>,
     /// Backend underneath; may be repeated
-    #[arg(long = "backend", value_enum, default_values_t = [Underneath::Flex])]
-    backends: Vec<Underneath>,
+    #[arg(long = "backend", value_enum, default_values_t = [BackendName::Flex])]
+    backends: Vec<BackendName>,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -76,12 +78,9 @@ impl Common {
         for case in cases {
             for &backend in &self.backends {
                 for &workload in &workloads {
-                    figures.extend(match backend {
-                        Underneath::Flex => case.measure_on::<Flex, M>(backend, bench, workload),
-                        Underneath::NdArray => {
-                            case.measure_on::<NdArray, M>(backend, bench, workload)
-                        }
-                    });
+                    figures.extend(with_backend!(backend, B => {
+                        case.measure_on::<B, M>(backend, bench, workload)
+                    }));
                 }
             }
         }
@@ -115,7 +114,7 @@ struct Case {
 /// One line of the result.
 #[derive(Serialize)]
 struct Figure<V> {
-    backend: Underneath,
+    backend: BackendName,
     preset: String,
     variant: Variant,
     model: String,
@@ -127,7 +126,7 @@ struct Figure<V> {
 impl Case {
     fn measure_on<B: MxKernels, M: Bench>(
         &self,
-        backend: Underneath,
+        backend: BackendName,
         bench: &M,
         workload: Workload,
     ) -> Vec<Figure<M::Value>> {
@@ -192,25 +191,6 @@ impl Variant {
             Self::Full => "full",
             Self::Mx => "mx",
             Self::Elementwise => "elementwise",
-        }
-    }
-}
-
-/// A backend to wrap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Underneath {
-    Flex,
-    #[value(name = "ndarray")]
-    NdArray,
-}
-
-impl Underneath {
-    /// The name on the command line and in the figures.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Flex => "flex",
-            Self::NdArray => "ndarray",
         }
     }
 }

@@ -19,10 +19,11 @@ use burn_mx::{
 use clap::{Parser, builder::RangedU64ValueParser};
 
 use super::{
+    backends::BackendName,
     layers::{Layer, LayerSpecs},
     models::{ModelName, Sizes},
     output::{self, OutputFile},
-    plan::{BackendName, Format, Plan},
+    plan::{Format, Plan},
     presets::{self, Presets},
     progress::ProgressKind,
     sweep,

@@ -23,6 +23,8 @@
 //! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG |
 //! | `output.rs` | files that are tried before the work and written after it |
 
+#[path = "../support/backends.rs"]
+mod backends;
 mod cli;
 #[cfg(feature = "tui")]
 mod dashboard;

@@ -6,11 +6,10 @@ use burn_mx::{
     ResolvedSpecs,
     record::{Recorder, RecorderConfig},
 };
-use clap::ValueEnum;
-use serde::Serialize;
 use serde_json::json;
 
 use super::{
+    backends::BackendName,
     layers::Layer,
     models::{Architecture, ModelName},
     output::OutputFile,
@@ -19,17 +18,6 @@ use super::{
     tasks::Split,
     train::Hyperparameters,
 };
-
-/// The wrapped backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum BackendName {
-    Flex,
-    // Every backend doubles what has to be compiled.
-    #[cfg(feature = "ndarray")]
-    #[value(name = "ndarray")]
-    NdArray,
-}
 
 /// All that is left of a command line is work.
 pub(crate) struct Plan {

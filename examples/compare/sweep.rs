@@ -2,8 +2,6 @@
 
 use std::{collections::HashMap, error::Error, path::Path, sync::Arc, time::Instant};
 
-#[cfg(feature = "ndarray")]
-use burn::backend::{NdArray, ndarray::NdArrayDevice};
 use burn::{
     backend::{Autodiff, Flex, flex::FlexDevice},
     tensor::backend::AutodiffBackend,
@@ -15,11 +13,13 @@ use burn_mx::{
     record::{RECORDS, REPORT_HTML, Report},
 };
 
+use crate::with_backend;
+
 use super::{
     epochs::Reseed,
     layers::Layer,
     models::Architecture,
-    plan::{BackendName, Plan},
+    plan::Plan,
     plot,
     progress::Monitor,
     report::{self, Run},
@@ -36,19 +36,11 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
         plan.hyperparameters.epochs,
     );
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
-    let (runs, stopped) = match plan.backend {
-        BackendName::Flex => {
-            train_all::<Autodiff<Flex>, MxAutodiff<Flex>>(&plan, FlexDevice, |specs| {
-                MxDevice::new(FlexDevice, specs)
-            })
-        }
-        #[cfg(feature = "ndarray")]
-        BackendName::NdArray => train_all::<Autodiff<NdArray>, MxAutodiff<NdArray>>(
-            &plan,
-            NdArrayDevice::Cpu,
-            |specs| MxDevice::new(NdArrayDevice::Cpu, specs),
-        ),
-    }?;
+    let (runs, stopped) = with_backend!(plan.backend, B => {
+        train_all::<Autodiff<B>, MxAutodiff<B>>(&plan, Default::default(), |specs| {
+            MxDevice::new(Default::default(), specs)
+        })
+    })?;
 
     let stopped = stopped.map(|stop| stop.message(&plan, runs.len()));
     let records = plan.record.as_ref().map(|(_, folder)| folder.clone());
@@ -147,7 +139,8 @@ where
     for &seed in &plan.seeds {
         weights.insert(
             seed,
-            Weights::init::<Fp32>(plan.architecture, &device, seed)?,
+            // On one backend for all.
+            Weights::init::<Autodiff<Flex>>(plan.architecture, &FlexDevice, seed)?,
         );
     }
     let interrupter = Interrupter::new();

@@ -120,7 +120,7 @@ pub(crate) fn train<B: AutodiffBackend>(
         saved,
         recorder,
     } = start;
-    let stopwatch = Stopwatch::default();
+    let stopwatch = Stopwatch::of::<B>(&device);
     let trainee = Trainee {
         model,
         stopwatch: stopwatch.clone(),

@@ -1,6 +1,7 @@
 //! A model as burn-train's learner wants it.
 
 use std::{
+    fmt::{self, Debug, Formatter},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -56,8 +57,12 @@ impl<B: Backend> InferenceStep for Trainee<B> {
 }
 
 /// Times of training steps: forward, backward, update. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Stopwatch(Arc<Mutex<Laps>>);
+#[derive(Clone)]
+pub(crate) struct Stopwatch {
+    laps: Arc<Mutex<Laps>>,
+    /// Waits until the device has done what it was asked for.
+    finish: Arc<dyn Fn() + Send + Sync>,
+}
 
 #[derive(Debug, Default)]
 struct Laps {
@@ -65,12 +70,28 @@ struct Laps {
     times: Vec<Duration>,
 }
 
+impl Debug for Stopwatch {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.laps().fmt(f)
+    }
+}
+
 impl Stopwatch {
+    /// A clock for steps on `device`.
+    pub(crate) fn of<B: Backend>(device: &B::Device) -> Self {
+        let device = device.clone();
+        Self {
+            laps: Arc::default(),
+            finish: Arc::new(move || B::sync(&device).expect("the device computes")),
+        }
+    }
+
     fn start(&self) {
         self.laps().started = Some(Instant::now());
     }
 
     fn stop(&self) {
+        (self.finish)();
         let mut laps = self.laps();
         let started = laps.started.take().expect("a step starts before it ends");
         laps.times.push(started.elapsed());
@@ -84,6 +105,6 @@ impl Stopwatch {
     }
 
     fn laps(&self) -> MutexGuard<'_, Laps> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.laps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,6 +4,7 @@
 //! cargo run --release --example conformance                      # the files of tests/data/golden
 //! cargo run --release --example conformance -- DIR               # those of another folder
 //! cargo run --release --example conformance -- --backend flex --file vector --case 3
+//! cargo run --release --example conformance --features vulkan  # also on a GPU
 //! ```
 //!
 //! Prints one line a golden file and backend, `NAME[backend]: P passed, F failed, S skipped`, and below it the first
@@ -16,6 +17,8 @@
 //! Exit code: 0 if everything that is built agrees, 1 if something does not or a file is not known, 2 if nothing could be
 //! checked.
 
+#[path = "../support/backends.rs"]
+mod backends;
 mod checks;
 
 use std::{
@@ -24,8 +27,9 @@ use std::{
     process::ExitCode,
 };
 
-use checks::{Backend, FILES};
-use clap::{Parser, builder::PossibleValuesParser};
+use backends::BackendName;
+use checks::FILES;
+use clap::{Parser, ValueEnum, builder::PossibleValuesParser};
 
 /// Check the library against golden files
 #[derive(Parser)]
@@ -37,7 +41,7 @@ struct Cli {
 
     /// Backend to check; can be given several times [default: all]
     #[arg(long)]
-    backend: Vec<Backend>,
+    backend: Vec<BackendName>,
 
     /// Check this golden file only
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FILES))]
@@ -70,7 +74,7 @@ fn run(cli: &Cli) -> Result<bool, String> {
         Some(_) => Vec::new(),
         None => listed(&cli.dir, checks::unknown_files(&cli.dir))?,
     };
-    let mut backends = Backend::ALL.to_vec();
+    let mut backends = BackendName::value_variants().to_vec();
     backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

@@ -30,12 +30,13 @@ mod vector;
 
 use std::{fs, io, path::Path};
 
-use burn::backend::{Flex, NdArray};
-
 pub(crate) use golden::GoldenError;
 pub(crate) use report::Report;
 
 use golden::{Golden, Specs};
+
+use crate::backends::BackendName;
+use crate::with_backend;
 
 /// The golden files that are known, without `.safetensors`.
 pub(crate) const FILES: [&str; 9] = [
@@ -70,29 +71,6 @@ pub(crate) fn unknown_files(dir: &Path) -> io::Result<Vec<String>> {
     Ok(unknown)
 }
 
-/// A Burn backend to decorate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Backend {
-    /// Burn's pure Rust CPU backend
-    Flex,
-    /// Burn's backend on the ndarray crate
-    #[value(name = "ndarray")]
-    NdArray,
-}
-
-impl Backend {
-    /// Every backend that is compiled in.
-    pub(crate) const ALL: [Self; 2] = [Self::Flex, Self::NdArray];
-
-    /// The name in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Flex => "flex",
-            Self::NdArray => "ndarray",
-        }
-    }
-}
-
 /// Checks the golden file `name` of folder `dir`, or the one case of it with id `case`.
 ///
 /// One report for each of `backends`, or a single one, `slice`, for files that involve no backend. None if
@@ -103,7 +81,7 @@ impl Backend {
 pub(crate) fn check(
     dir: &Path,
     name: &str,
-    backends: &[Backend],
+    backends: &[BackendName],
     case: Option<&str>,
 ) -> Result<Vec<Report>, GoldenError> {
     let mut file = Golden::read(&dir.join(name).with_extension("safetensors"))?;
@@ -131,17 +109,15 @@ fn check_on(
     file: &Golden,
     name: &str,
     specs: &Specs,
-    backend: Backend,
+    backend: BackendName,
 ) -> Result<Report, GoldenError> {
-    let check = match (name, backend) {
-        ("layers", Backend::Flex) => layers::check::<Flex>,
-        ("layers", Backend::NdArray) => layers::check::<NdArray>,
-        ("vector", Backend::Flex) => vector::check::<Flex>,
-        ("vector", Backend::NdArray) => vector::check::<NdArray>,
-        ("reuse", Backend::Flex) => reuse::check::<Flex>,
-        ("reuse", Backend::NdArray) => reuse::check::<NdArray>,
-        (_, Backend::Flex) => ffn::check::<Flex>,
-        (_, Backend::NdArray) => ffn::check::<NdArray>,
-    };
-    check(file, specs, backend.name())
+    with_backend!(backend, B => {
+        let check = match name {
+            "layers" => layers::check::<B>,
+            "vector" => vector::check::<B>,
+            "reuse" => reuse::check::<B>,
+            _ => ffn::check::<B>,
+        };
+        check(file, specs, &backend.name())
+    })
 }

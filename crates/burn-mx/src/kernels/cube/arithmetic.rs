@@ -107,10 +107,6 @@ impl<'e> KernelArithmetic<'e> {
         }
     }
 
-    pub(super) fn emitter(&self) -> &'e Emitter {
-        self.emitter
-    }
-
     fn add_unrounded(&self, lhs: Value, rhs: Value) -> Value {
         let float32 = self.device.float32;
         self.emitter
