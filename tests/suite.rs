@@ -1,50 +1,87 @@
-//! What the workspace promises, checked through the public API.
+//! What the workspace promises, checked through the public API: all of it on processors, and what holds on any backend on
+//! the one that `MX_TEST_BACKEND` says when it is compiled.
 
+#[path = "shared/backend.rs"]
+mod backend;
+#[cfg(test_backend = "flex")]
 #[path = "shared/emulation.rs"]
 #[expect(dead_code, reason = "squares need a part of it")]
 mod emulation;
 #[path = "shared/noise.rs"]
 mod noise;
+#[cfg(test_backend = "flex")]
 #[path = "shared/one_thread.rs"]
 mod one_thread;
 
 mod suite {
-    mod arrays;
-    mod attention;
-    mod bad_input;
-    mod checkpointing;
-    mod convolution_products;
-    mod convolutions;
-    mod devices;
-    mod differences;
+    // On any backend.
     mod digit_models;
-    mod dtypes;
-    mod exempt;
-    mod formats;
-    mod gradient_bias;
-    mod kept;
-    mod labels;
-    mod learner;
-    mod marks;
     mod models;
-    mod multi_device;
-    mod newtype;
-    mod one_pass;
-    mod op_coverage;
-    mod optimizers;
-    mod packaging;
-    mod portable;
-    mod products;
-    mod rayon_tasks;
-    mod recorder;
     mod reuse;
     mod roles;
     mod slots;
-    mod specs_by_path;
-    mod square;
     mod stochastic;
     mod support;
     mod training;
-    mod transformers;
     mod transparency;
+
+    // Of processors.
+    #[cfg(test_backend = "flex")]
+    mod arrays;
+    #[cfg(test_backend = "flex")]
+    mod attention;
+    #[cfg(test_backend = "flex")]
+    mod bad_input;
+    #[cfg(test_backend = "flex")]
+    mod checkpointing;
+    #[cfg(test_backend = "flex")]
+    mod convolution_products;
+    #[cfg(test_backend = "flex")]
+    mod convolutions;
+    #[cfg(test_backend = "flex")]
+    mod devices;
+    #[cfg(test_backend = "flex")]
+    mod differences;
+    #[cfg(test_backend = "flex")]
+    mod dtypes;
+    #[cfg(test_backend = "flex")]
+    mod exempt;
+    #[cfg(test_backend = "flex")]
+    mod formats;
+    #[cfg(test_backend = "flex")]
+    mod gradient_bias;
+    #[cfg(test_backend = "flex")]
+    mod kept;
+    #[cfg(test_backend = "flex")]
+    mod labels;
+    #[cfg(test_backend = "flex")]
+    mod learner;
+    #[cfg(test_backend = "flex")]
+    mod marks;
+    #[cfg(test_backend = "flex")]
+    mod multi_device;
+    #[cfg(test_backend = "flex")]
+    mod newtype;
+    #[cfg(test_backend = "flex")]
+    mod one_pass;
+    #[cfg(test_backend = "flex")]
+    mod op_coverage;
+    #[cfg(test_backend = "flex")]
+    mod optimizers;
+    #[cfg(test_backend = "flex")]
+    mod packaging;
+    #[cfg(test_backend = "flex")]
+    mod portable;
+    #[cfg(test_backend = "flex")]
+    mod products;
+    #[cfg(test_backend = "flex")]
+    mod rayon_tasks;
+    #[cfg(test_backend = "flex")]
+    mod recorder;
+    #[cfg(test_backend = "flex")]
+    mod specs_by_path;
+    #[cfg(test_backend = "flex")]
+    mod square;
+    #[cfg(test_backend = "flex")]
+    mod transformers;
 }

@@ -321,11 +321,11 @@ fn gradients_accumulate_over_batches() {
     let id = model.head.weight.id;
     let twice = accumulator
         .grads()
-        .get::<burn_mx::MxBackend<burn::backend::Flex>, 2>(id)
+        .get::<burn_mx::MxBackend<TestBackend>, 2>(id)
         .expect("it has a gradient");
     let once = GradientsParams::from_grads(loss(&model, &device).backward(), &model);
     let once = once
-        .get::<burn_mx::MxBackend<burn::backend::Flex>, 2>(id)
+        .get::<burn_mx::MxBackend<TestBackend>, 2>(id)
         .expect("as before");
     let doubled: Vec<f32> = values(once).iter().map(|value| value * 2.0).collect();
     assert_same_bits(&values(twice), &doubled, "the sum is not emulated");
@@ -346,6 +346,8 @@ fn a_frozen_part_has_no_gradients_and_the_rest_its_own() {
     assert_all_same_bits(&rest[lstm..], &all[lstm..], "gradient of the head");
 }
 
+// burn-cubecl 0.21 stores other schemes.
+#[cfg(test_backend = "flex")]
 #[test]
 fn a_quantized_module_computes_as_burn_alone_where_nothing_is_emulated() {
     fn quantized<B: AutodiffBackend>(device: &B::Device) -> Vec<f32>

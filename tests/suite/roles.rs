@@ -1,6 +1,5 @@
 //! What makes a weight of a tensor, and what does not.
 
-use burn::backend::Flex;
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -10,8 +9,8 @@ use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::support::*;
 
-type Device = MxDevice<burn::backend::flex::FlexDevice>;
-type Inference = MxBackend<Flex>;
+type Device = MxDevice<TestDevice>;
+type Inference = MxBackend<TestBackend>;
 
 /// Formats for weights only: a product quantizes nothing but them.
 fn device() -> Device {

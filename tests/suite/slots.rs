@@ -3,7 +3,6 @@
 //! The gradient of the output is fed exactly and does not depend on the output, so what a field changes, it
 //! changes by itself. NUMERICS §5 is the source of the tables.
 
-use burn::backend::flex::FlexDevice;
 use burn::tensor::Tensor;
 use burn::tensor::activation;
 use burn::tensor::module::{conv2d, linear};
@@ -238,14 +237,14 @@ fn without_quantize_backprop_gradients_are_those_of_the_unrounded_inputs() {
         let device = mx_device(&specs);
         assert_exact_gradients(
             linear_layer::<Mx>(&device),
-            linear_layer::<Plain>(&FlexDevice),
+            linear_layer::<Plain>(&TestDevice::default()),
         );
         assert_exact_gradients(
             convolution::<Mx>(&device),
-            convolution::<Plain>(&FlexDevice),
+            convolution::<Plain>(&TestDevice::default()),
         );
         let plain_product = || {
-            let device = &FlexDevice;
+            let device = &TestDevice::default();
             let a = leaf::<Plain, 2>([34, 40], 1, device);
             let b = leaf::<Plain, 2>([40, 37], 2, device);
             results!(Plain, device, a.clone().matmul(b.clone()), "dx": a, "dw": b)
@@ -284,7 +283,7 @@ fn without_quantize_backprop_elementwise_gradients_are_those_of_burn_alone() {
         ..bfloat16_only()
     };
     let got = elementwise_gradients::<Mx>(&mx_device(&specs));
-    let expected = elementwise_gradients::<Plain>(&FlexDevice);
+    let expected = elementwise_gradients::<Plain>(&TestDevice::default());
     for ((name, got), (_, expected)) in got.iter().zip(&expected) {
         assert_same_bits(got, expected, name);
     }

@@ -16,7 +16,7 @@ use burn_mx::{MxSpecs, SlotFormat, module};
 use super::digit_models::{Classify, Cnn, digits};
 use super::support::*;
 
-type Device = burn_mx::MxDevice<burn::backend::flex::FlexDevice>;
+type Device = burn_mx::MxDevice<TestDevice>;
 
 /// Steps of Adam with the random numbers of `epoch`, then an evaluation, as a training loop does it.
 fn train_epoch<O: Optimizer<Cnn<Mx>, Mx>>(

@@ -1,7 +1,6 @@
 //! What the behaviour tests share: backends, devices, data, exact comparisons.
 
-use burn::backend::flex::FlexDevice;
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Autodiff;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
@@ -9,17 +8,18 @@ use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 use burn_mx::module::{as_activation, full_precision};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
+pub(crate) use crate::backend::{TestBackend, TestDevice};
 pub(crate) use crate::noise::noise;
 
 /// The independent source: Burn alone.
-pub(crate) type Plain = Autodiff<Flex>;
+pub(crate) type Plain = Autodiff<TestBackend>;
 /// The backend under test.
-pub(crate) type Mx = MxAutodiff<Flex>;
+pub(crate) type Mx = MxAutodiff<TestBackend>;
 
 /// A device with these specs.
-pub(crate) fn mx_device(specs: &MxSpecs) -> MxDevice<FlexDevice> {
+pub(crate) fn mx_device(specs: &MxSpecs) -> MxDevice<TestDevice> {
     let specs = specs.resolve().expect("the specs are sound");
-    MxDevice::new(FlexDevice, &specs)
+    MxDevice::new(TestDevice::default(), &specs)
 }
 
 /// Specs that leave the values between operations alone: MX products only.
@@ -151,6 +151,7 @@ pub(crate) trait Exact: AutodiffBackend {
     fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D>;
 
     /// The tensor as an input, where it is a leaf and passes for a parameter.
+    #[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
     fn input(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// The scalar whose gradient by `tensor` is exactly `gradient`.

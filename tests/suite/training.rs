@@ -3,8 +3,7 @@
 
 use std::thread;
 
-use burn::backend::flex::FlexDevice;
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::nn::LinearConfig;
 use burn::nn::conv::Conv2dConfig;
@@ -47,7 +46,8 @@ fn assert_valid_equals_training<A: Architecture>() {
         let inference = values(model.valid().outputs(&device));
         assert_same_bits(&inference, &training, &format!("{name}: output"));
 
-        let exact = values(self::model::<A, Plain>(&FlexDevice).outputs(&FlexDevice));
+        let exact =
+            values(self::model::<A, Plain>(&TestDevice::default()).outputs(&TestDevice::default()));
         assert_ne!(training, exact, "{name}: something is emulated");
     }
 }
@@ -91,7 +91,7 @@ fn functions_that_differ<B: Exact>(device: &B::Device) -> Vec<&'static str> {
 fn valid_equals_the_training_forward_of_every_function() {
     // Burn's autodiff itself computes products of elements by logarithms, the backend directly.
     const BY_LOGARITHMS: [&str; 2] = ["prod", "prod_dim"];
-    let of_burn_alone = functions_that_differ::<Plain>(&FlexDevice);
+    let of_burn_alone = functions_that_differ::<Plain>(&TestDevice::default());
     assert!(
         BY_LOGARITHMS
             .iter()
@@ -198,7 +198,7 @@ fn the_phase_is_forward_again_after_a_panic_in_a_backward_pass() {
     assert_same_bits(&after, &before, "output");
 }
 
-type Refused = Autodiff<MxBackend<Flex>>;
+type Refused = Autodiff<MxBackend<TestBackend>>;
 
 #[test]
 #[should_panic(expected = "use `MxAutodiff<B>` instead of `Autodiff<MxBackend<B>>`")]
@@ -240,7 +240,7 @@ fn plain_autodiff_of_products_alone_computes_gradients_as_forward_products() {
 #[test]
 fn plain_autodiff_without_specs_trains_as_burn_alone() {
     let (outputs, grads) = training_pass::<Mlp, Refused>(&Default::default());
-    let (expected, expected_grads) = training_pass::<Mlp, Plain>(&FlexDevice);
+    let (expected, expected_grads) = training_pass::<Mlp, Plain>(&TestDevice::default());
     assert_same_bits(&outputs, &expected, "output");
     assert_all_same_bits(&grads, &expected_grads, "gradient");
 }

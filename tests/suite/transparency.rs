@@ -1,6 +1,8 @@
 //! With emulation off, values and gradients are bit for bit those of the wrapped backend alone.
 
-use burn::backend::{Autodiff, Flex, NdArray};
+use burn::backend::Autodiff;
+#[cfg(test_backend = "flex")]
+use burn::backend::NdArray;
 use burn::tensor::Tensor;
 use burn_mx::module::{emulated, full_precision, with_specs};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
@@ -33,10 +35,11 @@ macro_rules! transparency_tests {
             use super::*;
 
             #[test]
-            fn is_transparent_on_flex_without_emulation() {
-                assert_transparent::<$architecture, Flex>();
+            fn is_transparent_without_emulation() {
+                assert_transparent::<$architecture, TestBackend>();
             }
 
+            #[cfg(test_backend = "flex")]
             #[test]
             fn is_transparent_on_ndarray_without_emulation() {
                 assert_transparent::<$architecture, NdArray>();
@@ -95,7 +98,7 @@ fn specs_of_a_tensor_can_be_changed_on_the_way() {
         ..MxSpecs::none()
     };
     let coarse = coarse.resolve().expect("bfloat 10 is sound");
-    let x = noise_tensor::<MxBackend<Flex>, 2>([3, 5], 1, &device);
+    let x = noise_tensor::<MxBackend<TestBackend>, 2>([3, 5], 1, &device);
     let rounded = values(with_specs(x, &coarse) * 1.0);
     let kept_bits = |value: &f32| value.to_bits() & 0x003f_ffff == 0;
     assert!(rounded.iter().all(kept_bits), "{rounded:?}");

@@ -1,0 +1,13 @@
+//! A backend's kernels against the slices' of `microscaling` and against those of Flex, bit for bit, on the backend that
+//! `MX_TEST_BACKEND` says when this is compiled.
+//!
+//! On Vulkan that may be the processor itself, by Mesa's driver for it (`mesa-vulkan-drivers`).
+
+#[path = "shared/backend.rs"]
+mod backend;
+
+mod kernels {
+    mod functions;
+    mod slices;
+    mod support;
+}

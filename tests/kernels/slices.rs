@@ -1,0 +1,293 @@
+//! Quantization, rounding and transforms are those of the slices, of numbers of all kinds that lie in memory as they will.
+
+use burn_backend::{Backend, Shape, Slice, TensorMetadata};
+use burn_mx::MxKernels;
+use burn_mx::microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
+    RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+};
+
+use super::support::*;
+use crate::backend::TestBackend;
+
+/// Every named format.
+fn named() -> impl Iterator<Item = BlockFormat> {
+    let names = "mxfp8_e4m3 mxfp8_e5m2 mxfp6_e3m2 mxfp6_e2m3 mxfp4 mxint8 mx4 mx6 mx9 bfp16 nvfp4";
+    let parse = |name: &str| name.parse().expect("the name is known");
+    names.split(' ').map(parse)
+}
+
+/// Every way in which a tensor with this shape and these values may lie: dense; with its axes in another order; a part of a
+/// larger one; and held by somebody else, too, who must not see it change.
+fn for_each_layout<B: MxKernels>(
+    x: &[f32],
+    shape: &[usize],
+    check: impl Fn(burn_backend::tensor::FloatTensor<B>, &str),
+) {
+    let rank = shape.len();
+    let dense = || tensor::<B>(x, shape);
+    check(dense(), "dense");
+    if rank > 1 {
+        let turned = values::<B>(B::float_swap_dims(dense(), 0, rank - 1));
+        let mut turned_shape = shape.to_vec();
+        turned_shape.swap(0, rank - 1);
+        let turned = tensor::<B>(&turned, &turned_shape);
+        check(B::float_swap_dims(turned, 0, rank - 1), "permuted");
+        let mut slices = vec![Slice::from(0..shape[0])];
+        slices.extend(shape[1..].iter().map(|&length| Slice::from(0..length)));
+        slices[rank - 1] = Slice::from(2..2 + shape[rank - 1]);
+        let mut wide = shape.to_vec();
+        wide[rank - 1] += 5;
+        let wide = tensor::<B>(&vec![f32::MAX; wide.iter().product()], &wide);
+        let wide = B::float_slice_assign(wide, &slices, dense());
+        check(B::float_slice(wide, &slices), "a part");
+    }
+    let shared = dense();
+    check(shared.clone(), "shared");
+    assert_same(&values::<B>(shared), x, "what somebody else holds");
+}
+
+fn assert_quantizes<B: MxKernels>(format: BlockFormat, rounding: Rounding) {
+    for (shape, axis) in [(vec![5, 70], 1), (vec![70, 5], 0), (vec![3, 33, 9], 1)] {
+        let x = noise(shape.iter().product(), 1);
+        let stream = RandomStream::new(3, 4);
+        let mut expected = x.clone();
+        format
+            .quantize(&mut expected, &shape, axis, rounding.with(stream))
+            .expect("the format is sound");
+        for_each_layout::<B>(&x, &shape, |tensor, layout| {
+            let got = B::mx_quantize(tensor, axis, format, rounding, stream);
+            assert_eq!(got.shape(), Shape::from(shape.clone()));
+            let what = format!("{format}, {rounding}, {shape:?} along {axis}, {layout}");
+            assert_same(&values::<B>(got), &expected, &what);
+        });
+    }
+}
+
+#[test]
+fn blocks_of_every_named_format() {
+    for format in named() {
+        for rounding in Rounding::ALL {
+            assert_quantizes::<TestBackend>(format, rounding);
+        }
+    }
+}
+
+#[test]
+fn blocks_of_every_element_and_scale() {
+    for element in ElementFormat::ALL {
+        for scale_mode in ScaleMode::ALL {
+            let format = MxFormat {
+                scale_mode,
+                ..MxFormat::new(element, 16)
+            };
+            assert_quantizes::<TestBackend>(format.into(), Rounding::Even);
+        }
+    }
+}
+
+#[test]
+fn blocks_of_any_parameters() {
+    let mx = MxFormat::new(ElementFormat::Fp8E4M3, 32);
+    let formats: [BlockFormat; 7] = [
+        MxFormat {
+            block_size: 0,
+            ..mx
+        }
+        .into(),
+        MxFormat {
+            scale_bits: 4,
+            ..mx
+        }
+        .into(),
+        MxFormat {
+            flush_fp32_subnorms: true,
+            ..mx
+        }
+        .into(),
+        MxFormat {
+            shared_exp_method: SharedExpMethod::None,
+            ..mx
+        }
+        .into(),
+        MicroexponentFormat {
+            bit_width: 14,
+            block_size: 12,
+            sub_block_size: 4,
+            shift_bits: 2,
+        }
+        .into(),
+        BfpFormat {
+            bit_width: 20,
+            block_size: 24,
+        }
+        .into(),
+        BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format { tensor_scale: true }),
+    ];
+    for format in formats {
+        for rounding in [Rounding::Nearest, Rounding::Stochastic] {
+            assert_quantizes::<TestBackend>(format, rounding);
+        }
+    }
+}
+
+/// Tensors all of whose numbers are so small that a tensor scale, its inverse or its products are not ordinary.
+#[test]
+fn a_tensor_scale_of_any_size() {
+    let format = BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format { tensor_scale: true });
+    for exponent in [-149, -140, -130, -120, -110, -100, -80, 0, 100, 125] {
+        let scale = f32::from_bits(if exponent < -126 {
+            1 << (exponent + 149)
+        } else {
+            ((exponent + 127) as u32) << 23
+        });
+        let x: Vec<f32> = (0..96).map(|i| (i % 7) as f32 * 0.3 * scale).collect();
+        let mut expected = x.clone();
+        let stream = RandomStream::new(0, 0);
+        format
+            .quantize(&mut expected, &[3, 32], 1, Rounding::Even.with(stream))
+            .expect("the format is sound");
+        let got = tensor::<TestBackend>(&x, &[3, 32]);
+        let got = TestBackend::mx_quantize(got, 1, format, Rounding::Even, stream);
+        assert_same(
+            &values::<TestBackend>(got),
+            &expected,
+            &format!("2^{exponent}"),
+        );
+    }
+}
+
+#[test]
+fn every_bfloat16_number_in_blocks() {
+    let x: Vec<f32> = (0..=u16::MAX)
+        .map(|bits| f32::from_bits(u32::from(bits) << 16))
+        .collect();
+    for format in named() {
+        for (shape, axis) in [([2048, 32], 1), ([32, 2048], 0)] {
+            let stream = RandomStream::new(0, 0);
+            let mut expected = x.clone();
+            format
+                .quantize(&mut expected, &shape, axis, Rounding::Even.with(stream))
+                .expect("the format is sound");
+            let got = tensor::<TestBackend>(&x, &shape);
+            let got = TestBackend::mx_quantize(got, axis, format, Rounding::Even, stream);
+            assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
+        }
+    }
+}
+
+#[test]
+fn rounded_and_quantized_at_once() {
+    let shape = [40, 70];
+    let x = noise(40 * 70, 5);
+    let elementwise = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    for format in ["mxfp8_e4m3", "mx6", "nvfp4"] {
+        let format: BlockFormat = format.parse().expect("the name is known");
+        let mut expected = x.clone();
+        let stream = RandomStream::new(0, 0);
+        elementwise.round_slice(&mut expected, Rounding::Even.with(stream));
+        format
+            .quantize(&mut expected, &shape, 0, Rounding::Nearest.with(stream))
+            .expect("the format is sound");
+        let got = TestBackend::round_and_quantize(
+            tensor::<TestBackend>(&x, &shape),
+            (elementwise, Rounding::Even),
+            0,
+            format,
+            Rounding::Nearest,
+        );
+        assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
+    }
+}
+
+#[test]
+fn elementwise_formats() {
+    let mut x = noise(1 << 12, 2);
+    x.extend((0..=u16::MAX).map(|bits| f32::from_bits(u32::from(bits) << 16 | 0x8000)));
+    let shape = [x.len() / 64, 64];
+    for format in [
+        FloatFormat::bfloat(16),
+        FloatFormat::bfloat(10),
+        FloatFormat::bfloat(31),
+        FloatFormat::bfloat(32),
+        FloatFormat::fp(16),
+        FloatFormat::fp(7),
+        FloatFormat::fp(29),
+    ] {
+        let format = format.expect("the width is allowed");
+        for format in [format, format.with_subnormals(false)] {
+            for rounding in Rounding::ALL {
+                let stream = RandomStream::new(u64::MAX - 5, 6 << 40);
+                let mut expected = x.clone();
+                format.round_slice(&mut expected, rounding.with(stream));
+                for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
+                    let got = TestBackend::float_round_to(tensor, format, rounding, stream);
+                    let what = format!("{format}, {rounding}, {layout}");
+                    assert_same(&values::<TestBackend>(got), &expected, &what);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn random_hadamard_transforms() {
+    for block_size in RandomHadamard::BLOCK_SIZES {
+        let transform = RandomHadamard { block_size };
+        for (shape, axis) in [
+            (vec![5, 128], 1),
+            (vec![3, 131], 1),
+            (vec![100, 5], 0),
+            (vec![2, 33, 9], 1),
+        ] {
+            let x = noise(shape.iter().product(), 3);
+            let signs = RandomStream::new(3, 4);
+            let mut expected = x.clone();
+            transform
+                .transform(&mut expected, &shape, axis, signs)
+                .expect("the block size is allowed");
+            for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
+                let got = TestBackend::random_hadamard(tensor, axis, transform, signs);
+                let what = format!("{block_size}, {shape:?} along {axis}, {layout}");
+                assert_same(&values::<TestBackend>(got), &expected, &what);
+            });
+        }
+    }
+}
+
+#[test]
+fn tensors_without_elements() {
+    let format: BlockFormat = "mxfp4".parse().expect("the name is known");
+    let stream = RandomStream::new(0, 0);
+    let empty = || tensor::<TestBackend>(&[], &[0, 32]);
+    let quantized = TestBackend::mx_quantize(empty(), 1, format, Rounding::Even, stream);
+    assert_eq!(quantized.shape(), Shape::new([0, 32]));
+    let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    let rounded = TestBackend::float_round_to(empty(), bfloat16, Rounding::Even, stream);
+    assert_eq!(rounded.shape(), Shape::new([0, 32]));
+}
+
+/// Which device this was: for those who read a log.
+#[test]
+fn the_backend_has_a_name() {
+    let name = TestBackend::name(&Default::default());
+    println!("{name}");
+    assert!(!name.is_empty());
+}
+
+/// Without burn-fusion around it, too.
+#[cfg(any(
+    test_backend = "vulkan",
+    test_backend = "metal",
+    test_backend = "webgpu",
+    test_backend = "wgpu"
+))]
+#[test]
+fn without_fusion() {
+    type Unfused =
+        burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;
+    for format in ["mxfp8_e4m3", "mx9", "bfp16", "nvfp4"] {
+        let format = format.parse().expect("the name is known");
+        assert_quantizes::<Unfused>(format, Rounding::Stochastic);
+    }
+}

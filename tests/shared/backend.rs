@@ -1,0 +1,23 @@
+//! The backend that tests of any backend are compiled for, see `MX_TEST_BACKEND` in build.rs.
+
+use burn_backend::BackendTypes;
+
+#[cfg(test_backend = "flex")]
+pub(crate) type TestBackend = burn::backend::Flex;
+#[cfg(test_backend = "ndarray")]
+pub(crate) type TestBackend = burn::backend::NdArray;
+#[cfg(test_backend = "cuda")]
+pub(crate) type TestBackend = burn::backend::Cuda;
+#[cfg(test_backend = "rocm")]
+pub(crate) type TestBackend = burn::backend::Rocm;
+#[cfg(test_backend = "vulkan")]
+pub(crate) type TestBackend = burn::backend::Vulkan;
+#[cfg(test_backend = "metal")]
+pub(crate) type TestBackend = burn::backend::Metal;
+#[cfg(test_backend = "webgpu")]
+pub(crate) type TestBackend = burn::backend::WebGpu;
+#[cfg(test_backend = "wgpu")]
+pub(crate) type TestBackend = burn::backend::Wgpu;
+
+#[allow(dead_code, reason = "used by some")]
+pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
