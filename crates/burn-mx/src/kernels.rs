@@ -22,6 +22,8 @@ mod norm;
 mod op;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod panels;
+#[cfg(any(feature = "router", feature = "tch"))]
+mod portable;
 pub(crate) mod product;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod quantize;

@@ -13,6 +13,8 @@ mod random;
 mod round;
 mod rows;
 mod rules;
+#[cfg(all(test, feature = "cuda"))]
+mod sources;
 
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::tensor::CubeTensor;

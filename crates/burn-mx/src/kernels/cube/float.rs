@@ -27,11 +27,22 @@ impl Float32 {
     }
 }
 
+/// The number with this pattern.
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+fn number(pattern: u32) -> f32 {
+    // CUDA's source reinterprets a variable in place, which a constant has none of.
+    intrinsic!(|scope| match pattern.expand.as_const() {
+        Some(pattern) => f32::from_bits(pattern.as_u32()).into(),
+        None => f32::__expand_reinterpret(scope, pattern),
+    })
+}
+
 /// a + b
 #[cube]
 pub(super) fn add(a: u32, b: u32, #[comptime] float32: Float32) -> u32 {
     if comptime!(float32 == Float32::Device) {
-        u32::reinterpret(f32::reinterpret(a) + f32::reinterpret(b))
+        u32::reinterpret(number(a) + number(b))
     } else {
         let a_abs = a & ABS;
         let b_abs = b & ABS;
@@ -55,7 +66,7 @@ pub(super) fn neg(a: u32) -> u32 {
 #[cube]
 pub(super) fn mul(a: u32, b: u32, zero: f32, #[comptime] float32: Float32) -> u32 {
     if comptime!(float32 == Float32::Device) {
-        u32::reinterpret(fma(f32::reinterpret(a), f32::reinterpret(b), zero))
+        u32::reinterpret(fma(number(a), number(b), zero))
     } else {
         let a_abs = a & ABS;
         let b_abs = b & ABS;
@@ -72,7 +83,7 @@ pub(super) fn mul(a: u32, b: u32, zero: f32, #[comptime] float32: Float32) -> u3
 #[cube]
 pub(super) fn div(a: u32, b: u32, #[comptime] float32: Float32) -> u32 {
     if comptime!(float32 == Float32::Device) {
-        u32::reinterpret(f32::reinterpret(a) / f32::reinterpret(b))
+        u32::reinterpret(number(a) / number(b))
     } else {
         let a_abs = a & ABS;
         let b_abs = b & ABS;
@@ -91,7 +102,7 @@ pub(super) fn div(a: u32, b: u32, #[comptime] float32: Float32) -> u32 {
 #[cube]
 pub(super) fn sqrt(a: u32, #[comptime] float32: Float32) -> u32 {
     if comptime!(float32 == Float32::Device) {
-        u32::reinterpret(f32::reinterpret(a).sqrt())
+        u32::reinterpret(number(a).sqrt())
     } else {
         let is_usual = a > 0 && a < INFINITY;
         let root = bits::square_root(select(is_usual, a, 0));
@@ -110,7 +121,7 @@ fn sealed(a: f32, b: f32, zero: f32) -> f32 {
 /// e^x: the steps of [`crate::arithmetic::exp`], all of whose numbers are normal up to the last.
 #[cube]
 pub(super) fn exp(x: u32, zero: f32) -> u32 {
-    let bounded = bound(f32::reinterpret(x), -104.0, 89.0);
+    let bounded = bound(number(x), -104.0, 89.0);
     let integer = nearest_integer(sealed(bounded, core::f32::consts::LOG2_E, zero));
     let n = integer as f32;
     let r = (bounded - sealed(n, 0.693_359_4, zero)) - sealed(n, -2.121_944_4e-4, zero);
@@ -120,7 +131,7 @@ pub(super) fn exp(x: u32, zero: f32) -> u32 {
 /// 2^x, as [`exp`].
 #[cube]
 pub(super) fn exp2(x: u32, zero: f32) -> u32 {
-    let bounded = bound(f32::reinterpret(x), -151.0, 129.0);
+    let bounded = bound(number(x), -151.0, 129.0);
     let integer = nearest_integer(bounded);
     let r = sealed(bounded - integer as f32, core::f32::consts::LN_2, zero);
     scaled(exp_near_zero(r, zero), integer, x)
@@ -167,7 +178,7 @@ fn scaled(y: f32, n: i32, argument: u32) -> u32 {
 /// ln x, by the device's own function, whose last places differ from one device to the next.
 #[cube]
 pub(super) fn ln(x: u32) -> u32 {
-    u32::reinterpret(f32::reinterpret(x).ln())
+    u32::reinterpret(number(x).ln())
 }
 
 /// The numbers in their order, -Inf to Inf, as unsigned ones. NaN is at the ends.

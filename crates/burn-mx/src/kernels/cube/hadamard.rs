@@ -56,7 +56,7 @@ const UNITS: u32 = 128;
 
 /// One unit an element, the units of a row of the cube a block.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn transform_kernel(
+pub(super) fn transform_kernel(
     input: &Tensor<u32>,
     output: &mut Tensor<u32>,
     signs: &Stream,

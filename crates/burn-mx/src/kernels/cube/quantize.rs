@@ -90,7 +90,7 @@ fn quantize_into<R: CubeRuntime, O: Int>(
 
 /// One unit a block. Units are numbered so that neighbours have neighbouring elements.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn quantize_kernel<O: Int>(
+pub(super) fn quantize_kernel<O: Int>(
     input: &Tensor<u32>,
     output: &mut Tensor<O>,
     tensor_amax: &ComptimeOption<Array<u32>>,

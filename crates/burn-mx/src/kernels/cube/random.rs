@@ -49,3 +49,15 @@ pub(super) fn draw(stream: &Stream, position: usize) -> u32 {
         select(word == 2, x2, x3),
     )
 }
+
+/// The argument of a kernel that is written for its source alone.
+#[cfg(all(test, feature = "cuda"))]
+pub(super) fn expand(builder: &mut KernelBuilder) -> StreamExpand {
+    let argument = StreamCompilationArg {
+        key_low: (),
+        key_high: (),
+        stream_low: (),
+        stream_high: (),
+    };
+    Stream::expand(&argument, builder)
+}

@@ -420,7 +420,7 @@ pub(super) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn rows_kernel(
+pub(super) fn rows_kernel(
     inputs: &Sequence<Tensor<u32>>,
     outputs: &mut Sequence<Tensor<u32>>,
     zero: f32,

@@ -1,0 +1,160 @@
+//! The kernels as CUDA's source, which can be written without a GPU.
+
+use cubecl::Compiler;
+use cubecl::cuda::CudaCompiler;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, FloatFormat, Rounding};
+
+use super::float::Float32;
+use super::hadamard::transform_kernel;
+use super::quantize::{Job, quantize_kernel};
+use super::rows::{RowFunction, RowNorm, rows_kernel};
+use super::rules::Format;
+use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
+
+/// The source of the kernel that `write` writes.
+fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
+    let mut builder = KernelBuilder::default();
+    cubecl::ir::AddressType::U32.register(&mut builder.scope);
+    write(&mut builder);
+    let settings = KernelSettings::default()
+        .cube_dim(CubeDim::new_2d(16, 8))
+        .kernel_name(name);
+    let definition = builder.build(settings);
+    let kernel = CudaCompiler::default()
+        .compile(
+            definition,
+            &Default::default(),
+            ExecutionMode::Unchecked,
+            u32::as_type_native_unchecked().storage_type(),
+        )
+        .expect("the kernel is one that CUDA has");
+    let source = kernel.to_string();
+    assert!(source.contains("__global__"), "{source}");
+    if let Some(folder) = std::env::var_os("MX_CUDA_SOURCES") {
+        let path = std::path::Path::new(&folder).join(format!("{name}.cu"));
+        std::fs::write(path, source).expect("the folder is there");
+    }
+}
+
+fn tensor<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+    builder.input_tensor(T::as_type(&builder.scope)).into()
+}
+
+fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+    builder.output_tensor(T::as_type(&builder.scope)).into()
+}
+
+fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
+    let storage = T::as_type(&builder.scope).storage_type();
+    builder.scalar(storage).into()
+}
+
+const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits are allowed");
+
+#[test]
+fn quantization() {
+    for name in ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"] {
+        for rounding in [Rounding::Even, Rounding::Stochastic] {
+            let job = Job {
+                elementwise: Some((BFLOAT16(), Rounding::Even)),
+                format: Format::of(name.parse::<BlockFormat>().expect("the name is known")),
+                rounding,
+            };
+            source(&format!("quantize_{name}_{rounding}"), |builder| {
+                let input = tensor::<u32>(builder);
+                let out = output::<u16>(builder);
+                let stream = super::random::expand(builder);
+                let blocks = scalar::<usize>(builder);
+                quantize_kernel::expand::<u16>(
+                    &mut builder.scope,
+                    input,
+                    out,
+                    ComptimeOptionExpand::None,
+                    stream,
+                    blocks,
+                    1,
+                    2,
+                    32,
+                    job.format.sub_block_length(32),
+                    job,
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn transforms() {
+    for float32 in [Float32::Device, Float32::Integers] {
+        source(&format!("hadamard_{float32:?}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u32>(builder);
+            let signs = super::random::expand(builder);
+            let zero = scalar::<f32>(builder);
+            let blocks = scalar::<usize>(builder);
+            transform_kernel::expand(
+                &mut builder.scope,
+                input,
+                out,
+                signs,
+                zero,
+                blocks,
+                1,
+                2,
+                64,
+                float32,
+            );
+        });
+    }
+}
+
+#[test]
+fn functions_of_rows() {
+    let rounding = FunctionRounding {
+        format: BFLOAT16(),
+        rounding: Rounding::Even,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let softmax = RowFunction::Softmax(Softmax {
+        rounding,
+        base2: false,
+    });
+    let norm = RowNorm::of(Normalization::new(Norm::Layer, 1e-5, rounding), 64);
+    let functions = [
+        ("softmax", softmax, 1, 1),
+        ("norm", RowFunction::NormBackward(norm), 3, 3),
+    ];
+    for (name, function, inputs, outputs) in functions {
+        for float32 in [Float32::Device, Float32::Integers] {
+            source(&format!("{name}_{float32:?}"), |builder| {
+                let scope = &mut builder.scope;
+                let mut tensors = [(); 2].map(|()| Sequence::<Tensor<u32>>::__expand_new(scope));
+                for _ in 0..inputs {
+                    let input = tensor::<u32>(builder);
+                    tensors[0].__expand_push_method(&mut builder.scope, input);
+                }
+                for _ in 0..outputs {
+                    let out = output::<u32>(builder);
+                    tensors[1].__expand_push_method(&mut builder.scope, out);
+                }
+                let zero = scalar::<f32>(builder);
+                let rows = scalar::<usize>(builder);
+                let length = scalar::<usize>(builder);
+                let [inputs, outputs] = tensors;
+                rows_kernel::expand(
+                    &mut builder.scope,
+                    inputs,
+                    outputs,
+                    zero,
+                    rows,
+                    length,
+                    function,
+                    float32,
+                );
+            });
+        }
+    }
+}
