@@ -72,6 +72,12 @@ impl<R: CubeRuntime> Target<R> {
         }
     }
 
+    /// Whether the elements along an axis lie side by side, in both tensors.
+    pub(super) fn is_dense(&self, axis: usize) -> bool {
+        let stride = |tensor: &CubeTensor<R>| tensor.meta.strides()[axis];
+        stride(&self.input) == 1 && stride(self.output()) == 1
+    }
+
     pub(super) fn input(&self) -> &CubeTensor<R> {
         &self.input
     }

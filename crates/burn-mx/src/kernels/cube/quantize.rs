@@ -53,8 +53,6 @@ fn quantize_into<R: CubeRuntime, O: Int>(
     if shape.num_elements() == 0 {
         return target.into_output();
     }
-    let block = job.format.block_length(shape[axis]);
-    let blocks = shape.num_elements() / shape[axis] * shape[axis].div_ceil(block);
     let tensor_amax = match job.format {
         Format::Nvfp4(format) if format.tensor_scale => {
             let word = largest(target.input(), job.elementwise);
@@ -62,13 +60,29 @@ fn quantize_into<R: CubeRuntime, O: Int>(
         }
         _ => ComptimeOptionArgs::None,
     };
+    let block = job.format.block_length(shape[axis]);
+    let is_one_block = block == shape[axis];
+    let shared = shared_block(job.format, block, is_one_block).filter(|_| target.is_dense(axis));
+    let block = shared.unwrap_or(block);
+    let sub_block = job.format.sub_block_length(block);
+    let blocks = shape.num_elements() / shape[axis] * shape[axis].div_ceil(block);
     let (client, address_type) = (target.client(), target.address_type());
-    let (cubes, cube) = launch::units(&client, blocks);
+    let (cubes, cube) = match shared {
+        Some(block) => (
+            launch::cubes(&client, blocks, UNITS * EACH / block),
+            CubeDim::new_1d(UNITS as u32),
+        ),
+        None => launch::units(&client, blocks),
+    };
     let (input, output) = target.arguments();
-    let (rank, sub_block) = (shape.num_dims(), job.format.sub_block_length(block));
-    // SAFETY: a unit reads and writes the elements of its own block, inside of the tensor's shape.
+    let rank = shape.num_dims();
+    // SAFETY: units read and write the elements of their own blocks, inside of the tensor's shape.
     unsafe {
-        quantize_kernel::launch_unchecked::<O, R>(
+        let launch = match shared {
+            Some(_) => shared_kernel::launch_unchecked::<O, R>,
+            None => quantize_kernel::launch_unchecked::<O, R>,
+        };
+        launch(
             &client,
             cubes,
             cube,
@@ -88,7 +102,83 @@ fn quantize_into<R: CubeRuntime, O: Int>(
     target.into_output()
 }
 
-/// One unit a block. Units are numbered so that neighbours have neighbouring elements.
+/// Units of a cube of [`shared_kernel`].
+const UNITS: usize = 256;
+/// Elements that each of its units works on.
+const EACH: usize = 4;
+
+/// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
+/// block is too short or too long, or its sub-blocks are not among the elements of one unit.
+fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usize> {
+    let length = match is_one_block {
+        true => block.next_power_of_two(),
+        false => block,
+    };
+    let sub_block = format.sub_block_length(length);
+    let fits = length.is_power_of_two() && (EACH..=UNITS * EACH).contains(&length);
+    (fits && (sub_block == length || EACH.is_multiple_of(sub_block))).then_some(length)
+}
+
+/// Where a block lies.
+#[derive(CubeType)]
+struct Place {
+    /// Of its first element: in the input, in the output, in row-major order, and on the axis.
+    from: usize,
+    to: usize,
+    position: usize,
+    start: usize,
+    /// From one element to the next in row-major order.
+    step: usize,
+}
+
+/// The place of the block with this number; blocks are numbered in row-major order.
+#[cube]
+fn place<O: Int>(
+    input: &Tensor<u32>,
+    output: &Tensor<O>,
+    number: usize,
+    #[comptime] axis: usize,
+    #[comptime] rank: usize,
+    #[comptime] block: usize,
+) -> Place {
+    let mut rest = number;
+    let mut from = 0usize.runtime();
+    let mut to = 0usize.runtime();
+    let mut position = 0usize.runtime();
+    let mut start = 0usize.runtime();
+    let mut step = 1usize.runtime();
+    let mut size = 1usize.runtime();
+    #[unroll]
+    for i in 0..rank {
+        let dim = comptime!(rank - 1 - i);
+        let length = input.shape(dim);
+        let at = if comptime!(dim == axis) {
+            let along = length.div_ceil(block);
+            start = rest % along * block;
+            rest /= along;
+            step = size;
+            start
+        } else {
+            let at = rest % length;
+            rest /= length;
+            at
+        };
+        from += at * input.stride(dim);
+        to += at * output.stride(dim);
+        position += at * size;
+        size *= length;
+    }
+    Place {
+        from,
+        to,
+        position,
+        start,
+        step,
+    }
+}
+
+/// One unit a block. Units are numbered so that neighbours have neighbouring elements, unless they are neighbours along the
+/// axis.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn quantize_kernel<O: Int>(
     input: &Tensor<u32>,
@@ -105,50 +195,17 @@ pub(super) fn quantize_kernel<O: Int>(
     if ABSOLUTE_POS >= blocks {
         terminate!();
     }
-    let axis_length = input.shape(axis);
-    let mut rest = ABSOLUTE_POS;
-    let mut from = 0usize.runtime();
-    let mut to = 0usize.runtime();
-    // In row-major order: of the first element, and from one along the axis to the next.
-    let mut position = 0usize.runtime();
-    let mut step = 1usize.runtime();
-    let mut size = 1usize.runtime();
-    let mut start = 0usize.runtime();
-    #[unroll]
-    for i in 0..rank {
-        let dim = comptime!(rank - 1 - i);
-        if comptime!(dim == axis) {
-            let along = axis_length.div_ceil(block);
-            start = rest % along * block;
-            rest /= along;
-            from += start * input.stride(dim);
-            to += start * output.stride(dim);
-            position += start * size;
-            step = size;
-        } else {
-            let length = input.shape(dim);
-            let at = rest % length;
-            rest /= length;
-            from += at * input.stride(dim);
-            to += at * output.stride(dim);
-            position += at * size;
-        }
-        size *= input.shape(dim);
-    }
-    let length = min(axis_length - start, block);
+    let place = place::<O>(input, output, ABSOLUTE_POS, axis, rank, block);
+    let length = min(input.shape(axis) - place.start, block);
     let from_step = input.stride(axis);
     let to_step = output.stride(axis);
 
     let mut amax = 0u32.runtime();
     for i in 0..length {
-        let x = element(input[from + i * from_step], job);
+        let x = element(input[place.from + i * from_step], job);
         amax = max(amax, rules::counted(x & ABS, job.format));
     }
-    #[comptime]
-    let of_tensor = match tensor_amax {
-        ComptimeOption::Some(words) => words[0],
-        ComptimeOption::None => 0u32.runtime(),
-    };
+    let of_tensor = word_or_zero(tensor_amax);
     let sub_blocks = length.div_ceil(sub_block);
     for sub in 0..sub_blocks {
         let first = sub * sub_block;
@@ -157,21 +214,122 @@ pub(super) fn quantize_kernel<O: Int>(
         if comptime!(sub_block < block) {
             sub_amax = 0u32;
             for i in first..end {
-                let x = element(input[from + i * from_step], job);
+                let x = element(input[place.from + i * from_step], job);
                 sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
             }
         }
         let grid = rules::grid(amax, sub_amax, of_tensor, job.format);
         for i in first..end {
-            let x = element(input[from + i * from_step], job);
-            let mut word = 0u32.runtime();
-            if comptime!(job.rounding == Rounding::Stochastic) {
-                word = draw(stream, position + i * step);
-            }
-            let value = rules::round(x, grid, word, job.format, job.rounding);
-            output[to + i * to_step] = launch::upper_bits::<O>(value);
+            let x = element(input[place.from + i * from_step], job);
+            let value = rounded(x, grid, stream, place.position + i * place.step, job);
+            output[place.to + i * to_step] = launch::upper_bits::<O>(value);
         }
     }
+}
+
+/// Several units a block, of an axis whose elements lie side by side: each reads its elements once, neighbouring units
+/// neighbouring ones, and the largest magnitude is found in shared memory.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn shared_kernel<O: Int>(
+    input: &Tensor<u32>,
+    output: &mut Tensor<O>,
+    tensor_amax: &ComptimeOption<Array<u32>>,
+    stream: &Stream,
+    blocks: usize,
+    #[comptime] axis: usize,
+    #[comptime] rank: usize,
+    #[comptime] block: usize,
+    #[comptime] sub_block: usize,
+    #[comptime] job: Job,
+) {
+    let units = comptime!(block / EACH);
+    let mut maxima = SharedMemory::<u32>::new(UNITS);
+    let unit = UNIT_POS as usize;
+    let own = unit % units;
+    let number = CUBE_POS * comptime!(UNITS * EACH / block) + unit / units;
+    let place = place::<O>(input, output, number, axis, rank, block);
+    let length = select(
+        number < blocks,
+        min(input.shape(axis) - place.start, block),
+        0,
+    );
+    // A sub-block's elements belong to one unit; otherwise neighbours have neighbouring ones.
+    let has_sub_blocks = comptime!(sub_block < block);
+    let (first, step) = if comptime!(has_sub_blocks) {
+        (own * EACH, 1usize.runtime())
+    } else {
+        (own, units.runtime())
+    };
+
+    let mut elements = Array::<u32>::new(EACH);
+    let mut amax = 0u32.runtime();
+    #[unroll]
+    for i in 0..EACH {
+        let at = first + i * step;
+        let mut x = 0u32.runtime();
+        if at < length {
+            x = element(input[place.from + at], job);
+        }
+        elements[i] = x;
+        amax = max(amax, rules::counted(x & ABS, job.format));
+    }
+    maxima[unit] = amax;
+    sync_cube();
+    for i in 0..units {
+        amax = max(amax, maxima[unit - own + i]);
+    }
+
+    let of_tensor = word_or_zero(tensor_amax);
+    let sub_length = comptime!(if has_sub_blocks { sub_block } else { EACH });
+    #[unroll]
+    for sub in 0..comptime!(EACH / sub_length) {
+        let mut sub_amax = amax;
+        if comptime!(has_sub_blocks) {
+            sub_amax = 0u32;
+            #[unroll]
+            for i in 0..sub_length {
+                let x = elements[comptime!(sub * sub_length + i)];
+                sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
+            }
+        }
+        let grid = rules::grid(amax, sub_amax, of_tensor, job.format);
+        #[unroll]
+        for i in 0..sub_length {
+            let index = comptime!(sub * sub_length + i);
+            let at = first + index * step;
+            if at < length {
+                let position = place.position + at * place.step;
+                let value = rounded(elements[index], grid, stream, position, job);
+                output[place.to + at] = launch::upper_bits::<O>(value);
+            }
+        }
+    }
+}
+
+/// The tensor's largest magnitude, where there is one.
+#[cube]
+fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
+    #[comptime]
+    match tensor_amax {
+        ComptimeOption::Some(words) => words[0],
+        ComptimeOption::None => 0u32.runtime(),
+    }
+}
+
+/// An element of a block, rounded.
+#[cube]
+fn rounded(
+    x: u32,
+    grid: (u32, u32),
+    stream: &Stream,
+    position: usize,
+    #[comptime] job: Job,
+) -> u32 {
+    let mut word = 0u32.runtime();
+    if comptime!(job.rounding == Rounding::Stochastic) {
+        word = draw(stream, position);
+    }
+    rules::round(x, grid, word, job.format, job.rounding)
 }
 
 /// An element as it goes into its block.
@@ -190,7 +348,7 @@ fn largest<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let word = launch::word(tensor, 0);
     let elements = tensor.shape().num_elements();
-    let units = elements.div_ceil(ELEMENTS).min(UNITS);
+    let units = elements.div_ceil(LOOKED_AT).min(LOOKING);
     let (cubes, cube) = launch::units(&tensor.client, units);
     // SAFETY: what is read lies inside of the tensor, by its view; what is written is one word.
     unsafe {
@@ -210,8 +368,8 @@ fn largest<R: CubeRuntime>(
 }
 
 /// Elements that a unit of [`largest_kernel`] looks at, at least, and the most units.
-const ELEMENTS: usize = 64;
-const UNITS: usize = 1 << 16;
+const LOOKED_AT: usize = 64;
+const LOOKING: usize = 1 << 16;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn largest_kernel(
