@@ -5,13 +5,13 @@
 //! What is timed are `--every` steps (20), of which the recorder records one, without and with two formats that are not in
 //! use; `waiting` is a recorder that records none: an upper bound of what it costs that there could be one.
 
-#[expect(dead_code, reason = "no inference is measured")]
 #[path = "../examples/support/backends.rs"]
 mod backends;
 #[path = "support/pairs.rs"]
 mod pairs;
 #[path = "support/seconds.rs"]
 mod seconds;
+#[expect(dead_code, reason = "no inference is measured")]
 mod support;
 
 use burn::tensor::backend::AutodiffBackend;

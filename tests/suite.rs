@@ -1,6 +1,15 @@
 //! What the workspace promises, checked through the public API: all of it on processors, and what holds on any backend on
 //! the one that `MX_TEST_BACKEND` says when it is compiled.
 
+#![cfg_attr(
+    not(test_backend = "flex"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what the tests of processors alone need"
+    )
+)]
+
 #[path = "shared/backend.rs"]
 mod backend;
 #[cfg(test_backend = "flex")]

@@ -24,7 +24,7 @@ fn results<B: MxKernels>(specs: &MxSpecs) -> Vec<(&'static str, Vec<f32>)> {
             .collect();
         Tensor::<Mx<B>, 2>::from_data(TensorData::new(values, [6, 37]), &device)
     };
-    let row = |seed| ordinary(seed, 2.0).slice([0..1]);
+    let row = |seed| ordinary(seed, 2.0).narrow(0, 0, 1);
     let parameter = |seed| Param::from_tensor(row(seed).reshape([37]));
 
     let mut results = Vec::new();
@@ -54,7 +54,7 @@ fn results<B: MxKernels>(specs: &MxSpecs) -> Vec<(&'static str, Vec<f32>)> {
     });
     check("broadcast", &|x| x * row(14) + row(15));
     check("sum of a broadcast", &|x| {
-        row(14) - x.clone() * x.slice([0..1])
+        row(14) - x.clone() * x.narrow(0, 0, 1)
     });
     let mut layer = LayerNormConfig::new(37).init::<Mx<B>>(&device);
     (layer.gamma, layer.beta) = (parameter(16), Some(parameter(17)));
@@ -121,7 +121,6 @@ fn by_powers_of_two_and_reciprocals() {
 ))]
 #[test]
 fn without_fusion() {
-    type Unfused =
-        burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;
+    use crate::backend::Unfused;
     assert_same_results::<Unfused>(BFLOAT16());
 }

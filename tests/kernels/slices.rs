@@ -284,8 +284,7 @@ fn the_backend_has_a_name() {
 ))]
 #[test]
 fn without_fusion() {
-    type Unfused =
-        burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;
+    use crate::backend::Unfused;
     for format in ["mxfp8_e4m3", "mx9", "bfp16", "nvfp4"] {
         let format = format.parse().expect("the name is known");
         assert_quantizes::<Unfused>(format, Rounding::Stochastic);

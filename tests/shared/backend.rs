@@ -21,3 +21,13 @@ pub(crate) type TestBackend = burn::backend::Wgpu;
 
 #[allow(dead_code, reason = "used by some")]
 pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
+
+/// The same without burn-fusion around it.
+#[cfg(any(
+    test_backend = "vulkan",
+    test_backend = "metal",
+    test_backend = "webgpu",
+    test_backend = "wgpu"
+))]
+pub(crate) type Unfused =
+    burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;

@@ -301,3 +301,13 @@ fn a_reference_gives_the_device_with_its_specs_and_the_tensor() {
     assert_eq!(specs_of(&inner), Some(bfloat16()));
     assert_eq!(values(inner), INPUTS[1]);
 }
+
+/// Burn's own backends with a `DistributedBackend`.
+#[cfg(feature = "wgpu")]
+#[test]
+fn backends_on_graphics_processors_train() {
+    fn trains<B: burn_core::tensor::backend::AutodiffBackend>() {}
+    trains::<MxAutodiff<burn_wgpu::Wgpu>>();
+    #[cfg(feature = "cuda")]
+    trains::<MxAutodiff<burn_cuda::Cuda>>();
+}

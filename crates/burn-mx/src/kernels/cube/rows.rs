@@ -226,7 +226,7 @@ impl Rows for KernelRows<'_> {
                 self.emitter
                     .emit(|scope| float::to_ordered::expand(scope, x))
             },
-            |scope, a, b| cubecl::prelude::max::expand(scope, a, b),
+            cubecl::prelude::max::expand,
         );
         self.emitter
             .emit(|scope| float::of_ordered::expand(scope, key))
