@@ -8,6 +8,8 @@ mod backend;
 
 mod kernels {
     mod functions;
+    #[cfg(not(any(test_backend = "flex", test_backend = "ndarray")))]
+    mod products;
     mod slices;
     mod support;
 }

@@ -12,7 +12,7 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
@@ -37,11 +37,8 @@ pub fn reproducible_products(on: bool) {
     REPRODUCIBLE.store(on, Ordering::Relaxed);
 }
 
-fn strategy() -> MatmulStrategy {
-    match REPRODUCIBLE.load(Ordering::Relaxed) {
-        true => MatmulStrategy::Cube,
-        false => MatmulStrategy::default(),
-    }
+fn is_reproducible() -> bool {
+    REPRODUCIBLE.load(Ordering::Relaxed)
 }
 
 /// Whether the device has matrix units for bfloat16, and with that a float32 product that may round its operands.
@@ -51,7 +48,7 @@ fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 
 /// Whether [`multiply`] is another product than Burn's own.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    has_matrix_units(client) || REPRODUCIBLE.load(Ordering::Relaxed)
+    has_matrix_units(client) || is_reproducible()
 }
 
 /// The float type in which an operand is multiplied.
@@ -117,42 +114,51 @@ where
         Operand::Tensor { values, .. } => values,
         Operand::Panels { .. } => unreachable!("panels are the processor's"),
     });
-    let multiplied = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
-        true => matmul(lhs, rhs, None, strategy(), DType::F32),
+    let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
+        true => {
+            let strategy = match is_reproducible() {
+                true => MatmulStrategy::Cube,
+                false => MatmulStrategy::default(),
+            };
+            matmul(lhs, rhs, None, strategy, DType::F32)
+        }
         false => {
             let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
                 DType::F32 => operand,
                 _ => CubeBackend::<R, F, I, B>::float_cast(operand, FloatDType::F32),
             });
-            match has_matrix_units(&lhs.client) {
+            match is_own(&lhs.client) {
                 true => in_true_float32(lhs, rhs),
-                false => matmul(lhs, rhs, None, strategy(), DType::F32),
+                false => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
             }
         }
     };
-    multiplied.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"))
+    product.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"))
 }
 
-/// By units that multiply float32 as it is.
+/// By units that multiply float32 as it is; where those refuse a shape, one by one.
 fn in_true_float32<R: CubeRuntime>(
     lhs: CubeTensor<R>,
     rhs: CubeTensor<R>,
-) -> Result<CubeTensor<R>, cubek::matmul::definition::MatmulSetupError> {
+) -> Result<CubeTensor<R>, MatmulSetupError> {
     let output = init_matmul_output(&lhs, &rhs, DType::F32);
     let client = output.client.clone();
     let float32 = DType::F32.into();
-    let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
-        lhs: float32,
-        rhs: float32,
-        out: float32,
-    });
-    launch_ref(
-        &Strategy::SimpleUnit(Default::default()),
-        &client,
-        InputBinding::new(lhs.binding(), float32),
-        InputBinding::new(rhs.binding(), float32),
-        output.clone().binding(),
-        &mut elements,
-    )?;
+    let launch = |strategy| {
+        let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
+            lhs: float32,
+            rhs: float32,
+            out: float32,
+        });
+        launch_ref(
+            &strategy,
+            &client,
+            InputBinding::new(lhs.clone().binding(), float32),
+            InputBinding::new(rhs.clone().binding(), float32),
+            output.clone().binding(),
+            &mut elements,
+        )
+    };
+    launch(Strategy::SimpleUnit(Default::default())).or_else(|_| launch(Strategy::Naive))?;
     Ok(output)
 }

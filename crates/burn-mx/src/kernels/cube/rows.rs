@@ -374,12 +374,12 @@ pub(super) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
 ) -> [CubeTensor<R>; OUTPUTS] {
     let inputs: Vec<_> = inputs.into_iter().map(into_contiguous).collect();
     let first = &inputs[0];
-    let outputs: [CubeTensor<R>; OUTPUTS] =
-        core::array::from_fn(|i| match i == 0 && first.can_mut() {
-            true => first.clone(),
-            false => launch::empty_like(first, first.shape()),
-        });
+    // Asked before anything else has it.
     let in_place = first.can_mut();
+    let outputs: [CubeTensor<R>; OUTPUTS] = core::array::from_fn(|i| match i == 0 && in_place {
+        true => first.clone(),
+        false => launch::empty_like(first, first.shape()),
+    });
     let elements = first.shape().num_elements();
     if elements == 0 {
         return outputs;
