@@ -7,6 +7,8 @@ mod float;
 mod functions;
 mod hadamard;
 mod launch;
+#[cfg(all(test, feature = "wgpu"))]
+mod on_a_device;
 mod product;
 mod quantize;
 mod random;

@@ -20,11 +20,21 @@ impl Float32 {
     /// HIP's on the GPUs that it supports. Vulkan, Metal and WebGPU flush subnormals and divide to some units of the last
     /// place.
     pub(super) fn of<R: CubeRuntime>(client: &ComputeClient<R>) -> Self {
+        #[cfg(test)]
+        if let Some(forced) = FORCED.get() {
+            return forced;
+        }
         match R::name(client) {
             "cuda" | "hip" => Self::Device,
             _ => Self::Integers,
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What a test has kernels computed by.
+    pub(super) static FORCED: std::cell::Cell<Option<Float32>> = const { std::cell::Cell::new(None) };
 }
 
 /// The number with this pattern.

@@ -1,0 +1,124 @@
+//! Kernels by the device's own float32 and by integers: of ordinary numbers the same, where the device's rounds as IEEE 754
+//! says, which Mesa's for processors does. So runs here what is CUDA's way.
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{TensorData, read_sync};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use burn_wgpu::WgpuRuntime;
+use microscaling::{FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use super::float::{FORCED, Float32};
+use crate::kernels::{
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Norm, Normalization,
+    OpRounding, Softmax, UnaryFunction, UnaryOp,
+};
+
+type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Tensor = CubeTensor<WgpuRuntime>;
+
+/// Numbers of magnitude 2^-6 to 2.
+fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
+    let stream = RandomStream::new(seed, 0);
+    let number = |i| {
+        let word = stream.draw(i);
+        f32::from_bits(word & 0x807f_ffff | (121 + word % 7) << 23)
+    };
+    let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64)
+        .map(number)
+        .collect();
+    B::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+fn bits(tensor: Tensor) -> Vec<u32> {
+    let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
+    let values: Vec<f32> = data.into_vec().expect("it holds f32");
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn its_float32_and_integers_agree() {
+    let format = FloatFormat::bfloat(20).expect("20 bits are allowed");
+    let rounding = FunctionRounding {
+        format,
+        rounding: Rounding::Even,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let op = OpRounding {
+        format,
+        rounding: Rounding::Even,
+        operands: true,
+    };
+    let x = || ordinary([9, 50], 1);
+    let y = || ordinary([9, 50], 2);
+    let row = || B::float_reshape(ordinary([1, 50], 3), [50].into());
+    let norm = |norm| Normalization::new(norm, 1e-5, rounding);
+    let softmax = Softmax {
+        rounding,
+        base2: false,
+    };
+    let kernels: Vec<(&str, Box<dyn Fn() -> Tensor>)> = vec![
+        (
+            "add",
+            Box::new(|| B::binary_op(BinaryOp::Add, x(), y(), op)),
+        ),
+        (
+            "sub",
+            Box::new(|| B::binary_op(BinaryOp::Sub, x(), y(), op)),
+        ),
+        (
+            "mul",
+            Box::new(|| B::binary_op(BinaryOp::Mul, x(), y(), op)),
+        ),
+        (
+            "div",
+            Box::new(|| B::binary_op(BinaryOp::Div, x(), y(), op)),
+        ),
+        (
+            "sqrt",
+            Box::new(|| B::unary_op(UnaryOp::Sqrt, B::float_abs(x()), op)),
+        ),
+        ("recip", Box::new(|| B::exact_recip(x()))),
+        (
+            "exp",
+            Box::new(|| B::unary_function(UnaryFunction::Exp, x(), rounding)),
+        ),
+        (
+            "gelu",
+            Box::new(|| B::unary_function(UnaryFunction::Gelu, x(), rounding)),
+        ),
+        (
+            "gelu backward",
+            Box::new(|| B::binary_function(BinaryFunction::GeluBackward, x(), y(), rounding)),
+        ),
+        ("softmax", Box::new(|| B::rounded_softmax(softmax, x()))),
+        (
+            "log softmax",
+            Box::new(|| B::rounded_log_softmax(LogSoftmax { rounding }, x())),
+        ),
+        (
+            "layer norm",
+            Box::new(|| B::rounded_norm(norm(Norm::Layer), x(), row(), Some(row()))),
+        ),
+        (
+            "rms norm backward",
+            Box::new(|| B::rounded_norm_backward(norm(Norm::Rms), x(), row(), y()).0),
+        ),
+        (
+            "hadamard",
+            Box::new(|| {
+                let transform = RandomHadamard { block_size: 32 };
+                B::random_hadamard(x(), 1, transform, RandomStream::new(4, 4))
+            }),
+        ),
+    ];
+    for (name, kernel) in kernels {
+        let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+            FORCED.set(Some(float32));
+            bits(kernel())
+        });
+        assert_eq!(device, integers, "{name}");
+    }
+}
