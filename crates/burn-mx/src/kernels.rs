@@ -144,7 +144,7 @@ pub trait MxKernels: Backend {
         quantization: OperandQuantization,
     ) -> Statistics {
         let shape = tensor.shape();
-        let values = host::read::<Self>(tensor.clone());
+        let values = host::observe::<Self>(tensor);
         of_known(Statistics::of_quantizing(
             &values,
             &shape,
@@ -159,7 +159,7 @@ pub trait MxKernels: Backend {
         axis: usize,
         format: Option<BlockFormat>,
     ) -> Statistics {
-        let [before, after] = before_and_after.map(|tensor| host::read::<Self>(tensor.clone()));
+        let [before, after] = before_and_after.map(host::observe::<Self>);
         let shape = before_and_after[0].shape();
         statistics([&before, &after], &shape, axis, format)
     }

@@ -17,7 +17,7 @@ pub(super) fn apply<B: Backend>(
     kernel: impl FnOnce(&mut [f32], &[usize]),
 ) -> FloatTensor<B> {
     let device = B::float_device(&tensor);
-    note_once::<B>(&device);
+    note_once::<B>(&device, "quantization");
     let shape = tensor.shape();
     let mut values = read::<B>(tensor);
     kernel(&mut values, &shape);
@@ -56,13 +56,23 @@ pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
         .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32))
 }
 
-/// Says once a backend that it has no native kernels.
-fn note_once<B: Backend>(device: &B::Device) {
-    static SEEN: LazyLock<Mutex<HashSet<TypeId>>> = LazyLock::new(Default::default);
+/// The row-major values of an `f32` tensor of which statistics are taken.
+///
+/// # Panics
+///
+/// As [`apply`].
+pub(super) fn observe<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f32> {
+    note_once::<B>(&B::float_device(tensor), "the recorder");
+    read::<B>(tensor.clone())
+}
+
+/// Says once a backend what it has no kernels of its own for.
+fn note_once<B: Backend>(device: &B::Device, what: &'static str) {
+    static SEEN: LazyLock<Mutex<HashSet<(TypeId, &str)>>> = LazyLock::new(Default::default);
     let mut seen = SEEN.lock().unwrap_or_else(|poison| poison.into_inner());
-    if seen.insert(TypeId::of::<B>()) {
+    if seen.insert((TypeId::of::<B>(), what)) {
         log::info!(
-            "burn-mx: backend {} has no native MX kernels; quantization goes through host memory",
+            "burn-mx: backend {} has no MX kernels for {what}, which goes through host memory",
             B::name(device)
         );
     }
