@@ -16,6 +16,7 @@ use crate::kernels::{
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Tensor = CubeTensor<WgpuRuntime>;
+type Kernel = Box<dyn Fn() -> Tensor>;
 
 /// Numbers of magnitude 2^-6 to 2.
 fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
@@ -59,7 +60,7 @@ fn its_float32_and_integers_agree() {
         rounding,
         base2: false,
     };
-    let kernels: Vec<(&str, Box<dyn Fn() -> Tensor>)> = vec![
+    let kernels: Vec<(&str, Kernel)> = vec![
         (
             "add",
             Box::new(|| B::binary_op(BinaryOp::Add, x(), y(), op)),
