@@ -16,7 +16,7 @@ use crate::kernels::{
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Tensor = CubeTensor<WgpuRuntime>;
-type Kernel = Box<dyn Fn() -> Tensor>;
+type Kernel<'a> = Box<dyn Fn() -> Tensor + 'a>;
 
 /// Numbers of magnitude 2^-6 to 2.
 fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
@@ -60,7 +60,7 @@ fn its_float32_and_integers_agree() {
         rounding,
         base2: false,
     };
-    let kernels: Vec<(&str, Kernel)> = vec![
+    let kernels: Vec<(&str, Kernel<'_>)> = vec![
         (
             "add",
             Box::new(|| B::binary_op(BinaryOp::Add, x(), y(), op)),
