@@ -15,13 +15,13 @@ folder=target/gpu
 build() {
     mkdir -p "$folder"
     export MX_TEST_BACKEND=$backend
-    local features=(--release --locked --no-default-features --features "$backend" --message-format json)
+    local features=(--locked --no-default-features --features "$backend" --message-format json)
     # The executable of each target, as cargo names it.
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
-        cargo test "${features[@]}" --test kernels --no-run
-        cargo build "${features[@]}" --example conformance --example compare
-        cargo bench "${features[@]//--release/}" --bench devices --bench train_step --no-run
+        cargo test --release "${features[@]}" --test kernels --no-run
+        cargo build --release "${features[@]}" --example conformance --example compare
+        cargo bench "${features[@]}" --bench devices --bench train_step --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"
     done

@@ -1,6 +1,6 @@
 //! Quantization, rounding and transforms are those of the slices, of numbers of all kinds that lie in memory as they will.
 
-use burn_backend::{Backend, Shape, Slice, TensorMetadata};
+use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
 use burn_mx::microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
@@ -265,14 +265,6 @@ fn tensors_without_elements() {
     let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
     let rounded = TestBackend::float_round_to(empty(), bfloat16, Rounding::Even, stream);
     assert_eq!(rounded.shape(), Shape::new([0, 32]));
-}
-
-/// Which device this was: for those who read a log.
-#[test]
-fn the_backend_has_a_name() {
-    let name = TestBackend::name(&Default::default());
-    println!("{name}");
-    assert!(!name.is_empty());
 }
 
 /// Without burn-fusion around it, too.

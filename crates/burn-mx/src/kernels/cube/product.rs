@@ -12,11 +12,13 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
 use super::elementwise;
+use super::float::Float32;
 use super::quantize::{self, Job};
 use super::rules::Format;
 use crate::kernels::product::{self, Operand, OperandForm};
@@ -41,14 +43,21 @@ fn is_reproducible() -> bool {
     REPRODUCIBLE.load(Ordering::Relaxed)
 }
 
-/// Whether the device has matrix units for bfloat16, and with that a float32 product that may round its operands.
+/// Whether the device has matrix units for bfloat16 operands and float32 sums.
 fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    matches!(R::name(client), "cuda" | "hip")
+    let float = |kind| StorageType::from(ElemType::Float(kind));
+    let [narrow, wide] = [FloatKind::BF16, FloatKind::F32].map(float);
+    let units = &client.properties().features.matmul.cmma;
+    // Vulkan may have them too, but no bfloat16 tensors.
+    Float32::of(client) == Float32::Device
+        && units
+            .iter()
+            .any(|unit| (unit.a_type, unit.b_type, unit.cd_type) == (narrow, narrow, wide))
 }
 
-/// Whether [`multiply`] is another product than Burn's own.
+/// Whether [`multiply`] is another product than Burn's own, which on CUDA and HIP may round float32 operands.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    has_matrix_units(client) || is_reproducible()
+    Float32::of(client) == Float32::Device || is_reproducible()
 }
 
 /// The float type in which an operand is multiplied.
