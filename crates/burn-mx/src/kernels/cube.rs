@@ -9,6 +9,7 @@ mod hadamard;
 mod launch;
 #[cfg(all(test, feature = "wgpu"))]
 mod on_a_device;
+mod place;
 mod product;
 mod quantize;
 mod random;
@@ -31,7 +32,6 @@ use functions::{Binary, Unary};
 pub use product::reproducible_products;
 use quantize::Job;
 use rows::{RowFunction, RowNorm};
-use rules::Format;
 
 impl<R, F, I, B> MxKernels for CubeBackend<R, F, I, B>
 where
@@ -47,11 +47,7 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> CubeTensor<R> {
-        let job = Job {
-            elementwise: None,
-            format: Format::of(format),
-            rounding,
-        };
+        let job = Job::of(None, (format, rounding));
         quantize::quantize(tensor, axis, job, stream)
     }
 
@@ -62,11 +58,7 @@ where
         format: BlockFormat,
         rounding: Rounding,
     ) -> CubeTensor<R> {
-        let job = Job {
-            elementwise: Some(elementwise),
-            format: Format::of(format),
-            rounding,
-        };
+        let job = Job::of(Some(elementwise), (format, rounding));
         quantize::quantize(tensor, axis, job, RandomStream::new(0, 0))
     }
 

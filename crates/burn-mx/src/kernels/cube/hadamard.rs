@@ -9,6 +9,7 @@ use microscaling::{RandomHadamard, RandomStream};
 use super::bits::SIGN;
 use super::float::{self, Float32};
 use super::launch::{self, Target};
+use super::place::place;
 use super::random::{self, Stream, draw};
 
 /// Transforms blocks along `axis`.
@@ -73,29 +74,11 @@ pub(super) fn transform_kernel(
     let index = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     let is_block = index < blocks;
 
-    let axis_length = input.shape(axis);
-    let mut rest = index;
-    let mut from = 0usize.runtime();
-    let mut to = 0usize.runtime();
-    let mut start = 0usize.runtime();
-    #[unroll]
-    for i in 0..rank {
-        let dim = comptime!(rank - 1 - i);
-        if comptime!(dim == axis) {
-            let along = axis_length.div_ceil(block);
-            start = rest % along * block;
-            rest /= along;
-            from += (start + unit) * input.stride(dim);
-            to += (start + unit) * output.stride(dim);
-        } else {
-            let length = input.shape(dim);
-            from += rest % length * input.stride(dim);
-            to += rest % length * output.stride(dim);
-            rest /= length;
-        }
-    }
+    let place = place::<u32>(input, output, index, axis, rank, block);
+    let from = place.from + unit * input.stride(axis);
+    let to = place.to + unit * output.stride(axis);
     // The last block of an axis is one of a power of two for each bit of its length, the largest first.
-    let length = min(axis_length - start, block);
+    let length = min(input.shape(axis) - place.start, block);
     let is_element = is_block && unit < length;
     let mut piece_start = 0usize.runtime();
     let mut piece = block.runtime();
@@ -110,7 +93,7 @@ pub(super) fn transform_kernel(
         }
     }
     if is_element {
-        let factor = inverse_root(piece as u32) | (draw(signs, start + unit) & SIGN);
+        let factor = inverse_root(piece as u32) | (draw(signs, place.start + unit) & SIGN);
         values[row + unit] = float::mul(input[from], factor, zero, float32);
     }
     let own = unit - piece_start;

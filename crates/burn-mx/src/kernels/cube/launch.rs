@@ -25,18 +25,14 @@ impl<R: CubeRuntime> Target<R> {
     /// For an output of the shape that the input broadcasts to.
     pub(super) fn of_shape(input: CubeTensor<R>, shape: Shape) -> Self {
         let in_place = shape == input.shape() && input.can_mut() && input.is_nonoverlapping();
-        let output = (!in_place).then(|| empty_like(&input, shape));
+        let output = (!in_place).then(|| empty_like(&input, shape, input.dtype));
         Self { input, output }
     }
 
     /// For an output of another float type.
     pub(super) fn of_type(input: CubeTensor<R>, dtype: DType) -> Self {
-        let (client, device) = (input.client.clone(), input.device.clone());
-        let output = empty_device_contiguous_dtype(client, device, input.shape(), dtype);
-        Self {
-            input,
-            output: Some(output),
-        }
+        let output = Some(empty_like(&input, input.shape(), dtype));
+        Self { input, output }
     }
 
     pub(super) fn client(&self) -> ComputeClient<R> {
@@ -92,8 +88,12 @@ impl<R: CubeRuntime> Target<R> {
 }
 
 /// A tensor for a kernel to fill, in row-major order.
-pub(super) fn empty_like<R: CubeRuntime>(like: &CubeTensor<R>, shape: Shape) -> CubeTensor<R> {
-    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
+pub(super) fn empty_like<R: CubeRuntime>(
+    like: &CubeTensor<R>,
+    shape: Shape,
+    dtype: DType,
+) -> CubeTensor<R> {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, dtype)
 }
 
 /// As many units as there is work.

@@ -20,7 +20,6 @@ use cubek::std::InputBinding;
 use super::elementwise;
 use super::float::Float32;
 use super::quantize::{self, Job};
-use super::rules::Format;
 use crate::kernels::product::{self, Operand, OperandForm};
 
 /// Significant bits of a bfloat16 number.
@@ -88,12 +87,8 @@ where
     let shape = form.place.shape_of(tensor.shape());
     let axis = form.place.summed_axis(tensor.rank());
     let values = match form.quantization.blocks {
-        Some((format, rounding)) => {
-            let job = Job {
-                elementwise: form.quantization.elementwise,
-                format: Format::of(format),
-                rounding,
-            };
+        Some(blocks) => {
+            let job = Job::of(form.quantization.elementwise, blocks);
             quantize::quantize_to_bf16(tensor, axis, job)
         }
         None => elementwise::round_to_bf16(tensor, form.quantization.elementwise),

@@ -5,10 +5,11 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
-use microscaling::{FloatFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
 
 use super::bits::ABS;
 use super::launch::{self, Target};
+use super::place::place;
 use super::random::{self, Stream, draw};
 use super::round::round_float;
 use super::rules::{self, Format};
@@ -20,6 +21,19 @@ pub(super) struct Job {
     pub(super) elementwise: Option<(FloatFormat, Rounding)>,
     pub(super) format: Format,
     pub(super) rounding: Rounding,
+}
+
+impl Job {
+    pub(super) fn of(
+        elementwise: Option<(FloatFormat, Rounding)>,
+        (format, rounding): (BlockFormat, Rounding),
+    ) -> Self {
+        Self {
+            elementwise,
+            format: Format::of(format),
+            rounding,
+        }
+    }
 }
 
 /// Quantizes blocks along `axis`.
@@ -117,64 +131,6 @@ fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usiz
     let sub_block = format.sub_block_length(length);
     let fits = length.is_power_of_two() && (EACH..=UNITS * EACH).contains(&length);
     (fits && (sub_block == length || EACH.is_multiple_of(sub_block))).then_some(length)
-}
-
-/// Where a block lies.
-#[derive(CubeType)]
-struct Place {
-    /// Of its first element: in the input, in the output, in row-major order, and on the axis.
-    from: usize,
-    to: usize,
-    position: usize,
-    start: usize,
-    /// From one element to the next in row-major order.
-    step: usize,
-}
-
-/// The place of the block with this number; blocks are numbered in row-major order.
-#[cube]
-fn place<O: Int>(
-    input: &Tensor<u32>,
-    output: &Tensor<O>,
-    number: usize,
-    #[comptime] axis: usize,
-    #[comptime] rank: usize,
-    #[comptime] block: usize,
-) -> Place {
-    let mut rest = number;
-    let mut from = 0usize.runtime();
-    let mut to = 0usize.runtime();
-    let mut position = 0usize.runtime();
-    let mut start = 0usize.runtime();
-    let mut step = 1usize.runtime();
-    let mut size = 1usize.runtime();
-    #[unroll]
-    for i in 0..rank {
-        let dim = comptime!(rank - 1 - i);
-        let length = input.shape(dim);
-        let at = if comptime!(dim == axis) {
-            let along = length.div_ceil(block);
-            start = rest % along * block;
-            rest /= along;
-            step = size;
-            start
-        } else {
-            let at = rest % length;
-            rest /= length;
-            at
-        };
-        from += at * input.stride(dim);
-        to += at * output.stride(dim);
-        position += at * size;
-        size *= length;
-    }
-    Place {
-        from,
-        to,
-        position,
-        start,
-        step,
-    }
 }
 
 /// One unit a block. Units are numbered so that neighbours have neighbouring elements, unless they are neighbours along the

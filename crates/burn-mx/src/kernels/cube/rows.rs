@@ -165,7 +165,7 @@ pub(super) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
     let in_place = first.can_mut();
     let outputs: [CubeTensor<R>; OUTPUTS] = core::array::from_fn(|i| match i == 0 && in_place {
         true => first.clone(),
-        false => launch::empty_like(first, first.shape()),
+        false => launch::empty_like(first, first.shape(), first.dtype),
     });
     let elements = first.shape().num_elements();
     if elements == 0 {

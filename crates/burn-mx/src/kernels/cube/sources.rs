@@ -9,7 +9,6 @@ use super::float::Float32;
 use super::hadamard::transform_kernel;
 use super::quantize::{Job, quantize_kernel};
 use super::rows::{RowFunction, RowNorm, rows_kernel};
-use super::rules::Format;
 use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
 
 /// The source of the kernel that `write` writes.
@@ -56,11 +55,8 @@ const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits
 fn quantization() {
     for name in ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"] {
         for rounding in [Rounding::Even, Rounding::Stochastic] {
-            let job = Job {
-                elementwise: Some((BFLOAT16(), Rounding::Even)),
-                format: Format::of(name.parse::<BlockFormat>().expect("the name is known")),
-                rounding,
-            };
+            let format: BlockFormat = name.parse().expect("the name is known");
+            let job = Job::of(Some((BFLOAT16(), Rounding::Even)), (format, rounding));
             source(&format!("quantize_{name}_{rounding}"), |builder| {
                 let input = tensor::<u32>(builder);
                 let out = output::<u16>(builder);

@@ -86,11 +86,8 @@ impl KernelRows<'_> {
                 partial.expand_assign(scope, next);
             });
         });
-        let place = |scope: &mut Scope, lane: NativeExpand<usize>| {
-            add_index::expand(scope, self.line.clone(), lane)
-        };
         self.emitter.emit(|scope| {
-            let own = place(scope, self.lane.clone());
+            let own = add_index::expand(scope, self.line.clone(), self.lane.clone());
             write_shared::expand(scope, self.shared.clone(), own.clone(), partial);
             let mut width = LANES as usize / 2;
             while width > 0 {
