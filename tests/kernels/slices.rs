@@ -122,7 +122,7 @@ fn blocks_of_any_parameters() {
             block_size: 24,
         }
         .into(),
-        BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format { tensor_scale: true }),
+        BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format::new(true)),
     ];
     for format in formats {
         for rounding in [Rounding::Nearest, Rounding::Stochastic] {
@@ -134,7 +134,7 @@ fn blocks_of_any_parameters() {
 /// Tensors all of whose numbers are so small that a tensor scale, its inverse or its products are not ordinary.
 #[test]
 fn a_tensor_scale_of_any_size() {
-    let format = BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format { tensor_scale: true });
+    let format = BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format::new(true));
     for exponent in [-149, -140, -130, -120, -110, -100, -80, 0, 100, 125] {
         let scale = f32::from_bits(if exponent < -126 {
             1 << (exponent + 149)

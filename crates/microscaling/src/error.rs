@@ -65,6 +65,16 @@ pub enum FormatError {
         /// The value that was given.
         got: usize,
     },
+    /// Square blocks cannot have this parameter.
+    #[error("square blocks: {field} is {got}, expected {allowed}")]
+    SquareBlocks {
+        /// The parameter, for example "block_size".
+        field: &'static str,
+        /// The value that was given.
+        got: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
     /// A parameter is none of a few values.
     #[error("{format}: {field} is {got}, expected one of {allowed:?}")]
     OneOf {
@@ -147,6 +157,12 @@ pub enum QuantizeError {
         axis: usize,
         /// The number of axes.
         rank: usize,
+    },
+    /// Square blocks lie along two axes, and the tensor has one.
+    #[error("quantize: square blocks lie along two axes, the tensor of shape {shape:?} has one")]
+    OneAxis {
+        /// The shape that was given.
+        shape: Vec<usize>,
     },
     /// The data do not have as many elements as the shape says.
     #[error("quantize: shape {shape:?} has {expected} elements, the data have {got}")]

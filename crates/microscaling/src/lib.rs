@@ -23,7 +23,7 @@ pub use pack::safetensors;
 pub use product::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,
 };
-pub use quantize::RandomHadamard;
+pub use quantize::{RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]

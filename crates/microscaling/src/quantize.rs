@@ -13,7 +13,7 @@ pub(crate) mod rules;
 mod tensor;
 pub(crate) mod threads;
 
-pub use hadamard::RandomHadamard;
+pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
     BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,

@@ -16,9 +16,7 @@ struct Params {
 /// Checks every case.
 pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
     check_cases(file, "nvfp4", Checked::ValuesAndCodes, |params: &Params| {
-        let format = Nvfp4Format {
-            tensor_scale: params.per_tensor_scale,
-        };
+        let format = Nvfp4Format::new(params.per_tensor_scale);
         Ok((format.into(), Rounding::Even))
     })
 }

@@ -127,7 +127,7 @@ impl MxSpecs {
     /// NVFP4 ([`Nvfp4Format`]), else as [`mx4`](Self::mx4). It has the tensor scale, without which the blocks'
     /// scales, E4M3 numbers themselves, are too large for most gradients.
     pub fn nvfp4() -> Self {
-        Self::of(Nvfp4Format { tensor_scale: true })
+        Self::of(Nvfp4Format::new(true))
     }
 
     /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in

@@ -198,12 +198,11 @@ mod tests {
         };
         let resolved = specs.resolve().unwrap();
         let format = MxFormat {
-            element: ElementFormat::Fp6E2M3,
-            block_size: 0,
             scale_bits: 5,
             scale_mode: ScaleMode::Ceil,
             shared_exp_method: SharedExpMethod::None,
             flush_fp32_subnorms: true,
+            ..MxFormat::new(ElementFormat::Fp6E2M3, 0)
         };
         assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
         assert_eq!(resolved.block_format(Slot::W), None);

@@ -17,10 +17,10 @@ use core::str::FromStr;
 /// As text (`FromStr`, `Display`, serde) it is one of [`NAMES`](Self::NAMES), Quark's name for it (`MXFP8E4M3`,
 /// `MX6`, `BFP16`, …), or a format with parameters of its own:
 /// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
-///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`;
+///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`;
 /// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
-/// * `nvfp4(tensor_scale=true)`.
+/// * `nvfp4(tensor_scale=true,square=true)`, where what is left out is as in `nvfp4`.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -77,9 +77,7 @@ const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
     BlockFormat::Microexponent(format)
 }
 
-const NVFP4: Nvfp4Format = Nvfp4Format {
-    tensor_scale: false,
-};
+const NVFP4: Nvfp4Format = Nvfp4Format::new(false);
 
 /// The parameters of an MX block.
 const MX_FIELDS: &[&str] = &[
@@ -89,7 +87,11 @@ const MX_FIELDS: &[&str] = &[
     "scale_mode",
     "shared_exp_method",
     "flush_fp32_subnorms",
+    "square",
 ];
+
+/// The parameters of NVFP4.
+const NVFP4_FIELDS: &[&str] = &["tensor_scale", "square"];
 
 /// The parameters of a microexponent format.
 const MICROEXPONENT_FIELDS: &[&str] = &["bit_width", "block_size", "sub_block_size", "shift_bits"];
@@ -105,7 +107,7 @@ const FAMILIES: [Family; 4] = [
     ("mx", MX_FIELDS, parse_mx),
     ("bfp", &["bit_width", "block_size"], parse_bfp),
     ("microexponent", MICROEXPONENT_FIELDS, parse_microexponent),
-    ("nvfp4", &["tensor_scale"], parse_nvfp4),
+    ("nvfp4", NVFP4_FIELDS, parse_nvfp4),
 ];
 
 impl BlockFormat {
@@ -140,7 +142,8 @@ impl BlockFormat {
         }
     }
 
-    /// Elements in a block; 0 makes the whole axis one block.
+    /// Elements in a block along its axis, or along either of the two that a [square](Self::is_square) one lies along; 0
+    /// makes the whole axis one block.
     pub const fn block_size(&self) -> usize {
         match self {
             Self::Mx(format) => match format.shared_exp_method {
@@ -153,9 +156,21 @@ impl BlockFormat {
         }
     }
 
+    /// Whether blocks are square, see [`MxFormat::square`]: those of MX and NVFP4 may be.
+    pub const fn is_square(&self) -> bool {
+        match self {
+            Self::Mx(format) => format.square,
+            Self::Nvfp4(format) => format.square,
+            Self::Microexponent(_) | Self::Bfp(_) => false,
+        }
+    }
+
     /// Whether the tensor has a scale of its own: NVFP4 may.
     pub const fn has_tensor_scale(&self) -> bool {
-        matches!(self, Self::Nvfp4(Nvfp4Format { tensor_scale: true }))
+        match self {
+            Self::Nvfp4(format) => format.tensor_scale,
+            _ => false,
+        }
     }
 
     /// Bits of an element's own code, without any scale.
@@ -201,9 +216,13 @@ impl BlockFormat {
             }
             Self::Bfp(_) | Self::Nvfp4(_) => 8.0,
         };
+        let elements = match self.is_square() {
+            true => block_size as f64 * block_size as f64,
+            false => block_size as f64,
+        };
         let scale_bits = match block_size {
             0 => 0.0,
-            size => scale_bits / size as f64,
+            _ => scale_bits / elements,
         };
         f64::from(self.element_bits()) + scale_bits
     }
@@ -244,9 +263,8 @@ fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatEr
             base.shared_exp_method,
             methods,
         )?,
-        flush_fp32_subnorms: parameters.take("flush_fp32_subnorms", "", false, || {
-            "true or false".to_string()
-        })?,
+        flush_fp32_subnorms: parameters.take("flush_fp32_subnorms", "", false, either)?,
+        square: parameters.take("square", "", false, either)?,
     };
     parameters.finish()?;
     format.validate()?;
@@ -284,12 +302,17 @@ fn parse_microexponent(mut parameters: Parameters<'_>) -> Result<BlockFormat, Pa
 }
 
 fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
-    let allowed = || "true or false".to_string();
     let format = Nvfp4Format {
-        tensor_scale: parameters.take("tensor_scale", "", NVFP4.tensor_scale, allowed)?,
+        tensor_scale: parameters.take("tensor_scale", "", NVFP4.tensor_scale, either)?,
+        square: parameters.take("square", "", NVFP4.square, either)?,
     };
     parameters.finish()?;
     Ok(BlockFormat::Nvfp4(format))
+}
+
+/// What a parameter of two values may be.
+fn either() -> String {
+    "true or false".to_string()
 }
 
 /// What to say of a number that is none.
@@ -339,7 +362,7 @@ impl fmt::Display for BlockFormat {
                 "bfp(bit_width={},block_size={})",
                 format.bit_width, format.block_size
             ),
-            Self::Nvfp4(format) => format!("nvfp4(tensor_scale={})", format.tensor_scale),
+            Self::Nvfp4(format) => nvfp4_text(format),
         })
     }
 }
@@ -361,6 +384,18 @@ fn mx_text(format: &MxFormat) -> String {
     }
     if format.flush_fp32_subnorms {
         text += ",flush_fp32_subnorms=true";
+    }
+    if format.square {
+        text += ",square=true";
+    }
+    text.push(')');
+    text
+}
+
+fn nvfp4_text(format: &Nvfp4Format) -> String {
+    let mut text = format!("nvfp4(tensor_scale={}", format.tensor_scale);
+    if format.square {
+        text += ",square=true";
     }
     text.push(')');
     text

@@ -4,8 +4,8 @@ use crate::{ElementFormat, FormatError, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///
-/// A block is `block_size` consecutive elements along one axis; the last block of an axis may be
-/// shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
+/// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of so many
+/// along two; the last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
 /// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
 /// of the block, see [`scale_exponent`](Self::scale_exponent).
 ///
@@ -26,6 +26,11 @@ pub struct MxFormat {
     pub shared_exp_method: SharedExpMethod,
     /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
     pub flush_fp32_subnorms: bool,
+    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis, of
+    /// the axis that blocks lie along and the one before it; the one after it where there is none before. A
+    /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
+    /// literature's recipes have such blocks for weights, which products read along both axes.
+    pub square: bool,
 }
 
 impl MxFormat {
@@ -40,20 +45,42 @@ impl MxFormat {
             scale_mode: ScaleMode::Floor,
             shared_exp_method: SharedExpMethod::Max,
             flush_fp32_subnorms: false,
+            square: false,
         }
     }
 
     /// Checks the fields.
     ///
     /// # Errors
-    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8; [`FormatError::SquareBlocks`] if square
+    /// blocks have no size, or no scale that their elements share.
     pub const fn validate(&self) -> Result<(), FormatError> {
-        match self.scale_bits {
-            1..=8 => Ok(()),
-            got => Err(FormatError::ScaleBits {
+        match (self.scale_bits, self.square) {
+            (0 | 9.., _) => Err(FormatError::ScaleBits {
                 min: 1,
                 max: 8,
-                got,
+                got: self.scale_bits,
+            }),
+            (_, true) => self.validate_square(),
+            _ => Ok(()),
+        }
+    }
+
+    /// What square blocks must have.
+    const fn validate_square(&self) -> Result<(), FormatError> {
+        if self.block_size == 0 {
+            return Err(FormatError::SquareBlocks {
+                field: "block_size",
+                got: "0",
+                allowed: "a number of at least 1",
+            });
+        }
+        match self.shared_exp_method {
+            SharedExpMethod::Max => Ok(()),
+            SharedExpMethod::None => Err(FormatError::SquareBlocks {
+                field: "shared_exp_method",
+                got: SharedExpMethod::None.name(),
+                allowed: SharedExpMethod::Max.name(),
             }),
         }
     }

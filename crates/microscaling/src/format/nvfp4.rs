@@ -8,7 +8,7 @@
 /// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
 /// saturating at ±6. Each of these operations rounds to float32.
 ///
-/// Blocks lie along one axis; the last one of an axis may be shorter.
+/// Blocks lie along one axis, or are [square](Self::square); the last one of an axis may be shorter.
 ///
 /// Without a tensor scale a block with a NaN or an Inf is all NaN. With one the whole tensor is, as
 /// they all share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that
@@ -19,9 +19,19 @@
 pub struct Nvfp4Format {
     /// Whether the tensor has a scale of its own.
     pub tensor_scale: bool,
+    /// Makes the blocks square: 16 × 16 elements, as [`MxFormat::square`](crate::MxFormat::square) says.
+    pub square: bool,
 }
 
 impl Nvfp4Format {
     /// Elements in a block.
     pub const BLOCK_SIZE: usize = 16;
+
+    /// The format with or without a scale of the tensor, and nothing else: blocks along one axis.
+    pub const fn new(tensor_scale: bool) -> Self {
+        Self {
+            tensor_scale,
+            square: false,
+        }
+    }
 }

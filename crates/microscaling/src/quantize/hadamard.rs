@@ -1,13 +1,15 @@
 //! The random Hadamard transform: a rotation that spreads outliers over their block.
 
 mod blocks;
+mod signs;
+
+pub use self::signs::Signs;
 
 use self::blocks::Transform;
 use super::instruction_set::dispatch;
 use super::layout::{Runs, checked_layout};
-use crate::round::bits::SIGN;
-use crate::{FormatError, QuantizeError, RandomStream};
-use alloc::{vec, vec::Vec};
+use crate::{FormatError, QuantizeError};
+use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
 use core::ops::Range;
 
@@ -17,9 +19,8 @@ use core::ops::Range;
 /// the operands as they were.
 ///
 /// A block x of n consecutive elements along an axis becomes H · (s ∘ x). H is the Hadamard matrix of
-/// order n in Sylvester's order, times 1/√n, which makes it orthonormal. s are random signs: that of the
-/// element at index i of the axis is the uppermost bit of word number i of a [`RandomStream`], one for
-/// minus, whatever the other axes.
+/// order n in Sylvester's order, times 1/√n, which makes it orthonormal. s are [`Signs`], random or the same
+/// for every block. The [inverse](Self::inverse) makes it s ∘ (H · x), with the transposed matrix.
 ///
 /// An axis whose length is no multiple of the block size ends with one block for each power of two in
 /// the rest, the largest first: 24 = 16 + 8. The product stays as it is, as both operands have that
@@ -66,20 +67,63 @@ impl RandomHadamard {
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        signs: RandomStream,
+        signs: impl Into<Signs>,
+    ) -> Result<(), QuantizeError> {
+        let signs = signs.into();
+        self.apply(data, shape, axis, |length| {
+            let mut factors = self.factors(length);
+            let signs = signs.bits(length, self.block_size);
+            for (factor, sign) in factors.iter_mut().zip(signs) {
+                *factor = f32::from_bits(factor.to_bits() | sign);
+            }
+            [factors, Vec::new()]
+        })
+    }
+
+    /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, which is the inverse one
+    /// in exact arithmetic.
+    ///
+    /// In float32: an element is multiplied by the 1/√n of its block, then sums and differences are formed in the same order,
+    /// then the element takes its sign. All that is said of `transform` holds.
+    ///
+    /// # Errors
+    /// Those of [`transform`](Self::transform). The data are untouched then.
+    pub fn inverse(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        signs: impl Into<Signs>,
+    ) -> Result<(), QuantizeError> {
+        let signs = signs.into();
+        self.apply(data, shape, axis, |length| {
+            let signs = signs.bits(length, self.block_size).into_iter();
+            [self.factors(length), signs.map(f32::from_bits).collect()]
+        })
+    }
+
+    /// Transforms a tensor in place. `factors` says, of the length of the axis, what its elements are multiplied by before
+    /// the sums and differences, and whose signs they are multiplied by after them, where they are.
+    fn apply(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        factors: impl FnOnce(usize) -> [Vec<f32>; 2],
     ) -> Result<(), QuantizeError> {
         self.validate()?;
         let layout = checked_layout(data, shape, axis, self.block_size)?;
         if data.is_empty() {
             return Ok(());
         }
-        let factors = self.factors(layout.axis, signs);
+        let [factors, signs] = factors(layout.axis);
         let runs = Runs::of(layout);
         let all = runs.all(data);
         runs.share(data, all, &|data, at, _| {
             dispatch(Transform {
                 layout,
                 factors: &factors,
+                signs: &signs,
                 data,
                 at,
             });
@@ -87,16 +131,12 @@ impl RandomHadamard {
         Ok(())
     }
 
-    /// What the elements of an axis are multiplied by: the sign, and 1/√n of the block.
-    fn factors(&self, axis: usize, signs: RandomStream) -> Vec<f32> {
-        let mut words = vec![0; axis];
-        signs.fill(0, &mut words);
+    /// 1/√n of the blocks that the elements of an axis are in.
+    fn factors(&self, axis: usize) -> Vec<f32> {
         let mut factors = Vec::with_capacity(axis);
-        for block in words.chunks(self.block_size) {
-            for piece in powers_of_two(block.len()) {
-                let scale = inverse_sqrt(piece.len()).to_bits();
-                let signed = |word: &u32| f32::from_bits(scale | (word & SIGN));
-                factors.extend(block[piece].iter().map(signed));
+        for start in (0..axis).step_by(self.block_size) {
+            for piece in powers_of_two(self.block_size.min(axis - start)) {
+                factors.extend(piece.clone().map(|_| inverse_sqrt(piece.len())));
             }
         }
         factors
@@ -128,6 +168,7 @@ fn inverse_sqrt(n: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RandomStream;
     #[cfg(feature = "std")]
     use crate::quantize::instruction_set::{Level, with_level};
 

@@ -205,7 +205,7 @@ mod tests {
                     shift_bits,
                 })
             });
-        let tensor_scale = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+        let tensor_scale = BlockFormat::Nvfp4(Nvfp4Format::new(true));
         prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 1 => Just(tensor_scale)]
     }
 

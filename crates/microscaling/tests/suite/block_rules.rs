@@ -124,10 +124,8 @@ fn formats() -> impl Strategy<Value = Format> {
         Microexponent(MicroexponentFormat::MX4),
         Microexponent(MicroexponentFormat::MX6),
         Microexponent(MicroexponentFormat::MX9),
-        Nvfp4(Nvfp4Format {
-            tensor_scale: false,
-        }),
-        Nvfp4(Nvfp4Format { tensor_scale: true }),
+        Nvfp4(Nvfp4Format::new(false)),
+        Nvfp4(Nvfp4Format::new(true)),
     ];
     prop_oneof![1 => bfp, 1 => free, 2 => select(presets)]
 }
@@ -218,10 +216,8 @@ fn zeros() {
     let presets = [
         Bfp(BfpFormat::BFP16),
         Microexponent(MicroexponentFormat::MX9),
-        Nvfp4(Nvfp4Format {
-            tensor_scale: false,
-        }),
-        Nvfp4(Nvfp4Format { tensor_scale: true }),
+        Nvfp4(Nvfp4Format::new(false)),
+        Nvfp4(Nvfp4Format::new(true)),
     ];
     for format in presets {
         for rounding in Rounding::ALL {
@@ -247,13 +243,8 @@ fn special_values() {
         };
         let block: Vec<usize> = (16..32).collect();
         assert_eq!(nans(Microexponent(MicroexponentFormat::MX6)), block);
-        assert_eq!(
-            nans(Nvfp4(Nvfp4Format {
-                tensor_scale: false
-            })),
-            block
-        );
-        assert_eq!(nans(Nvfp4(Nvfp4Format { tensor_scale: true })).len(), 48);
+        assert_eq!(nans(Nvfp4(Nvfp4Format::new(false))), block);
+        assert_eq!(nans(Nvfp4(Nvfp4Format::new(true))).len(), 48);
         let mut expected = vec![1.0; 48];
         expected[20] = special;
         let output = Bfp(BfpFormat::BFP16).quantized(&data, Rounding::Even);
@@ -275,10 +266,8 @@ fn threads_do_not_matter() {
     let formats = [
         Bfp(BfpFormat::BFP16),
         Microexponent(MicroexponentFormat::MX6),
-        Nvfp4(Nvfp4Format {
-            tensor_scale: false,
-        }),
-        Nvfp4(Nvfp4Format { tensor_scale: true }),
+        Nvfp4(Nvfp4Format::new(false)),
+        Nvfp4(Nvfp4Format::new(true)),
     ];
     for format in formats {
         for axis in [0, 1] {

@@ -242,9 +242,7 @@ fn nvfp4() {
         let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
         let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
         let scales = bytes(&tensors, &format!("scale/{}", case.id));
-        let format = Nvfp4Format {
-            tensor_scale: case.per_tensor_scale,
-        };
+        let format = Nvfp4Format::new(case.per_tensor_scale);
         let mut data = input.clone();
         let axis = axis(case.axis, shape.len());
         format

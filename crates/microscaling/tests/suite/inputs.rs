@@ -22,12 +22,11 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
     let mx = (elements, rest).prop_map(|((element, block_size), rest)| {
         let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms) = rest;
         BlockFormat::Mx(MxFormat {
-            element,
-            block_size,
             scale_bits,
             scale_mode,
             shared_exp_method,
             flush_fp32_subnorms,
+            ..MxFormat::new(element, block_size)
         })
     });
     let bfp = (10..=32_u32, 1..100_usize).prop_map(|(bit_width, block_size)| {
@@ -48,7 +47,7 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
         },
     );
     let nvfp4 =
-        any::<bool>().prop_map(|tensor_scale| BlockFormat::Nvfp4(Nvfp4Format { tensor_scale }));
+        any::<bool>().prop_map(|tensor_scale| BlockFormat::Nvfp4(Nvfp4Format::new(tensor_scale)));
     let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
 }

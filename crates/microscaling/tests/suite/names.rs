@@ -32,7 +32,7 @@ const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
 }
 
 const fn nvfp4(tensor_scale: bool) -> BlockFormat {
-    BlockFormat::Nvfp4(Nvfp4Format { tensor_scale })
+    BlockFormat::Nvfp4(Nvfp4Format::new(tensor_scale))
 }
 
 #[test]

@@ -139,9 +139,7 @@ fn golden_bytes() {
                     scale_mode: case.scale_mode,
                     ..MxFormat::new(element, case.block_size)
                 }),
-                None => BlockFormat::Nvfp4(Nvfp4Format {
-                    tensor_scale: case.per_tensor_scale,
-                }),
+                None => BlockFormat::Nvfp4(Nvfp4Format::new(case.per_tensor_scale)),
             };
             let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
             let packed = encode(format, &input, &shape, 1);
@@ -226,7 +224,7 @@ fn worked_blocks() {
             "{name}"
         );
     }
-    let format = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    let format = BlockFormat::Nvfp4(Nvfp4Format::new(true));
     let packed = encode(format, &block(&[2688.0, -448.0], 16), &[16], 0);
     assert_eq!(
         (packed.tensor_scale(), packed.scales()),
@@ -370,7 +368,7 @@ fn errors() {
         parts(invalid, &[1], 0, 1, 1),
         Err(QuantizeError::Format(expected).into())
     );
-    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::new(true));
     assert_eq!(
         text(parts(nvfp4, &[16], 0, 1, 8)),
         "pack: the format has one tensor scale, got no"

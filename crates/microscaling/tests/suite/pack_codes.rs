@@ -95,9 +95,7 @@ fn every_code_of_the_fixed_point_formats() {
 /// Every scale of NVFP4 with every element code.
 #[test]
 fn every_code_of_nvfp4() {
-    let format = BlockFormat::Nvfp4(Nvfp4Format {
-        tensor_scale: false,
-    });
+    let format = BlockFormat::Nvfp4(Nvfp4Format::new(false));
     let codes: Vec<u8> = (0..8).map(|i| 2 * i + ((2 * i + 1) << 4)).collect();
     for scale in 0x08..=0x7e_u8 {
         let c = ElementFormat::Fp8E4M3.decode(u32::from(scale));

@@ -42,12 +42,11 @@ fn formats() -> impl Strategy<Value = MxFormat> {
     let elements = select(ElementFormat::ALL.to_vec());
     (elements, block_size, scale_bits, modes, any::<bool>()).prop_map(
         |(element, block_size, scale_bits, (scale_mode, shared_exp_method), flush)| MxFormat {
-            element,
-            block_size,
             scale_bits,
             scale_mode,
             shared_exp_method,
             flush_fp32_subnorms: flush,
+            ..MxFormat::new(element, block_size)
         },
     )
 }

@@ -311,7 +311,7 @@ fn tensors_taken_together_are_one() {
 
 #[test]
 fn what_is_not_there_has_no_figures() {
-    let format = BlockFormat::Nvfp4(Nvfp4Format { tensor_scale: true });
+    let format = BlockFormat::Nvfp4(Nvfp4Format::new(true));
     let of = |x: &[f32]| {
         Statistics::of(Comparison {
             original: x,

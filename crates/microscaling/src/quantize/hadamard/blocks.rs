@@ -13,7 +13,10 @@ const COLUMNS: usize = 64;
 /// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
 pub(super) struct Transform<'a> {
     pub(super) layout: Layout,
+    /// What the elements of an axis are multiplied by first.
     pub(super) factors: &'a [f32],
+    /// Whose signs they are multiplied by in the end; empty for none.
+    pub(super) signs: &'a [f32],
     pub(super) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.
     pub(super) at: usize,
@@ -25,6 +28,7 @@ impl Kernel for Transform<'_> {
         let Self {
             layout,
             factors,
+            signs,
             data,
             mut at,
         } = self;
@@ -46,6 +50,9 @@ impl Kernel for Transform<'_> {
             for piece in powers_of_two(length) {
                 let run = &mut run[piece.start * inner..piece.end * inner];
                 transform_run(run, inner, &factors[at..][piece], &mut tile);
+            }
+            if !signs.is_empty() {
+                multiply_by_signs(run, inner, &signs[at..]);
             }
             at = if at + length == layout.axis {
                 0
@@ -111,6 +118,23 @@ fn transform_blocks<const N: usize>(
         for (line, row) in tile.chunks_exact(COLUMNS).zip(run.chunks_exact_mut(inner)) {
             row[first..first + width].copy_from_slice(&line[..width]);
         }
+    }
+}
+
+/// Multiplies each row by the sign of a number.
+#[inline(always)]
+fn multiply_by_signs(run: &mut [f32], inner: usize, signs: &[f32]) {
+    let multiply = |x: &mut f32, sign: &f32| {
+        *x = f32::from_bits(x.to_bits() ^ (sign.to_bits() & SIGN));
+    };
+    if inner == 1 {
+        run.iter_mut()
+            .zip(signs)
+            .for_each(|(x, sign)| multiply(x, sign));
+        return;
+    }
+    for (row, sign) in run.chunks_exact_mut(inner).zip(signs) {
+        row.iter_mut().for_each(|x| multiply(x, sign));
     }
 }
 
