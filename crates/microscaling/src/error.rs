@@ -1,6 +1,7 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
 use crate::product::{Axis, ProductPath};
+use crate::{ElementFormat, ScaleMode};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -86,6 +87,24 @@ pub enum FormatError {
         allowed: &'static [usize],
         /// The value that was given.
         got: usize,
+    },
+    /// A scale mode that is made for one element format.
+    #[error("MX format: element is {got}, expected {expected} with scale mode {scale_mode}")]
+    ScaleModeElement {
+        /// The scale mode.
+        scale_mode: ScaleMode,
+        /// The element format that it is made for.
+        expected: ElementFormat,
+        /// The one that was given.
+        got: ElementFormat,
+    },
+    /// A headroom that is no fraction of at least 1 and less than 2.
+    #[error("headroom is {numerator}/{denominator}, expected at least 1 and less than 2")]
+    Headroom {
+        /// Of the fraction that was given.
+        numerator: u8,
+        /// Of the fraction that was given.
+        denominator: u8,
     },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]

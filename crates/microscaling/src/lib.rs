@@ -14,8 +14,8 @@ mod statistics;
 
 pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError, QuantizeError};
 pub use format::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-    ScaleMode, SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
+    Nvfp4Format, ScaleMode, SharedExpMethod,
 };
 pub use pack::Packed;
 #[cfg(feature = "safetensors")]

@@ -1,6 +1,6 @@
 //! MX blocks (OCP MX v1.0).
 
-use crate::{ElementFormat, FormatError, ScaleMode, SharedExpMethod};
+use crate::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///
@@ -31,10 +31,12 @@ pub struct MxFormat {
     /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
     /// literature's recipes have such blocks for weights, which products read along both axes.
     pub square: bool,
+    /// How much larger than they are magnitudes count for the scale.
+    pub headroom: Headroom,
 }
 
 impl MxFormat {
-    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush.
+    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom.
     /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
     /// v1.0 have 32.
     pub const fn new(element: ElementFormat, block_size: usize) -> Self {
@@ -46,22 +48,43 @@ impl MxFormat {
             shared_exp_method: SharedExpMethod::Max,
             flush_fp32_subnorms: false,
             square: false,
+            headroom: Headroom::NONE,
         }
     }
 
     /// Checks the fields.
     ///
     /// # Errors
-    /// [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8; [`FormatError::SquareBlocks`] if square
-    /// blocks have no size, or no scale that their elements share.
+    /// * [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share.
+    /// * [`FormatError::ScaleModeElement`] if `scale_mode` is [`Rms`](ScaleMode::Rms) and the element not
+    ///   [`Fp4E2M1`](ElementFormat::Fp4E2M1).
     pub const fn validate(&self) -> Result<(), FormatError> {
-        match (self.scale_bits, self.square) {
-            (0 | 9.., _) => Err(FormatError::ScaleBits {
+        if self.scale_bits < 1 || self.scale_bits > 8 {
+            return Err(FormatError::ScaleBits {
                 min: 1,
                 max: 8,
                 got: self.scale_bits,
+            });
+        }
+        if let Err(error) = self.validate_scale_mode() {
+            return Err(error);
+        }
+        match self.square {
+            true => self.validate_square(),
+            false => Ok(()),
+        }
+    }
+
+    /// What a scale mode must have.
+    const fn validate_scale_mode(&self) -> Result<(), FormatError> {
+        match (self.scale_mode, self.element) {
+            (ScaleMode::Rms, ElementFormat::Fp4E2M1) => Ok(()),
+            (scale_mode @ ScaleMode::Rms, got) => Err(FormatError::ScaleModeElement {
+                scale_mode,
+                expected: ElementFormat::Fp4E2M1,
+                got,
             }),
-            (_, true) => self.validate_square(),
             _ => Ok(()),
         }
     }

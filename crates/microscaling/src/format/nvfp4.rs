@@ -1,5 +1,7 @@
 //! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
 
+use crate::Headroom;
+
 /// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
 /// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
 ///
@@ -21,17 +23,24 @@ pub struct Nvfp4Format {
     pub tensor_scale: bool,
     /// Makes the blocks square: 16 × 16 elements, as [`MxFormat::square`](crate::MxFormat::square) says.
     pub square: bool,
+    /// h: how much larger than they are magnitudes count for both scales.
+    pub headroom: Headroom,
+    /// Whether the scale of a block is the better one of two.
+    pub four_over_six: bool,
 }
 
 impl Nvfp4Format {
     /// Elements in a block.
     pub const BLOCK_SIZE: usize = 16;
 
-    /// The format with or without a scale of the tensor, and nothing else: blocks along one axis.
+    /// The format with or without a scale of the tensor, and nothing else: blocks along one axis, no headroom, no
+    /// scale to choose from.
     pub const fn new(tensor_scale: bool) -> Self {
         Self {
             tensor_scale,
             square: false,
+            headroom: Headroom::NONE,
+            four_over_six: false,
         }
     }
 }

@@ -5,8 +5,8 @@ use super::names::impl_by_name;
 /// How the exponent of the shared scale follows from the largest magnitude `amax` of a block. The
 /// names are torchao's.
 ///
-/// With s the exponent of the scale, an element is stored as x / 2^s. All are computed from the bits
-/// of `amax`, exactly.
+/// With s the exponent of the scale, an element is stored as x / 2^s. All are computed from the bits of `amax`, exactly,
+/// or, [`Rms`](Self::Rms), from those of all elements of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ScaleMode {
@@ -21,11 +21,19 @@ pub enum ScaleMode {
     /// `rceil`: s = ceil(log2(amax / max)), of the float32 product amax · (1/max), where max is the
     /// largest element (NVIDIA's recipe for MXFP8).
     Rceil,
+    /// `rms`, of `fp4_e2m1` alone: s = floor(log2(c · r)), where r is the root mean square of the block and c =
+    /// 2.92247856 / 6 puts the largest element, 6, next to the clipping point that has the least mean squared error for a
+    /// normal distribution (Quartet, arXiv 2505.14669, and its code). Larger numbers saturate, on purpose.
+    ///
+    /// So that no order of summation matters, r has a definition in integers, see
+    /// [`MxFormat::scale_exponent_of`](crate::MxFormat::scale_exponent_of). Quartet's code takes the standard deviation
+    /// of the block, which is less than r where the mean is not 0, and adds 10^−8, which limits s to at least −27.
+    Rms,
 }
 
 impl ScaleMode {
     /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Floor, Self::Ceil, Self::Even, Self::Rceil];
+    pub const ALL: [Self; 5] = [Self::Floor, Self::Ceil, Self::Even, Self::Rceil, Self::Rms];
 
     /// The name, for example `floor`: what `Display`, `FromStr` and serde use.
     pub const fn name(self) -> &'static str {
@@ -34,6 +42,7 @@ impl ScaleMode {
             Self::Ceil => "ceil",
             Self::Even => "even",
             Self::Rceil => "rceil",
+            Self::Rms => "rms",
         }
     }
 

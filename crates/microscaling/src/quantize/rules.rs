@@ -7,6 +7,7 @@ mod grid;
 mod microexponent;
 mod mx;
 mod nvfp4;
+mod rms;
 mod scale;
 
 pub(crate) use bfp::BfpRule;

@@ -193,6 +193,7 @@ impl Tame {
             ScaleMode::Ceil => (1.0, before_next, row.emax),
             ScaleMode::Even => (1.0, IMPLICIT >> (row.mantissa_bits + 1), row.emax),
             // The product is a normal number; it has the exponent of the scale.
+            ScaleMode::Rms => (1.0, 0, row.emax + 2),
             ScaleMode::Rceil => (f32::from_bits(row.inverse_max), before_next, 0),
         };
         // emin of a block is row.emin + scale, and scale at least exponent − row.emax.

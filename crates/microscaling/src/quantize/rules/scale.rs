@@ -25,6 +25,9 @@ impl ScaleMode {
                 let half_ulp = IMPLICIT >> (element.mantissa_bits + 1);
                 ((amax + half_ulp) >> MANTISSA_BITS) as i32 - BIAS - element.emax
             }
+            // Of a block of such magnitudes alone.
+            Self::Rms => super::rms::RmsScale::of(crate::Headroom::NONE)
+                .exponent(1 << 30, bits::exponent(amax) - 15),
             Self::Rceil => ceil_log2_of_product(amax, element.inverse_max),
         }
     }

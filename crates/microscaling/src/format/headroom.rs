@@ -1,0 +1,123 @@
+//! Headroom: how much larger a block is taken to be when its scale is chosen.
+
+use super::parameters::impl_serde_by_text;
+use crate::{FormatError, ParseFormatError};
+use alloc::string::ToString;
+use core::fmt;
+use core::str::FromStr;
+
+/// A factor h of at least 1 and less than 2: a block's scale is chosen as if its magnitudes were h times what they are.
+///
+/// Only the choice of the scale knows of it; the elements are what they are. So more room is left between the largest
+/// element and the largest number that an element can become, and rounding up (stochastic rounding may, from any number)
+/// saturates less or not at all. The recipes of the literature say the same the other way round, as a margin by which
+/// the elements are made smaller after the scale is chosen and larger after the product: ¾ (arXiv 2502.20586, algorithm
+/// 2) is a headroom of 4/3, and 16/17 (arXiv 2601.22813, section 3.1) one of 17/16. In an MX block both differ: the
+/// scale is a power of two, so that a margin moves the grid by the odd part of the factor, and headroom does not.
+///
+/// It is a fraction in lowest terms. As text (`FromStr`, `Display`, serde) it is `4/3`, and `1` is none.
+///
+/// ```
+/// use microscaling::{BlockFormat, Headroom};
+///
+/// let headroom: Headroom = "4/3".parse()?;
+/// assert_eq!(headroom, Headroom::new(4, 3)?);
+/// let format: BlockFormat = "mx(element=fp4_e2m1,headroom=4/3)".parse()?;
+/// assert_eq!(format.to_string(), "mx(element=fp4_e2m1,block_size=32,headroom=4/3)");
+/// # Ok::<(), microscaling::ParseFormatError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Headroom {
+    numerator: u8,
+    denominator: u8,
+}
+
+impl Headroom {
+    /// None: h = 1.
+    pub const NONE: Self = Self {
+        numerator: 1,
+        denominator: 1,
+    };
+
+    /// What an error says is allowed.
+    pub(crate) const EXPECTED: &'static str =
+        "1, or a fraction of at least 1 and less than 2 of whole numbers up to 255, such as 4/3";
+
+    /// h = `numerator` / `denominator`.
+    ///
+    /// # Errors
+    /// [`FormatError::Headroom`] unless that is at least 1 and less than 2.
+    pub const fn new(numerator: u8, denominator: u8) -> Result<Self, FormatError> {
+        if denominator == 0 || numerator < denominator || numerator as u16 >= 2 * denominator as u16
+        {
+            return Err(FormatError::Headroom {
+                numerator,
+                denominator,
+            });
+        }
+        let (mut divisor, mut rest) = (numerator, denominator);
+        while rest > 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        Ok(Self {
+            numerator: numerator / divisor,
+            denominator: denominator / divisor,
+        })
+    }
+
+    /// Of the fraction in lowest terms.
+    pub const fn numerator(self) -> u8 {
+        self.numerator
+    }
+
+    /// Of the fraction in lowest terms.
+    pub const fn denominator(self) -> u8 {
+        self.denominator
+    }
+
+    /// Whether h is 1.
+    pub const fn is_none(self) -> bool {
+        self.numerator == self.denominator
+    }
+
+    /// h as the nearest float32.
+    pub const fn value(self) -> f32 {
+        self.numerator as f32 / self.denominator as f32
+    }
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl FromStr for Headroom {
+    type Err = ParseFormatError;
+
+    /// The fraction that the text says: `4/3`, or `1`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let syntax = || ParseFormatError::FieldValue {
+            format: "scale",
+            field: "headroom",
+            value: text.to_string(),
+            allowed: Self::EXPECTED.to_string(),
+        };
+        let (numerator, denominator) = text.split_once('/').unwrap_or((text, "1"));
+        let [Ok(numerator), Ok(denominator)] = [numerator, denominator].map(str::parse) else {
+            return Err(syntax());
+        };
+        Self::new(numerator, denominator).map_err(|_| syntax())
+    }
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.pad("1");
+        }
+        f.pad(&alloc::format!("{}/{}", self.numerator, self.denominator))
+    }
+}
+
+impl_serde_by_text!(Headroom, "a fraction such as 4/3");

@@ -1,0 +1,291 @@
+//! Block formats as text: names, and families with parameters.
+
+use super::parameters::{Parameters, impl_serde_by_text};
+use crate::{
+    BfpFormat, BlockFormat, ElementFormat, Headroom, MicroexponentFormat, MxFormat, NameError,
+    Nvfp4Format, ParseFormatError, ScaleMode, SharedExpMethod,
+};
+use alloc::{
+    format,
+    string::{String, ToString},
+};
+use core::fmt;
+use core::str::FromStr;
+
+/// The formats with a name: name, Quark's name if it has one, format.
+const NAMED: [(&str, Option<&str>, BlockFormat); 12] = {
+    use ElementFormat::{Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E5M2, Int8};
+    use ScaleMode::{Floor, Rceil};
+    [
+        ("mxfp8_e5m2", Some("MXFP8E5M2"), mx(Fp8E5M2, Floor)),
+        ("mxfp8_e4m3", Some("MXFP8E4M3"), mx(Fp8E4M3, Floor)),
+        ("mxfp6_e3m2", Some("MXFP6E3M2"), mx(Fp6E3M2, Floor)),
+        ("mxfp6_e2m3", Some("MXFP6E2M3"), mx(Fp6E2M3, Floor)),
+        ("mxfp4", Some("MXFP4E2M1"), mx(Fp4E2M1, Floor)),
+        ("mxint8", Some("MXINT8"), mx(Int8, Floor)),
+        ("mxfp8_rceil", None, mx(Fp8E4M3, Rceil)),
+        ("mx4", Some("MX4"), microexponent(MicroexponentFormat::MX4)),
+        ("mx6", Some("MX6"), microexponent(MicroexponentFormat::MX6)),
+        ("mx9", Some("MX9"), microexponent(MicroexponentFormat::MX9)),
+        ("bfp16", Some("BFP16"), BlockFormat::Bfp(BfpFormat::BFP16)),
+        ("nvfp4", Some("NVFP4"), BlockFormat::Nvfp4(NVFP4)),
+    ]
+};
+
+/// An MX block with a name: 32 elements, 8 scale bits.
+const fn mx(element: ElementFormat, scale_mode: ScaleMode) -> BlockFormat {
+    BlockFormat::Mx(MxFormat {
+        scale_mode,
+        ..MxFormat::new(element, 32)
+    })
+}
+
+const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
+    BlockFormat::Microexponent(format)
+}
+
+const NVFP4: Nvfp4Format = Nvfp4Format::new(false);
+
+/// The parameters of an MX block.
+const MX_FIELDS: &[&str] = &[
+    "element",
+    "block_size",
+    "scale_bits",
+    "scale_mode",
+    "shared_exp_method",
+    "flush_fp32_subnorms",
+    "square",
+    "headroom",
+];
+
+/// The parameters of NVFP4.
+const NVFP4_FIELDS: &[&str] = &["tensor_scale", "square", "headroom", "four_over_six"];
+
+/// The parameters of a microexponent format.
+const MICROEXPONENT_FIELDS: &[&str] = &["bit_width", "block_size", "sub_block_size", "shift_bits"];
+
+/// A family whose formats have parameters: its name, its parameters, how they make a format.
+type Family = (
+    &'static str,
+    &'static [&'static str],
+    fn(Parameters<'_>) -> Result<BlockFormat, ParseFormatError>,
+);
+
+const FAMILIES: [Family; 4] = [
+    ("mx", MX_FIELDS, parse_mx),
+    ("bfp", &["bit_width", "block_size"], parse_bfp),
+    ("microexponent", MICROEXPONENT_FIELDS, parse_microexponent),
+    ("nvfp4", NVFP4_FIELDS, parse_nvfp4),
+];
+
+impl BlockFormat {
+    /// The names without parameters: the concrete formats of OCP MX v1.0, NVIDIA's recipe for MXFP8
+    /// (E4M3, scale mode `rceil`), the microexponents, BFP16 and NVFP4 without a tensor scale.
+    pub const NAMES: [&'static str; NAMED.len()] = {
+        let mut names = [""; NAMED.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = NAMED[i].0;
+            i += 1;
+        }
+        names
+    };
+
+    /// What an error lists as allowed: the names, then the families.
+    pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
+        let families = ["mx(…)", "bfp(…)", "microexponent(…)", "nvfp4(…)"];
+        Self::NAMES.into_iter().chain(families)
+    }
+}
+
+/// What the value of a parameter that has names may be.
+fn one_of(names: impl IntoIterator<Item = &'static str>) -> String {
+    let mut text = String::from("one of ");
+    for (i, name) in names.into_iter().enumerate() {
+        text += if i == 0 { "" } else { ", " };
+        text += name;
+    }
+    text
+}
+
+fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let base = MxFormat::new(ElementFormat::Fp8E4M3, 32);
+    let scale_bits = || "1 to 8".to_string();
+    let elements = || one_of(ElementFormat::ALL.map(ElementFormat::name));
+    let modes = || one_of(ScaleMode::ALL.map(ScaleMode::name));
+    let methods = || one_of(SharedExpMethod::ALL.map(SharedExpMethod::name));
+    if !parameters.has("element") {
+        return Err(ParseFormatError::FieldValue {
+            format: "mx",
+            field: "element",
+            value: String::new(),
+            allowed: elements(),
+        });
+    }
+    let format = MxFormat {
+        element: parameters.take("element", "", base.element, elements)?,
+        block_size: parameters.take("block_size", "block", base.block_size, || at_least(0))?,
+        scale_bits: parameters.take("scale_bits", "", base.scale_bits, scale_bits)?,
+        scale_mode: parameters.take("scale_mode", "", base.scale_mode, modes)?,
+        shared_exp_method: parameters.take(
+            "shared_exp_method",
+            "",
+            base.shared_exp_method,
+            methods,
+        )?,
+        flush_fp32_subnorms: parameters.take("flush_fp32_subnorms", "", false, either)?,
+        square: parameters.take("square", "", false, either)?,
+        headroom: parameters.take("headroom", "", base.headroom, headrooms)?,
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::Mx(format))
+}
+
+fn parse_bfp(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let preset = BfpFormat::BFP16;
+    let bit_widths = || range(BfpFormat::BIT_WIDTHS);
+    let format = BfpFormat {
+        bit_width: parameters.take("bit_width", "", preset.bit_width, bit_widths)?,
+        block_size: parameters.take("block_size", "block", preset.block_size, || at_least(1))?,
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::Bfp(format))
+}
+
+fn parse_microexponent(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let preset = MicroexponentFormat::MX9;
+    let bit_widths = || range(MicroexponentFormat::BIT_WIDTHS);
+    let shift_bits = || range(MicroexponentFormat::SHIFT_BITS);
+    let sub_block_size = preset.sub_block_size;
+    let format = MicroexponentFormat {
+        bit_width: parameters.take("bit_width", "", preset.bit_width, bit_widths)?,
+        block_size: parameters.take("block_size", "block", preset.block_size, || at_least(1))?,
+        sub_block_size: parameters.take("sub_block_size", "sub_block", sub_block_size, || {
+            at_least(1)
+        })?,
+        shift_bits: parameters.take("shift_bits", "", preset.shift_bits, shift_bits)?,
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::Microexponent(format))
+}
+
+fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let format = Nvfp4Format {
+        tensor_scale: parameters.take("tensor_scale", "", NVFP4.tensor_scale, either)?,
+        square: parameters.take("square", "", NVFP4.square, either)?,
+        headroom: parameters.take("headroom", "", NVFP4.headroom, headrooms)?,
+        four_over_six: parameters.take("four_over_six", "", NVFP4.four_over_six, either)?,
+    };
+    parameters.finish()?;
+    Ok(BlockFormat::Nvfp4(format))
+}
+
+/// What a parameter of two values may be.
+fn either() -> String {
+    "true or false".to_string()
+}
+
+/// What a headroom may be.
+fn headrooms() -> String {
+    Headroom::EXPECTED.to_string()
+}
+
+/// What to say of a number that is none.
+fn range((min, max): (usize, usize)) -> String {
+    format!("{min} to {max}")
+}
+
+/// As [`range`], of a length.
+fn at_least(min: usize) -> String {
+    format!("a number of at least {min}")
+}
+
+impl FromStr for BlockFormat {
+    type Err = ParseFormatError;
+
+    /// The format that the text says, spelled exactly.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = |(name, alias, _): &(_, _, _)| *name == text || *alias == Some(text);
+        if let Some((_, _, format)) = NAMED.into_iter().find(named) {
+            return Ok(format);
+        }
+        for (family, fields, parse) in FAMILIES {
+            if let Some(parameters) = Parameters::of(text, family, fields) {
+                return parameters.and_then(parse);
+            }
+        }
+        Err(ParseFormatError::Unknown(NameError {
+            kind: "block format",
+            value: text.to_string(),
+            allowed: Self::expected().collect(),
+        }))
+    }
+}
+
+impl fmt::Display for BlockFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, ..)) = NAMED.iter().find(|(.., format)| format == self) {
+            return f.pad(name);
+        }
+        f.pad(&match self {
+            Self::Mx(format) => mx_text(format),
+            Self::Microexponent(format) => format!(
+                "microexponent(bit_width={},block_size={},sub_block_size={},shift_bits={})",
+                format.bit_width, format.block_size, format.sub_block_size, format.shift_bits
+            ),
+            Self::Bfp(format) => format!(
+                "bfp(bit_width={},block_size={})",
+                format.bit_width, format.block_size
+            ),
+            Self::Nvfp4(format) => nvfp4_text(format),
+        })
+    }
+}
+
+fn mx_text(format: &MxFormat) -> String {
+    let usual = MxFormat::new(format.element, format.block_size);
+    let mut text = format!(
+        "mx(element={},block_size={}",
+        format.element, format.block_size
+    );
+    if format.scale_bits != usual.scale_bits {
+        text += &format!(",scale_bits={}", format.scale_bits);
+    }
+    if format.scale_mode != usual.scale_mode {
+        text += &format!(",scale_mode={}", format.scale_mode);
+    }
+    if format.shared_exp_method != usual.shared_exp_method {
+        text += &format!(",shared_exp_method={}", format.shared_exp_method);
+    }
+    if format.flush_fp32_subnorms {
+        text += ",flush_fp32_subnorms=true";
+    }
+    if format.square {
+        text += ",square=true";
+    }
+    if !format.headroom.is_none() {
+        text += &format!(",headroom={}", format.headroom);
+    }
+    text.push(')');
+    text
+}
+
+fn nvfp4_text(format: &Nvfp4Format) -> String {
+    let mut text = format!("nvfp4(tensor_scale={}", format.tensor_scale);
+    if format.square {
+        text += ",square=true";
+    }
+    if !format.headroom.is_none() {
+        text += &format!(",headroom={}", format.headroom);
+    }
+    if format.four_over_six {
+        text += ",four_over_six=true";
+    }
+    text.push(')');
+    text
+}
+
+impl_serde_by_text!(BlockFormat, "the name of a block format");
