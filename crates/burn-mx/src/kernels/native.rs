@@ -1,7 +1,7 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
     Statistics,
 };
 
@@ -73,7 +73,7 @@ pub(super) fn random_hadamard<T: InMemory>(
     tensor: T,
     axis: usize,
     transform: RandomHadamard,
-    signs: RandomStream,
+    signs: Signs,
 ) -> T {
     tensor.change_where_it_lies(|data, shape, order| {
         transform_dense(data, shape, place_of(axis, order), transform, signs);
@@ -279,7 +279,7 @@ macro_rules! native_kernels {
             tensor: FloatTensor<Self>,
             axis: usize,
             transform: RandomHadamard,
-            signs: RandomStream,
+            signs: Signs,
         ) -> FloatTensor<Self> {
             native::random_hadamard($in_memory(tensor), axis, transform, signs).into()
         }
