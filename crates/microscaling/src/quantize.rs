@@ -2,6 +2,7 @@
 
 pub(crate) mod block_rule;
 pub(crate) mod blocks;
+mod clipped;
 mod contiguous;
 mod elementwise;
 mod hadamard;
@@ -17,11 +18,11 @@ pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
     BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
-    SharedExpMethod,
+    ScaleMode, SharedExpMethod,
 };
 use largest::largest;
 use layout::checked_layout;
-use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
+use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, with_nvfp4_rule};
 use tensor::quantize_blocks;
 
 impl MxFormat {
@@ -60,7 +61,10 @@ impl MxFormat {
             SharedExpMethod::Max => self.block_size,
         };
         let layout = checked_layout(data, shape, axis, block_size)?;
-        quantize_blocks(MxRule::of(self), layout, data, rounder);
+        match self.scale_mode {
+            ScaleMode::Rms => quantize_blocks(MxRule::<true>::of(self), layout, data, rounder),
+            _ => quantize_blocks(MxRule::<false>::of(self), layout, data, rounder),
+        }
         Ok(())
     }
 }
@@ -125,13 +129,7 @@ impl Nvfp4Format {
         let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
-        if is_large(scale) {
-            let block_rule = Nvfp4Rule::<false>::of(scale);
-            quantize_blocks(block_rule, layout, data, rounder);
-        } else {
-            let block_rule = Nvfp4Rule::<true>::of(scale);
-            quantize_blocks(block_rule, layout, data, rounder);
-        }
+        with_nvfp4_rule!(self, scale, block_rule => quantize_blocks(block_rule, layout, data, rounder));
         Ok(())
     }
 }
@@ -148,8 +146,16 @@ impl Nvfp4Format {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
-        let block_rule = Nvfp4Rule::<false>::of(tensor_scale).in_units_of_the_scale();
-        quantize_blocks(block_rule, layout, data, rounder);
+        match self.four_over_six {
+            false => {
+                let block_rule = Nvfp4Rule::<false, false>::of(self, tensor_scale);
+                quantize_blocks(block_rule.in_units_of_the_scale(), layout, data, rounder);
+            }
+            true => {
+                let block_rule = Nvfp4Rule::<false, true>::of(self, tensor_scale);
+                quantize_blocks(block_rule.in_units_of_the_scale(), layout, data, rounder);
+            }
+        }
         Ok(())
     }
 }

@@ -61,7 +61,9 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
             if inner == 1 {
                 let amax = magnitude_max(run);
                 for (index, elements) in run.chunks(sub_rows).enumerate() {
-                    let scale = codec.scale([amax, magnitude_max(elements)], index, records);
+                    let second = codec.second(amax, elements.iter().copied());
+                    let second = second.unwrap_or_else(|| magnitude_max(elements));
+                    let scale = codec.scale([amax, second], index, records);
                     let start = start + (index * sub_rows) as u64;
                     for (i, piece) in elements.chunks(WINDOW).enumerate() {
                         let draws = draws.get::<R>(start + (i * WINDOW) as u64, piece.len());
@@ -130,9 +132,10 @@ impl<S> Kept<S> {
         largest_of_columns(rows, inner, &mut self.sub_maxima);
         self.scales.clear();
         let maxima = self.maxima.iter().zip(&self.sub_maxima);
-        for ((amax, sub_amax), record) in maxima.zip(records) {
-            self.scales
-                .push(codec.scale([*amax, *sub_amax], index, record));
+        for ((column, (amax, sub_amax)), record) in maxima.enumerate().zip(records) {
+            let second = codec.second(*amax, rows[column..].iter().step_by(inner).copied());
+            let maxima = [*amax, second.unwrap_or(*sub_amax)];
+            self.scales.push(codec.scale(maxima, index, record));
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::quantize::block_rule::BlockRule;
 use crate::quantize::rules::{BfpRule, Grid, MicroexponentRule, MxRule, Nvfp4Rule, ScalePair};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
-use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
+use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
 
 /// The code of the scale NaN, where a scale is an exponent.
 const NAN_EXPONENT: u8 = 255;
@@ -23,8 +23,14 @@ pub(crate) trait BlockCodec: Copy + Sync {
         usize::MAX
     }
 
+    /// What the elements of a block say beside its largest magnitude, where they say something; `None` otherwise.
+    #[inline(always)]
+    fn second(&self, _amax: u32, _elements: impl Iterator<Item = f32>) -> Option<u32> {
+        None
+    }
+
     /// Writes what sub-block number `index` has in the record of its block. `maxima` are the largest
-    /// magnitudes of the block and of the sub-block.
+    /// magnitudes of the block and of the sub-block, or what [`second`](Self::second) says.
     fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
 
     /// Rounds an element. NaN blocks have zeros for codes.
@@ -134,12 +140,12 @@ impl ElementCodes {
 
 /// MX blocks: a byte of E8M0, then the element's own codes.
 #[derive(Clone, Copy)]
-pub(crate) struct MxCodec {
-    rule: MxRule,
+pub(crate) struct MxCodec<const RMS: bool> {
+    rule: MxRule<RMS>,
     codes: ElementCodes,
 }
 
-impl MxCodec {
+impl<const RMS: bool> MxCodec<RMS> {
     pub(crate) fn of(format: &MxFormat) -> Self {
         Self {
             rule: MxRule::of(format),
@@ -148,20 +154,25 @@ impl MxCodec {
     }
 }
 
-impl BlockCodec for MxCodec {
+impl<const RMS: bool> BlockCodec for MxCodec<RMS> {
     type Scale = (Grid, i32);
     /// The exponent of the scale, or `None` for NaN.
     type Unit = Option<i32>;
 
     #[inline(always)]
-    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> (Grid, i32) {
-        let (exponent, nan) = self.rule.scale(amax);
+    fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> Option<u32> {
+        RMS.then(|| self.rule.second(amax, elements))
+    }
+
+    #[inline(always)]
+    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> (Grid, i32) {
+        let (exponent, nan) = self.rule.scale(maxima);
         record[0] = if nan {
             NAN_EXPONENT
         } else {
             (exponent + BIAS) as u8
         };
-        (self.rule.grid(amax, amax), exponent)
+        (self.rule.grid(maxima[0], maxima[1]), exponent)
     }
 
     #[inline(always)]
@@ -303,33 +314,38 @@ impl BlockCodec for MicroexponentFormat {
     }
 }
 
-/// NVFP4: a byte of E4M3, then FP4 codes. `TINY` as in [`Nvfp4Rule`].
+/// NVFP4: a byte of E4M3, then FP4 codes. `TINY` and `FOUR` as in [`Nvfp4Rule`].
 #[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Codec<const TINY: bool> {
-    rule: Nvfp4Rule<TINY>,
+pub(crate) struct Nvfp4Codec<const TINY: bool, const FOUR: bool> {
+    rule: Nvfp4Rule<TINY, FOUR>,
     tensor_scale: u32,
     codes: ElementCodes,
 }
 
-impl<const TINY: bool> Nvfp4Codec<TINY> {
-    pub(crate) fn of(tensor_scale: f32) -> Self {
+impl<const TINY: bool, const FOUR: bool> Nvfp4Codec<TINY, FOUR> {
+    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
         Self {
-            rule: Nvfp4Rule::of(tensor_scale),
+            rule: Nvfp4Rule::of(format, tensor_scale),
             tensor_scale: tensor_scale.to_bits(),
             codes: ElementCodes::of(ElementFormat::Fp4E2M1),
         }
     }
 }
 
-impl<const TINY: bool> BlockCodec for Nvfp4Codec<TINY> {
+impl<const TINY: bool, const FOUR: bool> BlockCodec for Nvfp4Codec<TINY, FOUR> {
     type Scale = ScalePair;
     /// The pattern of the scale, and its sign.
     type Unit = [u32; 2];
 
     #[inline(always)]
-    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
-        record[0] = self.rule.block_scale_code(amax);
-        self.rule.grid(amax, amax)
+    fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> Option<u32> {
+        FOUR.then(|| self.rule.second(amax, elements))
+    }
+
+    #[inline(always)]
+    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
+        record[0] = self.rule.block_scale_code(maxima);
+        self.rule.grid(maxima[0], maxima[1])
     }
 
     #[inline(always)]
@@ -350,14 +366,17 @@ impl<const TINY: bool> BlockCodec for Nvfp4Codec<TINY> {
         if abs >= INFINITY || self.tensor_scale >= INFINITY {
             return [NAN, 0];
         }
-        [Nvfp4Rule::<TINY>::product(self.tensor_scale, abs), sign]
+        [
+            Nvfp4Rule::<TINY, FOUR>::product(self.tensor_scale, abs),
+            sign,
+        ]
     }
 
     #[inline(always)]
     fn value(&self, [scale, sign]: [u32; 2], code: u32) -> f32 {
         let unit = self.codes.value(code, 0).to_bits();
         let factor = if scale >= INFINITY { 0 } else { scale };
-        let product = Nvfp4Rule::<TINY>::product(unit & ABS, factor);
+        let product = Nvfp4Rule::<TINY, FOUR>::product(unit & ABS, factor);
         // Inf only of a tensor scale that no tensor has; 0 is 0 times anything.
         let infinite = scale >= INFINITY && unit & ABS != 0;
         let magnitude = if infinite { INFINITY } else { product };

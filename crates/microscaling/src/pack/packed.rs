@@ -10,7 +10,7 @@ use crate::quantize::rules::is_large;
 use crate::quantize::threads::share_all;
 use crate::round::bits::INFINITY;
 use crate::round::with_rule;
-use crate::{BlockFormat, PackError, Rounder};
+use crate::{BlockFormat, PackError, Rounder, ScaleMode};
 use alloc::{vec, vec::Vec};
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
@@ -46,8 +46,12 @@ pub struct Packed {
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {
         match $format {
+            BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
+                let $codec = MxCodec::<true>::of(&format);
+                $body
+            }
             BlockFormat::Mx(format) => {
-                let $codec = MxCodec::of(&format);
+                let $codec = MxCodec::<false>::of(&format);
                 $body
             }
             BlockFormat::Microexponent(format) => {
@@ -58,14 +62,24 @@ macro_rules! with_codec {
                 let $codec = format;
                 $body
             }
-            BlockFormat::Nvfp4(_) if is_large($tensor_scale) => {
-                let $codec = Nvfp4Codec::<false>::of($tensor_scale);
-                $body
-            }
-            BlockFormat::Nvfp4(_) => {
-                let $codec = Nvfp4Codec::<true>::of($tensor_scale);
-                $body
-            }
+            BlockFormat::Nvfp4(format) => match (is_large($tensor_scale), format.four_over_six) {
+                (true, false) => {
+                    let $codec = Nvfp4Codec::<false, false>::of(&format, $tensor_scale);
+                    $body
+                }
+                (false, false) => {
+                    let $codec = Nvfp4Codec::<true, false>::of(&format, $tensor_scale);
+                    $body
+                }
+                (true, true) => {
+                    let $codec = Nvfp4Codec::<false, true>::of(&format, $tensor_scale);
+                    $body
+                }
+                (false, true) => {
+                    let $codec = Nvfp4Codec::<true, true>::of(&format, $tensor_scale);
+                    $body
+                }
+            },
         }
     };
 }

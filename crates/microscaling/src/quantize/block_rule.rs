@@ -32,8 +32,57 @@ pub(crate) trait BlockRule: Copy + Send + Sync {
         abs
     }
 
+    /// Whether the grid depends on all elements of a block: they are looked at twice, the second time when the largest
+    /// magnitude is known. There are no sub-blocks then.
+    const LOOKS_TWICE: bool = false;
+
+    /// What the second look needs to know of a block.
+    #[inline(always)]
+    fn sight(&self, _amax: u32) -> Sight {
+        Sight::default()
+    }
+
+    /// What an element adds to the sum of the second look. Integers, so that their order does not matter; NaN and Inf add
+    /// anything, as the largest magnitude says enough then.
+    #[inline(always)]
+    fn weight(&self, _sight: Sight, _x: f32) -> i64 {
+        0
+    }
+
+    /// What the sum of the second look at a block of so many elements says: [`grid`](Self::grid) takes it in place of the
+    /// largest magnitude of a sub-block. Less than 2^31.
+    #[inline(always)]
+    fn verdict(&self, amax: u32, _sum: i64, _length: usize) -> u32 {
+        amax
+    }
+
+    /// The largest magnitude of a block of some elements, and what a second look at them says.
+    #[inline(always)]
+    fn maxima(&self, elements: impl Iterator<Item = f32> + Clone) -> [u32; 2] {
+        let amax = elements
+            .clone()
+            .fold(0, |amax, x| amax.max(Self::counted(x.to_bits() & ABS)));
+        [amax, self.second(amax, elements)]
+    }
+
+    /// What a second look at a block says, whose largest magnitude is known.
+    #[inline(always)]
+    fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+        if !Self::LOOKS_TWICE {
+            return amax;
+        }
+        let sight = self.sight(amax);
+        let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
+            (sum.wrapping_add(self.weight(sight, x)), length + 1)
+        });
+        self.verdict(amax, sum, length)
+    }
+
     /// The grid of a sub-block, from the largest counted magnitudes of its block and its own.
     fn grid(&self, amax: u32, sub_amax: u32) -> Self::Grid;
+
+    /// Pattern of the largest number that an element of a grid can become; 0 or NaN where all of them do.
+    fn largest(&self, grid: Self::Grid) -> u32;
 
     /// Rounds an element.
     fn round<R: RoundingRule>(&self, grid: Self::Grid, rule: R, x: f32, draw: u32) -> f32;
@@ -58,6 +107,10 @@ pub(crate) trait BlockRule: Copy + Send + Sync {
         with_rule!(rounding, rule => self.round(grid, rule, x, draw))
     }
 }
+
+/// What the second look at a block needs to know, word by word.
+pub(crate) type Sight = [u32; SIGHT];
+pub(crate) const SIGHT: usize = 5;
 
 /// Two words, so that there can be arrays of each.
 pub(crate) trait Words: Copy {

@@ -1,6 +1,6 @@
 //! Blocks along a contiguous axis.
 
-use super::block_rule::{BlockRule, Words};
+use super::block_rule::{BlockRule, SIGHT, Words};
 use super::blocks::{Job, each_grid, make_grids, round_each};
 use super::largest::counted_max;
 use crate::round::RoundingRule;
@@ -55,11 +55,12 @@ impl<G: BlockRule, R: RoundingRule> Line<G, R> {
             block_rule, rule, ..
         } = self.job;
         let amax = counted_max::<G>(block);
+        let second = block_rule.second(amax, block.iter().copied());
         let length = block.len();
         let sub_block = block_rule.sub_block().min(length);
         for (i, data) in block.chunks_mut(sub_block).enumerate() {
             let sub_amax = if sub_block == length {
-                amax
+                second
             } else {
                 counted_max::<G>(data)
             };
@@ -109,7 +110,12 @@ impl<G: BlockRule, R: RoundingRule> Line<G, R> {
                 // Hidden, lest blocks become lanes, each element a load of its own.
                 *amax = black_box(largest::<G, L>(block.as_chunks().0));
             }
-            let tame = make_grids::<G, R>(block_rule, &maxima, &maxima, [&mut first, &mut second]);
+            let seconds = if G::LOOKS_TWICE {
+                look_twice::<G, B>(block_rule, &maxima, window)
+            } else {
+                maxima
+            };
+            let tame = make_grids::<G, R>(block_rule, &maxima, &seconds, [&mut first, &mut second]);
             let draws = self
                 .draws
                 .get::<R>(start + (i * TOGETHER * B) as u64, window.len());
@@ -136,6 +142,32 @@ impl<G: BlockRule, R: RoundingRule> Line<G, R> {
         }
         count * TOGETHER * B
     }
+}
+
+/// What second looks at blocks of B elements say.
+#[inline(always)]
+fn look_twice<G: BlockRule, const B: usize>(
+    block_rule: G,
+    maxima: &[u32; TOGETHER],
+    window: &[f32],
+) -> [u32; TOGETHER] {
+    let mut sights = [[0; TOGETHER]; SIGHT];
+    for (i, amax) in maxima.iter().enumerate() {
+        let sight = block_rule.sight(*amax);
+        for (words, word) in sights.iter_mut().zip(sight) {
+            words[i] = word;
+        }
+    }
+    let mut verdicts = [0; TOGETHER];
+    for (i, block) in window.chunks_exact(B).enumerate() {
+        // Hidden, lest blocks become lanes.
+        let sight = black_box(sights.each_ref().map(|words| words[i]));
+        let sum = block.iter().fold(0_i64, |sum, x| {
+            sum.wrapping_add(block_rule.weight(sight, *x))
+        });
+        verdicts[i] = block_rule.verdict(maxima[i], sum, B);
+    }
+    verdicts
 }
 
 /// The word of a block in its lanes, and that of the next one in the others if blocks of B elements leave

@@ -1,6 +1,6 @@
 //! Blocks along a strided axis, interleaved in memory.
 
-use super::block_rule::BlockRule;
+use super::block_rule::{BlockRule, SIGHT};
 use super::blocks::{Job, make_grids, round_each};
 use super::instruction_set::Kernel;
 use crate::round::RoundingRule;
@@ -33,6 +33,9 @@ pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
         let lines = Lines::of(inner, rows);
         for columns in lines.tiles(TILE) {
             see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
+            if G::LOOKS_TWICE {
+                tile.look_twice(job.block_rule, run, &lines, columns.clone());
+            }
             tile.make_grids(job, &lines);
             tile.apply(job, run, start, &lines, columns, draws);
         }
@@ -112,6 +115,10 @@ pub(crate) struct Tile {
     maxima: Vec<u32>,
     /// Those of the blocks, where `maxima` are those of sub-blocks.
     of_blocks: Vec<u32>,
+    /// Where blocks are looked at twice: what is known of them before, their sums, and what these say.
+    sights: [Vec<u32>; SIGHT],
+    sums: Vec<i64>,
+    verdicts: Vec<u32>,
     /// The grids, word by word.
     grids: [Vec<u32>; 2],
     /// Whether all are [tame](BlockRule::tame).
@@ -125,6 +132,9 @@ impl Tile {
             columns: 0,
             maxima: Vec::new(),
             of_blocks: Vec::new(),
+            sights: [const { Vec::new() }; SIGHT],
+            sums: Vec::new(),
+            verdicts: Vec::new(),
             grids: [Vec::new(), Vec::new()],
             tame: false,
         }
@@ -179,8 +189,60 @@ impl Tile {
         let width = self.fold(lines);
         let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
         let maxima = &self.maxima[..width];
-        self.tame = make_grids::<G, R>(job.block_rule, maxima, maxima, [first, second]);
+        let seconds = if G::LOOKS_TWICE {
+            &self.verdicts[..width]
+        } else {
+            maxima
+        };
+        self.tame = make_grids::<G, R>(job.block_rule, maxima, seconds, [first, second]);
         self.repeat_grids(width);
+    }
+
+    /// Looks a second time at some columns of some lines, all that there are of the blocks, whose largest magnitudes are
+    /// known.
+    #[inline(always)]
+    fn look_twice<G: BlockRule>(
+        &mut self,
+        block_rule: G,
+        data: &[f32],
+        lines: &Lines,
+        columns: Range<usize>,
+    ) {
+        let width = self.fold(lines);
+        let columns_of = |line: &[f32]| columns.start..columns.end.min(line.len());
+        let [first, second, third, fourth, fifth] = &mut self.sights;
+        for words in [&mut *first, second, third, fourth, fifth] {
+            words.clear();
+        }
+        for amax in &self.maxima[..width] {
+            let sight = block_rule.sight(*amax);
+            first.push(sight[0]);
+            second.push(sight[1]);
+            third.push(sight[2]);
+            fourth.push(sight[3]);
+            fifth.push(sight[4]);
+        }
+        self.sums.clear();
+        self.sums.resize(width, 0);
+        for line in data.chunks(lines.width) {
+            for row in line[columns_of(line)].chunks(width) {
+                let sights = first
+                    .iter()
+                    .zip(&*second)
+                    .zip(&*third)
+                    .zip(&*fourth)
+                    .zip(&*fifth);
+                for ((sum, x), ((((a, b), c), d), e)) in self.sums.iter_mut().zip(row).zip(sights) {
+                    let sight = [*a, *b, *c, *d, *e];
+                    *sum = sum.wrapping_add(block_rule.weight(sight, *x));
+                }
+            }
+        }
+        let rows = data.len() / lines.inner;
+        self.verdicts.clear();
+        let sums = self.maxima[..width].iter().zip(&self.sums);
+        self.verdicts
+            .extend(sums.map(|(amax, sum)| block_rule.verdict(*amax, *sum, rows)));
     }
 
     /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.

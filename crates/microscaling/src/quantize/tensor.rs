@@ -77,8 +77,8 @@ fn quantize_runs<G: BlockRule, R: RoundingRule>(
     });
 }
 
-/// Quantizes one run in two parallel passes: there are fewer runs than threads. One with sub-blocks is
-/// one thread's work.
+/// Quantizes one run in two parallel passes: there are fewer runs than threads. One with sub-blocks, or of
+/// blocks that are looked at twice, is one thread's work.
 fn quantize_large_run<G: BlockRule, R: RoundingRule>(
     job: Job<G, R>,
     runs: Runs,
@@ -86,7 +86,7 @@ fn quantize_large_run<G: BlockRule, R: RoundingRule>(
     run: usize,
 ) {
     let rows = data.len() / runs.layout.inner;
-    if !is_divided(data.len()) || job.block_rule.sub_block() < rows {
+    if !is_divided(data.len()) || job.block_rule.sub_block() < rows || G::LOOKS_TWICE {
         return quantize_runs(job, runs, data, run..run + 1);
     }
     let lines = Lines::of(runs.layout.inner, rows);

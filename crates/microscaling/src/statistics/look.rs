@@ -108,19 +108,20 @@ fn each_column<'a>(
 #[inline(always)]
 fn contiguous(partial: &mut Partial, [x, q]: Views<'_>, scales: Option<&Scales>) {
     let amax = magnitude_max(x);
+    let second = scales.map_or(amax, |scales| scales.second(amax, x.iter().copied()));
     if let Some(scales) = scales {
         let sub_block = scales.sub_block().min(x.len());
         for piece in x.chunks(sub_block) {
             let sub_amax = match sub_block < x.len() {
                 true => magnitude_max(piece),
-                false => amax,
+                false => second,
             };
             partial.saturated += beyond(piece, scales.limit(amax, sub_amax));
         }
     }
     let power = sum_of(x, x, product);
     let error = sum_of(x, q, square_of_difference);
-    partial.block(amax, power, error, scales);
+    partial.block([amax, second], power, error, scales);
 }
 
 /// Pattern of the smallest magnitude of numbers but zero; 0 if there is none.
@@ -169,6 +170,13 @@ impl Interleaved<'_> {
         *view[start..start + W].first_chunk().expect("it is as long")
     }
 
+    /// The elements of a block before.
+    #[inline(always)]
+    fn column(&self, index: usize) -> impl Iterator<Item = f32> {
+        let column = self.views[0][index..].iter().step_by(self.inner);
+        column.take(self.rows).copied()
+    }
+
     /// The largest finite magnitudes of some rows of the first `W` blocks.
     #[inline(always)]
     fn maxima<const W: usize>(&self, rows: Range<usize>) -> [u32; W] {
@@ -183,14 +191,22 @@ impl Interleaved<'_> {
     }
 
     /// Calls `look` with the rows of each sub-block of the first `W` blocks, and with the patterns of the magnitudes beyond
-    /// which elements of them saturate. Returns the largest magnitudes of the blocks.
+    /// which elements of them saturate. Returns the largest magnitudes of the blocks, and what their elements
+    /// [say](Scales::second).
     #[inline(always)]
     fn each_sub_block<const W: usize>(
         &self,
         scales: Option<&Scales>,
         mut look: impl FnMut(Range<usize>, &[u32; W]),
-    ) -> [u32; W] {
+    ) -> [[u32; W]; 2] {
         let amax = self.maxima::<W>(0..self.rows);
+        let second = match scales {
+            Some(scales) => from_fn(
+                #[inline(always)]
+                |i| scales.second(amax[i], self.column(i)),
+            ),
+            None => amax,
+        };
         let sub_block = scales.map_or(usize::MAX, Scales::sub_block).min(self.rows);
         let mut at = 0;
         while at < self.rows {
@@ -199,7 +215,7 @@ impl Interleaved<'_> {
                 Some(scales) => {
                     let sub_amax = match sub_block < self.rows {
                         true => self.maxima::<W>(rows.clone()),
-                        false => amax,
+                        false => second,
                     };
                     from_fn(|i| scales.limit(amax[i], sub_amax[i]))
                 }
@@ -208,7 +224,7 @@ impl Interleaved<'_> {
             at = rows.end;
             look(rows, &limits);
         }
-        amax
+        [amax, second]
     }
 
     /// Looks at the first `W` blocks, all of numbers: at what needs the block. Returns `W`.
@@ -221,7 +237,7 @@ impl Interleaved<'_> {
         let [x, q] = self.views;
         let mut sums = Sums::<W>::new();
         let mut saturated = [0; W];
-        let amax = self.each_sub_block::<W>(
+        let maxima = self.each_sub_block::<W>(
             scales,
             #[inline(always)]
             |rows, limits| {
@@ -240,7 +256,7 @@ impl Interleaved<'_> {
             },
         );
         partial.saturated += saturated.iter().map(|count| u64::from(*count)).sum::<u64>();
-        partial.blocks(amax, &sums, scales);
+        partial.blocks(maxima, &sums, scales);
         W
     }
 
@@ -248,7 +264,7 @@ impl Interleaved<'_> {
     fn look_at_each(&self, partial: &mut Partial, scales: Option<&Scales>) -> usize {
         let [x, q] = self.views;
         let mut sums = Sums::<1>::new();
-        let amax = self.each_sub_block::<1>(scales, |rows, [limit]| {
+        let maxima = self.each_sub_block::<1>(scales, |rows, [limit]| {
             for at in rows {
                 let ([x], [q]) = (self.row(x, at), self.row(q, at));
                 if x.is_finite() && q.is_finite() {
@@ -260,7 +276,7 @@ impl Interleaved<'_> {
                 }
             }
         });
-        partial.blocks(amax, &sums, scales);
+        partial.blocks(maxima, &sums, scales);
         1
     }
 }

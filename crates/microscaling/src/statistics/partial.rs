@@ -43,18 +43,26 @@ impl Partial {
     #[inline(always)]
     pub(super) fn blocks<const W: usize>(
         &mut self,
-        amax: [u32; W],
+        maxima: [[u32; W]; 2],
         sums: &Sums<W>,
         scales: Option<&Scales>,
     ) {
-        for (i, amax) in amax.into_iter().enumerate() {
-            self.block(amax, sums.power[i], sums.error[i], scales);
+        let [amax, second] = maxima;
+        for i in 0..W {
+            let maxima = [amax[i], second[i]];
+            self.block(maxima, sums.power[i], sums.error[i], scales);
         }
     }
 
     /// Adds a block.
     #[inline(always)]
-    pub(super) fn block(&mut self, amax: u32, power: f64, error: f64, scales: Option<&Scales>) {
+    pub(super) fn block(
+        &mut self,
+        [amax, second]: [u32; 2],
+        power: f64,
+        error: f64,
+        scales: Option<&Scales>,
+    ) {
         self.power += power;
         self.error += error;
         let Some(scales) = scales else { return };
@@ -65,7 +73,7 @@ impl Partial {
         }
         self.ratios.push((error / power) as f32);
         if amax > 0
-            && let Some(scale) = scales.scale(amax)
+            && let Some(scale) = scales.scale(amax, second)
         {
             self.scales.see(scale);
         }

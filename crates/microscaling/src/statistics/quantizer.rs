@@ -4,9 +4,9 @@ use crate::quantize::block_rule::BlockRule;
 use crate::quantize::blocks::{Blocks, Job};
 use crate::quantize::instruction_set::dispatch;
 use crate::quantize::layout::Layout;
-use crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
+use crate::quantize::rules::with_block_rule;
 use crate::round::with_rule;
-use crate::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding};
+use crate::{FloatFormat, OperandQuantization, RandomStream, Rounding};
 use alloc::boxed::Box;
 
 /// Quantizes the blocks of a part, given its layout and its position on the axis.
@@ -21,14 +21,9 @@ pub(super) struct Quantizer {
 impl Quantizer {
     /// Of a tensor with this scale, if the format has tensor scales.
     pub(super) fn of(quantization: &OperandQuantization, tensor_scale: Option<f32>) -> Self {
-        let blocks = quantization.blocks.map(|(format, rounding)| match format {
-            BlockFormat::Mx(format) => by_rule(MxRule::of(&format), rounding),
-            BlockFormat::Microexponent(format) => by_rule(MicroexponentRule::of(&format), rounding),
-            BlockFormat::Bfp(format) => by_rule(BfpRule::of(&format), rounding),
-            BlockFormat::Nvfp4(_) => match tensor_scale.unwrap_or(1.0) {
-                scale if is_large(scale) => by_rule(Nvfp4Rule::<false>::of(scale), rounding),
-                scale => by_rule(Nvfp4Rule::<true>::of(scale), rounding),
-            },
+        let blocks = quantization.blocks.map(|(format, rounding)| {
+            let tensor_scale = tensor_scale.unwrap_or(1.0);
+            with_block_rule!(&format, tensor_scale, block_rule => by_rule(block_rule, rounding))
         });
         Self {
             elementwise: quantization.elementwise,

@@ -1,33 +1,38 @@
 //! The scale of a block, and the largest number that its elements can become; the scales of many blocks.
 
-use crate::BlockFormat;
 use crate::quantize::block_rule::{BlockRule, Words};
-use crate::quantize::rules::{
-    BfpRule, MicroexponentRule, MxRule, NVFP4_ELEMENT_MAX, Nvfp4Rule, is_large,
-};
-use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT};
+use crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
+use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN};
+use crate::{BlockFormat, ScaleMode};
 
 /// A block format as the statistics see it.
 pub(super) enum Scales {
-    Mx(MxRule),
+    Mx(MxRule<false>),
+    RmsMx(MxRule<true>),
     Microexponent(MicroexponentRule),
     Bfp(BfpRule),
-    Nvfp4(Nvfp4Rule<false>),
-    TinyNvfp4(Nvfp4Rule<true>),
+    Nvfp4(Nvfp4Rule<false, false>),
+    TinyNvfp4(Nvfp4Rule<true, false>),
+    BetterNvfp4(Nvfp4Rule<true, true>),
 }
 
 impl Scales {
     /// Those of a tensor with this scale, if the format has tensor scales.
     pub(super) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
         match format {
-            BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
+            BlockFormat::Mx(format) => match format.scale_mode {
+                ScaleMode::Rms => Self::RmsMx(MxRule::of(format)),
+                _ => Self::Mx(MxRule::of(format)),
+            },
             BlockFormat::Microexponent(format) => {
                 Self::Microexponent(MicroexponentRule::of(format))
             }
             BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
-            BlockFormat::Nvfp4(_) => match tensor_scale.unwrap_or(1.0) {
-                scale if is_large(scale) => Self::Nvfp4(Nvfp4Rule::of(scale)),
-                scale => Self::TinyNvfp4(Nvfp4Rule::of(scale)),
+            BlockFormat::Nvfp4(format) => match tensor_scale.unwrap_or(1.0) {
+                // Fit for any scale.
+                scale if format.four_over_six => Self::BetterNvfp4(Nvfp4Rule::of(format, scale)),
+                scale if is_large(scale) => Self::Nvfp4(Nvfp4Rule::of(format, scale)),
+                scale => Self::TinyNvfp4(Nvfp4Rule::of(format, scale)),
             },
         }
     }
@@ -40,36 +45,53 @@ impl Scales {
         }
     }
 
-    /// The scale of a block whose largest finite magnitude, not zero, has this pattern; `None` if it is NaN.
+    /// What the finite elements of a block say beside the largest of their magnitudes, where they say something: what
+    /// [`scale`](Self::scale) and [`limit`](Self::limit) take in place of a sub-block's. Else that magnitude.
     #[inline(always)]
-    pub(super) fn scale(&self, amax: u32) -> Option<f32> {
+    pub(super) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+        let finite = elements.filter(|x| x.is_finite());
+        match self {
+            Self::RmsMx(rule) => rule.second(amax, finite),
+            Self::BetterNvfp4(rule) => rule.second(amax, finite),
+            _ => amax,
+        }
+    }
+
+    /// The scale of a block whose largest finite magnitude, not zero, has this pattern, and whose elements
+    /// [say](Self::second) that; `None` if it is NaN.
+    #[inline(always)]
+    pub(super) fn scale(&self, amax: u32, second: u32) -> Option<f32> {
+        let power = |(exponent, nan)| if nan { NAN } else { bits::pow2(exponent) };
         let pattern = match self {
-            Self::Mx(rule) => match rule.scale(amax) {
-                (exponent, false) => bits::pow2(exponent),
-                (_, true) => return None,
-            },
+            Self::Mx(rule) => power(rule.scale([amax, second])),
+            Self::RmsMx(rule) => power(rule.scale([amax, second])),
             // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
             Self::Microexponent(_) | Self::Bfp(_) => {
                 bits::pow2((amax >> bits::MANTISSA_BITS) as i32 - BIAS)
             }
-            Self::Nvfp4(rule) => rule.grid(amax, amax).words()[0],
-            Self::TinyNvfp4(rule) => rule.grid(amax, amax).words()[0],
+            Self::Nvfp4(rule) => rule.grid(amax, second).words()[0],
+            Self::TinyNvfp4(rule) => rule.grid(amax, second).words()[0],
+            Self::BetterNvfp4(rule) => rule.grid(amax, second).words()[0],
         };
         (pattern < INFINITY).then(|| f32::from_bits(pattern))
     }
 
     /// Pattern of the largest number that an element can become, from the largest magnitudes of its block and its
-    /// sub-block; of Inf where nothing can be said to saturate, because all of the block becomes NaN or zero.
+    /// sub-block, or what the elements [say](Self::second); of Inf where nothing can be said to saturate, because all of the block becomes NaN or zero.
     #[inline(always)]
-    pub(super) fn limit(&self, amax: u32, sub_amax: u32) -> u32 {
+    pub(super) fn limit(&self, amax: u32, second: u32) -> u32 {
+        #[inline(always)]
+        fn largest<G: BlockRule>(rule: &G, amax: u32, second: u32) -> u32 {
+            rule.largest(rule.grid(amax, second))
+        }
         let max = match self {
-            Self::Mx(rule) => rule.grid(amax, amax).max,
-            Self::Microexponent(rule) => rule.grid(amax, sub_amax).max,
-            Self::Bfp(rule) => rule.grid(amax, amax).max,
-            Self::Nvfp4(_) | Self::TinyNvfp4(_) => match self.scale(amax) {
-                Some(scale) => bits::product(scale.to_bits(), NVFP4_ELEMENT_MAX),
-                None => INFINITY,
-            },
+            Self::Mx(rule) => largest(rule, amax, second),
+            Self::RmsMx(rule) => largest(rule, amax, second),
+            Self::Microexponent(rule) => largest(rule, amax, second),
+            Self::Bfp(rule) => largest(rule, amax, second),
+            Self::Nvfp4(rule) => largest(rule, amax, second),
+            Self::TinyNvfp4(rule) => largest(rule, amax, second),
+            Self::BetterNvfp4(rule) => largest(rule, amax, second),
         };
         match max {
             0 => INFINITY,

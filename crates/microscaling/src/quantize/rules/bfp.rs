@@ -57,6 +57,11 @@ impl BlockRule for BfpRule {
     }
 
     #[inline(always)]
+    fn largest(&self, grid: Grid) -> u32 {
+        grid.max
+    }
+
+    #[inline(always)]
     fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
         let special = x.to_bits() & ABS >= INFINITY;
         let finite = if special { 0.0 } else { x };

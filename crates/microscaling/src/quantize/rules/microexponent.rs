@@ -76,6 +76,11 @@ impl BlockRule for MicroexponentRule {
     }
 
     #[inline(always)]
+    fn largest(&self, grid: Grid) -> u32 {
+        grid.max
+    }
+
+    #[inline(always)]
     fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
         let sign = x.to_bits() & SIGN;
         let abs = x.to_bits() & ABS;

@@ -2,9 +2,11 @@
 //! and any other implementation (GPU, intrinsics) must match it bit for bit.
 
 use super::grid::{Grid, round_to_grid};
-use crate::quantize::block_rule::BlockRule;
-use crate::round::bits::{self, ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
-use crate::round::{NORMAL, RoundingRule, normal};
+use super::rms::RmsScale;
+use super::scale::HeadroomScale;
+use crate::quantize::block_rule::{BlockRule, Sight};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::{NORMAL, RoundingRule, normal, with_rule};
 use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};
 use core::ops::Range;
 
@@ -17,9 +19,40 @@ impl MxFormat {
     /// any other. The largest pattern of a block, compared as an integer, is that of its largest
     /// magnitude, or of a NaN or Inf if it holds one.
     ///
+    /// With [`headroom`](Self::headroom) h the exponent is that of a block whose largest magnitude is h · amax, a real
+    /// number that no rounding precedes; with [`ScaleMode::Rceil`] it is ceil(log2(h · p)), with p the float32 product.
+    /// A block of zeros has the scale that it has without headroom.
+    ///
+    /// With [`ScaleMode::Rms`] the scale follows from all elements, see [`scale_exponent_of`](Self::scale_exponent_of);
+    /// this is the scale of a block whose magnitudes are all alike.
+    ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
-        let (exponent, nan) = MxRule::of(self).scale(amax & ABS);
+        self.scale_exponent_of(&[f32::from_bits(amax)])
+    }
+
+    /// The exponent s of the scale 2^s of a block of these elements; `None` is the scale NaN. Zero elements are a block of
+    /// zeros.
+    ///
+    /// Of every scale mode but one it is the [`scale_exponent`](Self::scale_exponent) of the largest magnitude. With
+    /// [`ScaleMode::Rms`], let 2^e be the power of two of the largest magnitude, and m the magnitudes in units of
+    /// 2^(e − 15), rounded down to whole numbers: all of them have 16 bits at most. With M the mean of m², rounded down,
+    /// s = floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom), all of it
+    /// exact in real numbers. (M, if 0, as in a block of more than 2^30 elements it may be, counts as 1.)
+    ///
+    /// The format must be [valid](Self::validate).
+    pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
+        let elements = block.iter().copied();
+        let (exponent, nan) = match self.scale_mode {
+            ScaleMode::Rms => {
+                let block_rule = MxRule::<true>::of(self);
+                block_rule.scale(block_rule.maxima(elements))
+            }
+            _ => {
+                let block_rule = MxRule::<false>::of(self);
+                block_rule.scale(block_rule.maxima(elements))
+            }
+        };
         (!nan).then_some(exponent)
     }
 
@@ -29,11 +62,21 @@ impl MxFormat {
     /// NaN if the scale is NaN, whatever `x` is; zero if the block is flushed. Subnormals of the element format are kept; below the
     /// smallest one the rounding decides between it and zero. Where scale mode `ceil`, `even` or
     /// `rceil` lets an element of a block near the top of float32 round up to 2^128, the result is
-    /// ±Inf, the only float32 for it; with `floor` that cannot happen.
+    /// ±Inf, the only float32 for it; with `floor` and no headroom that cannot happen.
     ///
-    /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN.
+    /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN. Not of
+    /// [`ScaleMode::Rms`], whose scale follows from all elements: [`round_scaled`](Self::round_scaled) is.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        MxRule::of(self).round_element(x, [amax; 2], rounding, draw)
+        MxRule::<false>::of(self).round_element(x, [amax; 2], rounding, draw)
+    }
+
+    /// One finite element of a block with the scale 2^`exponent`, which must be one of the format's
+    /// ([`scale_exponent_of`](Self::scale_exponent_of) gives one): rounded, saturated and scaled back. `draw` matters only
+    /// to [`Rounding::Stochastic`]. A block that is to be flushed is not known here.
+    pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
+        let block_rule = MxRule::<false>::of(self);
+        let grid = block_rule.grid_of(exponent);
+        with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw))
     }
 }
 
@@ -78,24 +121,37 @@ impl ElementRow {
     }
 }
 
-/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid.
+/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid; from its root mean square if
+/// `RMS`, which is to be so if and only if that is the scale mode.
 #[derive(Clone, Copy)]
-pub(crate) struct MxRule {
+pub(crate) struct MxRule<const RMS: bool> {
     pub(crate) row: ElementRow,
     pub(crate) scale_mode: ScaleMode,
     /// E: the scale is 2^−E … 2^E.
     pub(crate) largest_exponent: i32,
     /// Blocks whose largest magnitude is below this pattern become zero.
     pub(crate) flush_below: u32,
+    headroom: HeadroomScale,
+    rms: RmsScale,
     tame: Tame,
 }
 
-impl MxRule {
+/// What is added to an exponent that is a verdict, so that it is not negative.
+const VERDICT: i32 = 1 << 10;
+
+impl<const RMS: bool> MxRule<RMS> {
     pub(crate) fn of(format: &MxFormat) -> Self {
         let row = ElementRow::of(format.element);
         let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
+        let headroom = HeadroomScale::of(format.headroom, format.scale_mode, row.mantissa_bits);
         Self {
-            tame: Tame::of(&row, format.scale_mode, largest_exponent),
+            tame: Tame::of(&row, format.scale_mode, headroom, largest_exponent),
+            headroom,
+            rms: if RMS {
+                RmsScale::of(format.headroom)
+            } else {
+                RmsScale::NONE
+            },
             row,
             scale_mode: format.scale_mode,
             largest_exponent,
@@ -110,30 +166,75 @@ impl MxRule {
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
-    pub(crate) fn scale(&self, amax: u32) -> (i32, bool) {
-        let exponent = self.scale_mode.exponent(amax, &self.row);
+    pub(crate) fn scale(&self, [amax, verdict]: [u32; 2]) -> (i32, bool) {
+        let exponent = if RMS {
+            verdict as i32 - VERDICT
+        } else if self.headroom.is_some {
+            self.headroom.exponent(self.scale_mode, amax, &self.row)
+        } else {
+            self.scale_mode.exponent(amax, &self.row)
+        };
         let nan = amax >= INFINITY || exponent > self.largest_exponent;
         (exponent.max(-self.largest_exponent), nan)
     }
+
+    /// The grid of a block with the scale 2^scale.
+    #[inline(always)]
+    fn grid_of(&self, scale: i32) -> Grid {
+        Grid {
+            emin: self.row.emin + scale,
+            max: bits::scale(self.row.max, scale),
+        }
+    }
 }
 
-impl BlockRule for MxRule {
+impl<const RMS: bool> BlockRule for MxRule<RMS> {
     type Grid = Grid;
 
+    const LOOKS_TWICE: bool = RMS;
+
     #[inline(always)]
-    fn grid(&self, amax: u32, _: u32) -> Grid {
-        let (scale, nan) = self.scale(amax);
+    fn sight(&self, amax: u32) -> Sight {
+        // The unit of 16 bits.
+        let mut sight = Sight::default();
+        sight[0] = (bits::exponent(amax) - 15) as u32;
+        sight
+    }
+
+    #[inline(always)]
+    fn weight(&self, sight: Sight, x: f32) -> i64 {
+        let multiples = bits::fixed_point(x.to_bits() & ABS, sight[0] as i32);
+        i64::from(multiples * multiples)
+    }
+
+    #[inline(always)]
+    fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
+        if amax == 0 {
+            // As in the other modes.
+            return (VERDICT + 1 - BIAS - self.row.emax) as u32;
+        }
+        let mean = (sum as u64 / length as u64) as u32;
+        let exponent = self.rms.exponent(mean.max(1), bits::exponent(amax) - 15);
+        (VERDICT + exponent) as u32
+    }
+
+    #[inline(always)]
+    fn grid(&self, amax: u32, verdict: u32) -> Grid {
+        let (scale, nan) = self.scale([amax, verdict]);
+        let Grid { emin, max } = self.grid_of(scale);
         let max = if nan {
             NAN
         } else if amax < self.flush_below {
             0
         } else {
-            bits::scale(self.row.max, scale)
+            max
         };
-        Grid {
-            emin: self.row.emin + scale,
-            max,
-        }
+        Grid { emin, max }
+    }
+
+    #[inline(always)]
+    fn largest(&self, grid: Grid) -> u32 {
+        grid.max
     }
 
     #[inline(always)]
@@ -147,7 +248,13 @@ impl BlockRule for MxRule {
     }
 
     #[inline(always)]
-    fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
+    fn tame_grid(&self, amax: u32, verdict: u32) -> [u32; 2] {
+        if RMS {
+            // That of a block of zeros is too small, and that of no other.
+            let scale = (verdict as i32 - VERDICT).max(-self.largest_exponent);
+            let smallest = bits::pow2((self.row.emin + scale).max(*NORMAL.start()));
+            return [smallest, smallest + self.tame.to_max];
+        }
         let Tame {
             factor,
             addend,
@@ -185,21 +292,27 @@ struct Tame {
 }
 
 impl Tame {
-    fn of(row: &ElementRow, scale_mode: ScaleMode, largest_exponent: i32) -> Self {
+    fn of(
+        row: &ElementRow,
+        scale_mode: ScaleMode,
+        headroom: HeadroomScale,
+        largest_exponent: i32,
+    ) -> Self {
         let exponents = |from: i32, to: i32| ((to - from) << MANTISSA_BITS) as u32;
-        let before_next = IMPLICIT - 1;
-        let (factor, addend, emax) = match scale_mode {
-            ScaleMode::Floor => (1.0, 0, row.emax),
-            ScaleMode::Ceil => (1.0, before_next, row.emax),
-            ScaleMode::Even => (1.0, IMPLICIT >> (row.mantissa_bits + 1), row.emax),
+        let (factor, emax) = match scale_mode {
             // The product is a normal number; it has the exponent of the scale.
-            ScaleMode::Rms => (1.0, 0, row.emax + 2),
-            ScaleMode::Rceil => (f32::from_bits(row.inverse_max), before_next, 0),
+            ScaleMode::Rceil => (f32::from_bits(row.inverse_max), 0),
+            _ => (1.0, row.emax),
         };
-        // emin of a block is row.emin + scale, and scale at least exponent − row.emax.
-        let lowest = NORMAL.start() - row.emin + row.emax;
+        let addend = headroom.addend;
+        // emin of a block is row.emin + scale, and scale at least exponent − row.emax; of a root mean square, which is at
+        // least 2^−15 of the largest magnitude, it is 17 less at most.
+        let mean = i32::from(scale_mode == ScaleMode::Rms);
+        let lowest = NORMAL.start() - row.emin + row.emax + 32 * mean;
         // Below this no scale is larger than 2^E, in any mode.
         let highest = (NORMAL.end() + 1).min(largest_exponent + row.emax);
+        // Headroom makes one exponent more of it.
+        let highest = highest - i32::from(headroom.is_some);
         let range = normal(lowest, highest);
         Self {
             from: range.start,
