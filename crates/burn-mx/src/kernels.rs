@@ -186,8 +186,7 @@ pub trait MxKernels: Backend {
     ) -> FloatTensor<Self> {
         let values = host::read::<Self>(values);
         host::apply::<Self>(gradient, |gradient, shape| {
-            let _ = (&values, shape, axis, format, gradient);
-            unimplemented!();
+            of_known(format.mask_clipped(&values, shape, axis, gradient));
         })
     }
 
