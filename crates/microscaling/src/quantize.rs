@@ -17,10 +17,9 @@ pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
     BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
-    SharedExpMethod,
 };
 use largest::largest;
-use layout::checked_layout;
+use layout::{BlockShape, checked_layout, square_axes};
 use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
 use tensor::quantize_blocks;
 
@@ -38,6 +37,9 @@ impl MxFormat {
     /// depend neither on the number of threads nor on the processor. A tensor without elements is
     /// left as it is.
     ///
+    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it where `axis` is 0: of a matrix it
+    /// does not matter which axis is given.
+    ///
     /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
     /// on by the threads of the current rayon pool (feature `rayon`).
     ///
@@ -45,6 +47,7 @@ impl MxFormat {
     /// The data are untouched then.
     /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::OneAxis`]: square blocks of a tensor of one axis.
     /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
     /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
     pub fn quantize(
@@ -55,11 +58,7 @@ impl MxFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let block_size = match self.shared_exp_method {
-            SharedExpMethod::None => 1,
-            SharedExpMethod::Max => self.block_size,
-        };
-        let layout = checked_layout(data, shape, axis, block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Mx(*self).block_shape())?;
         quantize_blocks(MxRule::of(self), layout, data, rounder);
         Ok(())
     }
@@ -80,7 +79,7 @@ impl MicroexponentFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         quantize_blocks(MicroexponentRule::of(self), layout, data, rounder);
         Ok(())
     }
@@ -101,7 +100,7 @@ impl BfpFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         quantize_blocks(BfpRule::of(self), layout, data, rounder);
         Ok(())
     }
@@ -122,7 +121,7 @@ impl Nvfp4Format {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
         if is_large(scale) {
@@ -147,7 +146,7 @@ impl Nvfp4Format {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
         let block_rule = Nvfp4Rule::<false>::of(tensor_scale).in_units_of_the_scale();
         quantize_blocks(block_rule, layout, data, rounder);
         Ok(())
@@ -155,6 +154,23 @@ impl Nvfp4Format {
 }
 
 impl BlockFormat {
+    /// How long the blocks are.
+    pub(crate) const fn block_shape(&self) -> BlockShape {
+        BlockShape {
+            size: self.block_size(),
+            square: self.is_square(),
+        }
+    }
+
+    /// The two axes that [square](Self::is_square) blocks along `axis` lie along, in their order; `None` if blocks are not
+    /// square.
+    pub const fn square_axes(&self, axis: usize) -> Option<[usize; 2]> {
+        match self.is_square() {
+            true => Some(square_axes(axis)),
+            false => None,
+        }
+    }
+
     /// Replaces every element of a tensor by the value it has in this format, in place: the `quantize`
     /// of the format, see [`MxFormat::quantize`].
     ///

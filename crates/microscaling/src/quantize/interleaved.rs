@@ -3,6 +3,7 @@
 use super::block_rule::BlockRule;
 use super::blocks::{Job, make_grids, round_each};
 use super::instruction_set::Kernel;
+use super::layout::{Layout, Pool};
 use crate::round::RoundingRule;
 use crate::round::bits::ABS;
 use crate::round::draws::{Draws, WINDOW};
@@ -21,16 +22,17 @@ const NARROW: usize = 64;
 #[inline(always)]
 pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
     job: &Job<G, R>,
-    inner: usize,
+    layout: &Layout,
     run: &mut [f32],
     start: u64,
     tile: &mut Tile,
     draws: &mut Draws,
 ) {
+    let inner = layout.inner;
     let rows = run.len() / inner;
     let sub_rows = job.block_rule.sub_block();
     if sub_rows >= rows {
-        let lines = Lines::of(inner, rows);
+        let lines = Lines::of(layout, rows);
         for columns in lines.tiles(TILE) {
             see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
             tile.make_grids(job, &lines);
@@ -38,7 +40,11 @@ pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
         }
         return;
     }
-    let lines = Lines::of(inner, sub_rows);
+    debug_assert!(
+        layout.pool.is_none(),
+        "no format of square blocks has sub-blocks"
+    );
+    let lines = Lines::of(layout, sub_rows);
     for columns in lines.tiles(WINDOW) {
         see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
         tile.keep_for_blocks(&lines);
@@ -54,19 +60,23 @@ pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
 /// Rows of interleaved blocks as lines of memory: a line is one row, or several where rows are short.
 #[derive(Clone)]
 pub(crate) struct Lines {
-    /// Elements of a row: the blocks.
+    /// Elements of a row: the columns.
     inner: usize,
+    /// Which of them share blocks.
+    pool: Option<Pool>,
     /// Elements of a line, a multiple of `inner`; the last line may be shorter.
     pub(crate) width: usize,
 }
 
 impl Lines {
     #[inline(always)]
-    pub(crate) fn of(inner: usize, rows: usize) -> Self {
+    pub(crate) fn of(layout: &Layout, rows: usize) -> Self {
+        let inner = layout.inner;
         // A power of two, so that they can be folded into one by halves.
         let together = 1 << NARROW.div_ceil(inner).min(rows).ilog2();
         Self {
             inner,
+            pool: layout.pool,
             width: inner * together,
         }
     }
@@ -81,11 +91,13 @@ impl Lines {
         self.count(data) / 2 * self.width
     }
 
-    /// The columns of the lines, in tiles of a width. Lines of more than one row are narrow, hence one
-    /// tile.
+    /// The columns of the lines, in tiles of a width, or a little less or as much more as whole blocks take. Lines of more
+    /// than one row are narrow, hence one tile.
     #[inline(always)]
     pub(crate) fn tiles(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let width = self.width;
+        let together = self.pool.map_or(1, |pool| pool.width());
+        let tile = (tile / together).max(1) * together;
         (0..width)
             .step_by(tile)
             .map(move |first| first..width.min(first + tile))
@@ -177,9 +189,18 @@ impl Tile {
         lines: &Lines,
     ) {
         let width = self.fold(lines);
-        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
-        let maxima = &self.maxima[..width];
+        let blocks = match lines.pool {
+            Some(pool) => pool.fold(&mut self.maxima[..width]),
+            None => width,
+        };
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..blocks]);
+        let maxima = &self.maxima[..blocks];
         self.tame = make_grids::<G, R>(job.block_rule, maxima, maxima, [first, second]);
+        if let Some(pool) = lines.pool {
+            for words in &mut self.grids {
+                pool.spread(&mut words[..width]);
+            }
+        }
         self.repeat_grids(width);
     }
 
