@@ -18,10 +18,10 @@ pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
     BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
-    ScaleMode, SharedExpMethod,
+    ScaleMode,
 };
 use largest::largest;
-use layout::checked_layout;
+use layout::{BlockShape, checked_layout, square_axes};
 use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, with_nvfp4_rule};
 use tensor::quantize_blocks;
 
@@ -39,6 +39,9 @@ impl MxFormat {
     /// depend neither on the number of threads nor on the processor. A tensor without elements is
     /// left as it is.
     ///
+    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it where `axis` is 0: of a matrix it
+    /// does not matter which axis is given.
+    ///
     /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
     /// on by the threads of the current rayon pool (feature `rayon`).
     ///
@@ -46,6 +49,7 @@ impl MxFormat {
     /// The data are untouched then.
     /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::OneAxis`]: square blocks of a tensor of one axis.
     /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
     /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
     pub fn quantize(
@@ -56,11 +60,7 @@ impl MxFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let block_size = match self.shared_exp_method {
-            SharedExpMethod::None => 1,
-            SharedExpMethod::Max => self.block_size,
-        };
-        let layout = checked_layout(data, shape, axis, block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Mx(*self).block_shape())?;
         match self.scale_mode {
             ScaleMode::Rms => quantize_blocks(MxRule::<true>::of(self), layout, data, rounder),
             _ => quantize_blocks(MxRule::<false>::of(self), layout, data, rounder),
@@ -84,7 +84,7 @@ impl MicroexponentFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         quantize_blocks(MicroexponentRule::of(self), layout, data, rounder);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl BfpFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         quantize_blocks(BfpRule::of(self), layout, data, rounder);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Nvfp4Format {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
         let amax = if self.tensor_scale { largest(data) } else { 0 };
         let scale = self.tensor_scale_of(amax);
         with_nvfp4_rule!(self, scale, block_rule => quantize_blocks(block_rule, layout, data, rounder));
@@ -145,7 +145,7 @@ impl Nvfp4Format {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, Self::BLOCK_SIZE)?;
+        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
         match self.four_over_six {
             false => {
                 let block_rule = Nvfp4Rule::<false, false>::of(self, tensor_scale);
@@ -161,6 +161,23 @@ impl Nvfp4Format {
 }
 
 impl BlockFormat {
+    /// How long the blocks are.
+    pub(crate) const fn block_shape(&self) -> BlockShape {
+        BlockShape {
+            size: self.block_size(),
+            square: self.is_square(),
+        }
+    }
+
+    /// The two axes that [square](Self::is_square) blocks along `axis` lie along, in their order; `None` if blocks are not
+    /// square.
+    pub const fn square_axes(&self, axis: usize) -> Option<[usize; 2]> {
+        match self.is_square() {
+            true => Some(square_axes(axis)),
+            false => None,
+        }
+    }
+
     /// Replaces every element of a tensor by the value it has in this format, in place: the `quantize`
     /// of the format, see [`MxFormat::quantize`].
     ///

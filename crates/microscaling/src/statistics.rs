@@ -336,13 +336,14 @@ fn layout_of(
 ) -> Result<Layout, QuantizeError> {
     if let Some(format) = format {
         format.validate()?;
-        return layout(shape, axis, format.block_size());
+        return layout(shape, axis, format.block_shape());
     }
     let elements = count(shape)?;
     Ok(Layout {
         axis: elements,
         inner: 1,
         block: elements.min(1024),
+        pool: None,
     })
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Job<C> {
     pub(crate) bits: u32,
 }
 
-/// Packs consecutive runs of whole blocks. A run is `inner` interleaved blocks.
+/// Packs consecutive runs of whole blocks. A run is `inner` columns of interleaved blocks.
 pub(crate) struct Encode<'a, C, R> {
     pub(crate) job: Job<C>,
     pub(crate) rule: R,
@@ -54,7 +54,7 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
         let mut out = Codes::new(self.elements, bits, self.data.len());
         let (mut at, mut start, mut rest) = (self.at, self.start, self.data);
         let mut kept = Kept::default();
-        for records in self.scales.chunks_exact_mut(inner * record) {
+        for records in self.scales.chunks_exact_mut(layout.blocks(inner) * record) {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at(length * inner);
             let sub_rows = codec.sub_block().min(length);
@@ -75,9 +75,15 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
                 }
             } else {
                 // Row by row: codes are in the order of memory.
-                largest_of_columns(run, inner, &mut kept.maxima);
+                largest_of_columns(run, &layout, &mut kept.maxima);
                 for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
-                    kept.scales(&codec, rows, inner, index, records.chunks_exact_mut(record));
+                    kept.scales(
+                        &codec,
+                        rows,
+                        &layout,
+                        index,
+                        records.chunks_exact_mut(record),
+                    );
                     let start = start + (index * sub_rows * inner) as u64;
                     for (i, row) in rows.chunks(inner).enumerate() {
                         let pieces = row.chunks(WINDOW).zip(kept.scales.chunks(WINDOW));
@@ -118,25 +124,29 @@ impl<S> Default for Kept<S> {
     }
 }
 
-impl<S> Kept<S> {
+impl<S: Copy> Kept<S> {
     /// From the largest magnitudes of the blocks to the scales of sub-blocks, whose elements `rows` are.
     #[inline(always)]
     fn scales<'r, C: BlockCodec<Scale = S>>(
         &mut self,
         codec: &C,
         rows: &[f32],
-        inner: usize,
+        layout: &Layout,
         index: usize,
         records: impl Iterator<Item = &'r mut [u8]>,
     ) {
-        largest_of_columns(rows, inner, &mut self.sub_maxima);
+        largest_of_columns(rows, layout, &mut self.sub_maxima);
         self.scales.clear();
         let maxima = self.maxima.iter().zip(&self.sub_maxima);
-        for ((column, (amax, sub_amax)), record) in maxima.enumerate().zip(records) {
-            let second = codec.second(*amax, rows[column..].iter().step_by(inner).copied());
+        for ((block, (amax, sub_amax)), record) in maxima.enumerate().zip(records) {
+            let (columns, step) = layout.columns(block);
+            let rows = rows.chunks_exact(layout.inner);
+            let elements = rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
+            let second = codec.second(*amax, elements);
             let maxima = [*amax, second.unwrap_or(*sub_amax)];
             self.scales.push(codec.scale(maxima, index, record));
         }
+        spread(&mut self.scales, layout);
     }
 }
 
@@ -176,15 +186,28 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// The largest magnitude of each column of some rows.
+/// From what each block has to what each column's block has.
 #[inline(always)]
-fn largest_of_columns(rows: &[f32], inner: usize, maxima: &mut Vec<u32>) {
+fn spread<T: Copy>(of_blocks: &mut Vec<T>, layout: &Layout) {
+    if let Some(pool) = layout.pool {
+        of_blocks.resize(layout.inner, of_blocks[0]);
+        pool.spread(of_blocks);
+    }
+}
+
+/// The largest magnitude of each block of some rows.
+#[inline(always)]
+fn largest_of_columns(rows: &[f32], layout: &Layout, maxima: &mut Vec<u32>) {
     maxima.clear();
-    maxima.resize(inner, 0);
-    for row in rows.chunks_exact(inner) {
+    maxima.resize(layout.inner, 0);
+    for row in rows.chunks_exact(layout.inner) {
         for (max, x) in maxima.iter_mut().zip(row) {
             *max = (*max).max(x.to_bits() & ABS);
         }
+    }
+    if let Some(pool) = layout.pool {
+        let blocks = pool.fold(maxima, u32::max);
+        maxima.truncate(blocks);
     }
 }
 
@@ -216,7 +239,7 @@ impl<C: BlockCodec> Kernel for Decode<'_, C> {
         let mut reader = Reader::new(self.elements, self.start, bits);
         let mut units = Vec::new();
         let (mut at, mut rest) = (self.at, self.data);
-        for records in self.scales.chunks_exact(inner * record) {
+        for records in self.scales.chunks_exact(layout.blocks(inner) * record) {
             if rest.is_empty() {
                 break;
             }
@@ -229,6 +252,7 @@ impl<C: BlockCodec> Kernel for Decode<'_, C> {
                     #[inline(always)]
                     |record| codec.unit(record, index),
                 ));
+                spread(&mut units, &layout);
                 if inner == 1 {
                     let unit = units[0];
                     for piece in rows.chunks_mut(WINDOW) {

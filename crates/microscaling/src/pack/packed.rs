@@ -267,15 +267,23 @@ impl Packed {
         &self.scales
     }
 
-    /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis,
-    /// and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
+    /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis, or
+    /// of either of the two that square blocks lie along, and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
     pub fn scales_shape(&self) -> Vec<usize> {
         // Without elements the other lengths may be such that their product overflows.
         if self.scales.is_empty() {
             return vec![0];
         }
         let mut shape = self.shape.clone();
-        let block = match self.format.block_size() {
+        let size = self.format.block_size();
+        if let Some(axes) = self.format.square_axes(self.axis) {
+            for axis in axes {
+                shape[axis] = shape[axis].div_ceil(size);
+            }
+            // The record of every format that has square blocks is a byte.
+            return shape;
+        }
+        let block = match size {
             0 => shape[self.axis],
             size => size.min(shape[self.axis]),
         };

@@ -26,7 +26,7 @@ impl Plan {
         axis: usize,
     ) -> Result<Self, PackError> {
         format.validate().map_err(crate::QuantizeError::from)?;
-        let layout = layout(shape, axis, format.block_size())?;
+        let layout = layout(shape, axis, format.block_shape())?;
         let count = count(shape)?;
         let overflow = || PackError::SizeOverflow {
             shape: shape.to_vec(),
@@ -37,7 +37,11 @@ impl Plan {
         let scales_len = if count == 0 {
             0
         } else {
-            let blocks = count / layout.axis * layout.axis.div_ceil(layout.block);
+            let Layout {
+                axis, inner, block, ..
+            } = layout;
+            let runs = count / (axis * inner) * axis.div_ceil(block);
+            let blocks = runs * layout.blocks(inner);
             blocks.checked_mul(record).ok_or_else(overflow)?
         };
         Ok(Self {
@@ -51,9 +55,12 @@ impl Plan {
 
     /// How many bytes the records before a position have that begins a run.
     pub(crate) fn records_before(&self, start: usize) -> usize {
-        let Layout { axis, inner, block } = self.layout;
+        let Layout {
+            axis, inner, block, ..
+        } = self.layout;
         let (outer, at) = (start / (axis * inner), start / inner % axis);
-        (outer * axis.div_ceil(block) + at / block) * inner * self.record
+        let runs = outer * axis.div_ceil(block) + at / block;
+        runs * self.layout.blocks(inner) * self.record
     }
 
     /// That all bits are zero which no code and no shift has.

@@ -80,7 +80,7 @@ impl<G: BlockRule, R: RoundingRule> Blocks<'_, G, R> {
         while !rest.is_empty() {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at_mut(length * layout.inner);
-            quantize_run(&job, layout.inner, run, start, &mut tile, &mut draws);
+            quantize_run(&job, &layout, run, start, &mut tile, &mut draws);
             at += length;
             if at == layout.axis {
                 at = 0;

@@ -31,7 +31,7 @@ impl BlockFormat {
         gradient: &mut [f32],
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(values, shape, axis, self.block_size())?;
+        let layout = checked_layout(values, shape, axis, self.block_shape())?;
         check_length(gradient, shape)?;
         let tensor_scale = self.tensor_scale(|| largest(values)).unwrap_or(1.0);
         let mut clipped = values.to_vec();

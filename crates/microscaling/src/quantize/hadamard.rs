@@ -7,7 +7,7 @@ pub use self::signs::Signs;
 
 use self::blocks::Transform;
 use super::instruction_set::dispatch;
-use super::layout::{Runs, checked_layout};
+use super::layout::{BlockShape, Runs, checked_layout};
 use crate::{FormatError, QuantizeError};
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
@@ -112,7 +112,7 @@ impl RandomHadamard {
         factors: impl FnOnce(usize) -> [Vec<f32>; 2],
     ) -> Result<(), QuantizeError> {
         self.validate()?;
-        let layout = checked_layout(data, shape, axis, self.block_size)?;
+        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         if data.is_empty() {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use super::block_rule::{BlockRule, SIGHT};
 use super::blocks::{Job, make_grids, round_each};
 use super::instruction_set::Kernel;
+use super::layout::{Layout, Pool};
 use crate::round::RoundingRule;
 use crate::round::bits::ABS;
 use crate::round::draws::{Draws, WINDOW};
@@ -21,27 +22,29 @@ const NARROW: usize = 64;
 #[inline(always)]
 pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
     job: &Job<G, R>,
-    inner: usize,
+    layout: &Layout,
     run: &mut [f32],
     start: u64,
     tile: &mut Tile,
     draws: &mut Draws,
 ) {
+    let inner = layout.inner;
     let rows = run.len() / inner;
     let sub_rows = job.block_rule.sub_block();
     if sub_rows >= rows {
-        let lines = Lines::of(inner, rows);
+        let lines = Lines::of(layout, rows);
         for columns in lines.tiles(TILE) {
             see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
-            if G::LOOKS_TWICE {
-                tile.look_twice(job.block_rule, run, &lines, columns.clone());
-            }
-            tile.make_grids(job, &lines);
+            tile.make_grids(job, run, &lines, columns.clone());
             tile.apply(job, run, start, &lines, columns, draws);
         }
         return;
     }
-    let lines = Lines::of(inner, sub_rows);
+    debug_assert!(
+        layout.pool.is_none(),
+        "no format of square blocks has sub-blocks"
+    );
+    let lines = Lines::of(layout, sub_rows);
     for columns in lines.tiles(WINDOW) {
         see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
         tile.keep_for_blocks(&lines);
@@ -57,19 +60,23 @@ pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
 /// Rows of interleaved blocks as lines of memory: a line is one row, or several where rows are short.
 #[derive(Clone)]
 pub(crate) struct Lines {
-    /// Elements of a row: the blocks.
+    /// Elements of a row: the columns.
     inner: usize,
+    /// Which of them share blocks.
+    pool: Option<Pool>,
     /// Elements of a line, a multiple of `inner`; the last line may be shorter.
     pub(crate) width: usize,
 }
 
 impl Lines {
     #[inline(always)]
-    pub(crate) fn of(inner: usize, rows: usize) -> Self {
+    pub(crate) fn of(layout: &Layout, rows: usize) -> Self {
+        let inner = layout.inner;
         // A power of two, so that they can be folded into one by halves.
         let together = 1 << NARROW.div_ceil(inner).min(rows).ilog2();
         Self {
             inner,
+            pool: layout.pool,
             width: inner * together,
         }
     }
@@ -84,11 +91,13 @@ impl Lines {
         self.count(data) / 2 * self.width
     }
 
-    /// The columns of the lines, in tiles of a width. Lines of more than one row are narrow, hence one
-    /// tile.
+    /// The columns of the lines, in tiles of a width, or a little less or as much more as whole blocks take. Lines of more
+    /// than one row are narrow, hence one tile.
     #[inline(always)]
     pub(crate) fn tiles(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let width = self.width;
+        let together = self.pool.map_or(1, |pool| pool.width());
+        let tile = (tile / together).max(1) * together;
         (0..width)
             .step_by(tile)
             .map(move |first| first..width.min(first + tile))
@@ -179,27 +188,40 @@ impl Tile {
         self.of_blocks.extend_from_slice(&self.maxima[..width]);
     }
 
-    /// From the largest magnitudes to the grids.
+    /// From the largest magnitudes of some columns of some lines, all that there are of the blocks, to the grids.
     #[inline(always)]
     pub(crate) fn make_grids<G: BlockRule, R: RoundingRule>(
         &mut self,
         job: &Job<G, R>,
+        data: &[f32],
         lines: &Lines,
+        columns: Range<usize>,
     ) {
         let width = self.fold(lines);
-        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
-        let maxima = &self.maxima[..width];
+        let blocks = match lines.pool {
+            Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
+            None => width,
+        };
+        if G::LOOKS_TWICE {
+            self.look_twice(job.block_rule, data, lines, columns, [width, blocks]);
+        }
+        let [first, second] = self.grids.each_mut().map(|words| &mut words[..blocks]);
+        let maxima = &self.maxima[..blocks];
         let seconds = if G::LOOKS_TWICE {
-            &self.verdicts[..width]
+            &self.verdicts
         } else {
             maxima
         };
         self.tame = make_grids::<G, R>(job.block_rule, maxima, seconds, [first, second]);
+        if let Some(pool) = lines.pool {
+            for words in &mut self.grids {
+                pool.spread(&mut words[..width]);
+            }
+        }
         self.repeat_grids(width);
     }
 
-    /// Looks a second time at some columns of some lines, all that there are of the blocks, whose largest magnitudes are
-    /// known.
+    /// Looks a second time at blocks, whose largest magnitudes are known: `width` columns of `blocks` blocks.
     #[inline(always)]
     fn look_twice<G: BlockRule>(
         &mut self,
@@ -207,42 +229,46 @@ impl Tile {
         data: &[f32],
         lines: &Lines,
         columns: Range<usize>,
+        [width, blocks]: [usize; 2],
     ) {
-        let width = self.fold(lines);
-        let columns_of = |line: &[f32]| columns.start..columns.end.min(line.len());
-        let [first, second, third, fourth, fifth] = &mut self.sights;
-        for words in [&mut *first, second, third, fourth, fifth] {
+        for words in &mut self.sights {
             words.clear();
+            words.resize(width, 0);
         }
-        for amax in &self.maxima[..width] {
+        for (i, amax) in self.maxima[..blocks].iter().enumerate() {
             let sight = block_rule.sight(*amax);
-            first.push(sight[0]);
-            second.push(sight[1]);
-            third.push(sight[2]);
-            fourth.push(sight[3]);
-            fifth.push(sight[4]);
+            for (words, word) in self.sights.iter_mut().zip(sight) {
+                words[i] = word;
+            }
+        }
+        if let Some(pool) = lines.pool {
+            for words in &mut self.sights {
+                pool.spread(words);
+            }
         }
         self.sums.clear();
         self.sums.resize(width, 0);
+        let [first, second, third, fourth, fifth] = self.sights.each_ref();
         for line in data.chunks(lines.width) {
-            for row in line[columns_of(line)].chunks(width) {
-                let sights = first
-                    .iter()
-                    .zip(&*second)
-                    .zip(&*third)
-                    .zip(&*fourth)
-                    .zip(&*fifth);
+            let line = &line[columns.start..columns.end.min(line.len())];
+            for row in line.chunks(width) {
+                let sights = first.iter().zip(second).zip(third).zip(fourth).zip(fifth);
                 for ((sum, x), ((((a, b), c), d), e)) in self.sums.iter_mut().zip(row).zip(sights) {
-                    let sight = [*a, *b, *c, *d, *e];
-                    *sum = sum.wrapping_add(block_rule.weight(sight, *x));
+                    let weight = block_rule.weight([*a, *b, *c, *d, *e], *x);
+                    *sum = sum.wrapping_add(weight);
                 }
             }
         }
+        if let Some(pool) = lines.pool {
+            pool.fold(&mut self.sums, i64::wrapping_add);
+        }
         let rows = data.len() / lines.inner;
         self.verdicts.clear();
-        let sums = self.maxima[..width].iter().zip(&self.sums);
-        self.verdicts
-            .extend(sums.map(|(amax, sum)| block_rule.verdict(*amax, *sum, rows)));
+        for (i, (amax, sum)) in self.maxima[..blocks].iter().zip(&self.sums).enumerate() {
+            let columns = lines.pool.map_or(1, |pool| pool.columns(i, width));
+            let verdict = block_rule.verdict(*amax, *sum, rows * columns);
+            self.verdicts.push(verdict);
+        }
     }
 
     /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.

@@ -4,41 +4,181 @@ use super::threads::{Divide, share_all};
 use crate::QuantizeError;
 use core::ops::Range;
 
-/// Where blocks lie: a tensor seen as [outer, axis, inner] with blocks along the middle axis.
+/// Where blocks lie: a tensor seen as [outer, axis, inner] with blocks along the middle axis, each of one column or of
+/// several.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     /// Length of the axis.
     pub(crate) axis: usize,
-    /// Elements between neighbours on the axis.
+    /// Elements between neighbours on the axis: the columns.
     pub(crate) inner: usize,
-    /// Elements in a block, at most the length of the axis; the last one of an axis may be shorter.
+    /// Elements in a block along the axis, at most its length; the last one of an axis may be shorter.
     pub(crate) block: usize,
+    /// Which columns share blocks, if any do.
+    pub(crate) pool: Option<Pool>,
 }
 
-/// The blocks of a tensor with blocks along `axis`; block size 0 makes the whole axis one block. Only
-/// of a tensor with elements are all its numbers positive.
+impl Layout {
+    /// Blocks side by side.
+    pub(crate) fn blocks(&self, columns: usize) -> usize {
+        self.pool.map_or(columns, |pool| pool.blocks(columns))
+    }
+
+    /// The columns of a block, given its number among those side by side: a range, and a step.
+    pub(crate) fn columns(&self, block: usize) -> (Range<usize>, usize) {
+        let Some(pool) = self.pool else {
+            return (block..block + 1, 1);
+        };
+        let start = block / pool.stride * pool.width();
+        let end = self.inner.min(start + pool.width());
+        (start + block % pool.stride..end, pool.stride)
+    }
+}
+
+/// Columns that share blocks, as those of square blocks do: columns are a second axis, of which `block` neighbours share one,
+/// and what is beyond that axis, `stride` elements, of which none do. The last block of the second axis may be shorter.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool {
+    pub(crate) block: usize,
+    pub(crate) stride: usize,
+}
+
+impl Pool {
+    /// Columns of blocks side by side that are interleaved.
+    pub(crate) fn width(&self) -> usize {
+        self.block * self.stride
+    }
+
+    /// How many blocks some columns have, which are whole ones.
+    pub(crate) fn blocks(&self, columns: usize) -> usize {
+        columns.div_ceil(self.width()) * self.stride
+    }
+
+    /// How many of the `width` columns a block has, given its number.
+    pub(crate) fn columns(&self, block: usize, width: usize) -> usize {
+        let start = block / self.stride * self.width();
+        (width - start).min(self.width()) / self.stride
+    }
+
+    /// From what columns are, for example their largest magnitudes, to what their blocks are, which become the first ones.
+    /// Returns how many.
+    #[inline(always)]
+    pub(crate) fn fold<T: Copy>(&self, words: &mut [T], join: impl Fn(T, T) -> T + Copy) -> usize {
+        let (width, stride) = (self.width(), self.stride);
+        let blocks = self.blocks(words.len());
+        for (i, start) in (0..words.len()).step_by(width).enumerate() {
+            let end = words.len().min(start + width);
+            if stride == 1 {
+                words[i] = words[start + 1..end]
+                    .iter()
+                    .copied()
+                    .fold(words[start], join);
+                continue;
+            }
+            let (first, others) = words[start..end].split_at_mut(stride);
+            for row in others.chunks_exact(stride) {
+                for (word, other) in first.iter_mut().zip(row) {
+                    *word = join(*word, *other);
+                }
+            }
+            words.copy_within(start..start + stride, i * stride);
+        }
+        blocks
+    }
+
+    /// From what the first ones are for the blocks to what each column's block has.
+    #[inline(always)]
+    pub(crate) fn spread<T: Copy>(&self, words: &mut [T]) {
+        let (width, stride) = (self.width(), self.stride);
+        // From the last ones on: no block lies behind the first of its columns.
+        for start in (0..words.len()).step_by(width).rev() {
+            let end = words.len().min(start + width);
+            let block = start / self.block;
+            if stride == 1 {
+                let word = words[block];
+                words[start..end].fill(word);
+                continue;
+            }
+            for column in (start..end).step_by(stride) {
+                words.copy_within(block..block + stride, column);
+            }
+        }
+    }
+}
+
+/// How long blocks are.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockShape {
+    /// Elements along an axis; 0 is all of it.
+    pub(crate) size: usize,
+    /// Whether there are as many along a second axis.
+    pub(crate) square: bool,
+}
+
+impl BlockShape {
+    /// Blocks along one axis.
+    pub(crate) const fn line(size: usize) -> Self {
+        Self {
+            size,
+            square: false,
+        }
+    }
+}
+
+/// The two axes of square blocks along an axis.
+pub(crate) const fn square_axes(axis: usize) -> [usize; 2] {
+    match axis {
+        0 => [0, 1],
+        _ => [axis - 1, axis],
+    }
+}
+
+/// The blocks of a tensor with blocks along `axis`. Only of a tensor with elements are all its numbers positive.
 pub(crate) fn layout(
     shape: &[usize],
     axis: usize,
-    block_size: usize,
+    blocks: BlockShape,
 ) -> Result<Layout, QuantizeError> {
-    let &length = shape.get(axis).ok_or(QuantizeError::AxisOutOfRange {
+    shape.get(axis).ok_or(QuantizeError::AxisOutOfRange {
         axis,
         rank: shape.len(),
     })?;
+    if blocks.square && shape.len() == 1 {
+        let shape = shape.to_vec();
+        return Err(QuantizeError::OneAxis { shape });
+    }
     let empty = count(shape)? == 0;
+    // The product may overflow where another length is 0.
+    let beyond = |axis: usize| match empty {
+        true => 0,
+        false => shape[axis + 1..].iter().product(),
+    };
+    let block = |length: usize| match blocks.size {
+        0 => length,
+        size => size.min(length),
+    };
+    let line = |axis: usize| Layout {
+        axis: shape[axis],
+        inner: beyond(axis),
+        block: block(shape[axis]),
+        pool: None,
+    };
+    if !blocks.square {
+        return Ok(line(axis));
+    }
+    let [first, second] = square_axes(axis);
+    // Of an axis of length 1 a block is a line.
+    if shape[first] == 1 {
+        return Ok(line(second));
+    }
+    let pool = Pool {
+        block: block(shape[second]),
+        stride: beyond(second),
+    };
+    let pool = (pool.block > 1).then_some(pool);
     Ok(Layout {
-        axis: length,
-        // The product may overflow where another length is 0.
-        inner: if empty {
-            0
-        } else {
-            shape[axis + 1..].iter().product()
-        },
-        block: match block_size {
-            0 => length,
-            size => size.min(length),
-        },
+        pool,
+        ..line(first)
     })
 }
 
@@ -47,9 +187,9 @@ pub(crate) fn checked_layout(
     data: &[f32],
     shape: &[usize],
     axis: usize,
-    block_size: usize,
+    blocks: BlockShape,
 ) -> Result<Layout, QuantizeError> {
-    let layout = layout(shape, axis, block_size)?;
+    let layout = layout(shape, axis, blocks)?;
     check_length(data, shape)?;
     Ok(layout)
 }

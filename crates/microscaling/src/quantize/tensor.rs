@@ -26,7 +26,7 @@ pub(crate) fn quantize_blocks<G: BlockRule>(
 }
 
 fn quantize_all<G: BlockRule, R: RoundingRule>(job: Job<G, R>, layout: Layout, data: &mut [f32]) {
-    if layout.block == 1 {
+    if layout.block == 1 && layout.pool.is_none() {
         // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
         // have vectorized scales.
         share_all(Piece { data, start: 0 }, &|Piece { data, start }| {
@@ -34,6 +34,7 @@ fn quantize_all<G: BlockRule, R: RoundingRule>(job: Job<G, R>, layout: Layout, d
                 axis: 1,
                 inner: data.len(),
                 block: 1,
+                pool: None,
             };
             dispatch(Blocks {
                 job,
@@ -89,7 +90,7 @@ fn quantize_large_run<G: BlockRule, R: RoundingRule>(
     if !is_divided(data.len()) || job.block_rule.sub_block() < rows || G::LOOKS_TWICE {
         return quantize_runs(job, runs, data, run..run + 1);
     }
-    let lines = Lines::of(runs.layout.inner, rows);
+    let lines = Lines::of(&runs.layout, rows);
     let mut tile = Tile::new();
     for columns in lines.tiles(TILE) {
         let all = Columns {
@@ -99,7 +100,7 @@ fn quantize_large_run<G: BlockRule, R: RoundingRule>(
         };
         let maxima = share(all, &see_columns::<G>, &larger);
         tile.reset(columns.len()).copy_from_slice(&maxima);
-        tile.make_grids(&job, &lines);
+        tile.make_grids(&job, data, &lines, columns.clone());
         let all = ColumnsMut {
             data: &mut *data,
             start: runs.start(run) as u64,

@@ -6,8 +6,9 @@ use super::pass::Views;
 use super::scales::Scales;
 use crate::quantize::instruction_set::Kernel;
 use crate::quantize::largest::magnitude_max;
-use crate::quantize::layout::Layout;
+use crate::quantize::layout::{Layout, Pool};
 use crate::round::bits::{ABS, INFINITY};
+use alloc::vec::Vec;
 use core::array::from_fn;
 use core::ops::Range;
 
@@ -46,6 +47,15 @@ impl Kernel for Look<'_> {
                     if inner == 1 {
                         return contiguous(partial, views, scales);
                     }
+                    if let Some(pool) = layout.pool {
+                        return each_pooled(
+                            views,
+                            inner,
+                            pool,
+                            #[inline(always)]
+                            |views| contiguous(partial, views, scales),
+                        );
+                    }
                     each_column(
                         views,
                         inner,
@@ -66,6 +76,12 @@ impl Kernel for Look<'_> {
         // Rare, and so written to be short.
         self.each_run(|partial, views, rows| {
             let inner = layout.inner;
+            if let Some(pool) = layout.pool {
+                return each_pooled(views, inner, pool, |views| {
+                    let (rows, inner) = (views[0].len(), 1);
+                    Interleaved { views, rows, inner }.look_at_each(partial, scales);
+                });
+            }
             each_column(views, inner, |views, _| {
                 Interleaved { views, rows, inner }.look_at_each(partial, scales)
             });
@@ -77,7 +93,9 @@ impl<'a> Look<'a> {
     /// Calls `look` with each run, and its number of rows.
     #[inline(always)]
     fn each_run(self, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) {
-        let Layout { axis, inner, block } = self.layout;
+        let Layout {
+            axis, inner, block, ..
+        } = self.layout;
         let (mut at, mut start) = (self.at, 0);
         while start < self.views[0].len() {
             let rows = block.min(axis - at);
@@ -101,6 +119,24 @@ fn each_column<'a>(
     let mut column = 0;
     while column < columns {
         column += look(views.map(|view| &view[column..]), columns - column);
+    }
+}
+
+/// Calls `look` with each block of a run whose columns share blocks, in contiguous memory, row by row.
+#[inline(always)]
+fn each_pooled(views: Views<'_>, inner: usize, pool: Pool, mut look: impl FnMut(Views<'_>)) {
+    let mut block = [const { Vec::new() }; 2];
+    for start in (0..inner).step_by(pool.width()) {
+        let end = inner.min(start + pool.width());
+        for first in start..start + pool.stride {
+            for (block, view) in block.iter_mut().zip(views) {
+                block.clear();
+                for row in view.chunks_exact(inner) {
+                    block.extend(row[first..end].iter().step_by(pool.stride));
+                }
+            }
+            look(block.each_ref().map(Vec::as_slice));
+        }
     }
 }
 

@@ -70,7 +70,12 @@ fn part_of<'a>(
     [range, columns]: [Range<usize>; 2],
     scratch: &'a mut [Vec<f32>; 2],
 ) -> (Views<'a>, Layout, usize) {
-    let Layout { axis, inner, block } = runs.layout;
+    let Layout {
+        axis,
+        inner,
+        block,
+        pool,
+    } = runs.layout;
     let last = range.end - 1;
     let rows = block.min(axis - runs.at(last));
     let place = runs.start(range.start)..runs.start(last) + rows * inner;
@@ -82,6 +87,7 @@ fn part_of<'a>(
                 axis: rows,
                 inner: columns.len(),
                 block: rows,
+                pool,
             },
             0,
         ),
@@ -127,14 +133,18 @@ struct Parts {
 
 impl Parts {
     fn of(runs: Runs, count: usize) -> Self {
-        let Layout { inner, block, .. } = runs.layout;
+        let Layout {
+            inner, block, pool, ..
+        } = runs.layout;
         let together = PART / (block * inner).max(1);
+        // Whole blocks, and as many as are looked at side by side.
+        let unit = pool.map_or(WIDE, |pool| pool.width());
         Self {
             runs: count,
             inner,
             runs_together: together.max(1),
             columns: match together {
-                0 => (PART / block).next_multiple_of(WIDE).max(WIDE).min(inner),
+                0 => (PART / block).next_multiple_of(unit).max(unit).min(inner),
                 _ => inner,
             },
         }
