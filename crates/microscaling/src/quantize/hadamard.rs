@@ -189,9 +189,18 @@ mod tests {
     }
 
     /// The matrix of an axis, from the definition: H[i][j] = (-1)^popcount(i & j) / sqrt(n), blocks on
-    /// the diagonal.
+    /// the diagonal, and the sign of the column.
     fn matrix(block_size: usize, length: usize) -> Vec<Vec<f64>> {
         let signs = RandomStream::new(3, 4);
+        signed_matrix(block_size, length, |j| signs.draw(j as u64) >> 31)
+    }
+
+    /// [`matrix`], of signs that are 1 for minus.
+    fn signed_matrix(
+        block_size: usize,
+        length: usize,
+        sign: impl Fn(usize) -> u32,
+    ) -> Vec<Vec<f64>> {
         let mut matrix = vec![vec![0.0; length]; length];
         let mut first = 0;
         while first < length {
@@ -201,7 +210,7 @@ mod tests {
             }
             for i in 0..n {
                 for j in 0..n {
-                    let negative = (i & j).count_ones() + (signs.draw((first + j) as u64) >> 31);
+                    let negative = (i & j).count_ones() + sign(first + j);
                     let sign = [1.0, -1.0][negative as usize % 2];
                     matrix[first + i][first + j] = sign / (n as f64).sqrt();
                 }
@@ -234,6 +243,103 @@ mod tests {
                             close(f64::from(got[position]), expected, 128.0),
                             "{block_size} {length} {inner}: {expected} became {}",
                             got[position]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// TransformerEngine's signs, none, and all: by the index in the block, also in the shorter ones at the end.
+    #[test]
+    fn repeated_signs_are_the_matrix() {
+        for block_size in SIZES {
+            for signs in [
+                0,
+                0xd7e8,
+                0xd7e8_0000_1234_5678_9abc_def0_0f1e_2d3c,
+                u128::MAX,
+            ] {
+                for length in [block_size, 24, 3 * block_size + 11] {
+                    let bit = |j: usize| (signs >> (j % block_size) & 1) as u32;
+                    let matrix = signed_matrix(block_size, length, bit);
+                    for inner in [1, 70] {
+                        let data = noise(length * inner, 3);
+                        let transform = RandomHadamard { block_size };
+                        let (mut there, mut back) = (data.clone(), data.clone());
+                        let (shape, signs) = ([length, inner], Signs::Repeated(signs));
+                        transform.transform(&mut there, &shape, 0, signs).unwrap();
+                        transform.inverse(&mut back, &shape, 0, signs).unwrap();
+                        for position in 0..data.len() {
+                            let (row, column) = (position / inner, position % inner);
+                            let x = |i: usize| f64::from(data[column + i * inner]);
+                            let sum = |entry: &dyn Fn(usize) -> f64| -> f64 {
+                                (0..length).map(|i| entry(i) * x(i)).sum()
+                            };
+                            let expected = sum(&|i| matrix[row][i]);
+                            assert!(close(f64::from(there[position]), expected, 128.0));
+                            let expected = sum(&|i| matrix[i][row]);
+                            assert!(close(f64::from(back[position]), expected, 128.0));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The inverse is the transposed matrix: it undoes the transform, exactly where 1/√n is a power of two and no sum
+    /// rounds.
+    #[test]
+    fn inverse_undoes() {
+        for block_size in SIZES {
+            for (length, inner) in [(block_size, 1), (100, 1), (131, 3), (256, 70), (40, 129)] {
+                let data = noise(2 * length * inner, 2);
+                let mut back = transformed(block_size, &data, &[2, length, inner], 1);
+                let transform = RandomHadamard { block_size };
+                let signs = RandomStream::new(3, 4);
+                transform
+                    .inverse(&mut back, &[2, length, inner], 1, signs)
+                    .unwrap();
+                for (x, y) in data.iter().zip(&back) {
+                    assert!(close(f64::from(*x), f64::from(*y), 128.0), "{x} became {y}");
+                }
+            }
+        }
+        for block_size in [16, 64] {
+            let data: Vec<f32> = (0..block_size * 5)
+                .map(|i| (i * 7 % 31) as f32 - 15.0)
+                .collect();
+            for signs in [Signs::Repeated(0xd7e8), RandomStream::new(1, 2).into()] {
+                let transform = RandomHadamard { block_size };
+                let (mut back, shape) = (data.clone(), [block_size, 5]);
+                transform.transform(&mut back, &shape, 0, signs).unwrap();
+                assert_ne!(back, data);
+                transform.inverse(&mut back, &shape, 0, signs).unwrap();
+                assert_eq!(back, data);
+            }
+        }
+    }
+
+    /// The transposed matrix, for every axis and length.
+    #[test]
+    fn inverse_is_the_transposed_matrix() {
+        for block_size in SIZES {
+            for length in [1, 7, 16, 24, 100, 128, 255] {
+                let matrix = matrix(block_size, length);
+                for inner in [1, 3, 64] {
+                    let data = noise(length * inner, 1);
+                    let mut got = data.clone();
+                    RandomHadamard { block_size }
+                        .inverse(&mut got, &[length, inner], 0, RandomStream::new(3, 4))
+                        .unwrap();
+                    for (position, got) in got.into_iter().enumerate() {
+                        let (row, column) = (position / inner, position % inner);
+                        let terms = (0..length)
+                            .map(|i| matrix[i][row] * f64::from(data[column + i * inner]));
+                        let expected: f64 = terms.sum();
+                        assert!(
+                            close(f64::from(got), expected, 128.0),
+                            "{expected} became {got}"
                         );
                     }
                 }
@@ -332,18 +438,26 @@ mod tests {
                 (40, 129),
             ] {
                 let data = noise(2 * length * inner, 5);
+                let inverted = |mut data: Vec<f32>, shape: &[usize], axis| {
+                    let (transform, signs) =
+                        (RandomHadamard { block_size }, RandomStream::new(3, 4));
+                    transform.inverse(&mut data, shape, axis, signs).unwrap();
+                    data
+                };
                 let run = |level| {
                     with_level(level, || {
-                        transformed(block_size, &data, &[2, length, inner], 1)
+                        let there = transformed(block_size, &data, &[2, length, inner], 1);
+                        [inverted(data.clone(), &[2, length, inner], 1), there]
                     })
                 };
-                let expected = run(Level::Baseline);
+                let both = run(Level::Baseline);
                 for level in Level::available() {
                     assert!(
-                        run(level) == expected,
+                        run(level) == both,
                         "{level:?} {block_size} {length} {inner}"
                     );
                 }
+                let [backward, expected] = both;
                 for outer in 0..2 {
                     for column in 0..inner {
                         let line = |data: &[f32]| -> Vec<f32> {
@@ -352,6 +466,7 @@ mod tests {
                         };
                         let alone = transformed(block_size, &line(&data), &[length], 0);
                         assert_eq!(alone, line(&expected));
+                        assert_eq!(inverted(line(&data), &[length], 0), line(&backward));
                     }
                 }
             }
