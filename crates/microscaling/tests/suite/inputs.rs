@@ -19,13 +19,14 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
         select(SharedExpMethod::ALL.to_vec()),
         any::<bool>(),
     );
-    let mx = (elements, rest).prop_map(|((element, block_size), rest)| {
+    let mx = (elements, rest, any::<bool>()).prop_map(|((element, block_size), rest, square)| {
         let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms) = rest;
         BlockFormat::Mx(MxFormat {
             scale_bits,
             scale_mode,
             shared_exp_method,
             flush_fp32_subnorms,
+            square: square && block_size > 0 && shared_exp_method == SharedExpMethod::Max,
             ..MxFormat::new(element, block_size)
         })
     });
@@ -46,8 +47,12 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
             })
         },
     );
-    let nvfp4 =
-        any::<bool>().prop_map(|tensor_scale| BlockFormat::Nvfp4(Nvfp4Format::new(tensor_scale)));
+    let nvfp4 = (any::<bool>(), any::<bool>()).prop_map(|(tensor_scale, square)| {
+        BlockFormat::Nvfp4(Nvfp4Format {
+            square,
+            ..Nvfp4Format::new(tensor_scale)
+        })
+    });
     let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
 }

@@ -34,5 +34,6 @@ mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod square;
 #[cfg(feature = "std")]
 mod statistics;
