@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
-use microscaling::{OperandQuantization, Panels, RandomStream, Side};
+use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Side};
 
 use super::MxKernels;
 
@@ -51,6 +51,15 @@ impl Place {
     /// The axis of an operand of this rank that is summed over.
     pub fn summed_axis(self, rank: usize) -> usize {
         rank - 1 - usize::from(self.sums_rows())
+    }
+
+    /// The axis of an operand of this rank along which its blocks lie: that which is summed over. Square ones lie along both
+    /// of the last two, and for [`BlockFormat::quantize`] along the second of them and the one before it.
+    pub fn block_axis(self, rank: usize, format: Option<BlockFormat>) -> usize {
+        match format {
+            Some(format) if format.is_square() => rank - 1,
+            _ => self.summed_axis(rank),
+        }
     }
 
     /// The shape that an operand of this one has in the product, before it is transposed.
@@ -131,7 +140,7 @@ pub(crate) fn in_tensor<B: MxKernels>(
     } = form;
     let shape = tensor.shape();
     let rank = shape.num_dims();
-    let axis = place.summed_axis(rank);
+    let axis = place.block_axis(rank, quantization.blocks.map(|(format, _)| format));
     // Nothing here is stochastic.
     let stream = RandomStream::new(0, 0);
     let values = match (quantization.elementwise, quantization.blocks) {

@@ -43,14 +43,14 @@ impl Along {
         }
     }
 
-    /// The axis along which blocks of this format lie. Square ones lie along another one, too, that of the weight's outputs:
-    /// which is the one before it, where this is the later one of the two.
+    /// The axis along which blocks of this format lie. Square ones lie along another one, too, that of a weight's outputs:
+    /// it is the one before it, where this is the later one of the two.
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
-        match (format, self.place) {
-            (Some(format), Some(_)) if format.is_square() => rank - 1,
+        match (self.place, format) {
+            (Some(place), _) => place.block_axis(rank, format),
             // Of a convolution's weight, inputs and outputs are the first two axes.
-            (Some(format), None) if format.is_square() => self.axis.max(1),
-            _ => self.axis,
+            (None, Some(format)) if format.is_square() => self.axis.max(1),
+            (None, _) => self.axis,
         }
     }
 }
@@ -130,15 +130,15 @@ impl<B: MxKernels> Product<B> {
             return None;
         }
         let look = |product: &Self| {
+            let format = product.block_format(slot);
+            let axis = along.block_axis(format, tensor.rank());
             if product.is_plain(slot) {
                 let tensor_f32 = to_f32::<B>(tensor.inner.clone());
                 let quantization = product.quantization(slot, &tensor.meta);
-                let statistics = B::quantizing_statistics(&tensor_f32, along.axis, quantization);
+                let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
             let views = product.views(slot, tensor.clone(), along);
-            let format = product.block_format(slot);
-            let axis = along.block_axis(format, tensor.rank());
             let statistics = observer.statistics(&views, axis, format);
             (Some(views.quantized), statistics)
         };
@@ -251,7 +251,7 @@ impl<B: MxKernels> Product<B> {
         let format = self.block_format(slot);
         match (self.rounder(slot), format) {
             (Some(rounder), Some(block_format))
-                if self.is_unchanged(slot) && !rounder.has_rounded(&tensor.meta) =>
+                if self.is_plain(slot) && !rounder.has_rounded(&tensor.meta) =>
             {
                 let axis = along.block_axis(format, tensor.rank());
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
@@ -265,15 +265,8 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Whether a backend can quantize an operand in any order and form: in blocks along one axis, without random numbers, a
-    /// transform or a margin.
+    /// Whether a backend can quantize an operand in any order: without random numbers, a transform or a margin.
     fn is_plain(&self, slot: Slot) -> bool {
-        let is_square = |format: BlockFormat| format.is_square();
-        self.is_unchanged(slot) && !self.block_format(slot).is_some_and(is_square)
-    }
-
-    /// Whether nothing stands between an operand's rounding and its blocks, and nothing of either is random.
-    fn is_unchanged(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
         self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
