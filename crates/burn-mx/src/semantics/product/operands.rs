@@ -262,6 +262,6 @@ fn transform_groups<B: MxKernels>(
     split[axis] /= groups;
     split.insert(axis, groups);
     let tensor = B::float_reshape(tensor, split);
-    let tensor = B::random_hadamard(tensor, axis + 1, transform, signs);
+    let tensor = B::random_hadamard(tensor, axis + 1, transform, signs.into());
     B::float_reshape(tensor, shape)
 }
