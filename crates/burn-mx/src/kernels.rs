@@ -82,7 +82,7 @@ pub trait MxKernels: Backend {
         })
     }
 
-    /// Undoes [`random_hadamard`](Self::random_hadamard) by the same signs, as [`RandomHadamard::inverse`] does.
+    /// Undoes [`random_hadamard`](Self::random_hadamard), as [`RandomHadamard::inverse`] does.
     fn inverse_hadamard(
         tensor: FloatTensor<Self>,
         axis: usize,
@@ -90,7 +90,7 @@ pub trait MxKernels: Backend {
         signs: Signs,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
-            of_known(transform.inverse(data, shape, axis, signs));
+            invert_dense(data, shape, axis, transform, signs);
         })
     }
 
@@ -357,6 +357,17 @@ fn transform_dense(
     signs: Signs,
 ) {
     of_known(transform.transform(data, shape, axis, signs));
+}
+
+/// [`RandomHadamard::inverse`], as [`transform_dense`].
+fn invert_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    transform: RandomHadamard,
+    signs: Signs,
+) {
+    of_known(transform.inverse(data, shape, axis, signs));
 }
 
 /// Rounds every number of a row.

@@ -53,12 +53,12 @@ impl Place {
         rank - 1 - usize::from(self.sums_rows())
     }
 
-    /// The axis of an operand of this rank along which its blocks lie: that which is summed over. Square ones lie along both
-    /// of the last two, and for [`BlockFormat::quantize`] along the second of them and the one before it.
-    pub fn block_axis(self, rank: usize, format: Option<BlockFormat>) -> usize {
-        match format {
-            Some(format) if format.is_square() => rank - 1,
-            _ => self.summed_axis(rank),
+    /// The axis that blocks of an operand of this rank lie along: the one that is summed over. Square blocks lie along it and
+    /// the other one of the last two.
+    pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
+        match format.is_square() {
+            true => rank - 1,
+            false => self.summed_axis(rank),
         }
     }
 
@@ -139,15 +139,17 @@ pub(crate) fn in_tensor<B: MxKernels>(
         ..
     } = form;
     let shape = tensor.shape();
-    let rank = shape.num_dims();
-    let axis = place.block_axis(rank, quantization.blocks.map(|(format, _)| format));
+    let axis = |format| place.block_axis(shape.num_dims(), &format);
     // Nothing here is stochastic.
     let stream = RandomStream::new(0, 0);
     let values = match (quantization.elementwise, quantization.blocks) {
         (None, None) => tensor,
         (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
-        (None, Some((format, rounding))) => B::mx_quantize(tensor, axis, format, rounding, stream),
+        (None, Some((format, rounding))) => {
+            B::mx_quantize(tensor, axis(format), format, rounding, stream)
+        }
         (Some(elementwise), Some((format, rounding))) => {
+            let axis = axis(format);
             B::round_and_quantize(tensor, elementwise, axis, format, rounding)
         }
     };

@@ -47,10 +47,10 @@ impl Along {
     /// it is the one before it, where this is the later one of the two.
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
         match (self.place, format) {
-            (Some(place), _) => place.block_axis(rank, format),
+            (Some(place), Some(format)) => place.block_axis(rank, &format),
             // Of a convolution's weight, inputs and outputs are the first two axes.
             (None, Some(format)) if format.is_square() => self.axis.max(1),
-            (None, _) => self.axis,
+            _ => self.axis,
         }
     }
 }
