@@ -22,10 +22,16 @@ fn flushing<T>(call: impl FnOnce() -> T) -> T {
 #[test]
 fn every_format_at_every_size() {
     let stream = RandomStream::new(0, 0);
-    for name in BlockFormat::NAMES
-        .into_iter()
-        .chain(["nvfp4(tensor_scale=true)"])
-    {
+    let others = [
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,four_over_six=true)",
+        "nvfp4(tensor_scale=false,headroom=17/16,four_over_six=true)",
+        "nvfp4(tensor_scale=true,headroom=4/3)",
+        "mx(element=fp4_e2m1,scale_mode=rms)",
+        "mx(element=fp4_e2m1,scale_mode=rceil,headroom=4/3)",
+        "mx(element=int8,scale_mode=even,headroom=3/2)",
+    ];
+    for name in BlockFormat::NAMES.into_iter().chain(others) {
         let format: BlockFormat = name.parse().unwrap();
         for center in -149..=128 {
             let data = numbers(64, center, false, center as u64);

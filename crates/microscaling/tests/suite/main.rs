@@ -35,4 +35,6 @@ mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 #[cfg(feature = "std")]
+mod scale_rules;
+#[cfg(feature = "std")]
 mod statistics;
