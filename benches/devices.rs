@@ -159,7 +159,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
         compare(
             format!("random Hadamard transform, 64, along the {along} axis"),
             "a copy",
-            &|| B::random_hadamard(x.clone(), axis, transform, none),
+            &|| B::random_hadamard(x.clone(), axis, transform, none.into()),
             &copy,
         );
     }

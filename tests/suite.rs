@@ -86,6 +86,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
+    mod recipes;
+    #[cfg(test_backend = "flex")]
     mod recorder;
     #[cfg(test_backend = "flex")]
     mod specs_by_path;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use burn_mx::{
-    MxArgs, MxSpecs,
+    MxArgs, MxSpecs, Recipe,
     record::{RECORDS, REPORT_HTML, RecorderConfig},
 };
 use clap::{Parser, builder::RangedU64ValueParser};
@@ -21,7 +21,7 @@ use clap::{Parser, builder::RangedU64ValueParser};
 use super::{
     backends::BackendName,
     layers::{Layer, LayerSpecs},
-    models::{ModelName, Sizes},
+    models::{Architecture, ModelName, Sizes},
     output::{self, OutputFile},
     plan::{Format, Plan},
     presets::{self, Presets},
@@ -51,8 +51,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     blocks: Option<usize>,
 
-    /// MX preset to train in, after FP32, or all; repeat it for a sweep. AMD Quark's name of a format (MXFP6E3M2, MX6,
-    /// BFP16) will do. MX specs override the preset's fields
+    /// MX preset to train in, after FP32, or literature for its recipes, or all; repeat it for a sweep. AMD Quark's name of a
+    /// format (MXFP6E3M2, MX6, BFP16) will do. MX specs override the preset's fields. Layers that a recipe leaves in high
+    /// precision are so, unless --layer says otherwise
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<Presets>,
 
@@ -150,11 +151,12 @@ impl Cli {
         let presets = presets::expand(&self.presets);
         unique("--preset", &presets)?;
         unique("--seed", &self.seeds)?;
-        let formats = presets.iter().map(|name| self.format(name));
+        let layers = self.layers();
+        let formats = presets
+            .iter()
+            .map(|name| self.format(name, architecture, &layers));
         let formats = [Ok(Format::fp32())].into_iter().chain(formats);
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
-
-        let layers = self.layers();
         for layer in &layers {
             sweep::try_layer(architecture, layer)
                 .map_err(|error| format!("--layer '{layer}': {error}"))?;
@@ -194,7 +196,6 @@ impl Cli {
             progress,
             seeds: self.seeds.clone(),
             formats,
-            layers,
             saved: self.save.clone(),
             split,
             plot: open("--out", &plot)?,
@@ -205,15 +206,30 @@ impl Cli {
         Ok(plan)
     }
 
-    fn format(&self, name: &str) -> Result<Format, String> {
-        let base = MxSpecs::preset(name).map_err(|error| format!("--preset '{name}': {error}"))?;
-        let specs = self
-            .specs
-            .specs(base)
-            .map_err(|error| format!("--preset '{name}' with the MX options given: {error}"))?;
+    fn format(
+        &self,
+        name: &str,
+        architecture: Architecture,
+        layers: &[Layer],
+    ) -> Result<Format, String> {
+        let recipe = Recipe::preset(name).map_err(|error| format!("--preset '{name}': {error}"))?;
+        let recipe = Recipe {
+            specs: self.specs.apply(recipe.specs),
+            ..recipe
+        };
+        let resolved = |specs: MxSpecs| {
+            let specs = specs.resolve();
+            specs.map_err(|error| format!("--preset '{name}' with the MX options given: {error}"))
+        };
+        let exempt_specs = resolved(recipe.exempt_specs())?;
+        let exempt = sweep::exempt_layers(architecture, recipe.exemptions);
+        let exempt = exempt
+            .into_iter()
+            .map(|path| Layer::exempt(path, exempt_specs.clone()));
         Ok(Format {
             name: name.to_owned(),
-            specs: Some(specs),
+            layers: exempt.chain(layers.iter().cloned()).collect(),
+            specs: Some(resolved(recipe.specs)?),
             overridden: !self.specs.is_empty(),
         })
     }

@@ -33,13 +33,14 @@ use burn::{
     prelude::*,
 };
 use burn_mx::{
-    MxArgs, MxAutodiff, MxDevice, MxSpecs, ResolvedSpecs,
+    MxArgs, MxAutodiff, MxDevice, MxSpecs, Recipe,
     diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
     module::set_specs,
 };
 use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use layers::Layer;
 use models::{Model, ModelName, Sizes};
 use presets::Presets;
 use tasks::{Item, Split};
@@ -105,30 +106,32 @@ fn main() -> ExitCode {
 
 impl Cli {
     /// The presets by name, and the folder of the results tried.
-    fn recipes(&self) -> Result<Vec<(&'static str, ResolvedSpecs)>, String> {
+    fn recipes(&self) -> Result<Vec<(&'static str, Recipe)>, String> {
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
         let names = presets::expand(&self.presets).into_iter();
         let recipe = |name| {
-            let preset = MxSpecs::preset(name).map_err(|error| error.to_string())?;
-            let specs = self.specs.specs(preset);
-            let specs = specs.map_err(|error| format!("--preset '{name}': {error}"))?;
-            Ok((name, specs))
+            let recipe = Recipe::preset(name).map_err(|error| error.to_string())?;
+            let specs = self.specs.apply(recipe.specs);
+            let resolved = specs.resolve();
+            resolved.map_err(|error| format!("--preset '{name}': {error}"))?;
+            Ok((name, Recipe { specs, ..recipe }))
         };
         names.map(recipe).collect()
     }
 }
 
-fn run(cli: &Cli, recipes: &[(&'static str, ResolvedSpecs)]) -> Result<(), Box<dyn Error>> {
+fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Error>> {
     for &name in &cli.models {
         let split = name.task().load()?;
         let model = trained(cli, name, &split)?;
         let mut found = Vec::new();
-        for (recipe, specs) in recipes {
-            let title = format!("{} {recipe}", name.name());
-            let biases = biases(cli, name, &model, &split, specs, &title)?;
+        for (preset, recipe) in recipes {
+            let title = format!("{} {preset}", name.name());
+            let biases = biases(cli, name, &model, &split, recipe, &title)?;
+            let specs = recipe.specs.resolve()?;
             println!("{title} ({specs})\n{}\n", biases.table());
-            found.push((*recipe, biases));
+            found.push((*preset, biases));
         }
         let (svg, json) = save(&cli.out, name, &found)?;
         println!("{}\n{}\n", svg.display(), json.display());
@@ -169,11 +172,15 @@ fn biases(
     name: ModelName,
     model: &Model<B>,
     split: &Split,
-    specs: &ResolvedSpecs,
+    recipe: &Recipe,
     title: &str,
 ) -> Result<Biases, Box<dyn Error>> {
-    let device = MxDevice::new(FlexDevice, specs);
-    let model = set_specs(model.clone(), specs);
+    let specs = recipe.specs.resolve()?;
+    let device = MxDevice::new(FlexDevice, &specs);
+    let exempt_specs = recipe.exempt_specs().resolve()?;
+    let exempt = model.exempt_layers(recipe.exemptions).into_iter();
+    let exempt = exempt.map(|path| Layer::exempt(path, exempt_specs.clone()));
+    let model = set_specs(model.clone(), &specs).with_layers(&exempt.collect::<Vec<_>>())?;
     let batch = name
         .task()
         .batch::<B>(&items(cli, split, cli.steps), &device);

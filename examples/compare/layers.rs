@@ -89,6 +89,17 @@ fn first_line(error: &clap::Error) -> String {
 }
 
 impl Layer {
+    /// A layer that a recipe leaves without block formats.
+    pub(crate) fn exempt(path: String, specs: ResolvedSpecs) -> Self {
+        Self {
+            pattern: path,
+            specs: LayerSpecs {
+                text: specs.to_string(),
+                specs,
+            },
+        }
+    }
+
     /// Parses `PATTERN=PRESET[,FIELD=VALUE]...`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (pattern, specs) = text

@@ -9,7 +9,10 @@ mod transformer;
 use std::ops::RangeInclusive;
 
 use burn::{prelude::*, record::RecorderError, train::ClassificationOutput};
-use burn_mx::module::{MxTensorOps, PathError, label_parameters};
+use burn_mx::{
+    Exemptions,
+    module::{MxTensorOps, PathError, exempt_layers, label_parameters},
+};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -220,6 +223,16 @@ impl<B: Backend> Model<B> {
             Self::Lstm(model) => Self::Lstm(set_layers(model, layers)?),
             Self::Transformer(model) => Self::Transformer(set_layers(model, layers)?),
         })
+    }
+
+    /// Paths of the layers that are exempt.
+    pub(crate) fn exempt_layers(&self, exemptions: Exemptions) -> Vec<String> {
+        match self {
+            Self::Ffn(model) => exempt_layers(model, exemptions),
+            Self::Cnn(model) => exempt_layers(model, exemptions),
+            Self::Lstm(model) => exempt_layers(model, exemptions),
+            Self::Transformer(model) => exempt_layers(model, exemptions),
+        }
     }
 
     /// Tells products the paths of their parameters: the model's own paths, too.

@@ -29,8 +29,6 @@ pub(crate) struct Plan {
     pub(crate) seeds: Vec<u64>,
     /// FP32, then the MX formats in the order they were asked for.
     pub(crate) formats: Vec<Format>,
-    /// Specs by path in every MX run.
-    pub(crate) layers: Vec<Layer>,
     /// Where a run is kept, by format and seed.
     pub(crate) saved: Option<PathBuf>,
     pub(crate) split: Split,
@@ -46,6 +44,8 @@ pub(crate) struct Format {
     pub(crate) name: String,
     /// `None` for FP32.
     pub(crate) specs: Option<ResolvedSpecs>,
+    /// Specs by path: of the layers that the preset exempts, then those that the command line names.
+    pub(crate) layers: Vec<Layer>,
     /// Whether MX options change what the preset is.
     pub(crate) overridden: bool,
 }
@@ -55,6 +55,7 @@ impl Format {
         Self {
             name: "fp32".to_owned(),
             specs: None,
+            layers: Vec::new(),
             overridden: false,
         }
     }
@@ -70,14 +71,6 @@ impl Plan {
     pub(crate) fn runs(&self) -> impl Iterator<Item = (&Format, u64)> {
         let seeds = |format| self.seeds.iter().map(move |&seed| (format, seed));
         self.formats.iter().flat_map(seeds)
-    }
-
-    /// Specs by path in a run of `format`.
-    pub(crate) fn layers(&self, format: &Format) -> &[Layer] {
-        match format.specs {
-            Some(_) => &self.layers,
-            None => &[],
-        }
     }
 
     /// The recorder of an MX run of this name, and the folder of the records.
@@ -119,7 +112,7 @@ impl Plan {
                     "lr": self.hyperparameters.lr,
                     "seed": seed,
                     "specs": format.specs.as_ref().map(ResolvedSpecs::specs),
-                    "layers": self.layers(format),
+                    "layers": format.layers,
                 });
                 saved
                     .open(&settings)

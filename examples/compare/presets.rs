@@ -6,10 +6,12 @@ use burn_mx::{MxSpecs, SpecsError};
 
 /// Stands for every preset that emulates something.
 const ALL: &str = "all";
+/// Stands for the recipes of the literature.
+const LITERATURE: &str = "literature";
 /// The preset that emulates nothing.
 const NO_EMULATION: &str = "none";
 
-/// What `--preset` names: one preset, or all that emulate something. Another name of a format, such as AMD Quark's,
+/// What `--preset` names: one preset, the recipes of the literature, or all that emulate something. Another name of a format, such as AMD Quark's,
 /// becomes the preset's own, so that a run is called, saved and found again by one name.
 #[derive(Debug, Clone)]
 pub(crate) struct Presets(Vec<&'static str>);
@@ -23,6 +25,9 @@ impl FromStr for Presets {
             return Ok(Self(
                 presets().filter(|name| *name != NO_EMULATION).collect(),
             ));
+        }
+        if text == LITERATURE {
+            return Ok(Self(MxSpecs::LITERATURE.to_vec()));
         }
         let specs = MxSpecs::preset(text)?;
         let own = presets().filter(|own| MxSpecs::preset(own).as_ref() == Ok(&specs));

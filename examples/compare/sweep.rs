@@ -8,7 +8,7 @@ use burn::{
     train::Interrupter,
 };
 use burn_mx::{
-    MxAutodiff, MxDevice, ResolvedSpecs,
+    Exemptions, MxAutodiff, MxDevice, ResolvedSpecs,
     module::MxTensorOps,
     record::{RECORDS, REPORT_HTML, Report},
 };
@@ -125,6 +125,12 @@ pub(crate) fn try_layer(
     model.with_layers(std::slice::from_ref(layer)).map(drop)
 }
 
+/// The layers of the model that a recipe leaves without block formats.
+pub(crate) fn exempt_layers(architecture: Architecture, exemptions: Exemptions) -> Vec<String> {
+    let model = architecture.init::<MxAutodiff<Flex>>(&MxDevice::default());
+    model.exempt_layers(exemptions)
+}
+
 /// Trains on `Fp32` what has no specs, and on `Mx` what has, until all is done or something stops it.
 fn train_all<Fp32, Mx>(
     plan: &Plan,
@@ -157,7 +163,7 @@ where
             interrupter: interrupter.clone(),
         };
         let (weights, saved) = (&weights[&seed], plan.saved(format, seed));
-        let layers = plan.layers(format);
+        let layers = &format.layers;
         let outcome = match &format.specs {
             None => {
                 let start = Start::<Fp32> {

@@ -4,7 +4,7 @@ use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
 use burn_mx::microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
-    RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+    RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod, Signs,
 };
 
 use super::support::*;
@@ -131,6 +131,55 @@ fn blocks_of_any_parameters() {
     }
 }
 
+#[test]
+fn square_blocks() {
+    for format in [
+        "mx(element=fp8_e4m3,block_size=32,square=true)",
+        "mx(element=fp4_e2m1,block_size=16,scale_mode=rceil,square=true)",
+        "mx(element=int8,block_size=7,square=true)",
+        "mx(element=fp6_e3m2,block_size=100,square=true)",
+        "nvfp4(tensor_scale=false,square=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+    ] {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        for rounding in Rounding::ALL {
+            assert_quantizes::<TestBackend>(format, rounding);
+        }
+        // Several blocks along every axis, and axes beyond the two.
+        for (shape, axis) in [
+            (vec![70, 45], 0),
+            (vec![70, 45], 1),
+            (vec![3, 40, 37], 2),
+            (vec![3, 40, 37], 1),
+            (vec![40, 33, 3, 2], 1),
+            (vec![40, 33, 3, 2], 0),
+            (vec![300, 500], 1),
+            (vec![2, 300, 250], 2),
+        ] {
+            let x = noise(shape.iter().product(), 6);
+            let stream = RandomStream::new(0, 0);
+            let (mut expected, mut rounded) = (x.clone(), x.clone());
+            let elementwise = FloatFormat::bfloat(16).expect("16 bits are allowed");
+            elementwise.round_slice(&mut rounded, Rounding::Even.with(stream));
+            for data in [&mut expected, &mut rounded] {
+                format
+                    .quantize(data, &shape, axis, Rounding::Even.with(stream))
+                    .expect("the format is sound");
+            }
+            for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
+                let what = format!("{format}, {shape:?} along {axis}, {layout}");
+                let clone = tensor.clone();
+                let got = TestBackend::mx_quantize(tensor, axis, format, Rounding::Even, stream);
+                assert_same(&values::<TestBackend>(got), &expected, &what);
+                let first = (elementwise, Rounding::Even);
+                let got =
+                    TestBackend::round_and_quantize(clone, first, axis, format, Rounding::Even);
+                assert_same(&values::<TestBackend>(got), &rounded, &what);
+            });
+        }
+    }
+}
+
 /// Tensors all of whose numbers are so small that a tensor scale, its inverse or its products are not ordinary.
 #[test]
 fn a_tensor_scale_of_any_size() {
@@ -241,16 +290,25 @@ fn random_hadamard_transforms() {
             (vec![2, 33, 9], 1),
         ] {
             let x = noise(shape.iter().product(), 3);
-            let signs = RandomStream::new(3, 4);
-            let mut expected = x.clone();
-            transform
-                .transform(&mut expected, &shape, axis, signs)
-                .expect("the block size is allowed");
-            for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
-                let got = TestBackend::random_hadamard(tensor, axis, transform, signs);
-                let what = format!("{block_size}, {shape:?} along {axis}, {layout}");
-                assert_same(&values::<TestBackend>(got), &expected, &what);
-            });
+            for signs in [
+                RandomStream::new(3, 4).into(),
+                Signs::Repeated(0xd7e8_0123_4567_89ab_cdef_fedc_ba98_d7e8),
+            ] {
+                let (mut expected, mut inverse) = (x.clone(), x.clone());
+                transform
+                    .transform(&mut expected, &shape, axis, signs)
+                    .expect("the block size is allowed");
+                transform
+                    .inverse(&mut inverse, &shape, axis, signs)
+                    .expect("the block size is allowed");
+                for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
+                    let what = format!("{block_size}, {shape:?} along {axis}, {layout}, {signs:?}");
+                    let got = TestBackend::random_hadamard(tensor.clone(), axis, transform, signs);
+                    assert_same(&values::<TestBackend>(got), &expected, &what);
+                    let got = TestBackend::inverse_hadamard(tensor, axis, transform, signs);
+                    assert_same(&values::<TestBackend>(got), &inverse, &what);
+                });
+            }
         }
     }
 }

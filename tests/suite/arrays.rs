@@ -3,9 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::{
-    ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode, SharedExpMethod,
-};
+use burn_mx::microscaling::{ElementFormat, MxFormat, RandomStream, Rounding};
 use half::bf16;
 
 use super::support::*;
@@ -50,14 +48,7 @@ impl Array {
 
     /// Rounded, then quantized along `axis` as an operand is.
     pub(crate) fn operand(self, bfloat16: bool, axis: usize, (element, rounding): Operand) -> Self {
-        let format = MxFormat {
-            element,
-            block_size: BLOCK,
-            scale_bits: 8,
-            scale_mode: ScaleMode::Floor,
-            shared_exp_method: SharedExpMethod::Max,
-            flush_fp32_subnorms: false,
-        };
+        let format = MxFormat::new(element, BLOCK);
         let mut operand = self.rounded(bfloat16);
         format
             .quantize(

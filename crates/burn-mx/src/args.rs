@@ -3,11 +3,11 @@
 use std::{fmt::Display, str::FromStr};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
-use microscaling::{Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 
 use crate::specs::{
-    BFLOAT, BitRange, FP, MxSpecs, ResolvedSpecs, SCALE_BITS, SlotFormat, SpecsError,
-    parse_unset_or,
+    BFLOAT, BitRange, FP, GradientOperands, Hadamard, MxSpecs, ResolvedSpecs, SCALE_BITS,
+    SlotFormat, SpecsError, parse_unset_or,
 };
 
 const HEADING: &str = "MX specs";
@@ -20,7 +20,7 @@ type Unset<T> = Option<T>;
 ///
 /// Flatten it into a clap parser. Every flag is read with `-` or, as the reference spells it, with
 /// `_` between words. Booleans that default to true are negated: `--no-quantize-backprop`,
-/// `--no-bfloat-subnorms`. The seed is `--mx-seed`, because programs that train have a `--seed` of
+/// `--no-bfloat-subnorms`, `--no-quantize-matmul`. The seed is `--mx-seed`, because programs that train have a `--seed` of
 /// their own. A flag can switch a boolean from its default, not back to it. `none` unsets a format
 /// or a rounding, so that it takes its own default again.
 ///
@@ -146,6 +146,27 @@ struct Flags {
     /// Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none
     #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>, allow_negative_numbers = true)]
     hadamard_block_size: Option<usize>,
+    /// Hadamard transform in forward products: a block size as above, then :step, :product, :none or signs such as :0xd7e8
+    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
+    hadamard_forward: Option<Unset<Hadamard>>,
+    /// Hadamard transform in an input's gradient [default: hadamard_block_size]
+    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
+    hadamard_input_grad: Option<Unset<Hadamard>>,
+    /// Hadamard transform in a weight's gradient [default: hadamard_block_size]
+    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
+    hadamard_weight_grad: Option<Unset<Hadamard>>,
+    /// Backward: headroom of MX blocks, such as 4/3
+    #[arg(long, value_name = "RATIO")]
+    headroom_bp: Option<Headroom>,
+    /// Operands that gradient products read: original, or forward
+    #[arg(long, value_name = "OPERANDS")]
+    gradient_operands: Option<GradientOperands>,
+    /// Make a gradient zero where its operand was clipped
+    #[arg(long)]
+    mask_clipped: bool,
+    /// Leave products of two activations, as attention's, without block formats
+    #[arg(long)]
+    no_quantize_matmul: bool,
     /// Seed of stochastic rounding and of the Hadamard transform
     #[arg(long, value_name = "SEED", value_parser = whole_number::<u64>)]
     mx_seed: Option<u64>,
@@ -211,6 +232,17 @@ impl MxArgs {
             hadamard_block_size: flags
                 .hadamard_block_size
                 .unwrap_or(base.hadamard_block_size),
+            hadamard_forward: flags.hadamard_forward.unwrap_or(base.hadamard_forward),
+            hadamard_input_grad: flags
+                .hadamard_input_grad
+                .unwrap_or(base.hadamard_input_grad),
+            hadamard_weight_grad: flags
+                .hadamard_weight_grad
+                .unwrap_or(base.hadamard_weight_grad),
+            headroom_bp: flags.headroom_bp.unwrap_or(base.headroom_bp),
+            gradient_operands: flags.gradient_operands.unwrap_or(base.gradient_operands),
+            mask_clipped: base.mask_clipped || flags.mask_clipped,
+            quantize_matmul: base.quantize_matmul && !flags.no_quantize_matmul,
             seed: flags.mx_seed.unwrap_or(base.seed),
         }
     }
@@ -326,6 +358,9 @@ mod tests {
             "BITS" if arg.get_id() == "scale_bits" => "4",
             "BITS" => "12",
             "ELEMENTS" | "SEED" => "16",
+            "HADAMARD" => "32:step",
+            "RATIO" => "4/3",
+            "OPERANDS" => "forward",
             other => panic!("no sample for <{other}>"),
         })
     }
@@ -371,6 +406,13 @@ mod tests {
         let specs = MxSpecs {
             scale_mode: ScaleMode::Even,
             hadamard_block_size: 64,
+            hadamard_forward: Some(Hadamard::new(32)),
+            hadamard_input_grad: Some(Hadamard::new(32)),
+            hadamard_weight_grad: Some(Hadamard::new(32)),
+            headroom_bp: "4/3".parse().unwrap(),
+            gradient_operands: GradientOperands::Forward,
+            mask_clipped: true,
+            quantize_matmul: false,
             seed: 1,
             ..MxSpecs::default()
         };
@@ -459,6 +501,9 @@ mod tests {
                 "4" => "1 to 8",
                 "12" if long == "--bfloat" => "10 to 32",
                 "12" => "7 to 29",
+                "32:step" => "`:product`",
+                "4/3" => "less than 2",
+                "forward" => "original",
                 _ => "a whole number from 0",
             };
             let mut bad = vec!["bogus"];

@@ -8,9 +8,10 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use microscaling::{BlockFormat, FloatFormat, Rounding};
+use microscaling::{BlockFormat, FloatFormat, Rounding, Signs};
 
 use crate::kernels::Place;
+use crate::specs::Hadamard;
 
 /// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
 /// the one that was used least recently goes.
@@ -32,6 +33,10 @@ pub fn keep_quantized_weights(on: bool) {
 pub(crate) struct CopyKey {
     /// Rounding to the elementwise format, which comes first.
     pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
+    /// The transform after it, with its signs.
+    pub(crate) hadamard: Option<(Hadamard, Signs)>,
+    /// What is multiplied by after that.
+    pub(crate) margin: Option<f32>,
     pub(crate) format: Option<BlockFormat>,
     /// Rounding to the block format, along an axis.
     pub(crate) rounding: Rounding,
@@ -126,6 +131,8 @@ mod tests {
     fn key(axis: usize, rounding: Rounding) -> CopyKey {
         CopyKey {
             elementwise: None,
+            hadamard: None,
+            margin: None,
             format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
             rounding,
             axis,

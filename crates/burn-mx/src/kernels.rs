@@ -46,7 +46,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
 use microscaling::{
     BlockFormat, Comparison, FloatFormat, OperandQuantization, QuantizeError, RandomHadamard,
-    RandomStream, Rounding, Statistics,
+    RandomStream, Rounding, Signs, Statistics,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -75,10 +75,22 @@ pub trait MxKernels: Backend {
         tensor: FloatTensor<Self>,
         axis: usize,
         transform: RandomHadamard,
-        signs: RandomStream,
+        signs: Signs,
     ) -> FloatTensor<Self> {
         host::apply::<Self>(tensor, |data, shape| {
             transform_dense(data, shape, axis, transform, signs);
+        })
+    }
+
+    /// Undoes [`random_hadamard`](Self::random_hadamard), as [`RandomHadamard::inverse`] does.
+    fn inverse_hadamard(
+        tensor: FloatTensor<Self>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: Signs,
+    ) -> FloatTensor<Self> {
+        host::apply::<Self>(tensor, |data, shape| {
+            invert_dense(data, shape, axis, transform, signs);
         })
     }
 
@@ -162,6 +174,20 @@ pub trait MxKernels: Backend {
         let [before, after] = before_and_after.map(host::observe::<Self>);
         let shape = before_and_after[0].shape();
         statistics([&before, &after], &shape, axis, format)
+    }
+
+    /// The gradient of `values` with zeros where quantizing these along `axis` clips them, as
+    /// [`BlockFormat::mask_clipped`] says.
+    fn mask_clipped(
+        gradient: FloatTensor<Self>,
+        values: FloatTensor<Self>,
+        axis: usize,
+        format: BlockFormat,
+    ) -> FloatTensor<Self> {
+        let values = host::read::<Self>(values);
+        host::apply::<Self>(gradient, |gradient, shape| {
+            of_known(format.mask_clipped(&values, shape, axis, gradient));
+        })
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
@@ -328,9 +354,20 @@ fn transform_dense(
     shape: &[usize],
     axis: usize,
     transform: RandomHadamard,
-    signs: RandomStream,
+    signs: Signs,
 ) {
     of_known(transform.transform(data, shape, axis, signs));
+}
+
+/// [`RandomHadamard::inverse`], as [`transform_dense`].
+fn invert_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    transform: RandomHadamard,
+    signs: Signs,
+) {
+    of_known(transform.inverse(data, shape, axis, signs));
 }
 
 /// Rounds every number of a row.

@@ -104,5 +104,9 @@ pub use kernels::{
     UnaryFunction, UnaryOp,
 };
 pub use microscaling;
-pub use specs::{AsResolvedSpecs, MxSpecs, ResolvedSpecs, Slot, SlotFormat, SpecsError};
+pub use specs::{
+    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
+    ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
+    SpecsError,
+};
 pub use tensor::MxTensor;

@@ -3,6 +3,7 @@
 //! All work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
 
 mod by_path;
+mod exempt;
 mod functions;
 mod on_load;
 mod pattern;
@@ -12,6 +13,7 @@ mod scope;
 mod tensor_ops;
 
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
+pub use exempt::{ExemptError, exempt_layers, set_exemptions};
 pub use functions::{gelu_first_order, rms_norm, silu};
 pub use pattern::PathError;
 #[cfg(feature = "record")]

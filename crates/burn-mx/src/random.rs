@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard};
 
-use microscaling::{RandomStream, Rounding};
+use microscaling::{RandomStream, Rounding, Signs};
 
-use crate::specs::{MxSpecs, ResolvedSpecs};
+use crate::specs::{HadamardSigns, MxSpecs, ResolvedSpecs};
 
 /// The numbers that the ops of some specs get, one after another.
 #[derive(Debug)]
@@ -19,7 +19,37 @@ pub(crate) struct OpNumbers {
     fingerprint: u64,
     /// Whether the specs draw anything: numbers are given out only then.
     drawn: bool,
-    next: Mutex<OpNumber>,
+    next: Mutex<Next>,
+}
+
+/// Where the sequence has come to.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    op: OpNumber,
+    /// Training steps begun before this one.
+    step: u64,
+    /// Whether the step has come to its gradient products.
+    in_gradients: bool,
+}
+
+impl Next {
+    fn first(key: u64) -> Self {
+        Self {
+            op: OpNumber::first(key),
+            step: 0,
+            in_gradients: false,
+        }
+    }
+
+    /// The random numbers of the next op.
+    fn draws(&mut self) -> Draws {
+        let draws = Draws {
+            step: self.step,
+            ..Draws::replay(self.op)
+        };
+        self.op.number += 1;
+        draws
+    }
 }
 
 /// An op's place in the sequence: all that its random numbers depend on.
@@ -37,7 +67,7 @@ impl OpNumbers {
         Self {
             fingerprint,
             drawn: specs.is_random(),
-            next: Mutex::new(OpNumber::first(specs.seed() ^ fingerprint)),
+            next: Mutex::new(Next::first(specs.seed() ^ fingerprint)),
         }
     }
 
@@ -47,9 +77,27 @@ impl OpNumbers {
             return Draws::replay(OpNumber::first(0));
         }
         let mut next = self.lock();
-        let op = *next;
-        next.number += 1;
-        Draws::replay(op)
+        next.draws()
+    }
+
+    /// [`draws`](Self::draws) of a product. The first one of a forward pass after gradient products begins another step.
+    pub(crate) fn draws_of_product(&self, is_gradient: bool) -> Draws {
+        if !self.drawn {
+            return Draws::replay(OpNumber::first(0));
+        }
+        let mut next = self.lock();
+        next.step += u64::from(next.in_gradients && !is_gradient);
+        next.in_gradients = is_gradient;
+        next.draws()
+    }
+
+    /// The random numbers that all ops have in common, without one of their own.
+    pub(crate) fn common(&self) -> Draws {
+        let next = *self.lock();
+        Draws {
+            step: next.step,
+            ..Draws::replay(OpNumber::first(next.op.key))
+        }
     }
 
     /// Random numbers that no op gets, another set for each number: those of the other key of these specs.
@@ -61,10 +109,10 @@ impl OpNumbers {
 
     /// Starts the sequence anew from `seed`. Ops that have their number keep it.
     pub(crate) fn reseed(&self, seed: u64) {
-        *self.lock() = OpNumber::first(seed ^ self.fingerprint);
+        *self.lock() = Next::first(seed ^ self.fingerprint);
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpNumber> {
+    fn lock(&self) -> MutexGuard<'_, Next> {
         self.next
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
@@ -81,17 +129,21 @@ impl OpNumber {
 #[derive(Debug)]
 pub(crate) struct Draws {
     op: OpNumber,
+    step: u64,
     roundings: Cell<u64>,
 }
 
-/// Stochastic roundings that an op may have.
+/// Stochastic roundings that an op may have, and one more.
 const ROUNDINGS: u64 = 1 << 16;
+/// What the key of the signs of steps differs by from that of ops.
+const STEPS: u64 = 0x5354_4550_5349_474e;
 
 impl Draws {
     /// The random numbers of an op, from its first rounding on.
     pub(crate) fn replay(op: OpNumber) -> Self {
         Self {
             op,
+            step: 0,
             roundings: Cell::new(0),
         }
     }
@@ -110,18 +162,28 @@ impl Draws {
         }
         let rounding = self.roundings.get();
         assert!(
-            rounding < ROUNDINGS,
-            "an op rounds less than {ROUNDINGS} times"
+            rounding < ROUNDINGS - 1,
+            "an op rounds less than {} times",
+            ROUNDINGS - 1
         );
         self.roundings.set(rounding + 1);
         let number = self.op.number.wrapping_mul(ROUNDINGS);
         RandomStream::new(self.op.key, number | rounding)
     }
 
-    /// The signs of the Hadamard transform: one stream for every op, which no rounding gets. All operands of a product
-    /// must take them from the same `Draws`: another thread may reseed at any time.
-    pub(crate) fn signs(&self) -> RandomStream {
-        RandomStream::new(self.op.key, u64::MAX)
+    /// The signs of a Hadamard transform, which no rounding gets. All operands of a product must take them from the same
+    /// `Draws`: another thread may reseed at any time.
+    pub(crate) fn signs(&self, signs: HadamardSigns) -> Signs {
+        let OpNumber { key, number } = self.op;
+        match signs {
+            HadamardSigns::Seed => RandomStream::new(key, u64::MAX).into(),
+            HadamardSigns::Step => RandomStream::new(key ^ STEPS, self.step).into(),
+            HadamardSigns::Product => {
+                let last = number.wrapping_mul(ROUNDINGS) | (ROUNDINGS - 1);
+                RandomStream::new(key, last).into()
+            }
+            HadamardSigns::Given(signs) => Signs::Repeated(signs),
+        }
     }
 }
 
@@ -174,7 +236,16 @@ mod tests {
         for _ in 0..4 {
             let draws = numbers.draws();
             streams.extend((0..4).map(|_| draws.next(Rounding::Stochastic)));
-            assert!(!streams.contains(&draws.signs()));
+            for signs in [
+                HadamardSigns::Seed,
+                HadamardSigns::Step,
+                HadamardSigns::Product,
+            ] {
+                let Signs::Random(stream) = draws.signs(signs) else {
+                    panic!("{signs:?} are drawn")
+                };
+                assert!(!streams.contains(&stream));
+            }
         }
         for (i, stream) in streams.iter().enumerate() {
             assert!(!streams[..i].contains(stream), "{stream:?}");
@@ -191,7 +262,36 @@ mod tests {
         numbers.reseed(4);
         let again = Draws::replay(draws.op());
         assert_eq!(rounding.map(|rounding| again.next(rounding)), first);
-        assert_eq!(again.signs(), draws.signs());
+        for signs in [HadamardSigns::Seed, HadamardSigns::Product] {
+            assert_eq!(again.signs(signs), draws.signs(signs));
+        }
+    }
+
+    #[test]
+    fn signs_are_those_of_the_seed_the_step_or_the_product() {
+        let numbers = numbers(&stochastic(3));
+        let signs = |is_gradient| {
+            let draws = numbers.draws_of_product(is_gradient);
+            [
+                HadamardSigns::Seed,
+                HadamardSigns::Step,
+                HadamardSigns::Product,
+            ]
+            .map(|signs| draws.signs(signs))
+        };
+        let steps = [[false, false, true, true], [false, false, true, true]];
+        let [first, second] = steps.map(|kinds| kinds.map(signs));
+        let all = || first.iter().chain(&second);
+        assert!(all().all(|[seed, ..]| *seed == first[0][0]));
+        for step in [&first, &second] {
+            assert!(step.iter().all(|[_, signs, _]| *signs == step[0][1]));
+        }
+        assert_ne!(first[0][1], second[0][1]);
+        for (i, [.., product]) in all().enumerate() {
+            assert!(all().take(i).all(|[.., other]| other != product));
+        }
+        let given = numbers.draws().signs(HadamardSigns::Given(5));
+        assert_eq!(given, Signs::Repeated(5));
     }
 
     #[test]

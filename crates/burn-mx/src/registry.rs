@@ -25,6 +25,7 @@ static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
 static WARNED: AtomicBool = AtomicBool::new(false);
 static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
 static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
+static WARNED_UNMASKED: AtomicBool = AtomicBool::new(false);
 
 impl Interned {
     /// The one interned copy of `specs`.
@@ -45,6 +46,16 @@ impl Interned {
     /// The random numbers of an op: forward op, backward op or product. Each takes its own, once.
     pub(crate) fn draws(&self) -> Draws {
         self.ops.draws()
+    }
+
+    /// The random numbers of a product, a gradient's or not.
+    pub(crate) fn draws_of_product(&self, is_gradient: bool) -> Draws {
+        self.ops.draws_of_product(is_gradient)
+    }
+
+    /// The random numbers that all ops have in common.
+    pub(crate) fn common_draws(&self) -> Draws {
+        self.ops.common()
     }
 
     /// Random numbers that no op of these specs gets, another set for each number.
@@ -104,6 +115,16 @@ pub(crate) fn warn_mixed(first: &ResolvedSpecs, second: &ResolvedSpecs) {
             "burn-mx: an op met tensors of devices with different specs, `{first}` and `{second}`: it goes by those of a \
              weight, what follows by those of the activations. Create inputs on a device of the model's specs, or move \
              the model to a device of the inputs'; `module::set_specs_at` and `module::with_specs` mix specs on purpose."
+        );
+    }
+}
+
+/// Says once in the process that a gradient has no mask: Burn does not hand over the input that was clipped.
+pub(crate) fn warn_unmasked() {
+    if !WARNED_UNMASKED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "burn-mx: `mask_clipped` does not reach the gradients of transposed convolutions' inputs, which Burn computes \
+             without the input; those of their weights are masked."
         );
     }
 }

@@ -6,8 +6,11 @@
 
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
+pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
+pub use self::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
 #[cfg(feature = "clap")]
 pub(crate) use self::json::parse_unset_or;
+pub use self::recipe::{Exemptions, Recipe};
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs};
 pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
@@ -16,8 +19,12 @@ pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
 mod error;
 mod fields;
+mod gradient_operands;
+mod hadamard;
 mod json;
+mod literature;
 mod presets;
+mod recipe;
 mod resolve;
 mod resolved;
 mod slot;

@@ -295,6 +295,16 @@ pub enum PanelsError {
         /// Number of elements in memory.
         length: usize,
     },
+    /// Square blocks lie along the whole summed axis, and it is several axes taken as one.
+    #[error(
+        "square blocks do not lie along groups of {group} of the {summed} elements along the summed axis"
+    )]
+    SquareGroups {
+        /// The length of a group.
+        group: usize,
+        /// The length of the summed axis.
+        summed: usize,
+    },
     /// Two operands that make no product, or a result of another length.
     #[error("product of {lhs} and {rhs}: the pairs' results have {expected} elements, got {got}")]
     Product {

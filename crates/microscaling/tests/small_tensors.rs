@@ -9,10 +9,12 @@ use microscaling::{
 fn everything(rows: usize) {
     let stream = RandomStream::new(1, 2);
     let data: Vec<f32> = (0..4 * rows).map(|i| i as f32 - 20.0).collect();
-    for name in BlockFormat::NAMES
-        .into_iter()
-        .chain(["nvfp4(tensor_scale=true)", "mx(element=int8,block_size=1)"])
-    {
+    for name in BlockFormat::NAMES.into_iter().chain([
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=int8,block_size=1)",
+        "mx(element=int8,block_size=32,square=true)",
+    ]) {
         let format: BlockFormat = name.parse().unwrap();
         for rounding in Rounding::ALL {
             for axis in [0, 1] {
@@ -29,8 +31,13 @@ fn everything(rows: usize) {
         .unwrap()
         .round_slice(&mut values, Rounder::Stochastic(stream));
     for axis in [0, 1] {
-        RandomHadamard { block_size: 16 }
-            .transform(&mut values, &[rows, 4], axis, stream)
+        let transform = RandomHadamard { block_size: 16 };
+        let shape = [rows, 4];
+        transform
+            .transform(&mut values, &shape, axis, stream)
+            .unwrap();
+        transform
+            .inverse(&mut values, &shape, axis, stream)
             .unwrap();
     }
 }

@@ -93,9 +93,13 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
+                    let masks = interned.specs.masks_gradients();
+                    let [of_x, of_weight] = [x.is_tracked(), weight.is_tracked()];
+                    let saves_x = of_weight || masks && of_x;
+                    let saves_weight = of_x || masks && of_weight;
                     let state = State {
-                        x: weight.is_tracked().then(|| prep.checkpoint(&x)),
-                        weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
+                        x: saves_x.then(|| prep.checkpoint(&x)),
+                        weight: saves_weight.then(|| prep.checkpoint(&weight)),
                         ..state
                     };
                     prep.finish(state, product(x.primitive, weight.primitive, $bias))
@@ -145,17 +149,20 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 
+        let masks = interned.specs.masks_gradients();
         // The last one to use the gradient may quantize it where it lies.
         if let (Some(node), Some(meta)) = (bias_node, bias_meta) {
             let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, db));
         }
+        let mask_of_x = x.clone().filter(|_| masks && x_node.is_some());
         if let (Some(node), Some(x)) = (weight_node, x) {
-            let dw = linear::weight_backward::<B>(x, grad.clone(), interned, weight_meta);
+            let mask = weight.clone().filter(|_| masks);
+            let dw = linear::weight_backward::<B>(x, mask, grad.clone(), interned, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
-            let dx = linear::x_backward::<B>(weight, grad, interned, x_meta);
+            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, interned, x_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
         }
     }

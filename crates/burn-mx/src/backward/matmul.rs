@@ -28,7 +28,7 @@ struct State {
     interned: &'static Interned,
     /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
     numbers: [OpNumber; 2],
-    /// Saved if the other operand's gradient is wanted.
+    /// Saved if the other operand's gradient is wanted, or its own is and has a mask.
     saved: [Option<NodeId>; 2],
     shapes: [Shape; 2],
     metas: [Meta; 2],
@@ -69,12 +69,16 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
+            let masks = interned.specs.masks_gradients();
+            let [of_lhs, of_rhs] = [lhs.is_tracked(), rhs.is_tracked()];
+            let saves_lhs = of_rhs || masks && of_lhs;
+            let saves_rhs = of_lhs || masks && of_rhs;
             let state = State {
                 interned,
                 numbers,
                 saved: [
-                    rhs.is_tracked().then(|| prep.checkpoint(&lhs)),
-                    lhs.is_tracked().then(|| prep.checkpoint(&rhs)),
+                    saves_lhs.then(|| prep.checkpoint(&lhs)),
+                    saves_rhs.then(|| prep.checkpoint(&rhs)),
                 ],
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas: [lhs.primitive.meta, rhs.primitive.meta],
@@ -115,6 +119,12 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             }
             false => grad,
         };
+        let masks = interned.specs.masks_gradients();
+        let mask = |number, saved: &Option<Float<B>>| {
+            let saved = saved.clone().filter(|_| masks);
+            saved.map(|saved| operand(number, saved))
+        };
+        let (lhs_mask, rhs_mask) = (mask(numbers[0], &lhs), mask(numbers[1], &rhs));
         let wanted = "an operand is saved if the other's gradient is wanted";
         binary::<MxBackend<B>, _, _>(
             ops.parents,
@@ -123,13 +133,29 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             |grad| {
                 let (rhs, grad) = (operand(numbers[1], rhs.expect(wanted)), gradient(grad));
                 let shape = &lhs_shape;
-                let da = matmul::backward::<B>(Side::Lhs, rhs, grad, shape, interned, lhs_meta);
+                let da = matmul::backward::<B>(
+                    Side::Lhs,
+                    rhs,
+                    lhs_mask,
+                    grad,
+                    shape,
+                    interned,
+                    lhs_meta,
+                );
                 gradient_of::<B>(lhs_meta, da)
             },
             |grad| {
                 let (lhs, grad) = (operand(numbers[0], lhs.expect(wanted)), gradient(grad));
                 let shape = &rhs_shape;
-                let db = matmul::backward::<B>(Side::Rhs, lhs, grad, shape, interned, rhs_meta);
+                let db = matmul::backward::<B>(
+                    Side::Rhs,
+                    lhs,
+                    rhs_mask,
+                    grad,
+                    shape,
+                    interned,
+                    rhs_meta,
+                );
                 gradient_of::<B>(rhs_meta, db)
             },
         );

@@ -18,11 +18,12 @@ mod rows;
 mod rules;
 #[cfg(all(test, feature = "cuda"))]
 mod sources;
+mod square;
 
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
@@ -66,9 +67,18 @@ where
         tensor: CubeTensor<R>,
         axis: usize,
         transform: RandomHadamard,
-        signs: RandomStream,
+        signs: Signs,
     ) -> CubeTensor<R> {
-        hadamard::transform(tensor, axis, transform, signs)
+        hadamard::transform(tensor, axis, transform, signs, false)
+    }
+
+    fn inverse_hadamard(
+        tensor: CubeTensor<R>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: Signs,
+    ) -> CubeTensor<R> {
+        hadamard::transform(tensor, axis, transform, signs, true)
     }
 
     fn has_own_product(device: &R::Device) -> bool {

@@ -7,7 +7,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
     Statistics,
 };
 

@@ -11,7 +11,7 @@ use burn_backend::{DType, Shape, TensorMetadata, calculate_matmul_output};
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionBackend, FusionTensor};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
 use super::product::{self, Operand, OperandForm};
 use super::{
@@ -108,10 +108,21 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         tensor: Tensor<B>,
         axis: usize,
         transform: RandomHadamard,
-        signs: RandomStream,
+        signs: Signs,
     ) -> Tensor<B> {
         alike::<B, 1>("mx_random_hadamard", [tensor], move |[tensor]| {
             B::random_hadamard(tensor, axis, transform, signs)
+        })
+    }
+
+    fn inverse_hadamard(
+        tensor: Tensor<B>,
+        axis: usize,
+        transform: RandomHadamard,
+        signs: Signs,
+    ) -> Tensor<B> {
+        alike::<B, 1>("mx_inverse_hadamard", [tensor], move |[tensor]| {
+            B::inverse_hadamard(tensor, axis, transform, signs)
         })
     }
 

@@ -1,15 +1,15 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
     Statistics,
 };
 
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
-    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction, of_known,
-    quantize_dense, statistics, transform_dense,
+    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
+    invert_dense, of_known, quantize_dense, statistics, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -28,7 +28,8 @@ pub(super) fn mx_quantize<T: InMemory>(
     if quantization.is_local() {
         return quantize(tensor, quantization);
     }
-    in_order(tensor, rounding).change_where_it_lies(|data, shape, order| {
+    let tensor = in_order(tensor, rounding);
+    in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
         let axis = place_of(axis, order);
         quantize_dense(data, shape, axis, format, rounding, stream);
     })
@@ -38,9 +39,11 @@ pub(super) fn mx_quantize<T: InMemory>(
 pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
     match tensor.is_row_major() && quantization.is_local() {
         true => quantization.in_pieces(tensor),
-        false => tensor.change_where_it_lies(|data, shape, order| {
-            quantization.at_once(data, shape, place_of(quantization.axis, order));
-        }),
+        false => {
+            in_pairs(tensor, quantization.format).change_where_it_lies(|data, shape, order| {
+                quantization.at_once(data, shape, place_of(quantization.axis, order));
+            })
+        }
     }
 }
 
@@ -73,10 +76,21 @@ pub(super) fn random_hadamard<T: InMemory>(
     tensor: T,
     axis: usize,
     transform: RandomHadamard,
-    signs: RandomStream,
+    signs: Signs,
 ) -> T {
     tensor.change_where_it_lies(|data, shape, order| {
         transform_dense(data, shape, place_of(axis, order), transform, signs);
+    })
+}
+
+pub(super) fn inverse_hadamard<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    transform: RandomHadamard,
+    signs: Signs,
+) -> T {
+    tensor.change_where_it_lies(|data, shape, order| {
+        invert_dense(data, shape, place_of(axis, order), transform, signs);
     })
 }
 
@@ -187,6 +201,15 @@ fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
     }
 }
 
+/// The tensor with the two axes of square blocks where they are the two of either in memory, too: a matrix lies in one of two
+/// orders, and blocks are the same in both.
+fn in_pairs<T: InMemory>(tensor: T, format: BlockFormat) -> T {
+    match format.is_square() && tensor.dims().len() > 2 {
+        true => tensor.row_major(),
+        false => tensor,
+    }
+}
+
 /// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
 fn place_of(axis: usize, order: &[usize]) -> usize {
     let place = order.iter().position(|&at| at == axis);
@@ -279,9 +302,18 @@ macro_rules! native_kernels {
             tensor: FloatTensor<Self>,
             axis: usize,
             transform: RandomHadamard,
-            signs: RandomStream,
+            signs: Signs,
         ) -> FloatTensor<Self> {
             native::random_hadamard($in_memory(tensor), axis, transform, signs).into()
+        }
+
+        fn inverse_hadamard(
+            tensor: FloatTensor<Self>,
+            axis: usize,
+            transform: RandomHadamard,
+            signs: Signs,
+        ) -> FloatTensor<Self> {
+            native::inverse_hadamard($in_memory(tensor), axis, transform, signs).into()
         }
 
         fn float_round_to(

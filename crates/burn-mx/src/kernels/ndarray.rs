@@ -7,7 +7,7 @@ use burn_ndarray::{
     FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray,
 };
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
     Statistics,
 };
 

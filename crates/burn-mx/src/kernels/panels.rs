@@ -2,10 +2,14 @@
 
 use std::sync::{Arc, Once};
 
-use microscaling::{Axis, Matrices, Panels, PanelsError, ProductPath};
+use microscaling::{
+    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounding,
+};
 
 use super::memory::InMemory;
+use super::native;
 use super::product::{Operand, OperandForm, Place};
+use super::quantize::Quantization;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -36,6 +40,13 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
         return None;
     }
     let shape = tensor.dims();
+    if let Some((format, rounding)) = form.quantization.blocks
+        && form.place.flat
+        && shape.len() > 2
+        && format.is_square()
+    {
+        return of_square_blocks(tensor, form, (format, rounding));
+    }
     let (panels, leading) = match tensor.strided() {
         Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
             quantize(data, &shape, &strides, form)
@@ -49,6 +60,30 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
         panels: Arc::new(panels),
         leading,
     })
+}
+
+/// [`operand`], of several matrices taken as one: square blocks are of each of them, and their values go into the panels.
+fn of_square_blocks<T: InMemory, P>(
+    tensor: &T,
+    form: OperandForm,
+    (format, rounding): (BlockFormat, Rounding),
+) -> Option<Operand<P>> {
+    if format.has_tensor_scale() {
+        // It would be in the values, which are then no bfloat16 numbers.
+        return None;
+    }
+    let quantization = Quantization {
+        elementwise: form.quantization.elementwise,
+        axis: form.place.block_axis(tensor.dims().len(), &format),
+        format,
+        rounding,
+    };
+    let values = native::quantize(tensor.clone(), quantization);
+    let form = OperandForm {
+        quantization: OperandQuantization::default(),
+        ..form
+    };
+    operand(&values, form)
 }
 
 /// The product of two operands, whose leading axes broadcast; `None` if they are not both panels.

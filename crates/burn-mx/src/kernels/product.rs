@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
-use microscaling::{OperandQuantization, Panels, RandomStream, Side};
+use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Side};
 
 use super::MxKernels;
 
@@ -51,6 +51,15 @@ impl Place {
     /// The axis of an operand of this rank that is summed over.
     pub fn summed_axis(self, rank: usize) -> usize {
         rank - 1 - usize::from(self.sums_rows())
+    }
+
+    /// The axis that blocks of an operand of this rank lie along: the one that is summed over. Square blocks lie along it and
+    /// the other one of the last two.
+    pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
+        match format.is_square() {
+            true => rank - 1,
+            false => self.summed_axis(rank),
+        }
     }
 
     /// The shape that an operand of this one has in the product, before it is transposed.
@@ -130,15 +139,17 @@ pub(crate) fn in_tensor<B: MxKernels>(
         ..
     } = form;
     let shape = tensor.shape();
-    let rank = shape.num_dims();
-    let axis = place.summed_axis(rank);
+    let axis = |format| place.block_axis(shape.num_dims(), &format);
     // Nothing here is stochastic.
     let stream = RandomStream::new(0, 0);
     let values = match (quantization.elementwise, quantization.blocks) {
         (None, None) => tensor,
         (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
-        (None, Some((format, rounding))) => B::mx_quantize(tensor, axis, format, rounding, stream),
+        (None, Some((format, rounding))) => {
+            B::mx_quantize(tensor, axis(format), format, rounding, stream)
+        }
         (Some(elementwise), Some((format, rounding))) => {
+            let axis = axis(format);
             B::round_and_quantize(tensor, elementwise, axis, format, rounding)
         }
     };

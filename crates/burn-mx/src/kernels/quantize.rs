@@ -25,6 +25,9 @@ impl Quantization {
     /// Quantizes a tensor in row-major order.
     pub(super) fn in_pieces<T: InMemory>(self, tensor: T) -> T {
         let shape = tensor.dims();
+        if let Some([first, second]) = self.format.square_axes(self.axis) {
+            return self.square_in_pieces(tensor, &shape, [first, second]);
+        }
         let axis = shape[self.axis];
         let inner: usize = shape[self.axis + 1..].iter().product();
         let outer: usize = shape[..self.axis].iter().product();
@@ -42,6 +45,28 @@ impl Quantization {
                 None => [1, piece.len() / inner, inner],
             };
             self.at_once(piece, &shape, 1);
+        })
+    }
+
+    /// [`in_pieces`](Self::in_pieces), of square blocks along two axes, one after the other.
+    fn square_in_pieces<T: InMemory>(self, tensor: T, shape: &[usize], axes: [usize; 2]) -> T {
+        let [first, second] = axes;
+        assert!(
+            second < shape.len(),
+            "burn-mx: square blocks lie along two axes, the tensor of shape {shape:?} has one"
+        );
+        let [rows, columns] = axes.map(|axis| shape[axis]);
+        let inner: usize = shape[second + 1..].iter().product();
+        let outer: usize = shape[..first].iter().product();
+        let block = self.format.block_size().min(rows);
+        let row = columns * inner;
+        // Where blocks end together with the axis, one may go on over its end.
+        let is_flat = outer == 1 || rows.is_multiple_of(block.max(1));
+        let unit = if is_flat { block * row } else { rows * row };
+        tensor.change(unit, |_, piece| {
+            let rows = if is_flat { piece.len() / row } else { rows };
+            let shape = [piece.len() / (rows * row), rows, columns, inner];
+            self.at_once(piece, &shape, 2);
         })
     }
 

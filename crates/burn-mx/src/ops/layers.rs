@@ -28,7 +28,7 @@ macro_rules! convolutions {
             options: $options,
         ) -> FloatTensor<Self> {
             let geometry = Geometry::from(&options);
-            let way = (geometry.direction, Some(geometry));
+            let way = (geometry.direction, options.groups, Some(geometry));
             conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
                 B::$forward(x, weight, bias, options.clone())
             })
@@ -133,7 +133,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_x_backward");
-                linear::x_backward::<B>(weight, output_grad, interned, join.result)
+                linear::x_backward::<B>(None, weight, output_grad, interned, join.result)
             }
             None => MxTensor::new(
                 B::linear_x_backward(weight.inner, output_grad.inner),
@@ -150,7 +150,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_weight_backward");
-                linear::weight_backward::<B>(x, output_grad, interned, join.result)
+                linear::weight_backward::<B>(x, None, output_grad, interned, join.result)
             }
             None => MxTensor::new(
                 B::linear_weight_backward(x.inner, output_grad.inner),

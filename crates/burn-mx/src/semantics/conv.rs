@@ -9,9 +9,9 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::linear::sum_of_gradient;
-use super::product::{Kind, Op, Product, quantize_backward};
+use super::product::{Along, ForwardOperand, Kind, Op, Product, quantize_backward};
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};
-use crate::registry::Interned;
+use crate::registry::{self, Interned};
 use crate::specs::Slot;
 use crate::tensor::{Flags, Join, Meta, MxTensor};
 
@@ -32,6 +32,26 @@ impl Direction {
             Self::Normal => 1,
             Self::Transposed => 0,
         }
+    }
+
+    /// x and weight of the forward product, with the axes along which it sums.
+    pub(super) fn forward_operands(self, groups: usize) -> [ForwardOperand; 2] {
+        let weight_groups = match self {
+            // A filter has the input channels of its own group only.
+            Self::Normal => 1,
+            Self::Transposed => groups,
+        };
+        let weight = Along::axis(self.weight_input_axis(), weight_groups);
+        [
+            ForwardOperand {
+                slot: Slot::A,
+                along: Along::axis(CHANNELS, groups),
+            },
+            ForwardOperand {
+                slot: Slot::W,
+                along: weight,
+            },
+        ]
     }
 
     /// The axis of the weight along which the product for the input's gradient sums.
@@ -81,6 +101,11 @@ impl<const N: usize> From<&ConvTransposeOptions<N>> for Geometry {
 }
 
 impl Geometry {
+    /// x and weight of the forward product.
+    fn forward_operands(&self) -> [ForwardOperand; 2] {
+        self.direction.forward_operands(self.convolution.groups)
+    }
+
     /// The convolution of quantized tensors, if the backend has a product for it.
     fn output<B: MxKernels>(
         &self,
@@ -172,7 +197,7 @@ pub(crate) fn forward<B: MxKernels>(
     x: Float<B>,
     weight: Float<B>,
     bias: Option<Float<B>>,
-    (direction, geometry): (Direction, Option<Geometry>),
+    (direction, groups, geometry): (Direction, usize, Option<Geometry>),
     op: impl Fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
@@ -184,8 +209,9 @@ pub(crate) fn forward<B: MxKernels>(
     };
     let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
     let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
-    let x = product.tensor_operand(Slot::A, x, CHANNELS, 1);
-    let weight = product.tensor_operand(Slot::W, weight, direction.weight_input_axis(), 1);
+    let [of_x, of_weight] = direction.forward_operands(groups);
+    let x = product.tensor_operand(of_x.slot, x, of_x.along);
+    let weight = product.tensor_operand(of_weight.slot, weight, of_weight.along);
     let convolve = |x, weight, bits| {
         let way = geometry.as_ref();
         let own = way.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
@@ -204,7 +230,7 @@ fn significant_bits<B: MxKernels>(product: &Product<B>, slots: [Slot; 2]) -> u32
 }
 
 /// The gradient of the input, `op(weight, grad)`, of a convolution; `x`, if Burn hands it over, only
-/// lends its specs and its shape.
+/// lends its specs, its shape and its mask.
 pub(crate) fn x_backward<B: MxKernels>(
     x: Option<&Float<B>>,
     weight: Float<B>,
@@ -220,6 +246,8 @@ pub(crate) fn x_backward<B: MxKernels>(
         return MxTensor::new(op(weight.inner, grad.inner), join.result);
     };
     let product = input_gradient::<B>(interned, weight.meta);
+    let [of_x, of_weight] = geometry.forward_operands();
+    let weight = product.saved(of_weight, weight);
     let groups = geometry.convolution.groups;
     let weight_groups = match geometry.direction {
         Direction::Normal => groups,
@@ -227,16 +255,20 @@ pub(crate) fn x_backward<B: MxKernels>(
         Direction::Transposed => 1,
     };
     let axis = geometry.direction.weight_output_axis();
-    let weight = product.tensor_operand(Slot::WBp, weight, axis, weight_groups);
-    let grad = product.tensor_operand(Slot::ABpOs, grad, CHANNELS, groups);
-    let x = x.map(|x| x.shape());
+    let weight = product.tensor_operand(Slot::WBp, weight, Along::axis(axis, weight_groups));
+    let grad = product.tensor_operand(Slot::ABpOs, grad, Along::axis(CHANNELS, groups));
+    let x_shape = x.map(|x| x.shape());
     let convolve = |weight, grad, bits| {
-        let own = geometry.input_gradient::<B>(x.clone(), &weight, &grad, bits);
+        let own = geometry.input_gradient::<B>(x_shape.clone(), &weight, &grad, bits);
         own.unwrap_or_else(|| op(weight, grad))
     };
     let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
-    let gradient = convolve(weight, grad, bits);
+    let gradient = product.without_margins(convolve(weight, grad, bits));
     product.observe_result(&gradient, convolve);
+    if x.is_none() && interned.specs.masks_gradients() {
+        registry::warn_unmasked();
+    }
+    let gradient = product.straight_through(of_x, x.cloned(), gradient);
     product.finish(gradient, join.result)
 }
 
@@ -261,7 +293,7 @@ pub(super) fn weight_gradient<B: MxKernels>(
     )
 }
 
-/// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs and its shape.
+/// The gradient of the weight, `op(x, grad)`; `weight` only lends its specs, its shape and its mask.
 pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     weight: &Float<B>,
@@ -277,15 +309,18 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return MxTensor::new(op(x.inner, grad.inner), join.result);
     };
     let product = weight_gradient::<B>(interned, weight.meta);
-    let x = product.tensor_operand(Slot::ABp, x, BATCH, 1);
-    let grad = product.tensor_operand(Slot::ABpEx, grad, BATCH, 1);
+    let [of_x, of_weight] = geometry.forward_operands();
+    let x = product.saved(of_x, x);
+    let x = product.tensor_operand(Slot::ABp, x, Along::axis(BATCH, 1));
+    let grad = product.tensor_operand(Slot::ABpEx, grad, Along::axis(BATCH, 1));
     let convolve = |x, grad, bits| {
         let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
         own.unwrap_or_else(|| op(x, grad))
     };
     let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
-    let gradient = convolve(x, grad, bits);
+    let gradient = product.without_margins(convolve(x, grad, bits));
     product.observe_result(&gradient, convolve);
+    let gradient = product.straight_through(of_weight, Some(weight.clone()), gradient);
     product.finish(gradient, join.result)
 }
 

@@ -12,7 +12,7 @@ use burn_backend::tensor::FloatTensor;
 use super::Float;
 use super::conv::{self, BATCH, CHANNELS, Direction};
 use super::elementwise::Rounder;
-use super::product::quantize_backward;
+use super::product::{Along, quantize_backward};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
 use crate::registry::Interned;
@@ -56,7 +56,7 @@ pub(crate) fn forward<B: MxKernels>(
         x,
         weight,
         bias,
-        (Direction::Normal, None),
+        (Direction::Normal, options.weight_groups, None),
         |x, weight, bias| {
             let offset = same_type::<B>(offset.inner.clone(), &x);
             B::deform_conv2d(x, offset, weight, mask.clone(), bias, options.clone())
@@ -75,8 +75,8 @@ fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static Interned) ->
 /// The gradients of all inputs.
 ///
 /// Those of x, offset and mask come from the product of weight and output gradient, along O; the latter two weigh it
-/// by the values that were read, an elementwise product, for which x is rounded but not quantized. That of the
-/// weight is a product of other operands, along B. Burn's op computes all at once, so it is called for each.
+/// by the values that were read, an elementwise product, for which x is rounded but not quantized, unless gradients read
+/// what the forward product used. That of the weight is a product of other operands, along B. Burn's op computes all at once, so it is called for each.
 pub(crate) fn backward<B: MxKernels>(
     inputs: Inputs<B>,
     grad: Float<B>,
@@ -124,34 +124,38 @@ pub(crate) fn backward<B: MxKernels>(
     let groups = options.weight_groups;
     let product = conv::input_gradient::<B>(interned, weight.meta);
     let axis = Direction::Normal.weight_output_axis();
+    let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
+    let read = product.saved(of_x, x.clone());
+    let saved = product.saved(of_weight, weight.clone());
     let of_inputs = B::deform_conv2d_backward(
-        product.elementwise_operand(Slot::A, x.clone()),
+        product.elementwise_operand(Slot::A, read),
         offset.clone(),
-        product.tensor_operand(Slot::WBp, weight.clone(), axis, groups),
+        product.tensor_operand(Slot::WBp, saved, Along::axis(axis, groups)),
         mask.clone(),
         None,
-        product.tensor_operand(Slot::ABpOs, grad.clone(), CHANNELS, groups),
+        product.tensor_operand(Slot::ABpOs, grad.clone(), Along::axis(CHANNELS, groups)),
         options.clone(),
     );
-    let of_input = |gradient| product.finish(gradient, join.result);
+    let x_grad = product.without_margins(of_inputs.x_grad);
+    let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
+    let x_grad = product.finish(x_grad, join.result);
+    let of_input = |gradient| product.finish(product.without_margins(gradient), join.result);
+    let offset_grad = of_input(of_inputs.offset_grad);
+    let mask_grad = of_inputs.mask_grad.map(of_input);
     // Every image is read at positions of its own, so none may be transformed together with another.
     let batch = x.shape()[0];
     let product = conv::weight_gradient::<B>(interned, weight.meta);
-    let of_weight = B::deform_conv2d_backward(
-        product.tensor_operand(Slot::ABp, x, BATCH, batch),
+    let gradients = B::deform_conv2d_backward(
+        product.tensor_operand(Slot::ABp, product.saved(of_x, x), Along::axis(BATCH, batch)),
         offset,
-        to_f32::<B>(weight.inner),
+        to_f32::<B>(weight.inner.clone()),
         mask,
         None,
-        product.tensor_operand(Slot::ABpEx, grad, BATCH, batch),
+        product.tensor_operand(Slot::ABpEx, grad, Along::axis(BATCH, batch)),
         options,
     );
-    let of_weight = product.finish(of_weight.weight_grad, join.result);
-    DeformConv2dBackward::new(
-        of_input(of_inputs.x_grad),
-        of_input(of_inputs.offset_grad),
-        of_weight,
-        of_inputs.mask_grad.map(of_input),
-        bias_grad,
-    )
+    let weight_grad = product.without_margins(gradients.weight_grad);
+    let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
+    let weight_grad = product.finish(weight_grad, join.result);
+    DeformConv2dBackward::new(x_grad, offset_grad, weight_grad, mask_grad, bias_grad)
 }

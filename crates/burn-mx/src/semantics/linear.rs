@@ -4,7 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::Rounder;
-use super::product::{Kind, Op, Product};
+use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
 use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
 use crate::registry::Interned;
@@ -71,8 +71,22 @@ pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&
     Join::of([Some(x.meta), Some(weight_meta), bias_meta])
 }
 
-/// `dx = g · wᵀ`, with the specs `meta`.
+/// x of the forward product, and w.
+fn forward_operands(x_rank: usize, weight_rank: usize) -> [ForwardOperand; 2] {
+    let x = ForwardOperand {
+        slot: Slot::A,
+        along: Along::of(Place::LHS.flat(), x_rank),
+    };
+    let weight = ForwardOperand {
+        slot: Slot::W,
+        along: Along::of(Place::RHS, weight_rank),
+    };
+    [x, weight]
+}
+
+/// `dx = g · wᵀ`, with the specs `meta`; `x` is for a mask.
 pub(crate) fn x_backward<B: MxKernels>(
+    x: Option<Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
     interned: &'static Interned,
@@ -85,18 +99,22 @@ pub(crate) fn x_backward<B: MxKernels>(
     let label = weight.meta.label;
     let product = Product::<B>::new(Op::Linear, Kind::InputGradient, interned, label);
     let shape = grad.shape();
+    let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
+    let weight = product.saved(of_weight, weight);
     let grad = product.operand(Slot::ABpOs, grad, Place::LHS.flat());
     let weight = product.operand(Slot::WBp, weight, Place::RHS.transposed());
     let dx = product.multiply(grad, weight);
-    product.finish(with_leading_axes::<B>(dx, shape), meta)
+    let dx = with_leading_axes::<B>(dx, shape);
+    product.finish(product.straight_through(of_x, x, dx), meta)
 }
 
 /// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the meta of `w`.
 ///
 /// Blocks run along M inside each batch entry, so the operands are quantized as they are and flattened to
-/// one product after that.
+/// one product after that. `w` is for a mask.
 pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
+    w: Option<Float<B>>,
     grad: Float<B>,
     interned: &'static Interned,
     weight: Meta,
@@ -106,10 +124,12 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
     }
     let product = Product::<B>::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
+    let [of_x, of_weight] = forward_operands(x.rank(), 2);
+    let x = product.saved(of_x, x);
     let x = product.operand(Slot::ABp, x, Place::LHS.transposed().flat());
     let grad = product.operand(Slot::ABpEx, grad, Place::RHS.flat());
     let dw = product.multiply(x, grad);
-    product.finish(dw, meta)
+    product.finish(product.straight_through(of_weight, w, dw), meta)
 }
 
 /// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.

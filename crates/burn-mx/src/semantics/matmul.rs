@@ -7,7 +7,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Kind, Op, Product};
+use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use crate::kernels::{MxKernels, Place};
 use crate::registry::Interned;
 use crate::specs::Slot;
@@ -21,15 +21,33 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);
     };
     let label = label_of([a.meta, b.meta]);
-    let product = Product::<B>::new(Op::Matmul, Kind::Forward, interned, label);
-    let [a_slot, b_slot] = [&a, &b].map(|tensor| match tensor.meta.is_weight() {
-        true => Slot::W,
-        false => Slot::A,
-    });
+    let product = product_of::<B>(Kind::Forward, interned, label, [a.meta, b.meta]);
+    let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
     let a = product.operand(a_slot, a, Place::LHS);
     let b = product.operand(b_slot, b, Place::RHS);
     let output = product.multiply(a, b);
     product.finish(output, join.result)
+}
+
+/// A product of an op whose operands have these metas.
+fn product_of<B: MxKernels>(
+    kind: Kind,
+    interned: &'static Interned,
+    label: Option<&'static str>,
+    operands: [Meta; 2],
+) -> Product<B> {
+    match operands.into_iter().any(Meta::is_weight) {
+        true => Product::new(Op::Matmul, kind, interned, label),
+        false => Product::of_activations(kind, interned, label),
+    }
+}
+
+/// The slot of the forward product that an operand with this meta reads.
+fn forward_slot(meta: Meta) -> Slot {
+    match meta.is_weight() {
+        true => Slot::W,
+        false => Slot::A,
+    }
 }
 
 /// The label of the layer that a product of operands with these metas belongs to: the weight's, or what activations were
@@ -52,6 +70,29 @@ pub(crate) enum Side {
 }
 
 impl Side {
+    /// Where the operand stands in the forward product.
+    fn place(self) -> Place {
+        match self {
+            Self::Lhs => Place::LHS,
+            Self::Rhs => Place::RHS,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Lhs => Self::Rhs,
+            Self::Rhs => Self::Lhs,
+        }
+    }
+
+    /// What the operand, which has this meta and rank, is to the forward product.
+    fn in_forward(self, meta: Meta, rank: usize) -> ForwardOperand {
+        ForwardOperand {
+            slot: forward_slot(meta),
+            along: Along::of(self.place(), rank),
+        }
+    }
+
     /// The gradient's product, of what was saved, transposed, and the output's gradient, by the wrapped backend.
     fn multiply<B: MxKernels>(self, saved: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
         let saved = B::float_transpose(saved);
@@ -62,11 +103,12 @@ impl Side {
     }
 }
 
-/// The gradient of the operand at `side`, which has the meta `own`, summed to its shape; `saved` is the other operand.
-/// The product is summed over the axes that were broadcast, then rounded once.
+/// The gradient of the operand at `side`, which has the meta `own`, summed to its shape; `saved` is the other operand, and
+/// `masked` the operand itself, for a mask. The product is summed over the axes that were broadcast, then rounded once.
 pub(crate) fn backward<B: MxKernels>(
     side: Side,
     saved: Float<B>,
+    masked: Option<Float<B>>,
     grad: Float<B>,
     shape: &Shape,
     interned: &'static Interned,
@@ -84,7 +126,10 @@ pub(crate) fn backward<B: MxKernels>(
         true => Kind::WeightGradient,
         false => Kind::InputGradient,
     };
-    let product = Product::<B>::new(Op::Matmul, kind, interned, label_of([own, saved.meta]));
+    let metas = [own, saved.meta];
+    let product = product_of::<B>(kind, interned, label_of(metas), metas);
+    let of_saved = side.other().in_forward(saved.meta, saved.rank());
+    let saved = product.saved(of_saved, saved);
     let slot = match saved.meta.is_weight() {
         true => Slot::WBp,
         false => Slot::ABp,
@@ -101,5 +146,6 @@ pub(crate) fn backward<B: MxKernels>(
         ),
     };
     let gradient = summed(product.multiply(lhs, rhs));
-    product.finish(gradient, meta)
+    let of_own = side.in_forward(own, shape.num_dims());
+    product.finish(product.straight_through(of_own, masked, gradient), meta)
 }

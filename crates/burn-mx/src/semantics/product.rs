@@ -3,11 +3,13 @@
 
 mod kind;
 mod operands;
+mod straight_through;
 
+use core::cell::Cell;
 use core::fmt::{self, Display};
 
 use burn_backend::tensor::FloatTensor;
-use microscaling::{RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, Rounding, Signs};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
@@ -17,9 +19,11 @@ use crate::phase;
 use crate::random::Draws;
 use crate::record::Observer;
 use crate::registry::Interned;
-use crate::specs::Slot;
+use crate::specs::{Hadamard, Slot};
 use crate::tensor::Meta;
 pub use kind::{Kind, Op};
+pub(crate) use operands::Along;
+pub(crate) use straight_through::ForwardOperand;
 
 /// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +40,13 @@ pub(crate) struct Product<B: MxKernels> {
     specs: &'static Interned,
     /// Path of the parameter whose layer the product belongs to, where one is known.
     label: Option<&'static str>,
-    /// The random Hadamard transform of both operands, by signs that are drawn once: others for the second operand
-    /// would make it another product.
-    hadamard: Option<(RandomHadamard, RandomStream)>,
+    /// Whether both operands are activations, which may go without blocks.
+    of_activations: bool,
+    /// The Hadamard transform of both operands, by signs that are drawn once: others for the second operand would make it
+    /// another product.
+    hadamard: Option<(Hadamard, Signs)>,
+    /// What the operands were multiplied by: the product is divided by it.
+    margins: Cell<f32>,
     /// The random numbers of every rounding.
     draws: Draws,
     /// The recorder's eye, if it looks at this product.
@@ -52,8 +60,28 @@ impl<B: MxKernels> Product<B> {
         specs: &'static Interned,
         label: Option<&'static str>,
     ) -> Self {
+        Self::seen(op, kind, specs, label, false)
+    }
+
+    /// A matrix product of two activations.
+    pub(crate) fn of_activations(
+        kind: Kind,
+        specs: &'static Interned,
+        label: Option<&'static str>,
+    ) -> Self {
+        Self::seen(Op::Matmul, kind, specs, label, true)
+    }
+
+    fn seen(
+        op: Op,
+        kind: Kind,
+        specs: &'static Interned,
+        label: Option<&'static str>,
+        of_activations: bool,
+    ) -> Self {
         let specs = diagnose::specs_of_product(kind, specs);
-        let mut product = Self::by(op, kind, specs, specs.draws());
+        let draws = specs.draws_of_product(kind.is_gradient());
+        let mut product = Self::by(op, kind, specs, draws, of_activations);
         product.label = label;
         product.observer = Observer::of(op, kind, specs, label);
         log::trace!(target: "burn_mx::product", "{product}");
@@ -61,20 +89,46 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// A product that nobody observes.
-    fn by(op: Op, kind: Kind, specs: &'static Interned, draws: Draws) -> Self {
-        let hadamard = match kind {
-            Kind::Forward => None,
-            Kind::InputGradient | Kind::WeightGradient => specs.specs.hadamard(),
-        };
-        Self {
+    fn by(
+        op: Op,
+        kind: Kind,
+        specs: &'static Interned,
+        draws: Draws,
+        of_activations: bool,
+    ) -> Self {
+        let mut product = Self {
             op,
             kind,
             specs,
             label: None,
-            hadamard: hadamard.map(|transform| (transform, draws.signs())),
+            of_activations,
+            hadamard: None,
+            margins: Cell::new(1.0),
             draws,
             observer: None,
+        };
+        if product.has_blocks() {
+            let hadamard = match kind {
+                Kind::Forward => specs.specs.hadamard_forward(),
+                Kind::InputGradient => specs.specs.hadamard_input_grad(),
+                Kind::WeightGradient => specs.specs.hadamard_weight_grad(),
+            };
+            let with_signs =
+                |transform: Hadamard| (transform, product.draws.signs(transform.signs));
+            product.hadamard = hadamard.map(with_signs);
         }
+        product
+    }
+
+    /// Whether the operands have blocks, if their slots have a format.
+    fn has_blocks(&self) -> bool {
+        !self.of_activations || self.specs.specs.quantize_matmul()
+    }
+
+    /// The block format of a slot's operand, if it is quantized in blocks.
+    fn block_format(&self, slot: Slot) -> Option<BlockFormat> {
+        let format = self.specs.specs.block_format(slot);
+        format.filter(|_| self.has_blocks())
     }
 
     /// The tensor in `f32`, rounded to the elementwise format if there is one.
@@ -97,11 +151,19 @@ impl<B: MxKernels> Product<B> {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let result = B::product(lhs, rhs);
+        let result = self.without_margins(B::product(lhs, rhs));
         if let Some(observer) = &self.observer {
             observer.result(&result);
         }
         result
+    }
+
+    /// The product of the operands as they were before they were multiplied by their margins.
+    pub(crate) fn without_margins(&self, result: FloatTensor<B>) -> FloatTensor<B> {
+        match self.margins.get() {
+            1.0 => result,
+            margins => B::float_div_scalar(result, margins.into()),
+        }
     }
 
     /// Shows the result of a product that is another op than a matrix product to the recorder; `op` computes it of two

@@ -64,6 +64,18 @@ pub enum SpecsError {
         /// The values that the field may have.
         allowed: String,
     },
+    /// A field that makes no sense beside the others.
+    #[error("`{field}` is {value}, but {reason}; allowed: {allowed}")]
+    Contradiction {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it would need.
+        reason: &'static str,
+        /// The values that the field may have.
+        allowed: &'static str,
+    },
     /// No preset has this name.
     #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
     UnknownPreset {

@@ -1,10 +1,10 @@
 //! The fields of [`MxSpecs`], as a user writes them.
 
-use microscaling::{Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::{Deserialize, Serialize};
 
-use super::json::{is_default, null_is_default, unset_or};
-use super::{Slot, SlotFormat};
+use super::json::{is_default, is_true, null_is_default, unset_or};
+use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 
 /// Which number formats the emulation uses, and where.
 ///
@@ -149,15 +149,49 @@ pub struct MxSpecs {
     /// they are quantized, along the axis that the product sums over: 16, 32, 64 or 128; 0, the
     /// default, is off. It leaves the exact product as it is and spreads outliers over their block, see
     /// [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No effect while no backward slot has a
-    /// format. Beyond the reference, therefore not written to JSON at its default.
+    /// format. Beyond the reference, therefore not written to JSON at its default, like all that follow.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "is_default"
     )]
     pub hadamard_block_size: usize,
+    /// Hadamard transform of both operands of every forward product. Default: none.
+    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    pub hadamard_forward: Option<Hadamard>,
+    /// Hadamard transform of both operands where an input's gradient is computed. Default: that of
+    /// `hadamard_block_size`.
+    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    pub hadamard_input_grad: Option<Hadamard>,
+    /// Hadamard transform of both operands where a weight's gradient is computed. Default: that of
+    /// `hadamard_block_size`.
+    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    pub hadamard_weight_grad: Option<Hadamard>,
+    /// Headroom of the MX blocks of the gradient products' operands, such as 4/3: the operands are divided by it after
+    /// their block has its scale, so that with scale mode `floor` and FP4 elements no element saturates, which stochastic
+    /// rounding needs to be without bias; the product is multiplied by it again, once for each operand. Default: 1. The
+    /// headroom of an NVFP4 slot is a parameter of its format.
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "is_default"
+    )]
+    pub headroom_bp: Headroom,
+    /// Which operands the gradient products read: the `original` ones, the default, or those that the `forward` product
+    /// used, quantized again.
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "is_default"
+    )]
+    pub gradient_operands: GradientOperands,
+    /// Whether the gradient of an operand is zero where the forward product's quantization clipped it (a masked
+    /// straight-through gradient), in the basis of the forward product's transform if that has one. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mask_clipped: bool,
+    /// Whether products of two activations, as attention's are, are quantized in blocks, in both passes. If not, they have
+    /// the elementwise format alone. Default: true.
+    #[serde(skip_serializing_if = "is_true")]
+    pub quantize_matmul: bool,
     /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
-    /// draw other numbers from the same seed. Default: 0. Beyond the reference, therefore not written to JSON at its
-    /// default.
+    /// draw other numbers from the same seed. Default: 0.
     #[serde(skip_serializing_if = "is_default")]
     pub seed: u64,
 }
@@ -198,6 +232,13 @@ impl Default for MxSpecs {
             vec_use_recip: false,
             custom_cuda: false,
             hadamard_block_size: 0,
+            hadamard_forward: None,
+            hadamard_input_grad: None,
+            hadamard_weight_grad: None,
+            headroom_bp: Headroom::NONE,
+            gradient_operands: GradientOperands::Original,
+            mask_clipped: false,
+            quantize_matmul: true,
             seed: 0,
         }
     }

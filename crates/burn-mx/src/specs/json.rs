@@ -26,7 +26,7 @@ impl MxSpecs {
     }
 
     /// The specs as a JSON object, which [`from_json`](Self::from_json) reads back, and the
-    /// reference too unless `scale_mode`, `hadamard_block_size`, `seed` or a format beyond its own is set.
+    /// reference too unless a field or a format beyond its own is set.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self)
             .expect("a struct of numbers, strings and booleans is JSON")
@@ -78,11 +78,17 @@ where
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
+
+pub(super) fn is_true(value: &bool) -> bool {
+    *value
+}
+
 #[cfg(test)]
 mod tests {
     use microscaling::{ElementFormat, Rounding, ScaleMode, SharedExpMethod};
 
     use super::*;
+    use crate::specs::GradientOperands;
 
     /// Every key as the reference dumps it: numbers, booleans, names and nulls.
     const REFERENCE: &str = r#"{
@@ -123,9 +129,17 @@ mod tests {
     fn null_is_the_default_and_defaults_beyond_the_reference_are_not_written() {
         let json = MxSpecs::default().to_json();
         assert!(
-            ["scale_mode", "hadamard_block_size", "seed"]
-                .iter()
-                .all(|field| !json.contains(field)),
+            [
+                "scale_mode",
+                "hadamard",
+                "headroom",
+                "operands",
+                "mask",
+                "matmul",
+                "seed"
+            ]
+            .iter()
+            .all(|field| !json.contains(field)),
             "{json}"
         );
 
@@ -146,11 +160,22 @@ mod tests {
             shared_exp_method: SharedExpMethod::None,
             bfloat_subnorms: false,
             hadamard_block_size: 128,
+            hadamard_weight_grad: Some("16:0xd7e8".parse().unwrap()),
+            headroom_bp: "4/3".parse().unwrap(),
+            gradient_operands: GradientOperands::Forward,
+            mask_clipped: true,
+            quantize_matmul: false,
             seed: u64::MAX,
             ..MxSpecs::from_json(REFERENCE).unwrap()
         };
         let resolved = full.resolve().unwrap().specs().clone();
-        for specs in [MxSpecs::default(), MxSpecs::mxfp4(), full, resolved] {
+        let presets = MxSpecs::PRESETS
+            .iter()
+            .map(|name| MxSpecs::preset(name).unwrap());
+        for specs in [MxSpecs::default(), full, resolved]
+            .into_iter()
+            .chain(presets)
+        {
             assert_eq!(MxSpecs::from_json(&specs.to_json()), Ok(specs));
         }
     }
@@ -179,6 +204,18 @@ mod tests {
             (
                 r#"{ "shared_exp_method": "sum" }"#,
                 ["`shared_exp_method`", "\"sum\"", "max"],
+            ),
+            (
+                r#"{ "hadamard_forward": "48" }"#,
+                ["`hadamard_forward`", "\"48\"", "128"],
+            ),
+            (
+                r#"{ "gradient_operands": "both" }"#,
+                ["`gradient_operands`", "\"both\"", "original"],
+            ),
+            (
+                r#"{ "headroom_bp": "2" }"#,
+                ["`headroom_bp`", "\"2\"", "4/3"],
             ),
             (r#"{ "bfloat": -16 }"#, ["`bfloat`", "-16", "u32"]),
             (r#"{ "block_size": 1.5 }"#, ["`block_size`", "1.5", "usize"]),

@@ -10,7 +10,7 @@ use super::{MxSpecs, SpecsError};
 type Preset = (&'static str, fn() -> MxSpecs);
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 14] = [
+const PRESETS: [Preset; 19] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -25,6 +25,11 @@ const PRESETS: [Preset; 14] = [
     ("bfp16", MxSpecs::bfp16),
     ("nvfp4", MxSpecs::nvfp4),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
+    ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
+    ("mxfp6_training", MxSpecs::mxfp6_training),
+    ("mxfp4_backward", MxSpecs::mxfp4_backward),
+    ("nvfp4_pretraining", MxSpecs::nvfp4_pretraining),
+    ("quartet", MxSpecs::quartet),
 ];
 
 impl MxSpecs {
@@ -38,6 +43,16 @@ impl MxSpecs {
         }
         names
     };
+
+    /// Those of [`PRESETS`](Self::PRESETS) that are training recipes of the literature; [`Recipe`](crate::Recipe) knows their
+    /// exemptions.
+    pub const LITERATURE: &'static [&'static str] = &[
+        "mxfp8_pretraining",
+        "mxfp6_training",
+        "mxfp4_backward",
+        "nvfp4_pretraining",
+        "quartet",
+    ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct
     /// updates.
@@ -132,9 +147,10 @@ impl MxSpecs {
 
     /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
     /// blocks of 64, which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for
-    /// most of what MXFP4 loses.
+    /// most of what MXFP4 loses. It is nobody's recipe but ours: the paper's, in [`mxfp4_backward`](Self::mxfp4_backward), leaves
+    /// the forward pass in bfloat16.
     ///
-    /// Their backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
+    /// Backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
     /// saturates, as the paper's own factor of 3/4 sees to.
     pub fn mxfp4_sr_rht() -> Self {
         let backward = BlockFormat::Mx(MxFormat {
@@ -260,6 +276,36 @@ mod tests {
                  a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
                  block 32, Hadamard 64, bfloat16",
             ),
+            (
+                "mxfp8_pretraining",
+                MxSpecs::mxfp8_pretraining(),
+                "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16",
+            ),
+            (
+                "mxfp6_training",
+                MxSpecs::mxfp6_training(),
+                "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+            ),
+            (
+                "mxfp4_backward",
+                MxSpecs::mxfp4_backward(),
+                "w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, a_bp_os mxfp4, Hadamard 64:product, \
+                 backward headroom 4/3, no blocks between activations, bfloat16",
+            ),
+            (
+                "nvfp4_pretraining",
+                MxSpecs::nvfp4_pretraining(),
+                "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), \
+                 weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16",
+            ),
+            (
+                "quartet",
+                MxSpecs::quartet(),
+                "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms), \
+                 a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
+                 a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
+                 gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+            ),
         ];
         assert_eq!(
             MxSpecs::PRESETS,
@@ -269,6 +315,7 @@ mod tests {
             assert_eq!(specs.resolve().unwrap().to_string(), summary);
             assert_eq!(MxSpecs::preset(name), Ok(specs));
         }
+        assert!(MxSpecs::PRESETS.ends_with(MxSpecs::LITERATURE));
         assert_eq!(MxSpecs::mxint8().round, Rounding::Even);
         assert_eq!(MxSpecs::mxint8().scale_bits, 8);
     }
@@ -337,7 +384,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
-             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht"
+             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht, mxfp8_pretraining, \
+             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet"
         );
     }
 

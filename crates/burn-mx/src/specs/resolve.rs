@@ -12,9 +12,9 @@ impl MxSpecs {
     /// `round_grad_input`.
     ///
     /// # Errors
-    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`], and
+    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`],
     /// [`SpecsError::WithoutEffect`] for a field that shapes MX blocks where every slot that is set brings a
-    /// format of its own.
+    /// format of its own, and [`SpecsError::Contradiction`] for a field that the others make no sense of.
     pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
         self.validate()?;
         let round = Some(self.round);

@@ -1,8 +1,8 @@
 //! Specs ready to compute with.
 
-use microscaling::{BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomHadamard, Rounding};
+use microscaling::{BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, Rounding};
 
-use super::{MxSpecs, Slot};
+use super::{GradientOperands, Hadamard, MxSpecs, Slot};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -76,7 +76,13 @@ impl ResolvedSpecs {
         let formats = Slot::ALL.map(|slot| {
             let emulated = specs.quantize_backprop || !slot.is_backward();
             let format = specs.slot_format(slot).filter(|_| emulated)?;
-            Some(format.block_format(&shared))
+            Some(match format.block_format(&shared) {
+                BlockFormat::Mx(format) if slot.is_backward() && !specs.headroom_bp.is_none() => {
+                    let headroom = specs.headroom_bp;
+                    MxFormat { headroom, ..format }.into()
+                }
+                format => format,
+            })
         });
         let float_format = match (specs.bfloat, specs.fp) {
             (0, 0) => None,
@@ -116,13 +122,66 @@ impl ResolvedSpecs {
         self.formats[slot as usize]
     }
 
-    /// The transform of the operands of every gradient product, see [`MxSpecs::hadamard_block_size`];
+    /// The transform of the operands of every forward product, see [`MxSpecs::hadamard_forward`]; `None`: they stay as they
+    /// are.
+    pub fn hadamard_forward(&self) -> Option<Hadamard> {
+        self.specs.hadamard_forward
+    }
+
+    /// The transform of the operands where an input's gradient is computed, see [`MxSpecs::hadamard_input_grad`];
     /// `None`: they stay as they are, as they do where no backward slot has a format.
-    pub fn hadamard(&self) -> Option<RandomHadamard> {
+    pub fn hadamard_input_grad(&self) -> Option<Hadamard> {
+        self.hadamard_of_gradients(self.specs.hadamard_input_grad)
+    }
+
+    /// The transform of the operands where a weight's gradient is computed, see [`MxSpecs::hadamard_weight_grad`];
+    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    pub fn hadamard_weight_grad(&self) -> Option<Hadamard> {
+        self.hadamard_of_gradients(self.specs.hadamard_weight_grad)
+    }
+
+    /// The transform of a kind of gradient products that has this one of its own.
+    fn hadamard_of_gradients(&self, own: Option<Hadamard>) -> Option<Hadamard> {
         let block_size = self.specs.hadamard_block_size;
+        let common = (block_size > 0).then(|| Hadamard::new(block_size));
         let is_backward = |slot: &Slot| slot.is_backward() && self.block_format(*slot).is_some();
-        (block_size > 0 && Slot::ALL.iter().any(is_backward))
-            .then_some(RandomHadamard { block_size })
+        let transform = own.or(common);
+        transform.filter(|_| Slot::ALL.iter().any(is_backward))
+    }
+
+    /// All transforms.
+    pub(crate) fn hadamards(&self) -> impl Iterator<Item = Hadamard> {
+        let all = [
+            self.hadamard_forward(),
+            self.hadamard_input_grad(),
+            self.hadamard_weight_grad(),
+        ];
+        all.into_iter().flatten()
+    }
+
+    /// Headroom of the gradient products' operands, see [`MxSpecs::headroom_bp`].
+    pub fn headroom_bp(&self) -> Headroom {
+        self.specs.headroom_bp
+    }
+
+    /// Which operands the gradient products read, see [`MxSpecs::gradient_operands`].
+    pub fn gradient_operands(&self) -> GradientOperands {
+        self.specs.gradient_operands
+    }
+
+    /// Whether a gradient is zero where its operand was clipped, see [`MxSpecs::mask_clipped`].
+    pub fn mask_clipped(&self) -> bool {
+        self.specs.mask_clipped
+    }
+
+    /// Whether the gradient of an operand needs that operand.
+    pub(crate) fn masks_gradients(&self) -> bool {
+        self.quantize_backprop() && self.mask_clipped()
+    }
+
+    /// Whether products of two activations are quantized in blocks, see [`MxSpecs::quantize_matmul`].
+    pub fn quantize_matmul(&self) -> bool {
+        self.specs.quantize_matmul
     }
 
     /// The elementwise format; `None`: float32, that is `bfloat` and `fp` are 0 or `bfloat` is 32.
@@ -156,7 +215,7 @@ impl ResolvedSpecs {
             self.round_mx_input_grad_weight(),
             self.round_mx_grad_output_grad_weight(),
         ];
-        roundings.contains(&Rounding::Stochastic) || self.hadamard().is_some()
+        roundings.contains(&Rounding::Stochastic) || self.hadamards().next().is_some()
     }
 
     /// Rounding of elementwise operations, see [`MxSpecs::round`].
@@ -241,10 +300,12 @@ mod tests {
             ..MxSpecs::mx()
         };
         let resolved = specs.resolve().unwrap();
-        assert_eq!(resolved.hadamard(), Some(RandomHadamard { block_size: 32 }));
+        assert_eq!(resolved.hadamard_input_grad(), Some(Hadamard::new(32)));
+        assert_eq!(resolved.hadamard_weight_grad(), Some(Hadamard::new(32)));
+        assert_eq!(resolved.hadamard_forward(), None);
         assert_eq!(resolved.to_string(), "w_bp fp4_e2m1, block 32, Hadamard 32");
         specs.quantize_backprop = false;
-        assert_eq!(specs.resolve().unwrap().hadamard(), None);
+        assert_eq!(specs.resolve().unwrap().hadamards().next(), None);
     }
 
     #[test]

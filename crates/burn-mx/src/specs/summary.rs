@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use microscaling::{RandomHadamard, ScaleMode, SharedExpMethod};
+use microscaling::{ScaleMode, SharedExpMethod};
 
-use super::{ResolvedSpecs, Slot, SlotFormat};
+use super::{GradientOperands, ResolvedSpecs, Slot, SlotFormat};
 
 impl Display for ResolvedSpecs {
     /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. What equals
@@ -41,8 +41,28 @@ impl Display for ResolvedSpecs {
                 parts.push(format!("scale mode {}", specs.scale_mode));
             }
         }
-        if let Some(RandomHadamard { block_size }) = self.hadamard() {
-            parts.push(format!("Hadamard {block_size}"));
+        let gradients = [self.hadamard_input_grad(), self.hadamard_weight_grad()];
+        let both = gradients[0] == gradients[1];
+        let transforms = [
+            (self.hadamard_forward(), "forward Hadamard"),
+            (gradients[0].filter(|_| both), "Hadamard"),
+            (gradients[0].filter(|_| !both), "input gradient Hadamard"),
+            (gradients[1].filter(|_| !both), "weight gradient Hadamard"),
+        ];
+        for (transform, name) in transforms {
+            parts.extend(transform.map(|transform| format!("{name} {transform}")));
+        }
+        if !specs.headroom_bp.is_none() {
+            parts.push(format!("backward headroom {}", specs.headroom_bp));
+        }
+        if specs.gradient_operands == GradientOperands::Forward {
+            parts.push("gradients of forward operands".into());
+        }
+        if specs.mask_clipped {
+            parts.push("clipped ones masked".into());
+        }
+        if !specs.quantize_matmul {
+            parts.push("no blocks between activations".into());
         }
         if self.float_format().is_some() {
             parts.push(match specs.fp {

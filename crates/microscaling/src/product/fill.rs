@@ -16,7 +16,7 @@ use core::ops::Range;
 pub struct OperandQuantization {
     /// Rounding to a float format, which comes first.
     pub elementwise: Option<(FloatFormat, Rounding)>,
-    /// Rounding to a block format, in blocks along the summed axis.
+    /// Rounding to a block format, in blocks along the summed axis; square ones along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
 }
 
@@ -72,7 +72,7 @@ impl Panels {
             return Ok(Self::zeros(side, lengths));
         }
         let rows = dense == DenseAxis::Summed;
-        let plan = Plan::new(side, rows, lengths, 1);
+        let plan = Plan::new(side, rows, lengths, [1, 1]);
         Self::filled(lengths, &plan, &Written { rows, write })
     }
 

@@ -45,8 +45,14 @@ pub(super) trait Source: Sync {
 }
 
 impl Plan {
-    /// Pieces of matrices with elements, whose lengths along the summed axis are multiples of `unit`.
-    pub(super) fn new(side: Side, rows: bool, lengths: [usize; 3], unit: usize) -> Self {
+    /// Pieces of matrices with elements, whose lengths along the free and the summed axis are multiples of the units, or
+    /// all there is.
+    pub(super) fn new(
+        side: Side,
+        rows: bool,
+        lengths: [usize; 3],
+        [free_unit, unit]: [usize; 2],
+    ) -> Self {
         let [_, free, summed] = lengths;
         let step = unit / gcd(unit, SUMMED) * SUMMED;
         let wanted = if rows { LONG } else { SUMMED };
@@ -54,7 +60,13 @@ impl Plan {
             true => summed,
             false => (step * (wanted / step).max(1)).min(summed),
         };
-        let tiles = (PIECE / (FREE * piece)).clamp(1, free.div_ceil(FREE));
+        let free_step = free_unit / gcd(free_unit, FREE);
+        let all_tiles = free.div_ceil(FREE);
+        let tiles = match free_step * FREE > LONGEST {
+            true => all_tiles,
+            false => free_step * (PIECE / (FREE * free_step * piece)).max(1),
+        };
+        let tiles = tiles.min(all_tiles);
         let is_whole = tiles * FREE >= free && piece == summed;
         let together = match is_whole {
             true => (PIECE / (free * summed)).max(1),
@@ -154,6 +166,17 @@ impl<'a> Quantized<'a> {
             Some(block) if whole_blocks => block.min(group),
             _ => group,
         };
+        let is_square = format.is_some_and(|format| format.is_square());
+        if is_square && group < summed.length {
+            return Err(PanelsError::SquareGroups {
+                group,
+                summed: summed.length,
+            });
+        }
+        let free_unit = match block {
+            Some(block) if is_square => block.min(free.length),
+            _ => 1,
+        };
         let tensor_scale = format.and_then(|format| {
             format.tensor_scale(|| {
                 let amax = f32::from_bits(matrices.largest(rows));
@@ -174,7 +197,7 @@ impl<'a> Quantized<'a> {
             rows,
             group: (!whole_blocks).then_some(group),
         };
-        Ok((Plan::new(side, rows, lengths, unit), source))
+        Ok((Plan::new(side, rows, lengths, [free_unit, unit]), source))
     }
 }
 
@@ -211,6 +234,8 @@ impl Source for Quantized<'_> {
         let groups = piece.summed.len() / group;
         let count = piece.matrices.len();
         let shape = match self.rows {
+            // Their two axes are the second and the third one.
+            _ if format.is_square() => [count, outer.len(), inner.len(), 1],
             true => [count * outer.len(), groups, group, 1],
             false => [count, groups, group, inner.len()],
         };

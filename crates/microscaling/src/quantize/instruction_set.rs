@@ -229,6 +229,31 @@ mod tests {
             .prop_map(|(numerator, denominator)| Headroom::new(numerator, denominator).unwrap())
     }
 
+    /// Formats of square blocks.
+    fn square_formats() -> impl Strategy<Value = BlockFormat> {
+        let mx = (
+            select(ElementFormat::ALL.to_vec()),
+            prop_oneof![Just(16_usize), Just(32), 2..=70_usize],
+            1..=8_u32,
+            select(ScaleMode::ALL.to_vec()),
+        );
+        let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode)| {
+            BlockFormat::Mx(MxFormat {
+                scale_bits,
+                scale_mode,
+                square: true,
+                ..MxFormat::new(element, block_size)
+            })
+        });
+        let nvfp4 = any::<bool>().prop_map(|tensor_scale| {
+            BlockFormat::Nvfp4(Nvfp4Format {
+                square: true,
+                ..Nvfp4Format::new(tensor_scale)
+            })
+        });
+        prop_oneof![2 => mx, 1 => nvfp4]
+    }
+
     /// Numbers around 2^exponent, many of them on or between few-bit numbers, and maybe special ones.
     fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
         let stream = RandomStream::new(seed, 0);
@@ -306,6 +331,41 @@ mod tests {
         (0..data.len()).map(element).collect()
     }
 
+    /// [`scalar`], of square blocks along the first two of three axes of these lengths; there may be more before.
+    fn scalar_square(
+        format: BlockFormat,
+        data: &[f32],
+        [rows, columns, stride]: [usize; 3],
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Vec<f32> {
+        let size = format.block_size();
+        let block = |i: usize| {
+            let (row, column) = (i / (columns * stride), i / stride % columns);
+            let (outer, row) = (row / rows, row % rows);
+            [outer, row / size, column / size, i % stride]
+        };
+        let abs = |i: usize| data[i].to_bits() & ABS;
+        let mut maxima = std::collections::HashMap::new();
+        for i in 0..data.len() {
+            let amax = maxima.entry(block(i)).or_insert(0);
+            *amax = abs(i).max(*amax);
+        }
+        let tensor_amax = (0..data.len()).map(abs).max().unwrap();
+        let element = |i: usize| {
+            let (x, amax, draw) = (data[i], maxima[&block(i)], stream.draw(i as u64));
+            match format {
+                BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
+                BlockFormat::Nvfp4(format) => {
+                    let tensor_scale = format.tensor_scale_of(tensor_amax);
+                    format.round_element(x, amax, tensor_scale, rounding, draw)
+                }
+                _ => unreachable!("a format with square blocks"),
+            }
+        };
+        (0..data.len()).map(element).collect()
+    }
+
     #[test]
     fn names() {
         for best in Level::available() {
@@ -353,6 +413,38 @@ mod tests {
                     let shape = [outer, axis, inner];
                     let tensor = &mut data[offset..];
                     with_level(level, || format.quantize(tensor, &shape, 1, rounding.with(stream))).unwrap();
+                    prop_assert!(
+                        bits(&data[offset..]) == bits(&expected),
+                        "{format} {rounding} {level:?} {shape:?}"
+                    );
+                    prop_assert_eq!(bits(&data[..offset]), bits(&source[..offset]));
+                }
+            }
+        }
+
+        /// Square blocks, too.
+        #[test]
+        fn instruction_sets_are_the_scalar_rule_of_square_blocks(
+            format in square_formats(),
+            outer in 1..3_usize,
+            rows in prop_oneof![Just(64_usize), 1..70_usize],
+            columns in prop_oneof![Just(64_usize), 1..100_usize, 1..300_usize],
+            stride in prop_oneof![3 => Just(1_usize), 1 => 2..10_usize],
+            offset in 0..17_usize,
+            seed in any::<u64>(),
+            exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],
+            special in any::<bool>(),
+        ) {
+            let shape = [outer, rows, columns, stride];
+            let source = numbers(seed, exponent, special, offset + shape.iter().product::<usize>());
+            let stream = RandomStream::new(seed, 1);
+            for rounding in Rounding::ALL {
+                let lengths = [rows, columns, stride];
+                let expected = scalar_square(format, &source[offset..], lengths, rounding, stream);
+                for level in Level::available() {
+                    let mut data = source.clone();
+                    let tensor = &mut data[offset..];
+                    with_level(level, || format.quantize(tensor, &shape, 2, rounding.with(stream))).unwrap();
                     prop_assert!(
                         bits(&data[offset..]) == bits(&expected),
                         "{format} {rounding} {level:?} {shape:?}"

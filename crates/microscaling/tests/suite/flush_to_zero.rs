@@ -24,25 +24,33 @@ fn every_format_at_every_size() {
     let stream = RandomStream::new(0, 0);
     let others = [
         "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=fp4_e2m1,scale_mode=rceil,square=true)",
         "nvfp4(tensor_scale=true,four_over_six=true)",
+        "nvfp4(tensor_scale=true,square=true,four_over_six=true)",
         "nvfp4(tensor_scale=false,headroom=17/16,four_over_six=true)",
         "nvfp4(tensor_scale=true,headroom=4/3)",
         "mx(element=fp4_e2m1,scale_mode=rms)",
+        "mx(element=fp4_e2m1,scale_mode=rms,square=true)",
         "mx(element=fp4_e2m1,scale_mode=rceil,headroom=4/3)",
         "mx(element=int8,scale_mode=even,headroom=3/2)",
     ];
     for name in BlockFormat::NAMES.into_iter().chain(others) {
         let format: BlockFormat = name.parse().unwrap();
+        let shape: &[usize] = match format.is_square() {
+            true => &[2, 32],
+            false => &[64],
+        };
         for center in -149..=128 {
             let data = numbers(64, center, false, center as u64);
             for rounding in Rounding::ALL {
                 let run = || {
                     let mut values = data.clone();
                     format
-                        .quantize(&mut values, &[64], 0, rounding.with(stream))
+                        .quantize(&mut values, shape, 0, rounding.with(stream))
                         .unwrap();
                     let packed =
-                        Packed::encode(format, &data, &[64], 0, rounding.with(stream)).unwrap();
+                        Packed::encode(format, &data, shape, 0, rounding.with(stream)).unwrap();
                     let decoded = packed.decode();
                     let bits =
                         |data: Vec<f32>| data.into_iter().map(f32::to_bits).collect::<Vec<_>>();
@@ -68,9 +76,11 @@ fn random_hadamard() {
                 let run = || {
                     let mut values = data.clone();
                     let signs = RandomStream::new(1, 2);
-                    transform
-                        .transform(&mut values, &[axis, inner], 0, signs)
-                        .unwrap();
+                    let shape = [axis, inner];
+                    transform.transform(&mut values, &shape, 0, signs).unwrap();
+                    let mut back = data.clone();
+                    transform.inverse(&mut back, &shape, 0, signs).unwrap();
+                    values.extend(back);
                     values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
                 };
                 assert!(

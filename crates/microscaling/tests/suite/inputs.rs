@@ -21,7 +21,7 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
         any::<bool>(),
         select(headrooms()),
     );
-    let mx = (elements, rest).prop_map(|((element, block_size), rest)| {
+    let mx = (elements, rest, any::<bool>()).prop_map(|((element, block_size), rest, square)| {
         let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms, headroom) = rest;
         let element = match scale_mode {
             ScaleMode::Rms => ElementFormat::Fp4E2M1,
@@ -32,6 +32,7 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
             scale_mode,
             shared_exp_method,
             flush_fp32_subnorms,
+            square: square && block_size > 0 && shared_exp_method == SharedExpMethod::Max,
             headroom,
             ..MxFormat::new(element, block_size)
         })
@@ -53,12 +54,14 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
             })
         },
     );
-    let nvfp4 = nvfp4_formats().prop_map(BlockFormat::Nvfp4);
+    let nvfp4 = (nvfp4_formats(), any::<bool>());
+    let nvfp4 =
+        nvfp4.prop_map(|(format, square)| BlockFormat::Nvfp4(Nvfp4Format { square, ..format }));
     let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
 }
 
-/// NVFP4 with all that it can have.
+/// NVFP4 with all that it can have, but for square blocks.
 pub(crate) fn nvfp4_formats() -> impl Strategy<Value = Nvfp4Format> {
     let parameters = (any::<bool>(), select(headrooms()), any::<bool>());
     parameters.prop_map(|(tensor_scale, headroom, four_over_six)| Nvfp4Format {

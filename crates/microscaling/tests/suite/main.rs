@@ -34,6 +34,7 @@ mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod square;
 #[cfg(feature = "std")]
 mod scale_rules;
 #[cfg(feature = "std")]

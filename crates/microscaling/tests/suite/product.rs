@@ -324,6 +324,75 @@ proptest! {
         }
     }
 
+    /// Square blocks lie along both axes of each matrix, wherever pieces end.
+    #[test]
+    fn panels_hold_square_blocks(
+        format in select(vec![
+            "mx(element=fp8_e4m3,block_size=32,square=true)",
+            "mx(element=fp4_e2m1,block_size=7,square=true)",
+            "mx(element=int8,block_size=48,square=true)",
+            "mx(element=fp6_e3m2,block_size=1500,square=true)",
+            "nvfp4(square=true)",
+            "nvfp4(tensor_scale=true,square=true)",
+        ]),
+        rounding in select(vec![Rounding::Nearest, Rounding::Even, Rounding::Floor]),
+        side in select(vec![Side::Lhs, Side::Rhs]),
+        matrices in prop_oneof![Just(1_usize), 1..20_usize],
+        free in prop_oneof![1..70_usize, 1..600_usize],
+        summed in prop_oneof![1..70_usize, 1..1500_usize],
+        gap in 0..3_usize,
+        dense_free in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let matrices = if free * summed > 100_000 { 1 } else { matrices };
+        let format: BlockFormat = format.parse().unwrap();
+        let (outer, inner) = if dense_free { (summed, free) } else { (free, summed) };
+        let stride = inner + gap;
+        let data = matrix(matrices, outer * stride, seed, number);
+        let starts: Vec<usize> = (0..matrices).map(|i| i * outer * stride).collect();
+        let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
+        let source = Matrices {
+            data: &data,
+            starts: &starts,
+            free: Axis { length: free, stride: free_stride },
+            summed: Axis { length: summed, stride: summed_stride },
+            group: summed,
+        };
+        let quantization = OperandQuantization {
+            elementwise: None,
+            blocks: Some((format, rounding)),
+        };
+        let panels = Panels::quantize(side, source, quantization).unwrap();
+
+        // [matrices, free, summed], one tensor.
+        let place = |i: usize| {
+            let (matrix, i) = (i / (free * summed), i % (free * summed));
+            starts[matrix] + i / summed * free_stride + i % summed * summed_stride
+        };
+        let mut expected: Vec<f32> = (0..matrices * free * summed).map(|i| data[place(i)]).collect();
+        let in_tensor = rounding.with(RandomStream::new(0, 0));
+        format.quantize(&mut expected, &[matrices, free, summed], 2, in_tensor).unwrap();
+        for (matrix, expected) in expected.chunks(free * summed).enumerate() {
+            let mut values = vec![f32::NAN; free * summed];
+            panels.read(matrix, &mut values);
+            let expected: Vec<f32> = match side {
+                Side::Lhs => expected.to_vec(),
+                Side::Rhs => (0..free * summed).map(|i| expected[i % free * summed + i / free]).collect(),
+            };
+            if format.has_tensor_scale() {
+                // It multiplies in another order.
+                let near = |(a, b): (&f32, &f32)| (a - b).abs() <= a.abs() * 2.0_f32.powi(-22);
+                prop_assert!(values.iter().zip(&expected).all(near), "{} {}", format, rounding);
+                continue;
+            }
+            prop_assert_eq!(bits(&values), bits(&expected), "{} {}", format, rounding);
+        }
+        if let Some(group) = (1..summed).rev().find(|group| summed.is_multiple_of(*group)) {
+            let error = Panels::quantize(side, Matrices { group, ..source }, quantization);
+            prop_assert_eq!(error.unwrap_err(), PanelsError::SquareGroups { group, summed });
+        }
+    }
+
     /// The error is what float32 accumulation gives, against float64.
     #[test]
     fn the_error_is_that_of_float32_sums(

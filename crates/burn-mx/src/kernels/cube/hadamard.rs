@@ -4,20 +4,21 @@ use burn_backend::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use microscaling::{RandomHadamard, RandomStream};
+use microscaling::{RandomHadamard, Signs};
 
 use super::bits::SIGN;
 use super::float::{self, Float32};
 use super::launch::{self, Target};
 use super::place::place;
-use super::random::{self, Stream, draw};
+use super::random::{self, Stream, bit, draw};
 
-/// Transforms blocks along `axis`.
+/// Transforms blocks along `axis`, or undoes that.
 pub(super) fn transform<R: CubeRuntime>(
     tensor: CubeTensor<R>,
     axis: usize,
     transform: RandomHadamard,
-    signs: RandomStream,
+    signs: Signs,
+    inverse: bool,
 ) -> CubeTensor<R> {
     let shape = tensor.shape();
     if shape.num_elements() == 0 {
@@ -31,6 +32,11 @@ pub(super) fn transform<R: CubeRuntime>(
     let cube = CubeDim::new_2d(block as u32, UNITS / block as u32);
     let cubes = launch::cubes(&client, blocks, (UNITS / block as u32) as usize);
     let float32 = Float32::of(&client);
+    let (signs, repeated) = match signs {
+        Signs::Random(stream) => (random::argument(stream), false),
+        Signs::Repeated(bits) => (random::bits_argument(bits), true),
+    };
+    let kind = Kind { repeated, inverse };
     // SAFETY: a unit reads and writes one element, inside of the tensor's shape.
     unsafe {
         transform_kernel::launch_unchecked(
@@ -40,12 +46,13 @@ pub(super) fn transform<R: CubeRuntime>(
             address_type,
             input,
             output,
-            random::argument(signs),
+            signs,
             -0.0,
             blocks,
             axis,
             shape.num_dims(),
             block,
+            kind,
             float32,
         );
     }
@@ -54,6 +61,15 @@ pub(super) fn transform<R: CubeRuntime>(
 
 /// Units of a cube, as many as the longest block has elements.
 const UNITS: u32 = 128;
+
+/// What a kernel does, known when it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    /// Whether the signs are the same ones for every block.
+    pub(super) repeated: bool,
+    /// Whether elements take their signs after the sums and differences, and not before them.
+    pub(super) inverse: bool,
+}
 
 /// One unit an element, the units of a row of the cube a block.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -66,6 +82,7 @@ pub(super) fn transform_kernel(
     #[comptime] axis: usize,
     #[comptime] rank: usize,
     #[comptime] block: usize,
+    #[comptime] kind: Kind,
     #[comptime] float32: Float32,
 ) {
     let mut values = SharedMemory::<u32>::new(comptime!(UNITS as usize));
@@ -92,8 +109,18 @@ pub(super) fn transform_kernel(
             piece = power;
         }
     }
+    let sign = if comptime!(kind.repeated) {
+        bit(signs, unit) << 31
+    } else {
+        draw(signs, place.start + unit) & SIGN
+    };
     if is_element {
-        let factor = inverse_root(piece as u32) | (draw(signs, place.start + unit) & SIGN);
+        let root = inverse_root(piece as u32);
+        let factor = if comptime!(kind.inverse) {
+            root
+        } else {
+            root | sign
+        };
         values[row + unit] = float::mul(input[from], factor, zero, float32);
     }
     let own = unit - piece_start;
@@ -120,7 +147,12 @@ pub(super) fn transform_kernel(
     }
     sync_cube();
     if is_element {
-        output[to] = values[row + unit];
+        let value = values[row + unit];
+        output[to] = if comptime!(kind.inverse) {
+            value ^ sign
+        } else {
+            value
+        };
     }
 }
 

@@ -111,7 +111,7 @@ fn its_float32_and_integers_agree() {
             "hadamard",
             Box::new(|| {
                 let transform = RandomHadamard { block_size: 32 };
-                B::random_hadamard(x(), 1, transform, RandomStream::new(4, 4))
+                B::random_hadamard(x(), 1, transform, RandomStream::new(4, 4).into())
             }),
         ),
     ];

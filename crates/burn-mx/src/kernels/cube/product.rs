@@ -85,9 +85,9 @@ where
         return product::in_tensor::<CubeBackend<R, F, I, B>>(tensor, form);
     }
     let shape = form.place.shape_of(tensor.shape());
-    let axis = form.place.summed_axis(tensor.rank());
     let values = match form.quantization.blocks {
         Some(blocks) => {
+            let axis = form.place.block_axis(tensor.rank(), &blocks.0);
             let job = Job::of(form.quantization.elementwise, blocks);
             quantize::quantize_to_bf16(tensor, axis, job)
         }

@@ -13,6 +13,7 @@ use super::place::place;
 use super::random::{self, Stream, draw};
 use super::round::round_float;
 use super::rules::{self, Format};
+use super::square;
 
 /// What is done to each block, known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +75,9 @@ fn quantize_into<R: CubeRuntime, O: Int>(
         }
         _ => ComptimeOptionArgs::None,
     };
+    if let Some(axes) = job.format.square_axes(axis) {
+        return square::quantize_into::<R, O>(target, axes, job, stream, tensor_amax);
+    }
     let block = job.format.block_length(shape[axis]);
     let is_one_block = block == shape[axis];
     let shared = shared_block(job.format, block, is_one_block).filter(|_| target.is_dense(axis));
@@ -116,8 +120,8 @@ fn quantize_into<R: CubeRuntime, O: Int>(
     target.into_output()
 }
 
-/// Units of a cube of [`shared_kernel`].
-const UNITS: usize = 256;
+/// Units of a cube of [`shared_kernel`], and of one that works on a square block.
+pub(super) const UNITS: usize = 256;
 /// Elements that each of its units works on.
 const EACH: usize = 4;
 
@@ -264,7 +268,7 @@ pub(super) fn shared_kernel<O: Int>(
 
 /// The tensor's largest magnitude, where there is one.
 #[cube]
-fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
+pub(super) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
     #[comptime]
     match tensor_amax {
         ComptimeOption::Some(words) => words[0],
@@ -274,7 +278,7 @@ fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
 
 /// An element of a block, rounded.
 #[cube]
-fn rounded(
+pub(super) fn rounded(
     x: u32,
     grid: (u32, u32),
     stream: &Stream,
@@ -290,7 +294,7 @@ fn rounded(
 
 /// An element as it goes into its block.
 #[cube]
-fn element(x: u32, #[comptime] job: Job) -> u32 {
+pub(super) fn element(x: u32, #[comptime] job: Job) -> u32 {
     match comptime!(job.elementwise) {
         Some(elementwise) => round_float(x, 0, elementwise.0, elementwise.1),
         None => x,

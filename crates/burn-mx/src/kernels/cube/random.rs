@@ -20,6 +20,21 @@ pub(super) fn argument<R: Runtime>(stream: RandomStream) -> StreamLaunch<R> {
     StreamLaunch::new(key_low, key_high, stream_low, stream_high)
 }
 
+/// Four words that are looked at as bits, the lowest first, as a kernel's argument in a stream's place.
+pub(super) fn bits_argument<R: Runtime>(bits: u128) -> StreamLaunch<R> {
+    let word = |i: u32| (bits >> (32 * i)) as u32;
+    StreamLaunch::new(word(0), word(1), word(2), word(3))
+}
+
+/// The bit at `position`, less than 128, of what [`bits_argument`] says.
+#[cube]
+pub(super) fn bit(bits: &Stream, position: usize) -> u32 {
+    let index = position as u32;
+    let low = select(index < 32, bits.key_low, bits.key_high);
+    let high = select(index < 96, bits.stream_low, bits.stream_high);
+    (select(index < 64, low, high) >> (index % 32)) & 1
+}
+
 /// The word at `position`, which is less than 2^34.
 #[cube]
 pub(super) fn draw(stream: &Stream, position: usize) -> u32 {

@@ -56,6 +56,15 @@ impl Format {
         }
     }
 
+    /// The two axes of square blocks along an axis; `None` where blocks are not square.
+    pub(super) fn square_axes(self, axis: usize) -> Option<[usize; 2]> {
+        match self {
+            Self::Mx(format) => BlockFormat::Mx(format).square_axes(axis),
+            Self::Nvfp4(format) => BlockFormat::Nvfp4(format).square_axes(axis),
+            Self::Microexponent(_) | Self::Bfp(_) => None,
+        }
+    }
+
     /// Elements that share a grid: a sub-block's, or all of a block.
     pub(super) fn sub_block_length(self, block: usize) -> usize {
         match self {

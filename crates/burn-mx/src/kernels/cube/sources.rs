@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
 use super::float::Float32;
-use super::hadamard::transform_kernel;
+use super::hadamard::{Kind, transform_kernel};
 use super::quantize::{Job, quantize_kernel};
 use super::rows::{RowFunction, RowNorm, rows_kernel};
 use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
@@ -99,6 +99,10 @@ fn transforms() {
                 1,
                 2,
                 64,
+                Kind {
+                    repeated: false,
+                    inverse: false,
+                },
                 float32,
             );
         });

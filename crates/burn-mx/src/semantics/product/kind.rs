@@ -41,6 +41,11 @@ pub enum Kind {
 impl Kind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Forward, Self::InputGradient, Self::WeightGradient];
+
+    /// Whether a gradient is computed.
+    pub(crate) fn is_gradient(self) -> bool {
+        self != Self::Forward
+    }
 }
 
 impl Display for Kind {

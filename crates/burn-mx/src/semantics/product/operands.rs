@@ -2,7 +2,7 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{OperandQuantization, RandomHadamard, RandomStream, Rounding, Statistics};
+use microscaling::{BlockFormat, OperandQuantization, Rounding, Statistics};
 
 use super::{Product, Rounder, Roundings};
 use crate::kept::CopyKey;
@@ -13,6 +13,48 @@ use crate::semantics::Float;
 use crate::specs::Slot;
 use crate::tensor::Meta;
 
+/// Which of its elements a product sums over: along them an operand is transformed and has its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Along {
+    /// The axis.
+    pub(crate) axis: usize,
+    /// How many sums its elements belong to, one after another. A transform must not mix them.
+    pub(crate) groups: usize,
+    /// Where the operand stands in a matrix product.
+    pub(crate) place: Option<Place>,
+}
+
+impl Along {
+    /// The summed axis of an operand of a matrix product, of this rank.
+    pub(crate) fn of(place: Place, rank: usize) -> Self {
+        Self {
+            axis: place.summed_axis(rank),
+            groups: 1,
+            place: Some(place),
+        }
+    }
+
+    /// An axis of an operand of another op.
+    pub(crate) fn axis(axis: usize, groups: usize) -> Self {
+        Self {
+            axis,
+            groups,
+            place: None,
+        }
+    }
+
+    /// The axis along which blocks of this format lie. Square ones lie along another one, too, that of a weight's outputs:
+    /// it is the one before it, where this is the later one of the two.
+    pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
+        match (self.place, format) {
+            (Some(place), Some(format)) => place.block_axis(rank, &format),
+            // Of a convolution's weight, inputs and outputs are the first two axes.
+            (None, Some(format)) if format.is_square() => self.axis.max(1),
+            _ => self.axis,
+        }
+    }
+}
+
 impl<B: MxKernels> Product<B> {
     /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
     /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
@@ -22,9 +64,10 @@ impl<B: MxKernels> Product<B> {
         tensor: Float<B>,
         place: Place,
     ) -> Operand<FloatTensor<B>> {
-        let axis = place.summed_axis(tensor.rank());
-        let observed = self.observe(slot, &tensor, Some(place), axis, 1);
-        self.kept_or_made(slot, tensor, axis, Some(place), |tensor| {
+        let along = Along::of(place, tensor.rank());
+        self.count_margin(slot);
+        let observed = self.observe(slot, &tensor, along);
+        self.kept_or_made(slot, tensor, along, |tensor| {
             let form = |quantization, significant_bits| OperandForm {
                 place,
                 quantization,
@@ -39,7 +82,7 @@ impl<B: MxKernels> Product<B> {
                 );
             }
             let significant_bits = self.significant_bits_of_values(slot);
-            let values = observed.unwrap_or_else(|| self.values(slot, tensor, axis, 1));
+            let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
             B::product_operand(
                 values,
                 form(OperandQuantization::default(), significant_bits),
@@ -47,20 +90,19 @@ impl<B: MxKernels> Product<B> {
         })
     }
 
-    /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand), with blocks
-    /// along `axis`, which has the elements of `groups` sums, one after another.
+    /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand).
     pub(crate) fn tensor_operand(
         &self,
         slot: Slot,
         tensor: Float<B>,
-        axis: usize,
-        groups: usize,
+        along: Along,
     ) -> FloatTensor<B> {
-        if let Some(observed) = self.observe(slot, &tensor, None, axis, groups) {
+        self.count_margin(slot);
+        if let Some(observed) = self.observe(slot, &tensor, along) {
             return observed;
         }
-        let made = |tensor| Operand::of_values(self.values(slot, tensor, axis, groups));
-        let operand = self.kept_or_made(slot, tensor, axis, None, made);
+        let made = |tensor| Operand::of_values(self.values(slot, tensor, along));
+        let operand = self.kept_or_made(slot, tensor, along, made);
         operand.into_values()
     }
 
@@ -68,7 +110,7 @@ impl<B: MxKernels> Product<B> {
     fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
         let rounder = self.rounder(slot);
         let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
-        let format = self.specs.specs.block_format(slot);
+        let format = self.block_format(slot);
         OperandQuantization {
             elementwise: rounder.map(Rounder::format_and_rounding),
             blocks: format.map(|format| (format, self.roundings(slot).mx)),
@@ -77,15 +119,9 @@ impl<B: MxKernels> Product<B> {
 
     /// Shows an operand to the recorder, if that looks at it. Where random numbers are drawn they are used up by that, and
     /// this returns the [`values`](Self::values) that they gave.
-    fn observe(
-        &self,
-        slot: Slot,
-        tensor: &Float<B>,
-        place: Option<Place>,
-        axis: usize,
-        groups: usize,
-    ) -> Option<FloatTensor<B>> {
+    fn observe(&self, slot: Slot, tensor: &Float<B>, along: Along) -> Option<FloatTensor<B>> {
         let observer = self.observer.as_ref()?;
+        let place = along.place;
         if observer.compares_results() {
             let (original, bits) = self.original(slot, tensor.clone(), place);
             observer.keep(place, original, bits);
@@ -94,20 +130,22 @@ impl<B: MxKernels> Product<B> {
             return None;
         }
         let look = |product: &Self| {
+            let format = product.block_format(slot);
+            let axis = along.block_axis(format, tensor.rank());
             if product.is_plain(slot) {
                 let tensor_f32 = to_f32::<B>(tensor.inner.clone());
                 let quantization = product.quantization(slot, &tensor.meta);
                 let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
-            let views = product.views(slot, tensor.clone(), axis, groups);
-            let format = product.specs.specs.block_format(slot);
+            let views = product.views(slot, tensor.clone(), along);
             let statistics = observer.statistics(&views, axis, format);
             (Some(views.quantized), statistics)
         };
         let (quantized, own) = look(self);
         let others = observer.what_if().map(|specs| {
-            let product = Self::by(self.op, self.kind, specs, observer.draws(specs));
+            let draws = observer.draws(specs);
+            let product = Self::by(self.op, self.kind, specs, draws, self.of_activations);
             look(&product).1
         });
         let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
@@ -115,25 +153,33 @@ impl<B: MxKernels> Product<B> {
         quantized
     }
 
-    /// The values before they are quantized in blocks, in the transform's basis if there is one, and after.
-    fn views(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        axis: usize,
-        groups: usize,
-    ) -> Views<FloatTensor<B>> {
-        let rounded = self.rounded(self.rounder(slot), tensor);
-        let original = match self.hadamard {
-            Some((transform, signs)) => {
-                transform_groups::<B>(rounded, axis, groups, transform, signs)
-            }
-            None => rounded,
-        };
-        let quantized = self.in_blocks(slot, original.clone(), axis);
+    /// The values before they are quantized in blocks, in the transform's basis if there is one and with the margin that
+    /// their blocks want, and after.
+    fn views(&self, slot: Slot, tensor: Float<B>, along: Along) -> Views<FloatTensor<B>> {
+        let original = self.before_blocks(slot, tensor, along);
+        let quantized = self.in_blocks(slot, original.clone(), along);
         Views {
             original,
             quantized,
+        }
+    }
+
+    /// The values as they are quantized in blocks: rounded, transformed, divided by the headroom.
+    pub(super) fn before_blocks(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        along: Along,
+    ) -> FloatTensor<B> {
+        let mut values = self.rounded(self.rounder(slot), tensor);
+        if let Some((transform, signs)) = self.hadamard {
+            values = transform_groups::<B>(values, along, |values, axis| {
+                B::random_hadamard(values, axis, transform.transform(), signs)
+            });
+        }
+        match self.margin(slot) {
+            Some(margin) => B::float_mul_scalar(values, margin.into()),
+            None => values,
         }
     }
 
@@ -175,20 +221,24 @@ impl<B: MxKernels> Product<B> {
         &self,
         slot: Slot,
         mut tensor: Float<B>,
-        axis: usize,
-        place: Option<Place>,
+        along: Along,
         make: impl FnOnce(Float<B>) -> Operand<FloatTensor<B>>,
     ) -> Operand<FloatTensor<B>> {
-        debug_assert!(axis < tensor.rank(), "{self}: axis {axis}");
+        debug_assert!(along.axis < tensor.rank(), "{self}: {along:?}");
         match tensor.kept.take() {
-            // A transform has other signs each time.
-            Some(kept) if self.hadamard.is_none() => {
+            Some(kept)
+                if self
+                    .hadamard
+                    .is_none_or(|(transform, _)| transform.is_fixed()) =>
+            {
                 let key = CopyKey {
                     elementwise: self.rounder(slot).map(Rounder::format_and_rounding),
-                    format: self.specs.specs.block_format(slot),
+                    hadamard: self.hadamard,
+                    margin: self.margin(slot),
+                    format: self.block_format(slot),
                     rounding: self.roundings(slot).mx,
-                    axis,
-                    place,
+                    axis: along.axis,
+                    place: along.place,
                 };
                 kept.get(key, || make(tensor))
             }
@@ -197,32 +247,34 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The quantized values.
-    fn values(&self, slot: Slot, tensor: Float<B>, axis: usize, groups: usize) -> FloatTensor<B> {
-        let rounder = self.rounder(slot);
-        if let Some((transform, signs)) = self.hadamard {
-            let rounded = self.rounded(rounder, tensor);
-            let transformed = transform_groups::<B>(rounded, axis, groups, transform, signs);
-            return self.in_blocks(slot, transformed, axis);
-        }
-        let is_plain = self.is_plain(slot);
-        match (rounder, self.specs.specs.block_format(slot)) {
-            (Some(rounder), Some(format)) if is_plain && !rounder.has_rounded(&tensor.meta) => {
+    pub(super) fn values(&self, slot: Slot, tensor: Float<B>, along: Along) -> FloatTensor<B> {
+        let format = self.block_format(slot);
+        match (self.rounder(slot), format) {
+            (Some(rounder), Some(block_format))
+                if self.is_plain(slot) && !rounder.has_rounded(&tensor.meta) =>
+            {
+                let axis = along.block_axis(format, tensor.rank());
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
-                B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
+                let tensor = to_f32::<B>(tensor.inner);
+                B::round_and_quantize(tensor, elementwise, axis, block_format, mx)
             }
-            _ => self.in_blocks(slot, self.rounded(rounder, tensor), axis),
+            _ => {
+                let values = self.before_blocks(slot, tensor, along);
+                self.in_blocks(slot, values, along)
+            }
         }
     }
 
-    /// Whether a backend can quantize an operand in any order: without random numbers or a transform.
+    /// Whether a backend can quantize an operand in any order: without random numbers, a transform or a margin.
     fn is_plain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
-        self.hadamard.is_none() && ![elementwise, mx].contains(&Rounding::Stochastic)
+        let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
+        self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
     }
 
     /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
     pub(crate) fn significant_bits_of_values(&self, slot: Slot) -> u32 {
-        match self.specs.specs.block_format(slot) {
+        match self.block_format(slot) {
             Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
             _ => self.significant_bits(slot),
         }
@@ -230,8 +282,7 @@ impl<B: MxKernels> Product<B> {
 
     /// How many significant bits an element of the slot's operand has at most, beside a tensor scale.
     fn significant_bits(&self, slot: Slot) -> u32 {
-        let specs = &self.specs.specs;
-        match (specs.block_format(slot), specs.float_format()) {
+        match (self.block_format(slot), self.specs.specs.float_format()) {
             (Some(format), _) => format.significant_bits(),
             (None, Some(format)) => 1 + format.mantissa_bits(),
             (None, None) => f32::MANTISSA_DIGITS,
@@ -239,29 +290,42 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The tensor quantized in blocks, if the slot has a format.
-    fn in_blocks(&self, slot: Slot, tensor: FloatTensor<B>, axis: usize) -> FloatTensor<B> {
-        let Some(format) = self.specs.specs.block_format(slot) else {
-            return tensor;
-        };
+    fn in_blocks(&self, slot: Slot, tensor: FloatTensor<B>, along: Along) -> FloatTensor<B> {
+        let format = self.block_format(slot);
+        let axis = along.block_axis(format, tensor.rank());
+        let Some(format) = format else { return tensor };
         let rounding = self.roundings(slot).mx;
         let stream = self.draws.next(rounding);
         B::mx_quantize(tensor, axis, format, rounding, stream)
     }
+
+    /// What an operand of the slot is multiplied by before it is quantized: 1 / headroom.
+    pub(super) fn margin(&self, slot: Slot) -> Option<f32> {
+        let headroom = self.specs.specs.headroom_bp();
+        let has_margin = self.kind.is_gradient() && !headroom.is_none();
+        let has_margin = has_margin && self.block_format(slot).is_some();
+        has_margin.then(|| f32::from(headroom.denominator()) / f32::from(headroom.numerator()))
+    }
+
+    /// Takes note that the product has to be divided by the margin of this operand.
+    fn count_margin(&self, slot: Slot) {
+        if let Some(margin) = self.margin(slot) {
+            self.margins.set(self.margins.get() * margin);
+        }
+    }
 }
 
-/// The random Hadamard transform along `axis`, which must not mix what belongs to different ones of `groups` sums.
-fn transform_groups<B: MxKernels>(
+/// A transform along an axis, which must not mix what belongs to different ones of its groups.
+pub(super) fn transform_groups<B: MxKernels>(
     tensor: FloatTensor<B>,
-    axis: usize,
-    groups: usize,
-    transform: RandomHadamard,
-    signs: RandomStream,
+    Along { axis, groups, .. }: Along,
+    transform: impl FnOnce(FloatTensor<B>, usize) -> FloatTensor<B>,
 ) -> FloatTensor<B> {
     let shape = tensor.shape();
     let mut split = shape.clone();
     split[axis] /= groups;
     split.insert(axis, groups);
     let tensor = B::float_reshape(tensor, split);
-    let tensor = B::random_hadamard(tensor, axis + 1, transform, signs);
+    let tensor = transform(tensor, axis + 1);
     B::float_reshape(tensor, shape)
 }

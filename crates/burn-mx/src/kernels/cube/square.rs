@@ -1,0 +1,145 @@
+//! Square blocks on a device: a cube a block, of a tensor that lies as it will.
+
+use burn_backend::TensorMetadata;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use microscaling::RandomStream;
+
+use super::bits::ABS;
+use super::launch::{self, Target};
+use super::quantize::{Job, UNITS, element, rounded, word_or_zero};
+use super::random::{self, Stream};
+use super::rules;
+
+/// Quantizes square blocks along two axes, one after the other, of a tensor with elements.
+pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
+    target: Target<R>,
+    axes: [usize; 2],
+    job: Job,
+    stream: RandomStream,
+    tensor_amax: ComptimeOptionArgs<Array<u32>, R>,
+) -> CubeTensor<R> {
+    let shape = target.output().shape();
+    let rank = shape.num_dims();
+    assert!(
+        axes[1] < rank,
+        "burn-mx: square blocks lie along two axes, the tensor of shape {shape:?} has one"
+    );
+    let lengths = axes.map(|axis| shape[axis]);
+    let block = job.format.block_length(lengths[0].max(lengths[1]));
+    let blocks = lengths.map(|length| length.div_ceil(block));
+    let blocks = shape.num_elements() / (lengths[0] * lengths[1]) * blocks[0] * blocks[1];
+    // Neighbouring units have elements that lie side by side.
+    let [slow, fast] = match target.is_dense(axes[0]) {
+        true => [axes[1], axes[0]],
+        false => axes,
+    };
+    let (client, address_type) = (target.client(), target.address_type());
+    let (input, output) = target.arguments();
+    // SAFETY: units read and write the elements of their cube's block, inside of the tensor's shape.
+    unsafe {
+        square_kernel::launch_unchecked::<O, R>(
+            &client,
+            launch::cubes(&client, blocks, 1),
+            CubeDim::new_1d(UNITS as u32),
+            address_type,
+            input,
+            output,
+            tensor_amax,
+            random::argument(stream),
+            blocks,
+            slow,
+            fast,
+            rank,
+            block,
+            job,
+        );
+    }
+    target.into_output()
+}
+
+/// A cube a block: each unit has every so manieth element of it, row by row along the fast axis, and the largest magnitude is
+/// found in shared memory.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn square_kernel<O: Int>(
+    input: &Tensor<u32>,
+    output: &mut Tensor<O>,
+    tensor_amax: &ComptimeOption<Array<u32>>,
+    stream: &Stream,
+    blocks: usize,
+    #[comptime] slow: usize,
+    #[comptime] fast: usize,
+    #[comptime] rank: usize,
+    #[comptime] block: usize,
+    #[comptime] job: Job,
+) {
+    let mut maxima = SharedMemory::<u32>::new(UNITS);
+    let unit = UNIT_POS as usize;
+
+    // Where the block's first element lies, how many it has along each axis, and how far the next one in row-major order is.
+    let mut rest = CUBE_POS;
+    let mut from = 0usize.runtime();
+    let mut to = 0usize.runtime();
+    let mut position = 0usize.runtime();
+    let mut size = 1usize.runtime();
+    let mut rows = 1usize.runtime();
+    let mut columns = 1usize.runtime();
+    let mut row_step = 1usize.runtime();
+    let mut column_step = 1usize.runtime();
+    #[unroll]
+    for i in 0..rank {
+        let dim = comptime!(rank - 1 - i);
+        let length = input.shape(dim);
+        let at = if comptime!(dim == slow || dim == fast) {
+            let along = length.div_ceil(block);
+            let start = rest % along * block;
+            rest /= along;
+            let elements = min(length - start, block);
+            if comptime!(dim == slow) {
+                rows = elements;
+                row_step = size;
+            } else {
+                columns = elements;
+                column_step = size;
+            }
+            start
+        } else {
+            let at = rest % length;
+            rest /= length;
+            at
+        };
+        from += at * input.stride(dim);
+        to += at * output.stride(dim);
+        position += at * size;
+        size *= length;
+    }
+    let elements = select(CUBE_POS < blocks, rows * columns, 0);
+
+    let mut amax = 0u32.runtime();
+    for i in range_stepped(unit, elements, UNITS) {
+        let row = i / columns;
+        let column = i % columns;
+        let at = from + row * input.stride(slow) + column * input.stride(fast);
+        let x = element(input[at], job);
+        amax = max(amax, rules::counted(x & ABS, job.format));
+    }
+    maxima[unit] = amax;
+    sync_cube();
+    for i in 0..UNITS {
+        amax = max(amax, maxima[i]);
+    }
+
+    let of_tensor = word_or_zero(tensor_amax);
+    let grid = rules::grid(amax, amax, of_tensor, job.format);
+    for i in range_stepped(unit, elements, UNITS) {
+        let row = i / columns;
+        let column = i % columns;
+        let at = from + row * input.stride(slow) + column * input.stride(fast);
+        let x = element(input[at], job);
+        let word = position + row * row_step + column * column_step;
+        let value = rounded(x, grid, stream, word, job);
+        let at = to + row * output.stride(slow) + column * output.stride(fast);
+        output[at] = launch::upper_bits::<O>(value);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a gradient product has to do with how the forward product quantized its operand: whether it reads that one or the
+//! original, and what it lets through.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+
+use super::operands::transform_groups;
+use super::{Along, Kind, Product};
+use crate::kernels::MxKernels;
+use crate::semantics::Float;
+use crate::specs::{GradientOperands, Slot};
+use crate::tensor::MxTensor;
+
+/// What an operand is to the forward product of its op.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ForwardOperand {
+    pub(crate) slot: Slot,
+    pub(crate) along: Along,
+}
+
+impl<B: MxKernels> Product<B> {
+    /// The forward product of the op again, whose operands draw nothing: specs that would have them to are refused.
+    fn forward(&self) -> Self {
+        let draws = self.specs.common_draws();
+        let mut forward = Self::by(
+            self.op,
+            Kind::Forward,
+            self.specs,
+            draws,
+            self.of_activations,
+        );
+        forward.label = self.label;
+        forward
+    }
+
+    /// A saved operand as a gradient product reads it before it quantizes it: as it was, or as the forward product used it.
+    pub(crate) fn saved(&self, operand: ForwardOperand, tensor: Float<B>) -> Float<B> {
+        match self.specs.specs.gradient_operands() {
+            GradientOperands::Original => tensor,
+            GradientOperands::Forward => {
+                let mut meta = tensor.meta;
+                // To round what is quantized already would be another quantization.
+                meta.rounded = self.specs.specs.float_format();
+                let values = self.forward().values(operand.slot, tensor, operand.along);
+                MxTensor::new(values, meta)
+            }
+        }
+    }
+
+    /// The gradient of an operand of the forward product, of which a gradient product is `gradient`: zero where that operand
+    /// was clipped, and in the operand's own basis. A mask needs the operand.
+    pub(crate) fn straight_through(
+        &self,
+        operand: ForwardOperand,
+        tensor: Option<Float<B>>,
+        gradient: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let specs = &self.specs.specs;
+        let of_forward = specs.gradient_operands() == GradientOperands::Forward;
+        if !of_forward && !specs.mask_clipped() {
+            return gradient;
+        }
+        let ForwardOperand { slot, along } = operand;
+        let forward = self.forward();
+        let format = forward.block_format(slot);
+        let masked = tensor.zip(format).filter(|_| specs.mask_clipped());
+        let mut gradient = gradient;
+        if let Some((transform, signs)) = forward.hadamard
+            && !of_forward
+            && masked.is_some()
+        {
+            gradient = transform_groups::<B>(gradient, along, |gradient, axis| {
+                B::random_hadamard(gradient, axis, transform.transform(), signs)
+            });
+        }
+        let is_transformed = of_forward || masked.is_some();
+        if let Some((tensor, format)) = masked {
+            let values = forward.before_blocks(slot, tensor, along);
+            let axis = along.block_axis(Some(format), values.rank());
+            gradient = B::mask_clipped(gradient, values, axis, format);
+        }
+        match forward.hadamard {
+            Some((transform, signs)) if is_transformed => {
+                transform_groups::<B>(gradient, along, |gradient, axis| {
+                    B::inverse_hadamard(gradient, axis, transform.transform(), signs)
+                })
+            }
+            _ => gradient,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Which operands the gradient products read.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What a gradient product takes its saved operand from, the input or the weight, before it quantizes it.
+///
+/// As text (`FromStr`, `Display`, serde): `original`, `forward`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GradientOperands {
+    /// The operand as it was before the forward product quantized it.
+    #[default]
+    Original,
+    /// The operand as the forward product used it, in the basis of the forward product's transform if that has one: the
+    /// gradient is the quantized forward product's own. The product is transformed back.
+    Forward,
+}
+
+/// What is no [`GradientOperands`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown gradient operands `{text}`: expected one of original, forward")]
+pub struct ParseGradientOperandsError {
+    text: String,
+}
+
+impl FromStr for GradientOperands {
+    type Err = ParseGradientOperandsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "original" => Ok(Self::Original),
+            "forward" => Ok(Self::Forward),
+            _ => Err(ParseGradientOperandsError {
+                text: text.to_owned(),
+            }),
+        }
+    }
+}
+
+impl Display for GradientOperands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Original => "original",
+            Self::Forward => "forward",
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Training recipes of the literature, as specs.
+
+use microscaling::{
+    BlockFormat, ElementFormat, Headroom, MxFormat, Nvfp4Format, Rounding, ScaleMode,
+};
+
+use super::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
+
+/// 4/3: what makes the largest FP4 element under scale mode `floor`, less than 8 steps, less than 6 of them.
+const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("4/3 is a headroom"),
+};
+
+/// The signs of TransformerEngine's Hadamard transform, of every layer and step.
+const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
+
+/// MXFP4 blocks of 32 elements.
+const MXFP4: MxFormat = MxFormat::new(ElementFormat::Fp4E2M1, 32);
+
+impl MxSpecs {
+    /// Pretraining in MXFP8 as NVIDIA does it (Mishra et al., "Recipes for Pre-training LLMs with MXFP8",
+    /// arXiv 2506.08027; TransformerEngine's `MXFP8BlockScaling`): E4M3 for weights, activations and gradients, blocks of 32
+    /// along one axis, scales rounded up, each product quantizing the original operands; products of activations,
+    /// as attention's are, in bfloat16, and so is the head, see [`Recipe`](crate::Recipe).
+    pub fn mxfp8_pretraining() -> Self {
+        Self {
+            quantize_matmul: false,
+            ..Self::mxfp8_rceil()
+        }
+    }
+
+    /// Training in MXFP6 as the formats' authors show it (Rouhani et al., "Microscaling Data Formats for Deep Learning",
+    /// arXiv 2310.10537, by the settings of their library's example): E3M2 for all operands of all products, blocks
+    /// of 32, scale mode `floor`, half away from zero, which is how the bfloat16 of all other ops rounds, too.
+    pub fn mxfp6_training() -> Self {
+        Self {
+            round: Rounding::Nearest,
+            ..Self::mxfp6_e3m2()
+        }
+    }
+
+    /// Gradients in MXFP4 (Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv 2502.20586, algorithms 2 and 3, and their
+    /// code): the forward pass in bfloat16; gradient products in MXFP4 with a Hadamard transform in blocks of 64 whose
+    /// signs are drawn for each product, operands times 3/4 under the scale that they have without, stochastic
+    /// rounding, and the product times 16/9. Products of activations and the head stay in bfloat16.
+    ///
+    /// Their code rounds the transformed operands to bfloat16; here they stay float32 until they are quantized.
+    pub fn mxfp4_backward() -> Self {
+        let transform = Hadamard::new(64).with_signs(HadamardSigns::Product);
+        Self {
+            hadamard_input_grad: Some(transform),
+            hadamard_weight_grad: Some(transform),
+            headroom_bp: FOUR_THIRDS,
+            ..Self::bfloat16().with_gradients(MXFP4.into(), Some(Rounding::Stochastic))
+        }
+    }
+
+    /// Pretraining in NVFP4 as NVIDIA does it ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4
+    /// and appendices A to C; TransformerEngine's `NVFP4BlockScaling`): activations and gradients in blocks of 16 along the
+    /// axis that is summed over, weights in blocks of 16 × 16, a scale a tensor; ties to even, the output's gradient
+    /// stochastically, in both gradient products; a Hadamard transform of 16 with fixed signs where a weight's gradient
+    /// is computed. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
+    /// [`Recipe`](crate::Recipe).
+    ///
+    /// The scales are those of [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
+    /// TransformerEngine's, and transformed operands stay float32 until they are quantized.
+    pub fn nvfp4_pretraining() -> Self {
+        let one_axis = Nvfp4Format::new(true);
+        let square = Nvfp4Format {
+            square: true,
+            ..one_axis
+        };
+        let [activations, weights] =
+            [one_axis, square].map(|format| Some(SlotFormat::Block(format.into())));
+        let signs = HadamardSigns::Given(TRANSFORMER_ENGINE_SIGNS);
+        let stochastic = Some(Rounding::Stochastic);
+        Self {
+            w_elem_format: weights,
+            a_elem_format: activations,
+            round_mx_grad_output_grad_input: stochastic,
+            round_mx_grad_output_grad_weight: stochastic,
+            hadamard_weight_grad: Some(Hadamard::new(16).with_signs(signs)),
+            ..Self::bfloat16()
+        }
+    }
+
+    /// Quartet (Castro et al., "Quartet: Native FP4 Training Can Be Optimal for Large Language Models", arXiv 2505.14669,
+    /// algorithm 1 of its last version): both passes in MXFP4. Forward: a fixed Hadamard transform of 32, and scales from
+    /// the blocks' root mean squares, which clip. Backward: on the operands that the forward product used, with a
+    /// Hadamard transform whose signs are drawn, times 3/4 under the scale that they have without, to nearest, and the
+    /// product times 16/9; then zero where the forward operand was clipped, and transformed back. Products of activations
+    /// and the head stay in bfloat16.
+    ///
+    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX fields
+    /// gives that); the last one says that this was no better. Their code takes the standard deviation for the root mean
+    /// square, draws signs for a layer and not for a product, and breaks ties toward zero.
+    pub fn quartet() -> Self {
+        let forward = MxFormat {
+            scale_mode: ScaleMode::Rms,
+            ..MXFP4
+        };
+        let forward = Some(SlotFormat::Block(forward.into()));
+        let drawn = Hadamard::new(32).with_signs(HadamardSigns::Product);
+        Self {
+            w_elem_format: forward,
+            a_elem_format: forward,
+            hadamard_forward: Some(Hadamard::new(32).with_signs(HadamardSigns::Given(0))),
+            hadamard_input_grad: Some(drawn),
+            hadamard_weight_grad: Some(drawn),
+            headroom_bp: FOUR_THIRDS,
+            gradient_operands: GradientOperands::Forward,
+            mask_clipped: true,
+            ..Self::bfloat16().with_gradients(MXFP4.into(), None)
+        }
+    }
+
+    /// bfloat16 alone, ties to even; no blocks, and none between activations if there will be some elsewhere.
+    fn bfloat16() -> Self {
+        Self {
+            bfloat: 16,
+            round: Rounding::Even,
+            quantize_matmul: false,
+            ..Self::default()
+        }
+    }
+
+    /// The same with this format and rounding in all gradient products.
+    fn with_gradients(self, format: BlockFormat, rounding: Option<Rounding>) -> Self {
+        let format = Some(format.into());
+        Self {
+            w_elem_format_bp: format,
+            a_elem_format_bp: format,
+            a_elem_format_bp_ex: format,
+            a_elem_format_bp_os: format,
+            round_mx_input_grad_input: rounding,
+            round_mx_weight_grad_input: rounding,
+            round_mx_grad_output_grad_input: rounding,
+            round_mx_input_grad_weight: rounding,
+            round_mx_grad_output_grad_weight: rounding,
+            ..self
+        }
+    }
+}
