@@ -10,10 +10,11 @@ use core::str::FromStr;
 ///
 /// Only the choice of the scale knows of it; the elements are what they are. So more room is left between the largest
 /// element and the largest number that an element can become, and rounding up (stochastic rounding may, from any number)
-/// saturates less or not at all. The recipes of the literature say the same the other way round, as a margin by which
-/// the elements are made smaller after the scale is chosen and larger after the product: ¾ (arXiv 2502.20586, algorithm
-/// 2) is a headroom of 4/3, and 16/17 (arXiv 2601.22813, section 3.1) one of 17/16. In an MX block both differ: the
-/// scale is a power of two, so that a margin moves the grid by the odd part of the factor, and headroom does not.
+/// saturates less or not at all. The recipes of the literature say it the other way round, as a margin by which the
+/// elements are made smaller after the scale is chosen and larger after the product: ¾ (arXiv 2502.20586, algorithm 2)
+/// leaves the room of 4/3, 16/17 (arXiv 2601.22813, section 3.1) that of 17/16. Under NVFP4's tensor scale both are the
+/// same. Of MX blocks the margin makes every grid coarser by 4/3, while headroom doubles the scale of those blocks
+/// that need it, and of no others.
 ///
 /// It is a fraction in lowest terms. As text (`FromStr`, `Display`, serde) it is `4/3`, and `1` is none.
 ///

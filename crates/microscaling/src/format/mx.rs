@@ -7,7 +7,7 @@ use crate::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
 /// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of so many
 /// along two; the last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
 /// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
-/// of the block, see [`scale_exponent`](Self::scale_exponent).
+/// of the block, or from all of them, see [`scale_exponent`](Self::scale_exponent).
 ///
 /// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
 /// number that rounds to zero becomes −0.
@@ -31,7 +31,8 @@ pub struct MxFormat {
     /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
     /// literature's recipes have such blocks for weights, which products read along both axes.
     pub square: bool,
-    /// How much larger than they are magnitudes count for the scale.
+    /// h: magnitudes count for the scale as if they were h times what they are, see
+    /// [`scale_exponent`](Self::scale_exponent).
     pub headroom: Headroom,
 }
 

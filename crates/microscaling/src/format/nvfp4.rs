@@ -10,22 +10,35 @@ use crate::Headroom;
 /// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
 /// saturating at ±6. Each of these operations rounds to float32.
 ///
+/// With [`headroom`](Self::headroom) h, t = (amax(tensor) / (448 · 6)) · h, and c follows from ((amax(block) / 6) / t) · h,
+/// with h as a float32, 1 without a tensor scale in place of t. So with one the codes of the blocks' scales hardly change and t
+/// is h times as large (arXiv 2601.22813, section 3.1, where h = 17/16: by so much at most does E4M3 round a scale down, but for
+/// scales below 2^−6, which this format does not have).
+///
+/// With [`four_over_six`](Self::four_over_six) (arXiv 2512.02010 and its code) there are two candidates: c₆ is c as above, c₄
+/// follows from ((amax(block) / 6) / t) · h · 1.5, so that the largest magnitude becomes about 4, next to which there are more
+/// numbers than next to 6. The block has c₄ if its squared error is less, else c₆;
+/// [`block_scale_of`](Self::block_scale_of) defines the error. t is amax(tensor) / (256 · 6), as 1.5 · 256 is an E4M3 number.
+/// The errors are those of rounding half to even whatever the rounding mode: where it is stochastic, draws do not choose the
+/// scale (in the authors' code they do), and what is rounded stays without bias.
+///
 /// Blocks lie along one axis, or are [square](Self::square); the last one of an axis may be shorter.
 ///
 /// Without a tensor scale a block with a NaN or an Inf is all NaN. With one the whole tensor is, as
 /// they all share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that
 /// t or t · c is zero. −0 stays −0, and a negative number that rounds to zero becomes −0. Where (1 / t) / c
 /// overflows, in tensors below about 2^−116, q is round(x / (t · c)). The product q · (t · c) does not
-/// overflow.
+/// overflow, but that it is ±Inf where headroom or four over six lets an element of a tensor in the highest two binades of
+/// float32 round up beyond the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Nvfp4Format {
     /// Whether the tensor has a scale of its own.
     pub tensor_scale: bool,
     /// Makes the blocks square: 16 × 16 elements, as [`MxFormat::square`](crate::MxFormat::square) says.
     pub square: bool,
-    /// h: how much larger than they are magnitudes count for both scales.
+    /// h: magnitudes count for both scales as if they were h times what they are.
     pub headroom: Headroom,
-    /// Whether the scale of a block is the better one of two.
+    /// Whether the scale of a block is the better one of two, under which its largest magnitude becomes 6 or 4.
     pub four_over_six: bool,
 }
 

@@ -165,10 +165,12 @@ pub(crate) use forced::with_level;
 #[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
+    use crate::quantize::block_rule::BlockRule;
+    use crate::quantize::rules::MxRule;
     use crate::round::bits::ABS;
     use crate::{
-        BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
-        Nvfp4Format, RandomStream, Rounding, ScaleMode,
+        BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat,
+        MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleMode,
     };
     use proptest::prelude::*;
     use proptest::sample::select;
@@ -181,11 +183,17 @@ mod tests {
             prop_oneof![Just(0_usize), block_size.clone()],
             1..=8_u32,
             select(ScaleMode::ALL.to_vec()),
+            headrooms(),
         );
-        let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode)| {
+        let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode, headroom)| {
+            let element = match scale_mode {
+                ScaleMode::Rms => ElementFormat::Fp4E2M1,
+                _ => element,
+            };
             BlockFormat::Mx(MxFormat {
                 scale_bits,
                 scale_mode,
+                headroom,
                 ..MxFormat::new(element, block_size)
             })
         });
@@ -205,8 +213,20 @@ mod tests {
                     shift_bits,
                 })
             });
-        let tensor_scale = BlockFormat::Nvfp4(Nvfp4Format::new(true));
-        prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 1 => Just(tensor_scale)]
+        let nvfp4 = (any::<bool>(), headrooms(), any::<bool>());
+        let nvfp4 = nvfp4.prop_map(|(tensor_scale, headroom, four_over_six)| {
+            BlockFormat::Nvfp4(Nvfp4Format {
+                headroom,
+                four_over_six,
+                ..Nvfp4Format::new(tensor_scale)
+            })
+        });
+        prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 2 => nvfp4]
+    }
+
+    fn headrooms() -> impl Strategy<Value = Headroom> {
+        select(vec![(1, 1), (1, 1), (4, 3), (17, 16), (255, 128)])
+            .prop_map(|(numerator, denominator)| Headroom::new(numerator, denominator).unwrap())
     }
 
     /// Formats of square blocks.
@@ -288,7 +308,12 @@ mod tests {
             };
             let amax = max(first, end);
             let (x, draw) = (data[i], stream.draw(i as u64));
+            let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
             match format {
+                BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
+                    let block_rule = MxRule::<true>::of(&format);
+                    block_rule.round_element(x, block_rule.maxima(elements), rounding, draw)
+                }
                 BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
                 BlockFormat::Bfp(format) => format.round_element(x, amax, rounding, draw),
                 BlockFormat::Microexponent(format) => {
@@ -297,7 +322,9 @@ mod tests {
                 }
                 BlockFormat::Nvfp4(format) => {
                     let tensor_scale = format.tensor_scale_of(tensor_amax);
-                    format.round_element(x, amax, tensor_scale, rounding, draw)
+                    let block: Vec<f32> = elements.collect();
+                    let block_scale = format.block_scale_of(&block, tensor_scale);
+                    format.round_scaled(x, block_scale, tensor_scale, rounding, draw)
                 }
             }
         };

@@ -9,12 +9,14 @@ mod mx;
 mod nvfp4;
 mod rms;
 mod scale;
+mod scale_pair;
 
 pub(crate) use bfp::BfpRule;
 pub(crate) use grid::Grid;
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
-pub(crate) use nvfp4::{Nvfp4Rule, ScalePair, is_large};
+pub(crate) use nvfp4::{Nvfp4Rule, is_large};
+pub(crate) use scale_pair::ScalePair;
 
 /// Runs `$body` with `$block_rule` bound to the rule of an [`Nvfp4Format`](crate::Nvfp4Format) in a tensor with this scale.
 macro_rules! with_nvfp4_rule {

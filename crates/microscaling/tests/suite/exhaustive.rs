@@ -3,7 +3,7 @@
 use crate::oracle;
 use crate::oracle::{all_16_bit_floats, identical, pow2};
 use microscaling::{
-    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
+    ElementFormat, FloatFormat, Headroom, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
     SharedExpMethod,
 };
 
@@ -90,16 +90,23 @@ fn every_16_bit_float_as_a_block_of_its_own() {
     }
 }
 
+/// Every scale mode that knows a block by its largest magnitude, with every headroom.
+fn modes_and_headrooms() -> impl Iterator<Item = (ScaleMode, Headroom)> {
+    let headrooms = oracle::headrooms().into_iter();
+    headrooms.flat_map(|headroom| oracle::MODES.map(|mode| (mode, headroom)))
+}
+
 /// Scale modes that reach beyond float32, and short scales.
 #[test]
 fn other_scales() {
     let inputs: Vec<f32> = all_16_bit_floats().into_iter().step_by(7).collect();
     for element in ElementFormat::ALL {
-        for scale_mode in ScaleMode::ALL {
+        for (scale_mode, headroom) in modes_and_headrooms() {
             for scale_bits in [8, 5, 1] {
                 let format = MxFormat {
                     scale_mode,
                     scale_bits,
+                    headroom,
                     ..MxFormat::new(element, 2)
                 };
                 for amax in [f32::MAX, 1.9, 1.25e-38] {
@@ -132,11 +139,12 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
             .copied()
             .chain(edges.flat_map(around))
             .collect();
-        for scale_mode in ScaleMode::ALL {
+        for (scale_mode, headroom) in modes_and_headrooms() {
             for scale_bits in [8, 4] {
                 let format = MxFormat {
                     scale_mode,
                     scale_bits,
+                    headroom,
                     ..MxFormat::new(element, 32)
                 };
                 for amax in &inputs {

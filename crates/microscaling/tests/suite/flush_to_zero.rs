@@ -22,11 +22,20 @@ fn flushing<T>(call: impl FnOnce() -> T) -> T {
 #[test]
 fn every_format_at_every_size() {
     let stream = RandomStream::new(0, 0);
-    for name in BlockFormat::NAMES.into_iter().chain([
+    let others = [
         "nvfp4(tensor_scale=true)",
         "nvfp4(tensor_scale=true,square=true)",
         "mx(element=fp4_e2m1,scale_mode=rceil,square=true)",
-    ]) {
+        "nvfp4(tensor_scale=true,four_over_six=true)",
+        "nvfp4(tensor_scale=true,square=true,four_over_six=true)",
+        "nvfp4(tensor_scale=false,headroom=17/16,four_over_six=true)",
+        "nvfp4(tensor_scale=true,headroom=4/3)",
+        "mx(element=fp4_e2m1,scale_mode=rms)",
+        "mx(element=fp4_e2m1,scale_mode=rms,square=true)",
+        "mx(element=fp4_e2m1,scale_mode=rceil,headroom=4/3)",
+        "mx(element=int8,scale_mode=even,headroom=3/2)",
+    ];
+    for name in BlockFormat::NAMES.into_iter().chain(others) {
         let format: BlockFormat = name.parse().unwrap();
         let shape: &[usize] = match format.is_square() {
             true => &[2, 32],

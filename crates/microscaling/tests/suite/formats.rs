@@ -189,7 +189,7 @@ fn names() {
     );
     check_names(
         &ScaleMode::ALL,
-        &["floor", "ceil", "even", "rceil"],
+        &["floor", "ceil", "even", "rceil", "rms"],
         &[],
         "scale mode",
     );

@@ -1,5 +1,6 @@
 //! Formats and data for property tests.
 
+use crate::oracle::headrooms;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
     RandomStream, ScaleMode, SharedExpMethod,
@@ -18,15 +19,21 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
         select(ScaleMode::ALL.to_vec()),
         select(SharedExpMethod::ALL.to_vec()),
         any::<bool>(),
+        select(headrooms()),
     );
     let mx = (elements, rest, any::<bool>()).prop_map(|((element, block_size), rest, square)| {
-        let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms) = rest;
+        let (scale_bits, scale_mode, shared_exp_method, flush_fp32_subnorms, headroom) = rest;
+        let element = match scale_mode {
+            ScaleMode::Rms => ElementFormat::Fp4E2M1,
+            _ => element,
+        };
         BlockFormat::Mx(MxFormat {
             scale_bits,
             scale_mode,
             shared_exp_method,
             flush_fp32_subnorms,
             square: square && block_size > 0 && shared_exp_method == SharedExpMethod::Max,
+            headroom,
             ..MxFormat::new(element, block_size)
         })
     });
@@ -47,14 +54,21 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
             })
         },
     );
-    let nvfp4 = (any::<bool>(), any::<bool>()).prop_map(|(tensor_scale, square)| {
-        BlockFormat::Nvfp4(Nvfp4Format {
-            square,
-            ..Nvfp4Format::new(tensor_scale)
-        })
-    });
+    let nvfp4 = (nvfp4_formats(), any::<bool>());
+    let nvfp4 =
+        nvfp4.prop_map(|(format, square)| BlockFormat::Nvfp4(Nvfp4Format { square, ..format }));
     let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
+}
+
+/// NVFP4 with all that it can have, but for square blocks.
+pub(crate) fn nvfp4_formats() -> impl Strategy<Value = Nvfp4Format> {
+    let parameters = (any::<bool>(), select(headrooms()), any::<bool>());
+    parameters.prop_map(|(tensor_scale, headroom, four_over_six)| Nvfp4Format {
+        headroom,
+        four_over_six,
+        ..Nvfp4Format::new(tensor_scale)
+    })
 }
 
 /// Numbers of different sizes around 2^center; now and then a special value.

@@ -36,4 +36,6 @@ mod properties;
 mod safetensors;
 mod square;
 #[cfg(feature = "std")]
+mod scale_rules;
+#[cfg(feature = "std")]
 mod statistics;

@@ -3,8 +3,8 @@
 use crate::inputs::formats;
 use crate::oracle;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, Nvfp4Format,
-    ParseFormatError, RandomStream, Rounder, Rounding, ScaleMode,
+    BfpFormat, BlockFormat, ElementFormat, FormatError, Headroom, MicroexponentFormat, MxFormat,
+    Nvfp4Format, ParseFormatError, RandomStream, Rounder, Rounding, ScaleMode,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -149,6 +149,60 @@ fn parameters() {
     assert_eq!(uneven.bits_per_element(), 4.0 + 1.7);
 }
 
+/// What is written of the newer parameters, and only where they say something.
+#[test]
+fn headroom_and_four_over_six() {
+    let parse = |text: &str| text.parse::<BlockFormat>().unwrap();
+    let headroom = Headroom::new(4, 3).unwrap();
+    let mx = MxFormat {
+        headroom,
+        ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+    };
+    for text in [
+        "mx(element=fp4,headroom=4/3)",
+        "mx(headroom=8/6,element=fp4)",
+    ] {
+        assert_eq!(parse(text), BlockFormat::Mx(mx));
+    }
+    assert_eq!(
+        BlockFormat::Mx(mx).to_string(),
+        "mx(element=fp4_e2m1,block_size=32,headroom=4/3)"
+    );
+    assert_eq!(parse("mx(element=fp4,headroom=1)"), parse("mxfp4"));
+    assert_eq!(
+        parse("nvfp4(four_over_six=false,headroom=7/7)"),
+        parse("nvfp4")
+    );
+    let text = "nvfp4(tensor_scale=true,headroom=17/16,four_over_six=true)";
+    assert_eq!(parse(text).to_string(), text);
+    assert_eq!(
+        parse(text),
+        BlockFormat::Nvfp4(Nvfp4Format {
+            headroom: Headroom::new(17, 16).unwrap(),
+            four_over_six: true,
+            ..Nvfp4Format::new(true)
+        })
+    );
+    // All that there are.
+    for numerator in 0..=255_u8 {
+        for denominator in 0..=255_u8 {
+            let inside = denominator > 0
+                && (1.0..2.0).contains(&(f64::from(numerator) / f64::from(denominator)));
+            let made = Headroom::new(numerator, denominator);
+            assert_eq!(made.is_ok(), inside, "{numerator}/{denominator}");
+            let Ok(made) = made else { continue };
+            assert_eq!(
+                u32::from(made.numerator()) * u32::from(denominator),
+                u32::from(made.denominator()) * u32::from(numerator)
+            );
+            assert_eq!(made.to_string().parse(), Ok(made));
+            let json = serde_json::to_string(&made).unwrap();
+            assert_eq!(serde_json::from_str::<Headroom>(&json).unwrap(), made);
+        }
+    }
+    assert_eq!(Headroom::default(), Headroom::NONE);
+}
+
 /// Each error, and what it says.
 #[test]
 fn errors() {
@@ -191,7 +245,20 @@ fn errors() {
     );
     assert_eq!(
         error("mx(element=int8,scale_mode=up)"),
-        "mx: scale_mode is `up`, expected one of floor, ceil, even, rceil"
+        "mx: scale_mode is `up`, expected one of floor, ceil, even, rceil, rms"
+    );
+    for headroom in ["2", "3/4", "4/3/2", "1/0", "256/255", "", "1.5"] {
+        assert_eq!(
+            error(&format!("mx(element=int8,headroom={headroom})")),
+            format!(
+                "mx: headroom is `{headroom}`, expected 1, or a fraction of at least 1 and less than 2 of whole \
+                 numbers up to 255, such as 4/3"
+            )
+        );
+    }
+    assert_eq!(
+        error("mx(element=int8,scale_mode=rms)"),
+        "MX format: element is int8, expected fp4_e2m1 with scale mode rms"
     );
     assert_eq!(
         error("mx(element=int8,scale_bits=9)"),

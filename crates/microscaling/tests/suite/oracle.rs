@@ -3,7 +3,7 @@
 
 pub(crate) mod blocks;
 
-use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
+use microscaling::{ElementFormat, Headroom, MxFormat, Rounding, ScaleMode};
 
 /// 2^e, exactly, also where f32 has no such number.
 pub(crate) fn pow2(e: i32) -> f64 {
@@ -78,6 +78,98 @@ pub(crate) fn round_to_table(x: f64, table: &[f64], rounding: Rounding, draw: u3
     }]
 }
 
+/// The scale modes that know a block by its largest magnitude.
+pub(crate) const MODES: [ScaleMode; 4] = [
+    ScaleMode::Floor,
+    ScaleMode::Ceil,
+    ScaleMode::Even,
+    ScaleMode::Rceil,
+];
+
+/// None, those of the literature, and the most and the least that there can be.
+pub(crate) fn headrooms() -> Vec<Headroom> {
+    let headrooms = [(1, 1), (4, 3), (17, 16), (3, 2), (255, 128), (255, 254)];
+    headrooms
+        .map(|(numerator, denominator)| Headroom::new(numerator, denominator).unwrap())
+        .into()
+}
+
+/// A positive number n / d as it is compared with others: n and d exact, and few bits long.
+#[derive(Clone, Copy)]
+struct Fraction(f64, f64);
+
+impl Fraction {
+    /// floor(log2(n / d)).
+    fn floor_log2(self) -> i32 {
+        let Self(above, below) = self;
+        let mut exponent = floor_log2(above) - floor_log2(below) - 1;
+        while below * pow2(exponent + 1) <= above {
+            exponent += 1;
+        }
+        exponent
+    }
+
+    /// ceil(log2(n / d)).
+    fn ceil_log2(self) -> i32 {
+        let exponent = self.floor_log2();
+        exponent + i32::from(self.1 * pow2(exponent) < self.0)
+    }
+
+    /// To a multiple of a power of two, half up.
+    fn round_to(self, ulp: f64) -> f64 {
+        ((2.0 * self.0 + self.1 * ulp) / (2.0 * self.1 * ulp)).floor() * ulp
+    }
+}
+
+/// [`scale_exponent`] before it is limited, of a block with headroom that is not zero.
+fn exponent_with_headroom(emax: i32, max: f64, format: &MxFormat, amax: f32) -> i32 {
+    let times = |x: f32| {
+        let [above, below] = [format.headroom.numerator(), format.headroom.denominator()];
+        Fraction(f64::from(x) * f64::from(above), f64::from(below))
+    };
+    match format.scale_mode {
+        ScaleMode::Floor => times(amax).floor_log2() - emax,
+        ScaleMode::Ceil => times(amax).ceil_log2() - emax,
+        ScaleMode::Even => {
+            let ulp = pow2(times(amax).floor_log2() - format.element.mantissa_bits() as i32);
+            floor_log2(times(amax).round_to(ulp)) - emax
+        }
+        ScaleMode::Rceil => match amax * (1.0 / max as f32) {
+            0.0 => -127,
+            quotient => times(quotient).ceil_log2(),
+        },
+        other => unimplemented!("{other} is not known here"),
+    }
+}
+
+/// The exponent of the scale of a block, in scale mode `rms`, from its definition: the largest one that is not too large.
+pub(crate) fn rms_exponent(format: &MxFormat, block: &[f32]) -> Option<i32> {
+    let limit = (1 << (format.scale_bits - 1)) - 1;
+    if block.iter().any(|x| !x.is_finite()) {
+        return None;
+    }
+    let amax = block
+        .iter()
+        .fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
+    if amax == 0.0 {
+        return Some((-128).max(-limit));
+    }
+    let unit = floor_log2(amax) - 15;
+    let squares = block.iter().map(|x| {
+        let multiples = (f64::from(x.abs()) / pow2(unit)).floor() as u128;
+        multiples * multiples
+    });
+    let mean = (squares.sum::<u128>() / block.len() as u128).max(1);
+    // 2^s ≤ h · c · √mean, squared.
+    let above = u128::from(format.headroom.numerator()) * 292_247_856;
+    let below = u128::from(format.headroom.denominator()) * 600_000_000;
+    let fits = |s: u32| (below << s) * (below << s) <= mean * above * above * 16;
+    // Two bits more, lest s be negative.
+    let s = (0..20).rev().find(|s| fits(*s)).unwrap() as i32 - 2;
+    let exponent = s + unit;
+    (exponent <= limit).then_some(exponent.max(-limit))
+}
+
 /// The exponent of a block's scale, or `None` for NaN; `table` are the element's magnitudes.
 pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Option<i32> {
     let max = *table.last().unwrap();
@@ -89,6 +181,8 @@ pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Opt
     let wide = f64::from(amax);
     let exponent = if amax == 0.0 {
         -126 - emax
+    } else if !format.headroom.is_none() {
+        exponent_with_headroom(emax, max, format, amax)
     } else {
         match format.scale_mode {
             ScaleMode::Floor => floor_log2(wide) - emax,

@@ -120,6 +120,10 @@ fn infinity_beyond_float32() {
                 scale_mode,
                 ..MxFormat::new(element, 0)
             });
+            if format.validate().is_err() {
+                assert_eq!(scale_mode, ScaleMode::Rms);
+                continue;
+            }
             let data = [f32::MAX, -f32::MAX, 1e38];
             let mut expected = data;
             format

@@ -247,6 +247,10 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
         "mx(element=fp4_e2m1,block_size=20,scale_mode=rceil)",
         "mx(element=fp6_e3m2,block_size=64)",
         "bfp(bit_width=12,block_size=48)",
+        "mx(element=fp4_e2m1,scale_mode=rms)",
+        "mx(element=fp4_e2m1,scale_mode=rms,block_size=20,headroom=4/3)",
+        "nvfp4(tensor_scale=false,headroom=17/16)",
+        "nvfp4(tensor_scale=false,four_over_six=true)",
     ];
     let parameters = parameters.map(|text| text.parse().unwrap());
     let all: Vec<Option<BlockFormat>> = named

@@ -1,5 +1,6 @@
 //! What holds for all data, all formats and all rounding modes.
 
+use crate::oracle::headrooms;
 use microscaling::{
     ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
     SharedExpMethod,
@@ -38,15 +39,27 @@ fn formats() -> impl Strategy<Value = MxFormat> {
     let block_size = prop_oneof![Just(0_usize), Just(16), Just(32), 1..40_usize];
     let scale_bits = prop_oneof![3 => Just(8_u32), 1 => 1..=8_u32];
     let methods = prop_oneof![4 => Just(SharedExpMethod::Max), 1 => Just(SharedExpMethod::None)];
-    let modes = (select(ScaleMode::ALL.to_vec()), methods);
+    let modes = (
+        select(ScaleMode::ALL.to_vec()),
+        methods,
+        select(headrooms()),
+    );
     let elements = select(ElementFormat::ALL.to_vec());
     (elements, block_size, scale_bits, modes, any::<bool>()).prop_map(
-        |(element, block_size, scale_bits, (scale_mode, shared_exp_method), flush)| MxFormat {
-            scale_bits,
-            scale_mode,
-            shared_exp_method,
-            flush_fp32_subnorms: flush,
-            ..MxFormat::new(element, block_size)
+        |(element, block_size, scale_bits, modes, flush_fp32_subnorms)| {
+            let (scale_mode, shared_exp_method, headroom) = modes;
+            let element = match scale_mode {
+                ScaleMode::Rms => ElementFormat::Fp4E2M1,
+                _ => element,
+            };
+            MxFormat {
+                scale_bits,
+                scale_mode,
+                shared_exp_method,
+                flush_fp32_subnorms,
+                headroom,
+                ..MxFormat::new(element, block_size)
+            }
         },
     )
 }
@@ -233,8 +246,16 @@ proptest! {
                 let (o, a, n) = (i / (axis * inner), i / inner % axis, i % inner);
                 let first = a / block * block;
                 let of_block = (first..axis.min(first + block)).map(|a| data[(o * axis + a) * inner + n]);
-                let amax = of_block.map(|x| x.abs().to_bits()).max().unwrap();
-                let expected = format.round_element(data[i], amax, rounding, stream.draw(i as u64));
+                let amax = of_block.clone().map(|x| x.abs().to_bits()).max().unwrap();
+                let draw = stream.draw(i as u64);
+                let expected = match format.scale_mode {
+                    ScaleMode::Rms if format.flush_fp32_subnorms && amax < 0x0080_0000 => 0.0_f32.copysign(data[i]),
+                    ScaleMode::Rms => match format.scale_exponent_of(&of_block.collect::<Vec<_>>()) {
+                        Some(exponent) => format.round_scaled(data[i], exponent, rounding, draw),
+                        None => f32::NAN,
+                    },
+                    _ => format.round_element(data[i], amax, rounding, draw),
+                };
                 if format.flush_fp32_subnorms && amax < 0x0080_0000 {
                     prop_assert_eq!(expected, 0.0);
                 }

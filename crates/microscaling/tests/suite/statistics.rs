@@ -35,8 +35,7 @@ fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> 
 
 /// The largest number and the scale of a block of finite numbers, from its values alone: those of an MX format.
 fn mx_scale(format: &MxFormat, block: &[f32]) -> Option<(f64, f64)> {
-    let amax = block.iter().fold(0_f32, |amax, x| amax.max(x.abs()));
-    let exponent = format.scale_exponent(amax.to_bits())?;
+    let exponent = format.scale_exponent_of(block)?;
     let scale = 2_f64.powi(exponent);
     Some((scale, scale * f64::from(format.element.max())))
 }

@@ -1,5 +1,6 @@
 //! The scalar rules of [`Nvfp4Format`].
 
+use super::scale_pair::ScalePair;
 use crate::quantize::block_rule::{BlockRule, Sight, Words};
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::mode::Even;
@@ -140,35 +141,6 @@ pub(crate) struct Nvfp4Rule<const TINY: bool, const FOUR: bool> {
     result_scale: u32,
     /// h as a pattern.
     headroom: u32,
-}
-
-/// What the elements of a block need to know, as patterns.
-#[derive(Clone, Copy)]
-pub(crate) struct ScalePair {
-    /// t · c, or NaN.
-    scale: u32,
-    /// (1 / t) / c; Inf if that is too large.
-    inverse: u32,
-}
-
-impl ScalePair {
-    /// Whether everything becomes NaN.
-    #[inline(always)]
-    pub(crate) fn is_nan(self) -> bool {
-        self.scale >= INFINITY
-    }
-}
-
-impl Words for ScalePair {
-    #[inline(always)]
-    fn words(self) -> [u32; 2] {
-        [self.scale, self.inverse]
-    }
-
-    #[inline(always)]
-    fn of([scale, inverse]: [u32; 2]) -> Self {
-        Self { scale, inverse }
-    }
 }
 
 impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {

@@ -84,10 +84,11 @@ pub(crate) fn nvfp4(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    let t = if format.tensor_scale {
-        tensor_amax / 2688.0
-    } else {
-        1.0
+    let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
+    let t = match (format.tensor_scale, format.four_over_six) {
+        (false, _) => 1.0,
+        (true, false) => tensor_amax / 2688.0 * h,
+        (true, true) => tensor_amax / 1536.0 * h,
     };
     if !t.is_finite() || block.iter().any(|x| !x.is_finite()) {
         return vec![f32::NAN; block.len()];
@@ -95,9 +96,34 @@ pub(crate) fn nvfp4(
     if t == 0.0 {
         return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
     }
-    let wanted = (amax(block) / 6.0 / t).clamp(2.0_f32.powi(-6), 448.0);
     let scales = magnitudes(ElementFormat::Fp8E4M3);
-    let c = round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32;
+    let scale = |factor: f32| {
+        let wanted = amax(block) / 6.0 / t * h * factor;
+        let wanted = wanted.clamp(2.0_f32.powi(-6), 448.0);
+        round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32
+    };
+    let (six, four) = (scale(1.0), scale(1.5));
+    let plain: Vec<f32> = block.iter().map(|x| x.abs()).collect();
+    let error = |c: f32| -> u128 {
+        let none = vec![0; block.len()];
+        let rounded = nvfp4_elements(&plain, t, c, Rounding::Even, &none);
+        let unit = pow2(floor_log2(f64::from(amax(block))) - 17);
+        let errors = rounded.iter().zip(&plain).map(|(q, x)| {
+            let error = (f64::from((q - x).abs()) / unit).floor().min(65535.0) as u128;
+            error * error
+        });
+        errors.sum()
+    };
+    let is_zero = amax(block) == 0.0;
+    let c = match format.four_over_six && !is_zero && error(four) < error(six) {
+        true => four,
+        false => six,
+    };
+    nvfp4_elements(block, t, c, rounding, draws)
+}
+
+/// The elements of a block with the scale c.
+fn nvfp4_elements(block: &[f32], t: f32, c: f32, rounding: Rounding, draws: &[u32]) -> Vec<f32> {
     let inverse = 1.0 / t / c;
     let elements = magnitudes(ElementFormat::Fp4E2M1);
     let round = |(x, draw): (&f32, &u32)| {
