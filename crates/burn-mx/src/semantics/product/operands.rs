@@ -4,7 +4,7 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{OperandQuantization, RandomHadamard, RandomStream, Rounding, Statistics};
 
-use super::{Product, Rounder, Roundings};
+use super::{Op, Product, Rounder, Roundings};
 use crate::kept::CopyKey;
 use crate::kernels::product::in_tensor;
 use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
@@ -94,15 +94,16 @@ impl<B: MxKernels> Product<B> {
             return None;
         }
         let look = |product: &Self| {
+            let block_axis = product.block_axis(slot, tensor.rank(), axis);
             if product.is_plain(slot) {
                 let tensor_f32 = to_f32::<B>(tensor.inner.clone());
                 let quantization = product.quantization(slot, &tensor.meta);
-                let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
+                let statistics = B::quantizing_statistics(&tensor_f32, block_axis, quantization);
                 return (None, statistics);
             }
             let views = product.views(slot, tensor.clone(), axis, groups);
             let format = product.specs.specs.block_format(slot);
-            let statistics = observer.statistics(&views, axis, format);
+            let statistics = observer.statistics(&views, block_axis, format);
             (Some(views.quantized), statistics)
         };
         let (quantized, own) = look(self);
@@ -208,6 +209,7 @@ impl<B: MxKernels> Product<B> {
         match (rounder, self.specs.specs.block_format(slot)) {
             (Some(rounder), Some(format)) if is_plain && !rounder.has_rounded(&tensor.meta) => {
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
+                let axis = self.block_axis(slot, tensor.rank(), axis);
                 B::round_and_quantize(to_f32::<B>(tensor.inner), elementwise, axis, format, mx)
             }
             _ => self.in_blocks(slot, self.rounded(rounder, tensor), axis),
@@ -245,7 +247,19 @@ impl<B: MxKernels> Product<B> {
         };
         let rounding = self.roundings(slot).mx;
         let stream = self.draws.next(rounding);
+        let axis = self.block_axis(slot, tensor.rank(), axis);
         B::mx_quantize(tensor, axis, format, rounding, stream)
+    }
+
+    /// The axis that blocks lie along where an operand of this rank is summed over `axis`. Square ones of a matrix lie along
+    /// its last two, whichever is summed over; of a convolution along its first two, as `axis` is one of them.
+    fn block_axis(&self, slot: Slot, rank: usize, axis: usize) -> usize {
+        let format = self.specs.specs.block_format(slot);
+        let is_square = format.is_some_and(|format| format.is_square());
+        match is_square && self.op != Op::Convolution {
+            true => rank - 1,
+            false => axis,
+        }
     }
 }
 
