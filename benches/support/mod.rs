@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
 use burn_mx::microscaling::{BlockFormat, MxFormat, Nvfp4Format};
-use burn_mx::{
-    MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError,
-};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 

@@ -159,8 +159,9 @@ impl Join {
             let default = registry::installed_default().filter(|_| self.any_unset);
             default.is_some_and(|interned| !interned.specs.is_none())
         };
+        let computed_by = self.specs.map(diagnose::specs);
         by_specs
-            && self.specs.is_some_and(|interned| interned.specs.is_none())
+            && computed_by.is_some_and(|interned| interned.specs.is_none())
             && (self.any_emulated || by_default())
     }
 
