@@ -34,8 +34,8 @@ mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;
-mod square;
 #[cfg(feature = "std")]
 mod scale_rules;
+mod square;
 #[cfg(feature = "std")]
 mod statistics;
