@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SpecsError};
+use burn_mx::microscaling::{BlockFormat, MxFormat, Nvfp4Format};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -165,6 +166,10 @@ enum Variant {
     Mx,
     /// Elementwise ops alone
     Elementwise,
+    /// Weights in blocks along one axis, where the preset has square ones
+    OneAxis,
+    /// No Hadamard transform in forward products
+    NoForwardHadamard,
 }
 
 impl Variant {
@@ -182,6 +187,15 @@ impl Variant {
                 round: preset.round,
                 ..MxSpecs::none()
             },
+            Self::OneAxis => MxSpecs {
+                w_elem_format: preset.w_elem_format.map(one_axis),
+                w_elem_format_bp: preset.w_elem_format_bp.map(one_axis),
+                ..preset.clone()
+            },
+            Self::NoForwardHadamard => MxSpecs {
+                hadamard_forward: None,
+                ..preset.clone()
+            },
         }
     }
 
@@ -191,6 +205,23 @@ impl Variant {
             Self::Full => "full",
             Self::Mx => "mx",
             Self::Elementwise => "elementwise",
+            Self::OneAxis => "one axis",
+            Self::NoForwardHadamard => "no forward Hadamard",
         }
+    }
+}
+
+/// The format without square blocks.
+fn one_axis(format: SlotFormat) -> SlotFormat {
+    match format {
+        SlotFormat::Block(BlockFormat::Nvfp4(format)) => {
+            let square = false;
+            SlotFormat::Block(Nvfp4Format { square, ..format }.into())
+        }
+        SlotFormat::Block(BlockFormat::Mx(format)) => {
+            let square = false;
+            SlotFormat::Block(MxFormat { square, ..format }.into())
+        }
+        format => format,
     }
 }

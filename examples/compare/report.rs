@@ -162,10 +162,16 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
     if runs.iter().any(|run| run.overridden) {
         text.push_str("\n*: the preset with the MX options of the command line");
     }
-    if let Some(run) = runs.iter().find(|run| !run.layers.is_empty()) {
+    let mut said: Vec<&str> = Vec::new();
+    for run in runs.iter().filter(|run| !run.layers.is_empty()) {
+        if said.contains(&run.name.as_str()) {
+            continue;
+        }
+        said.push(&run.name);
         let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
         text.push_str(&format!(
-            "\nlayers with specs of their own in every MX run: {}",
+            "\nlayers with specs of their own in {}: {}",
+            run.name,
             layers.join(" ")
         ));
     }

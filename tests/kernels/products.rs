@@ -7,7 +7,7 @@ use burn_mx::{MxKernels, OperandForm, Place, reproducible_products};
 use super::support::*;
 use crate::backend::TestBackend;
 
-/// The product of two operands in MXFP8, or in float32 as they are.
+/// The product of two operands in blocks, or in float32 as they are.
 fn product<B: MxKernels>(
     [lhs, rhs]: [&[f32]; 2],
     shapes: [&[usize]; 2],
@@ -31,7 +31,15 @@ fn product<B: MxKernels>(
 fn fixed_strategies_multiply_any_shape() {
     reproducible_products(true);
     let [lhs, rhs] = [Place::LHS, Place::RHS];
-    let format: BlockFormat = "mxfp8_e4m3".parse().expect("the name is known");
+    let even = |format: &str| {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        Some((format, Rounding::Even))
+    };
+    let formats = [
+        None,
+        even("mxfp8_e4m3"),
+        even("mx(element=fp8_e4m3,block_size=32,square=true)"),
+    ];
     for (left, right, places) in [
         (vec![5, 70], vec![70, 9], [lhs, rhs]),
         (vec![70, 5], vec![70, 9], [lhs.transposed(), rhs]),
@@ -49,7 +57,7 @@ fn fixed_strategies_multiply_any_shape() {
         };
         let operands = [numbers(&left, 1), numbers(&right, 2)];
         let operands = [&operands[0][..], &operands[1][..]];
-        for blocks in [None, Some((format, Rounding::Even))] {
+        for blocks in formats {
             let run = || product::<TestBackend>(operands, [&left, &right], places, blocks);
             let got = run();
             let expected = product::<Flex>(operands, [&left, &right], places, blocks);

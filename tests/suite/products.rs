@@ -66,6 +66,8 @@ fn has_path() -> bool {
 fn formats_of_eight_significant_bits_are_multiplied_in_bfloat16() {
     let mut forms: Vec<OperandForm> = BlockFormat::NAMES.map(blocks).into();
     forms.push(blocks("nvfp4(tensor_scale=true)"));
+    forms.push(blocks("nvfp4(square=true)"));
+    forms.push(blocks("mx(element=fp8_e4m3,square=true)"));
     forms.push(blocks("bfp(bit_width=17)"));
     forms.push(blocks("mx(element=bfloat16)"));
     forms.push(elementwise(FloatFormat::bfloat(16).unwrap()));
@@ -126,7 +128,13 @@ fn products_are_those_of_tensors_in_every_place() {
         true => [leading, columns, rows],
         false => [leading, rows, columns],
     };
-    for format in ["mxfp4", "mx9", "nvfp4(tensor_scale=true)"] {
+    for format in [
+        "mxfp4",
+        "mx9",
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=int8,block_size=32,square=true)",
+    ] {
         for (left, right) in [(3, 3), (1, 4), (4, 1)] {
             for (lhs_transposed, rhs_transposed) in
                 [(false, false), (true, false), (false, true), (true, true)]
@@ -169,7 +177,13 @@ fn products_are_those_of_tensors_in_every_place() {
 #[test]
 fn leading_axes_that_are_rows() {
     let [batch, m, k, n] = [3, 20, 33, 7];
-    for format in ["mxfp8_e5m2", "mx(element=int4,block_size=0)", "bfp16"] {
+    for format in [
+        "mxfp8_e5m2",
+        "mx(element=int4,block_size=0)",
+        "bfp16",
+        "mx(element=fp4_e2m1,block_size=16,square=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+    ] {
         let x = primitive::<Flex, 3>([batch, m, k], 5);
         let y = primitive::<Flex, 3>([batch, m, n], 6);
         let weight = primitive::<Flex, 2>([k, n], 7);

@@ -9,6 +9,7 @@ use super::float::Float32;
 use super::hadamard::{Kind, transform_kernel};
 use super::quantize::{Job, quantize_kernel};
 use super::rows::{RowFunction, RowNorm, rows_kernel};
+use super::square::square_kernel;
 use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
 
 /// The source of the kernel that `write` writes.
@@ -52,6 +53,39 @@ fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
 const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits are allowed");
 
 #[test]
+fn square_blocks() {
+    for (name, format) in [
+        ("mxfp8", "mx(element=fp8_e4m3,block_size=32,square=true)"),
+        ("nvfp4", "nvfp4(square=true)"),
+    ] {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        let job = Job::of(
+            Some((BFLOAT16(), Rounding::Even)),
+            (format, Rounding::Stochastic),
+        );
+        source(&format!("square_{name}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u16>(builder);
+            let stream = super::random::expand(builder);
+            let blocks = scalar::<usize>(builder);
+            square_kernel::expand::<u16>(
+                &mut builder.scope,
+                input,
+                out,
+                ComptimeOptionExpand::None,
+                stream,
+                blocks,
+                1,
+                2,
+                3,
+                32,
+                job,
+            );
+        });
+    }
+}
+
+#[test]
 fn quantization() {
     for name in ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"] {
         for rounding in [Rounding::Even, Rounding::Stochastic] {
@@ -82,8 +116,15 @@ fn quantization() {
 
 #[test]
 fn transforms() {
-    for float32 in [Float32::Device, Float32::Integers] {
-        source(&format!("hadamard_{float32:?}"), |builder| {
+    let kinds = [false, true].map(|repeated| Kind {
+        repeated,
+        inverse: repeated,
+    });
+    let each =
+        [Float32::Device, Float32::Integers].map(|float32| kinds.map(|kind| (kind, float32)));
+    for (kind, float32) in each.into_iter().flatten() {
+        let inverse = if kind.inverse { "inverse_" } else { "" };
+        source(&format!("{inverse}hadamard_{float32:?}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u32>(builder);
             let signs = super::random::expand(builder);
@@ -99,10 +140,7 @@ fn transforms() {
                 1,
                 2,
                 64,
-                Kind {
-                    repeated: false,
-                    inverse: false,
-                },
+                kind,
                 float32,
             );
         });
