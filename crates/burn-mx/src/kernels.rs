@@ -184,10 +184,7 @@ pub trait MxKernels: Backend {
         axis: usize,
         format: BlockFormat,
     ) -> FloatTensor<Self> {
-        let values = host::read::<Self>(values);
-        host::apply::<Self>(gradient, |gradient, shape| {
-            of_known(format.mask_clipped(&values, shape, axis, gradient));
-        })
+        mask_on_host::<Self>(gradient, values, axis, format)
     }
 
     /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
@@ -340,6 +337,30 @@ fn statistics(
         axis,
         format,
     }))
+}
+
+/// [`MxKernels::mask_clipped`] in host memory.
+fn mask_on_host<B: Backend>(
+    gradient: FloatTensor<B>,
+    values: FloatTensor<B>,
+    axis: usize,
+    format: BlockFormat,
+) -> FloatTensor<B> {
+    let values = host::read::<B>(values);
+    host::apply::<B>(gradient, |gradient, shape| {
+        mask_dense(gradient, &values, shape, axis, format);
+    })
+}
+
+/// [`BlockFormat::mask_clipped`] where format, shape and axis are known to be right, as for [`quantize_dense`].
+fn mask_dense(
+    gradient: &mut [f32],
+    values: &[f32],
+    shape: &[usize],
+    axis: usize,
+    format: BlockFormat,
+) {
+    of_known(format.mask_clipped(values, shape, axis, gradient));
 }
 
 /// What is computed of a format, a shape and an axis that are known to be right.

@@ -16,18 +16,21 @@ mod random;
 mod round;
 mod rows;
 mod rules;
+mod second_look;
 #[cfg(all(test, feature = "cuda"))]
 mod sources;
 mod square;
 
-use burn_backend::{DType, TensorMetadata};
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{DType, TensorMetadata, get_device_settings};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, last_length,
+    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, host, last_length, mask_on_host,
+    quantize_dense,
 };
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
@@ -48,6 +51,11 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> CubeTensor<R> {
+        if !second_look::is_short_enough(&format) {
+            return host::apply::<Self>(tensor, |data, shape| {
+                quantize_dense(data, shape, axis, format, rounding, stream);
+            });
+        }
         let job = Job::of(None, (format, rounding));
         quantize::quantize(tensor, axis, job, stream)
     }
@@ -59,8 +67,30 @@ where
         format: BlockFormat,
         rounding: Rounding,
     ) -> CubeTensor<R> {
+        let stream = RandomStream::new(0, 0);
+        if !second_look::is_short_enough(&format) {
+            let tensor = Self::float_round_to(tensor, elementwise.0, elementwise.1, stream);
+            return Self::mx_quantize(tensor, axis, format, rounding, stream);
+        }
         let job = Job::of(Some(elementwise), (format, rounding));
-        quantize::quantize(tensor, axis, job, RandomStream::new(0, 0))
+        quantize::quantize(tensor, axis, job, stream)
+    }
+
+    fn mask_clipped(
+        gradient: CubeTensor<R>,
+        values: CubeTensor<R>,
+        axis: usize,
+        format: BlockFormat,
+    ) -> CubeTensor<R> {
+        if !second_look::is_short_enough(&format) {
+            return mask_on_host::<Self>(gradient, values, axis, format);
+        }
+        let job = Job::marking_clipped(format);
+        // What is held by somebody else is left as it is.
+        let clipped = quantize::quantize(values, axis, job, RandomStream::new(0, 0));
+        let bool_dtype = get_device_settings::<Self>(&gradient.device).bool_dtype;
+        let clipped = Self::float_equal_elem(clipped, 1.0.into(), bool_dtype);
+        Self::float_mask_fill(gradient, clipped, 0.0.into())
     }
 
     fn random_hadamard(

@@ -126,6 +126,19 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         })
     }
 
+    fn mask_clipped(
+        gradient: Tensor<B>,
+        values: Tensor<B>,
+        axis: usize,
+        format: BlockFormat,
+    ) -> Tensor<B> {
+        alike::<B, 2>(
+            "mx_mask_clipped",
+            [gradient, values],
+            move |[gradient, values]| B::mask_clipped(gradient, values, axis, format),
+        )
+    }
+
     fn round_and_quantize(
         tensor: Tensor<B>,
         elementwise: (FloatFormat, Rounding),

@@ -9,7 +9,7 @@ use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
     BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
-    invert_dense, of_known, quantize_dense, statistics, transform_dense,
+    invert_dense, mask_dense, of_known, quantize_dense, statistics, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -91,6 +91,21 @@ pub(super) fn inverse_hadamard<T: InMemory>(
 ) -> T {
     tensor.change_where_it_lies(|data, shape, order| {
         invert_dense(data, shape, place_of(axis, order), transform, signs);
+    })
+}
+
+pub(super) fn mask_clipped<T: InMemory>(
+    gradient: T,
+    values: T,
+    axis: usize,
+    format: BlockFormat,
+) -> T {
+    let shape = gradient.dims();
+    let elements: usize = shape.iter().product();
+    let values = values.row_major();
+    let values = values.values();
+    gradient.row_major().change(elements.max(1), |_, gradient| {
+        mask_dense(gradient, values, &shape, axis, format);
     })
 }
 
@@ -314,6 +329,15 @@ macro_rules! native_kernels {
             signs: Signs,
         ) -> FloatTensor<Self> {
             native::inverse_hadamard($in_memory(tensor), axis, transform, signs).into()
+        }
+
+        fn mask_clipped(
+            gradient: FloatTensor<Self>,
+            values: FloatTensor<Self>,
+            axis: usize,
+            format: BlockFormat,
+        ) -> FloatTensor<Self> {
+            native::mask_clipped($in_memory(gradient), $in_memory(values), axis, format).into()
         }
 
         fn float_round_to(

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use microscaling::{BlockFormat, RandomHadamard, Rounding};
+use microscaling::{BlockFormat, ElementFormat, MxFormat, RandomHadamard, Rounding};
 
 use super::{GradientOperands, MxSpecs, Slot, SlotFormat, SpecsError};
 
@@ -36,7 +36,16 @@ impl MxSpecs {
             {
                 return Err(SpecsError::UnknownFormat { field, name, error });
             }
-            format.validate().map_err(|error| SpecsError::Format {
+            // An element goes by the scale mode of all slots, which not all elements have.
+            let shared = MxFormat {
+                scale_mode: self.scale_mode,
+                ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+            };
+            let of_slot = match format {
+                SlotFormat::Element(_) => format.block_format(&shared).validate(),
+                _ => format.validate(),
+            };
+            of_slot.map_err(|error| SpecsError::Format {
                 field,
                 format,
                 error,
@@ -338,6 +347,14 @@ mod tests {
             (
                 r#"{ "w_elem_format": "mx(element=int5)" }"#,
                 ["`w_elem_format`", "int5", "int4"],
+            ),
+            (
+                r#"{ "w_elem_format": "fp8_e4m3", "scale_mode": "rms" }"#,
+                [
+                    "`w_elem_format`",
+                    "fp8_e4m3",
+                    "fp4_e2m1 with scale mode rms",
+                ],
             ),
         ] {
             let error = MxSpecs::from_json(json).unwrap_err().to_string();

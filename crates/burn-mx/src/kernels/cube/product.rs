@@ -20,6 +20,7 @@ use cubek::std::InputBinding;
 use super::elementwise;
 use super::float::Float32;
 use super::quantize::{self, Job};
+use super::second_look;
 use crate::kernels::product::{self, Operand, OperandForm};
 
 /// Significant bits of a bfloat16 number.
@@ -63,7 +64,9 @@ pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
     let has_tensor_scale =
         (form.quantization.blocks).is_some_and(|(format, _)| format.has_tensor_scale());
-    let fits = form.significant_bits <= SIGNIFICANT_BITS && !has_tensor_scale;
+    let has_kernel =
+        (form.quantization.blocks).is_none_or(|(format, _)| second_look::is_short_enough(&format));
+    let fits = form.significant_bits <= SIGNIFICANT_BITS && !has_tensor_scale && has_kernel;
     match fits && has_matrix_units(client) {
         true => DType::BF16,
         false => DType::F32,

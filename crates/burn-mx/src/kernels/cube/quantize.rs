@@ -13,6 +13,7 @@ use super::place::place;
 use super::random::{self, Stream, draw};
 use super::round::round_float;
 use super::rules::{self, Format};
+use super::second_look;
 use super::square;
 
 /// What is done to each block, known when a kernel is compiled.
@@ -22,6 +23,8 @@ pub(super) struct Job {
     pub(super) elementwise: Option<(FloatFormat, Rounding)>,
     pub(super) format: Format,
     pub(super) rounding: Rounding,
+    /// Whether elements become 1 where they are clipped, else 0.
+    pub(super) marks_clipped: bool,
 }
 
 impl Job {
@@ -33,6 +36,15 @@ impl Job {
             elementwise,
             format: Format::of(format),
             rounding,
+            marks_clipped: false,
+        }
+    }
+
+    /// Marks what is clipped in place of what is quantized.
+    pub(super) fn marking_clipped(format: BlockFormat) -> Self {
+        Self {
+            marks_clipped: true,
+            ..Self::of(None, (format, Rounding::Even))
         }
     }
 }
@@ -126,14 +138,16 @@ pub(super) const UNITS: usize = 256;
 const EACH: usize = 4;
 
 /// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
-/// block is too short or too long, or its sub-blocks are not among the elements of one unit.
+/// block is too short or too long, or its sub-blocks are not among the elements of one unit, or it is looked at twice.
 fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usize> {
     let length = match is_one_block {
         true => block.next_power_of_two(),
         false => block,
     };
     let sub_block = format.sub_block_length(length);
-    let fits = length.is_power_of_two() && (EACH..=UNITS * EACH).contains(&length);
+    let fits = !format.looks_twice()
+        && length.is_power_of_two()
+        && (EACH..=UNITS * EACH).contains(&length);
     (fits && (sub_block == length || EACH.is_multiple_of(sub_block))).then_some(length)
 }
 
@@ -166,11 +180,22 @@ pub(super) fn quantize_kernel<O: Int>(
         amax = max(amax, rules::counted(x & ABS, job.format));
     }
     let of_tensor = word_or_zero(tensor_amax);
+    let mut verdict = amax;
+    if comptime!(job.format.looks_twice()) {
+        let six = rules::grid(amax, 0, of_tensor, job.format);
+        let four = rules::grid(amax, second_look::FOUR, of_tensor, job.format);
+        let mut sums = second_look::none();
+        for i in 0..length {
+            let x = element(input[place.from + i * from_step], job);
+            second_look::add(&mut sums, x, amax, six, four, job.format);
+        }
+        verdict = second_look::verdict(&sums, amax, length as u32, job.format);
+    }
     let sub_blocks = length.div_ceil(sub_block);
     for sub in 0..sub_blocks {
         let first = sub * sub_block;
         let end = min(first + sub_block, length);
-        let mut sub_amax = amax;
+        let mut sub_amax = verdict;
         if comptime!(sub_block < block) {
             sub_amax = 0u32;
             for i in first..end {
@@ -289,7 +314,11 @@ pub(super) fn rounded(
     if comptime!(job.rounding == Rounding::Stochastic) {
         word = draw(stream, position);
     }
-    rules::round(x, grid, word, job.format, job.rounding)
+    if comptime!(job.marks_clipped) {
+        rules::clipped(x, grid, job.format)
+    } else {
+        rules::round(x, grid, word, job.format, job.rounding)
+    }
 }
 
 /// An element as it goes into its block.

@@ -9,6 +9,7 @@ use microscaling::{
 
 use super::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use super::round::round_magnitude;
+use super::second_look;
 
 /// The block formats that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,10 +27,10 @@ impl Format {
     pub(super) fn of(format: BlockFormat) -> Self {
         match format {
             BlockFormat::Mx(format) => {
-                use ScaleMode::{Ceil, Even, Floor, Rceil};
+                use ScaleMode::{Ceil, Even, Floor, Rceil, Rms};
                 let mode = format.scale_mode;
                 assert!(
-                    matches!(mode, Floor | Ceil | Even | Rceil),
+                    matches!(mode, Floor | Ceil | Even | Rceil | Rms),
                     "burn-mx: no kernel for scale mode {mode}"
                 );
                 Self::Mx(format)
@@ -65,6 +66,15 @@ impl Format {
         }
     }
 
+    /// Whether the grid follows from all elements of a block, in a second look at them.
+    pub(super) fn looks_twice(self) -> bool {
+        match self {
+            Self::Mx(format) => format.scale_mode == ScaleMode::Rms,
+            Self::Nvfp4(format) => format.four_over_six,
+            Self::Microexponent(_) | Self::Bfp(_) => false,
+        }
+    }
+
     /// Elements that share a grid: a sub-block's, or all of a block.
     pub(super) fn sub_block_length(self, block: usize) -> usize {
         match self {
@@ -84,7 +94,7 @@ pub(super) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
 }
 
 /// What the elements of a sub-block need to know, two words, from the largest counted magnitudes of its block and its
-/// own, and of the tensor, where that has a scale.
+/// own, and of the tensor, where that has a scale; where blocks are looked at twice, the verdict is in the sub-block's place.
 #[cube]
 pub(super) fn grid(
     amax: u32,
@@ -93,10 +103,10 @@ pub(super) fn grid(
     #[comptime] format: Format,
 ) -> (u32, u32) {
     match format {
-        Format::Mx(format) => mx_grid(amax, format),
+        Format::Mx(format) => mx_grid(amax, sub_amax, format),
         Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
         Format::Bfp(format) => bfp_grid(amax, format),
-        Format::Nvfp4(format) => nvfp4_grid(amax, tensor_amax, format.tensor_scale),
+        Format::Nvfp4(format) => nvfp4_grid(amax, sub_amax, tensor_amax, format),
     }
 }
 
@@ -150,9 +160,9 @@ fn round_to_grid(
 }
 
 #[cube]
-fn mx_grid(amax: u32, #[comptime] format: MxFormat) -> (u32, u32) {
+fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> (u32, u32) {
     let largest_exponent = comptime!((1i32 << (format.scale_bits - 1)) - 1);
-    let wanted = mx_scale(amax, format);
+    let wanted = mx_scale(amax, verdict, format);
     let is_nan = amax >= INFINITY || wanted > largest_exponent;
     let exponent = max(wanted, -largest_exponent);
     let scaled = bits::scale(
@@ -171,10 +181,14 @@ fn mx_grid(amax: u32, #[comptime] format: MxFormat) -> (u32, u32) {
 
 /// The exponent of the scale of a block, before it is limited to what the scale can hold.
 #[cube]
-fn mx_scale(amax: u32, #[comptime] format: MxFormat) -> i32 {
+fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
     let emax = comptime!(format.element.emax()).runtime();
     let mode = comptime!(format.scale_mode);
-    let exponent = if comptime!(mode == ScaleMode::Floor) {
+    let exponent = if comptime!(mode == ScaleMode::Rms) {
+        verdict as i32 - second_look::VERDICT
+    } else if comptime!(!format.headroom.is_none()) {
+        scale_with_headroom(amax, format)
+    } else if comptime!(mode == ScaleMode::Floor) {
         bits::exponent(amax) - emax
     } else if comptime!(mode == ScaleMode::Ceil) {
         let exponent = bits::exponent(amax);
@@ -188,6 +202,46 @@ fn mx_scale(amax: u32, #[comptime] format: MxFormat) -> i32 {
         ceil_log2_of_product(amax, inverse.runtime())
     };
     select(amax == 0, -126 - emax, exponent)
+}
+
+/// The exponent of the scale with headroom: that of the magnitude after something was added to its significand.
+#[cube]
+fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
+    let is_rceil = comptime!(format.scale_mode == ScaleMode::Rceil);
+    let emax = comptime!(if is_rceil { 0 } else { format.element.emax() }).runtime();
+    let magnitude = if comptime!(is_rceil) {
+        let inverse = comptime!((1.0 / format.element.max()).to_bits());
+        bits::product(amax, inverse.runtime())
+    } else {
+        amax
+    };
+    let (significand, base) = bits::split(magnitude);
+    let log2 = bits::log2(significand);
+    let normal = significand << (min(max(23 - log2, 0), 31) as u32);
+    let addend = comptime!(headroom_addend(format)).runtime();
+    (base >> 23) as i32 - 149 + log2 + ((normal + addend) >> 23) as i32 - 1 - emax
+}
+
+/// What is added to the significand, in units of 2^−23: where the largest magnitude times h passes a threshold of the scale
+/// mode, the sum has an exponent that is one more.
+fn headroom_addend(format: MxFormat) -> u32 {
+    const NEXT: u64 = 1 << 24;
+    let numerator = u64::from(format.headroom.numerator());
+    let denominator = u64::from(format.headroom.denominator());
+    let addend = match format.scale_mode {
+        ScaleMode::Ceil | ScaleMode::Rceil => {
+            NEXT / 2 + NEXT - (NEXT * denominator / numerator + 1)
+        }
+        ScaleMode::Even => {
+            let from = (NEXT - (1 << (22 - format.element.mantissa_bits()))) * denominator;
+            match from.div_ceil(numerator) {
+                first if first >= NEXT / 2 => NEXT - first,
+                _ => NEXT / 2 + NEXT - (2 * from).div_ceil(numerator),
+            }
+        }
+        _ => NEXT - (NEXT * denominator).div_ceil(numerator),
+    };
+    addend as u32
 }
 
 /// ceil(log2(p)) with p the float32 product a · b, rounded half to even, with subnormals, of two positive finite numbers.
@@ -232,23 +286,39 @@ fn largest_fixed(fraction_bits: i32) -> u32 {
 const ELEMENT_MAX: u32 = 0x40c0_0000;
 /// 448 · 6.
 const TENSOR_MAX: u32 = 0x4528_0000;
+/// 256 · 6, of four over six.
+const TENSOR_MAX_OF_TWO: u32 = 0x44c0_0000;
+/// 6 / 4.
+const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 /// 2^−6 and 448, the smallest and the largest scale of a block.
 const SCALE_MIN: u32 = 0x3c80_0000;
 const SCALE_MAX: u32 = 0x43e0_0000;
 
 /// t · c, or NaN, and (1 / t) / c, which may be Inf.
 #[cube]
-fn nvfp4_grid(amax: u32, tensor_amax: u32, #[comptime] has_tensor_scale: bool) -> (u32, u32) {
+fn nvfp4_grid(
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] format: Nvfp4Format,
+) -> (u32, u32) {
+    let has_tensor_scale = comptime!(format.tensor_scale);
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
     let amax = select(is_nan, 0, amax);
     let (scale, inverse) = if comptime!(has_tensor_scale) {
-        let tensor_scale = bits::quotient(select(is_nan, 0, tensor_amax), TENSOR_MAX.runtime());
+        let max = comptime!(if format.four_over_six {
+            TENSOR_MAX_OF_TWO
+        } else {
+            TENSOR_MAX
+        });
+        let tensor_scale = bits::quotient(select(is_nan, 0, tensor_amax), max.runtime());
+        let tensor_scale = with_headroom(tensor_scale, format);
         let is_zero = tensor_scale == 0;
         // Of a tensor scale of zero nothing but that is used.
         let divisor = select(is_zero, ONE, tensor_scale);
         let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
         let wanted = select(is_zero, 0, bits::quotient(element_scale, divisor));
-        let block_scale = to_e4m3(wanted);
+        let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
         let tensor_inverse = select(is_zero, 0, bits::quotient(ONE.runtime(), divisor));
         let finite = select(tensor_inverse >= INFINITY, ONE, tensor_inverse);
         let inverse = bits::quotient(finite, block_scale);
@@ -257,10 +327,51 @@ fn nvfp4_grid(amax: u32, tensor_amax: u32, #[comptime] has_tensor_scale: bool) -
             select(tensor_inverse >= INFINITY, INFINITY, inverse),
         )
     } else {
-        let block_scale = to_e4m3(bits::quotient(amax, ELEMENT_MAX.runtime()));
+        let wanted = bits::quotient(amax, ELEMENT_MAX.runtime());
+        let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
         (block_scale, bits::quotient(ONE.runtime(), block_scale))
     };
     (select(is_nan, NAN, scale), select(is_nan, 0, inverse))
+}
+
+/// A scale with headroom.
+#[cube]
+fn with_headroom(scale: u32, #[comptime] format: Nvfp4Format) -> u32 {
+    if comptime!(format.headroom.is_none()) {
+        scale
+    } else {
+        bits::product(
+            scale,
+            comptime!(format.headroom.value().to_bits()).runtime(),
+        )
+    }
+}
+
+/// The scale that the verdict says, where there are two.
+#[cube]
+fn chosen(scale: u32, verdict: u32, #[comptime] format: Nvfp4Format) -> u32 {
+    if comptime!(format.four_over_six) {
+        let factor = select(verdict == second_look::FOUR, SIX_OVER_FOUR, ONE);
+        bits::product(scale, factor)
+    } else {
+        scale
+    }
+}
+
+/// 1 if an element is clipped, else 0: if it is finite and at least the largest number that an element of its grid can become.
+#[cube]
+pub(super) fn clipped(x: u32, grid: (u32, u32), #[comptime] format: Format) -> u32 {
+    let (first, second) = grid;
+    let largest = match format {
+        Format::Nvfp4(_) => {
+            let is_nan = first >= INFINITY;
+            let limit = bits::product(select(is_nan, ONE, first), ELEMENT_MAX.runtime());
+            select(is_nan, NAN, limit)
+        }
+        _ => second,
+    };
+    let abs = x & ABS;
+    select(largest != 0 && abs >= largest && abs < INFINITY, ONE, 0)
 }
 
 /// A block's scale: limited, and rounded to 3 mantissa bits, half to even. No carry leads beyond the limits.
@@ -271,7 +382,13 @@ fn to_e4m3(scale: u32) -> u32 {
 }
 
 #[cube]
-fn round_nvfp4(x: u32, scale: u32, inverse: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
+pub(super) fn round_nvfp4(
+    x: u32,
+    scale: u32,
+    inverse: u32,
+    draw: u32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
     let is_nan = scale >= INFINITY;
     let abs = select(is_nan, 0, x & ABS);
     let is_tiny = inverse >= INFINITY;

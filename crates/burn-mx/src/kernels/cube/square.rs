@@ -11,6 +11,7 @@ use super::launch::{self, Target};
 use super::quantize::{Job, UNITS, element, rounded, word_or_zero};
 use super::random::{self, Stream};
 use super::rules;
+use super::second_look;
 
 /// Quantizes square blocks along two axes, one after the other, of a tensor with elements.
 pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
@@ -131,7 +132,32 @@ pub(super) fn square_kernel<O: Int>(
     }
 
     let of_tensor = word_or_zero(tensor_amax);
-    let grid = rules::grid(amax, amax, of_tensor, job.format);
+    let mut verdict = amax;
+    if comptime!(job.format.looks_twice()) {
+        let six = rules::grid(amax, 0, of_tensor, job.format);
+        let four = rules::grid(amax, second_look::FOUR, of_tensor, job.format);
+        let mut sums = second_look::none();
+        for i in range_stepped(unit, elements, UNITS) {
+            let at = from + i / columns * input.stride(slow) + i % columns * input.stride(fast);
+            let x = element(input[at], job);
+            second_look::add(&mut sums, x, amax, six, four, job.format);
+        }
+        let mut words = SharedMemory::<u32>::new(comptime!(UNITS * second_look::WORDS));
+        #[unroll]
+        for i in 0..second_look::WORDS {
+            words[comptime!(i * UNITS) + unit] = sums[i];
+        }
+        sync_cube();
+        let mut sums = second_look::none();
+        for other in 0..UNITS {
+            #[unroll]
+            for i in 0..second_look::WORDS {
+                sums[i] += words[comptime!(i * UNITS) + other];
+            }
+        }
+        verdict = second_look::verdict(&sums, amax, elements as u32, job.format);
+    }
+    let grid = rules::grid(amax, verdict, of_tensor, job.format);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;

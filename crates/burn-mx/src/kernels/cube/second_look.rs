@@ -1,0 +1,145 @@
+//! The second look at a block on a device, of formats whose scale follows from all elements and not from the largest
+//! magnitude alone: sums of squares of whole numbers of 16 bits, whose upper and lower halves are added up apart.
+
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode};
+
+use super::bits::{self, ABS, INFINITY, SIGN};
+use super::rules::{self, Format};
+
+/// Words of two sums, the upper and the lower halves of each.
+pub(super) const WORDS: usize = 4;
+
+/// What is added to an exponent that is a verdict, so that it is not negative.
+pub(super) const VERDICT: i32 = 1 << 10;
+/// The verdict on a block whose largest magnitude is to become 4.
+pub(super) const FOUR: u32 = 1;
+
+/// Elements of a block at most, whose sums and their mean fit the words.
+const LONGEST: usize = 1 << 15;
+
+/// Whether blocks of a format are short enough.
+pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
+    match format {
+        BlockFormat::Mx(MxFormat {
+            scale_mode: ScaleMode::Rms,
+            ..
+        }) => {
+            let size = format.block_size();
+            let columns = if format.is_square() { size } else { 1 };
+            size > 0 && size.saturating_mul(columns) < LONGEST
+        }
+        _ => true,
+    }
+}
+
+/// Sums of nothing.
+#[cube]
+pub(super) fn none() -> Array<u32> {
+    let mut sums = Array::<u32>::new(WORDS);
+    #[unroll]
+    for i in 0..WORDS {
+        sums[i] = 0u32.runtime();
+    }
+    sums
+}
+
+/// Adds an element of a block with this largest magnitude, in a tensor with that one; `six` and `four` are the grids of
+/// its two scales where it has two.
+#[cube]
+pub(super) fn add(
+    sums: &mut Array<u32>,
+    x: u32,
+    amax: u32,
+    six: (u32, u32),
+    four: (u32, u32),
+    #[comptime] format: Format,
+) {
+    // A block that becomes NaN may be anything.
+    let abs = select(amax >= INFINITY, 0, x & ABS);
+    match format {
+        Format::Nvfp4(_) => {
+            let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - 17;
+            let of_six = square_of_error(abs, six, unit);
+            let of_four = square_of_error(abs, four, unit);
+            sums[0] += of_six >> 16;
+            sums[1] += of_six & 0xffff;
+            sums[2] += of_four >> 16;
+            sums[3] += of_four & 0xffff;
+        }
+        _ => {
+            let multiples = fixed_point(abs, bits::exponent(amax) - 15);
+            let square = multiples * multiples;
+            sums[0] += square >> 16;
+            sums[1] += square & 0xffff;
+        }
+    }
+}
+
+/// What the sums of so many elements say.
+#[cube]
+pub(super) fn verdict(
+    sums: &Array<u32>,
+    amax: u32,
+    length: u32,
+    #[comptime] format: Format,
+) -> u32 {
+    match format {
+        Format::Nvfp4(_) => {
+            let six = sums[0] + (sums[1] >> 16);
+            let four = sums[2] + (sums[3] >> 16);
+            let is_less = sums[3] & 0xffff < sums[1] & 0xffff;
+            let four_is_less = four < six || (four == six && is_less);
+            select(four_is_less, FOUR, 0)
+        }
+        Format::Mx(format) => {
+            // A square block that is beyond the tensor has none.
+            let length = max(length, 1);
+            // Division by hand, a half at a time.
+            let upper = sums[0] / length;
+            let rest = sums[0] % length;
+            let lower = ((rest << 16) + sums[1]) / length;
+            let mean = max((upper << 16) + lower, 1);
+            let halved = mean.leading_zeros() / 2;
+            let normal = mean << (2 * halved);
+            let steps = comptime!(rms_steps(format.headroom));
+            let exponent = bits::exponent(amax) - 2 - halved as i32
+                + select(normal >= comptime!(steps[0]), 1, 0)
+                + select(normal >= comptime!(steps[1]), 1, 0);
+            let emax = comptime!(format.element.emax());
+            let of_zeros = comptime!(-126 - emax).runtime();
+            (VERDICT + select(amax == 0, of_zeros, exponent)) as u32
+        }
+        _ => amax,
+    }
+}
+
+/// The square of the error of a magnitude under a scale, in units of 2^unit.
+#[cube]
+fn square_of_error(abs: u32, grid: (u32, u32), unit: i32) -> u32 {
+    let (scale, inverse) = grid;
+    let value = rules::round_nvfp4(abs, scale, inverse, 0, Rounding::Even);
+    let error = fixed_point(bits::sum(value, abs | SIGN) & ABS, unit);
+    error * error
+}
+
+/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. It must be less than 2^(unit + 20).
+#[cube]
+fn fixed_point(abs: u32, unit: i32) -> u32 {
+    let (significand, base) = bits::split(abs);
+    let shift = unit - (base >> 23) as i32 + 149;
+    let right = min(max(shift, 0), 31) as u32;
+    let left = min(max(-shift, 0), 20) as u32;
+    min((significand << left) >> right, 0xffff)
+}
+
+/// From which means from 4^15 on the exponent of the scale is one more, and from which two: 4^14 and 4^15 over (c · h)²,
+/// rounded up, with c = 2.92247856 / 6.
+fn rms_steps(headroom: Headroom) -> [u32; 2] {
+    let above = 6_088_497 * u128::from(headroom.numerator());
+    let below = 12_500_000 * u128::from(headroom.denominator());
+    [14, 15].map(|exponent: u32| {
+        let step = ((below * below) << (2 * exponent)).div_ceil(above * above);
+        u32::try_from(step).unwrap_or(u32::MAX)
+    })
+}
