@@ -40,6 +40,7 @@
 //! whatever the number of threads. Several uses of a layer in a step are taken together.
 
 mod config;
+mod elementwise;
 mod figures;
 mod file;
 mod observer;
@@ -54,8 +55,11 @@ use std::sync::Arc;
 
 pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
+pub use elementwise::Phase;
+pub(crate) use elementwise::{ElementwiseObserver, again, layer_of_op};
 pub use figures::{
-    Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord, StepRecord,
+    ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
+    RoundingRecord, StepRecord,
 };
 pub use file::RECORDS;
 pub(crate) use observer::{Observer, Views};

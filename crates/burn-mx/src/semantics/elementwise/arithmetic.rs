@@ -1,10 +1,10 @@
 //! Rounded arithmetic on tensors, step by step, for what no kernel computes in one pass.
 
-use core::marker::PhantomData;
+use core::cell::{OnceCell, RefCell};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
-use microscaling::Rounding;
+use microscaling::{FloatFormat, Rounding};
 
 use super::{Rounder, emulation, sum_dims};
 use crate::arithmetic::{Arithmetic, LOG2_E};
@@ -12,21 +12,31 @@ use crate::kernels::{
     BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
 use crate::random::{Draws, OpNumber};
+use crate::record::ElementwiseObserver;
 use crate::registry::Interned;
 use crate::semantics::{Float, stored};
-use crate::tensor::Join;
+use crate::tensor::{Join, Meta, MxTensor};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///
 /// Operands are expected to be `f32` and rounded. Where nothing is to be rounded (a backward pass with
 /// `quantize_backprop = false`) each is the wrapped backend's op alone, so that a formula reads the same
 /// in both cases.
-pub(crate) struct TensorArithmetic<B> {
+pub(crate) struct TensorArithmetic<B: MxKernels> {
     interned: &'static Interned,
     rounder: Option<Rounder>,
     draws: Draws,
-    _backend: PhantomData<B>,
+    /// Whether every op is that of float32, in the place of one that rounds.
+    in_float32: bool,
+    /// Operands as they were rounded, where they are to be looked at.
+    seen: Option<RefCell<Vec<FloatTensor<B>>>>,
 }
+
+/// The format of what is not rounded.
+const FLOAT32: FloatFormat = match FloatFormat::bfloat(32) {
+    Ok(format) => format,
+    Err(_) => panic!("bfloat has 10 to 32 bits"),
+};
 
 impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
@@ -49,8 +59,80 @@ impl<B: MxKernels> TensorArithmetic<B> {
             interned,
             rounder,
             draws,
-            _backend: PhantomData,
+            in_float32: false,
+            seen: None,
         }
+    }
+
+    /// The same in float32: every op as it is without its rounding.
+    fn in_float32(&self) -> Self {
+        Self {
+            interned: self.interned,
+            rounder: Some(Rounder {
+                format: FLOAT32,
+                rounding: Rounding::Even,
+            }),
+            draws: Draws::replay(self.draws.op()),
+            in_float32: true,
+            seen: None,
+        }
+    }
+
+    /// What `formula` makes of the operands of an op, which it rounds by [`operand`](Self::operand), one after another;
+    /// shown to a recorder that looks at the op, beside what it makes of them in float32 once they are rounded. No number
+    /// has been drawn before.
+    pub(crate) fn function<const N: usize>(
+        &self,
+        op: &'static str,
+        operands: [(&'static str, Float<B>); N],
+        formula: impl Fn(&Self, [Float<B>; N]) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let label = operands.iter().find_map(|(_, tensor)| tensor.meta.label);
+        self.function_of(op, label, operands, "output", formula)
+    }
+
+    /// As [`function`](Self::function), of the layer that is given, with a result of this name.
+    pub(crate) fn function_of<const N: usize>(
+        &self,
+        op: &'static str,
+        layer: Option<&'static str>,
+        operands: [(&'static str, Float<B>); N],
+        result: &'static str,
+        formula: impl Fn(&Self, [Float<B>; N]) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let rounder = self.rounder;
+        let observer = rounder.and_then(|r| ElementwiseObserver::of(op, layer, r.format));
+        let (Some(rounder), Some(observer)) = (rounder, observer) else {
+            return formula(self, operands.map(|(_, tensor)| tensor));
+        };
+        let looked_at = Self {
+            interned: self.interned,
+            rounder: self.rounder,
+            draws: Draws::replay(self.draws.op()),
+            in_float32: false,
+            seen: Some(RefCell::default()),
+        };
+        let output = formula(&looked_at, operands.clone().map(|(_, tensor)| tensor));
+        let mut seen = looked_at.seen.into_iter().flat_map(RefCell::into_inner);
+        let rounded = operands.map(|(name, tensor)| {
+            let meta = tensor.meta;
+            let rounded = match rounder.rounding {
+                Rounding::Stochastic => seen.next().expect("a formula rounds every operand"),
+                // Of a kernel, which rounds by itself.
+                _ => rounder.operand::<B>(tensor.clone(), &self.draws),
+            };
+            rounder.show::<B>(&observer, name, tensor, &rounded);
+            MxTensor::new(
+                rounded,
+                Meta {
+                    storage: None,
+                    ..meta
+                },
+            )
+        });
+        let reference = formula(&self.in_float32(), rounded);
+        observer.rounding::<B>(result, [&reference, &output]);
+        output
     }
 
     /// Whether nothing is rounded.
@@ -66,10 +148,14 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
-        match self.rounder {
-            Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
-            None => to_f32::<B>(tensor.inner),
+        let Some(rounder) = self.rounder else {
+            return to_f32::<B>(tensor.inner);
+        };
+        let rounded = rounder.operand::<B>(tensor, &self.draws);
+        if let Some(seen) = &self.seen {
+            seen.borrow_mut().push(rounded.clone());
         }
+        rounded
     }
 
     /// Wraps a result that its last op has rounded.
@@ -89,11 +175,11 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// forward pass again: that is rounded also where the backward pass is not.
     pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
         let specs = &self.interned.specs;
-        let rounding = specs.round();
-        let format = specs
-            .float_format()
-            .filter(|_| rounding != Rounding::Stochastic)?;
-        Some(FunctionRounding {
+        let (format, rounding) = match self.in_float32 {
+            true => (FLOAT32, Rounding::Even),
+            false => (specs.float_format()?, specs.round()),
+        };
+        (rounding != Rounding::Stochastic).then(|| FunctionRounding {
             format,
             rounding,
             quantize_backward: self.rounder.is_some(),
@@ -236,11 +322,20 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 }
 
 /// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
-pub(crate) struct Passes<B> {
+pub(crate) struct Passes<B: MxKernels> {
     interned: &'static Interned,
     /// Of the op in the forward pass.
     number: OpNumber,
+    /// The recorder's eye on the op, once it was asked for.
+    observer: OnceCell<Option<ElementwiseObserver>>,
     pub(crate) backward: TensorArithmetic<B>,
+}
+
+/// The op whose gradient is computed, as the recorder knows it: its name, and its layer in the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GradientOf {
+    pub(crate) op: &'static str,
+    pub(crate) layer: Option<&'static str>,
 }
 
 impl<B: MxKernels> Passes<B> {
@@ -263,18 +358,100 @@ impl<B: MxKernels> Passes<B> {
         Self {
             interned,
             number,
+            observer: OnceCell::new(),
             backward,
+        }
+    }
+
+    /// What `formula` makes of the operands that the forward pass saved, in the order in which it rounded them, and of the
+    /// output's gradient; shown to a recorder that looks at the op as a result of this name, beside what it makes of them in
+    /// float32 once they are rounded.
+    pub(crate) fn gradient_by<const N: usize>(
+        &self,
+        of: GradientOf,
+        result: &'static str,
+        saved: [Float<B>; N],
+        gradient: Float<B>,
+        formula: impl Fn(&Self, [Float<B>; N], Float<B>) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let rounded = |saved: [Float<B>; N]| {
+            let mut indices = 0..N;
+            saved.map(|tensor| {
+                let index = indices.next().expect("there are as many");
+                self.forward_operand(index, tensor)
+            })
+        };
+        let formula = |pass: &Self, saved, gradient| [formula(pass, saved, gradient)];
+        let [output] = self.gradients_by(of, [result], saved, rounded, gradient, formula);
+        output
+    }
+
+    /// As [`gradient_by`](Self::gradient_by), with several results, of operands that `rounded` rounds as the forward pass
+    /// did.
+    pub(crate) fn gradients_by<const N: usize, const M: usize>(
+        &self,
+        GradientOf { op, layer }: GradientOf,
+        results: [&'static str; M],
+        saved: [Float<B>; N],
+        rounded: impl FnOnce([Float<B>; N]) -> [FloatTensor<B>; N],
+        gradient: Float<B>,
+        formula: impl Fn(&Self, [Float<B>; N], Float<B>) -> [FloatTensor<B>; M],
+    ) -> [FloatTensor<B>; M] {
+        let rounder = self.backward.rounder;
+        let is_first = self.observer.get().is_none();
+        let observe = || rounder.and_then(|r| ElementwiseObserver::of(op, layer, r.format));
+        let (Some(rounder), Some(observer)) = (rounder, self.observer.get_or_init(observe)) else {
+            return formula(self, saved, gradient);
+        };
+        let outputs = formula(self, saved.clone(), gradient.clone());
+        let in_float32 = |tensor, meta| {
+            MxTensor::new(
+                tensor,
+                Meta {
+                    storage: None,
+                    ..meta
+                },
+            )
+        };
+        let (meta, rounded_gradient) = (gradient.meta, self.gradient(gradient.clone()));
+        if is_first {
+            rounder.show::<B>(observer, "output gradient", gradient, &rounded_gradient);
+        }
+        let gradient = in_float32(rounded_gradient, meta);
+        let mut metas = saved.each_ref().map(|tensor| tensor.meta).into_iter();
+        let saved = rounded(saved).map(|tensor| {
+            let meta = metas.next().expect("there are as many");
+            in_float32(tensor, meta)
+        });
+        let references = formula(&self.in_float32(), saved, gradient);
+        for ((name, reference), output) in results.into_iter().zip(&references).zip(&outputs) {
+            observer.rounding::<B>(name, [reference, output]);
+        }
+        outputs
+    }
+
+    /// The same in float32.
+    fn in_float32(&self) -> Self {
+        Self {
+            interned: self.interned,
+            number: self.number,
+            observer: OnceCell::from(None),
+            backward: self.backward.in_float32(),
         }
     }
 
     /// The arithmetic that the forward pass had, with the random numbers that it drew, from the first on; also in a
     /// backward pass that is not to be quantized: what that one takes of the forward pass's results is what they were.
     pub(crate) fn forward(&self) -> TensorArithmetic<B> {
+        if self.backward.in_float32 {
+            return self.backward.in_float32();
+        }
         TensorArithmetic {
             interned: self.interned,
             rounder: Rounder::new(self.interned, self.interned.specs.round()),
             draws: Draws::replay(self.number),
-            _backend: PhantomData,
+            in_float32: false,
+            seen: None,
         }
     }
 
