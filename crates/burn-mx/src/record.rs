@@ -36,7 +36,7 @@
 //! the specs have a random Hadamard transform. `q` are what the product multiplies. What
 //! [`Statistics`](microscaling::Statistics) says of them is a line of `records.jsonl` for each recorded step
 //! ([`StepRecord`]). The result of the product is compared with that of the operands that are not quantized in blocks, nor
-//! transformed; that of a deformable convolution's gradients is not. Figures are float64 sums over all elements, the same
+//! transformed. Figures are float64 sums over all elements, the same
 //! whatever the number of threads. Several uses of a layer in a step are taken together.
 
 mod config;

@@ -1,6 +1,6 @@
 //! What roundings to the elementwise format did, op by op.
 
-use burn::nn::LayerNormConfig;
+use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::prelude::Tensor;
 use burn::tensor::activation::{gelu, softmax};
 use burn_mx::microscaling::Rounding;
@@ -320,4 +320,73 @@ fn inference_has_ops_too() {
         panic!("one op: {:?}", step.elementwise)
     };
     assert_eq!((&*gelu.layer, &*gelu.op, gelu.uses), ("a", "gelu", 1));
+}
+
+#[test]
+fn results_of_products_are_rounded_too() {
+    let mut data = None;
+    let step = recorded(elementwise(), &specs(), |device| {
+        let layer = LinearConfig::new(24, 16).init::<Mx>(device);
+        let layer = label_parameters(with_noise_weights(layer, 9));
+        let x = noise_tensor::<Mx, 2>([40, 24], 3, device).require_grad();
+        let g = noise_tensor::<Mx, 2>([40, 16], 5, device);
+        let y = layer.forward(x.clone());
+        let (w, b) = (layer.weight.val(), layer.bias.as_ref().unwrap().val());
+        data = Some((
+            values(x),
+            values(w),
+            values(b),
+            values(g.clone()),
+            values(y.clone()),
+        ));
+        (y * g).sum()
+    });
+    let (x, w, b, g, y) = data.expect("it was computed");
+    let [x, w, b, g] = [&x, &w, &b, &g].map(|x| wide(&rounded(x)));
+    let product = |i: usize| -> f64 {
+        (0..24)
+            .map(|k| x[i / 16 * 24 + k] * w[k * 16 + i % 16])
+            .sum()
+    };
+    let product: Vec<f64> = (0..40 * 16).map(product).collect();
+    let narrow: Vec<f32> = product.iter().map(|x| *x as f32).collect();
+    let before_bias = rounded(&narrow);
+    let linear = op(&step, "weight", "linear", Phase::Forward);
+    assert_eq!(linear.uses, 1);
+    assert_figures(
+        rounding(linear, "output"),
+        &product,
+        &wide(&before_bias),
+        OF_FLOAT32,
+    );
+    let with_bias: Vec<f64> = wide(&before_bias)
+        .iter()
+        .zip(b.iter().cycle())
+        .map(|(x, b)| x + b)
+        .collect();
+    assert_figures(
+        rounding(linear, "output with bias"),
+        &with_bias,
+        &wide(&y),
+        OF_FLOAT32,
+    );
+
+    let bias: Vec<f64> = (0..16)
+        .map(|i| g.iter().skip(i).step_by(16).sum())
+        .collect();
+    let narrow: Vec<f32> = bias.iter().map(|x| *x as f32).collect();
+    let backward = step
+        .elementwise
+        .iter()
+        .find(|found| found.op == "bias")
+        .expect("it has a gradient");
+    assert_figures(
+        rounding(backward, "bias gradient"),
+        &bias,
+        &wide(&rounded(&narrow)),
+        OF_FLOAT32,
+    );
+    let gradients = op(&step, "weight", "linear", Phase::Backward);
+    let names: Vec<_> = gradients.roundings.iter().map(|x| &*x.rounding).collect();
+    assert_eq!((gradients.uses, names.len()), (2, 2), "{names:?}");
 }

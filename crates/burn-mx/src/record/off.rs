@@ -32,6 +32,10 @@ impl<B: MxKernels> Observer<B> {
         None
     }
 
+    pub(crate) fn layer(&self) -> &'static str {
+        match self.0 {}
+    }
+
     pub(crate) fn wants(&self, _: Slot) -> bool {
         match self.0 {}
     }

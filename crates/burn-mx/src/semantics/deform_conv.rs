@@ -124,29 +124,34 @@ pub(crate) fn backward<B: MxKernels>(
     let groups = options.weight_groups;
     let product = conv::input_gradient::<B>(interned, weight.meta);
     let axis = Direction::Normal.weight_output_axis();
-    let of_inputs = B::deform_conv2d_backward(
-        product.elementwise_operand(Slot::A, x.clone()),
-        offset.clone(),
+    let read = product.elementwise_operand(Slot::A, x.clone());
+    let gradients = |weight, grad| {
+        let (x, offset) = (read.clone(), offset.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask.clone(), None, grad, options.clone())
+    };
+    let of_inputs = gradients(
         product.tensor_operand(Slot::WBp, weight.clone(), axis, groups),
-        mask.clone(),
-        None,
         product.tensor_operand(Slot::ABpOs, grad.clone(), CHANNELS, groups),
-        options.clone(),
     );
+    // What is read at the offsets weighs the same product, so x's gradient stands for all.
+    product.observe_result(&of_inputs.x_grad, |weight, grad, _| {
+        gradients(weight, grad).x_grad
+    });
     let of_input = |gradient| product.finish(gradient, join.result);
     // Every image is read at positions of its own, so none may be transformed together with another.
     let batch = x.shape()[0];
     let product = conv::weight_gradient::<B>(interned, weight.meta);
-    let of_weight = B::deform_conv2d_backward(
+    let weight = to_f32::<B>(weight.inner);
+    let gradient = |x, grad| {
+        let (offset, weight, mask) = (offset.clone(), weight.clone(), mask.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone()).weight_grad
+    };
+    let of_weight = gradient(
         product.tensor_operand(Slot::ABp, x, BATCH, batch),
-        offset,
-        to_f32::<B>(weight.inner),
-        mask,
-        None,
         product.tensor_operand(Slot::ABpEx, grad, BATCH, batch),
-        options,
     );
-    let of_weight = product.finish(of_weight.weight_grad, join.result);
+    product.observe_result(&of_weight, |x, grad, _| gradient(x, grad));
+    let of_weight = product.finish(of_weight, join.result);
     DeformConv2dBackward::new(
         of_input(of_inputs.x_grad),
         of_input(of_inputs.offset_grad),

@@ -61,16 +61,6 @@ impl Rounder {
         self.round::<B>(inner, draws)
     }
 
-    /// The result of an op, rounded and known to be so.
-    pub(crate) fn result<B: MxKernels>(
-        self,
-        inner: FloatTensor<B>,
-        join: &Join,
-        draws: &Draws,
-    ) -> Float<B> {
-        self.rounded::<B>(self.round::<B>(inner, draws), join)
-    }
-
     /// The result of an op that is rounded already.
     fn rounded<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
         let mut meta = join.result;
@@ -129,7 +119,7 @@ pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
 }
 
 /// How an op rounds, with its random numbers, and who looks at it.
-struct OpRounder {
+pub(super) struct OpRounder {
     rounder: Rounder,
     draws: Draws,
     observer: Option<ElementwiseObserver>,
@@ -145,16 +135,31 @@ fn rounder(
     let interned = join.quantization()?;
     let rounder = Rounder::new(interned, interned.specs.round())?;
     let label = operands.into_iter().flatten().find_map(|meta| meta.label);
-    Some(OpRounder {
-        rounder,
-        draws: interned.draws_as(number),
-        observer: ElementwiseObserver::of(op, label, rounder.format),
-    })
+    let draws = interned.draws_as(number);
+    Some(OpRounder::of(op, label, rounder, draws))
 }
 
 impl OpRounder {
+    /// That of an op of this name, and of the layer with this parameter, if there is one.
+    pub(super) fn of(
+        op: &'static str,
+        label: Option<&'static str>,
+        rounder: Rounder,
+        draws: Draws,
+    ) -> Self {
+        Self {
+            rounder,
+            draws,
+            observer: ElementwiseObserver::of(op, label, rounder.format),
+        }
+    }
+
     /// An operand, rounded.
-    fn operand<B: MxKernels>(&self, name: &'static str, tensor: Float<B>) -> FloatTensor<B> {
+    pub(super) fn operand<B: MxKernels>(
+        &self,
+        name: &'static str,
+        tensor: Float<B>,
+    ) -> FloatTensor<B> {
         let Some(observer) = &self.observer else {
             return self.rounder.operand::<B>(tensor, &self.draws);
         };
@@ -170,12 +175,23 @@ impl OpRounder {
         inner: FloatTensor<B>,
         join: &Join,
     ) -> Float<B> {
-        let Some(observer) = &self.observer else {
-            return self.rounder.result::<B>(inner, join, &self.draws);
-        };
-        let rounded = self.rounder.round::<B>(inner.clone(), &self.draws);
-        observer.rounding::<B>(name, [&inner, &rounded]);
+        let rounded = self.round_by::<B>(self.rounder, name, inner);
         self.rounder.rounded::<B>(rounded, join)
+    }
+
+    /// A result by this name, rounded by a rounding of its own.
+    pub(super) fn round_by<B: MxKernels>(
+        &self,
+        rounder: Rounder,
+        name: &'static str,
+        inner: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let Some(observer) = &self.observer else {
+            return rounder.round::<B>(inner, &self.draws);
+        };
+        let rounded = rounder.round::<B>(inner.clone(), &self.draws);
+        observer.rounding::<B>(name, [&inner, &rounded]);
+        rounded
     }
 
     /// Shows an op that a kernel has computed with its roundings, none of them random.

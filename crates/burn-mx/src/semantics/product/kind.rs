@@ -16,13 +16,20 @@ pub enum Op {
     Convolution,
 }
 
-impl Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Op {
+    /// The op's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Self::Linear => "linear",
             Self::Matmul => "matmul",
             Self::Convolution => "convolution",
-        })
+        }
+    }
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -41,6 +48,15 @@ pub enum Kind {
 impl Kind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Forward, Self::InputGradient, Self::WeightGradient];
+
+    /// The name of the result.
+    pub(crate) fn result(self) -> &'static str {
+        match self {
+            Self::Forward => "output",
+            Self::InputGradient => "input gradient",
+            Self::WeightGradient => "weight gradient",
+        }
+    }
 }
 
 impl Display for Kind {

@@ -11,7 +11,7 @@ use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::record::Views;
 use crate::semantics::Float;
 use crate::specs::Slot;
-use crate::tensor::Meta;
+use crate::tensor::{Meta, MxTensor};
 
 impl<B: MxKernels> Product<B> {
     /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
@@ -86,59 +86,78 @@ impl<B: MxKernels> Product<B> {
         groups: usize,
     ) -> Option<FloatTensor<B>> {
         let observer = self.observer.as_ref()?;
-        if observer.compares_results() {
+        // Where the elementwise rounding is random its numbers are drawn once, for what is multiplied and what it is
+        // compared with.
+        let drawn = self.rounder(slot).filter(|rounder| {
+            let (_, rounding) = rounder.format_and_rounding();
+            rounding == Rounding::Stochastic && !rounder.has_rounded(&tensor.meta)
+        });
+        let compares = observer.compares_results();
+        if compares && drawn.is_none() {
             let (original, bits) = self.original(slot, tensor.clone(), place);
             observer.keep(place, original, bits);
         }
-        if !observer.wants(slot) {
+        if !observer.wants(slot) && !(compares && drawn.is_some()) {
             return None;
         }
-        let look = |product: &Self| {
+        let look = |product: &Self, keep: bool| {
             if product.is_plain(slot) {
                 let tensor_f32 = to_f32::<B>(tensor.inner.clone());
                 let quantization = product.quantization(slot, &tensor.meta);
                 let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
-            let views = product.views(slot, tensor.clone(), axis, groups);
+            let (rounded, views) = product.views(slot, tensor.clone(), axis, groups);
+            if let Some(rounder) = drawn.filter(|_| keep) {
+                let mut rounded = MxTensor::new(rounded, tensor.meta);
+                rounded.meta.storage = None;
+                rounded.meta.rounded = Some(rounder.format_and_rounding().0);
+                let (original, bits) = product.original(slot, rounded, place);
+                observer.keep(place, original, bits);
+            }
             let format = product.specs.specs.block_format(slot);
             let statistics = observer.statistics(&views, axis, format);
             (Some(views.quantized), statistics)
         };
-        let (quantized, own) = look(self);
+        let (quantized, own) = look(self, compares);
+        if !observer.wants(slot) {
+            return quantized;
+        }
         let others = observer.what_if().map(|specs| {
             let product = Self::by(self.op, self.kind, specs, observer.draws(specs));
-            look(&product).1
+            look(&product, false).1
         });
         let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
         observer.operand(slot, place, statistics);
         quantized
     }
 
-    /// The values before they are quantized in blocks, in the transform's basis if there is one, and after.
+    /// The values rounded to the elementwise format; and before they are quantized in blocks, in the transform's basis if
+    /// there is one, and after.
     fn views(
         &self,
         slot: Slot,
         tensor: Float<B>,
         axis: usize,
         groups: usize,
-    ) -> Views<FloatTensor<B>> {
+    ) -> (FloatTensor<B>, Views<FloatTensor<B>>) {
         let rounded = self.rounded(self.rounder(slot), tensor);
         let original = match self.hadamard {
             Some((transform, signs)) => {
-                transform_groups::<B>(rounded, axis, groups, transform, signs)
+                transform_groups::<B>(rounded.clone(), axis, groups, transform, signs)
             }
-            None => rounded,
+            None => rounded.clone(),
         };
         let quantized = self.in_blocks(slot, original.clone(), axis);
-        Views {
+        let views = Views {
             original,
             quantized,
-        }
+        };
+        (rounded, views)
     }
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
-    /// have at most: rounded to the elementwise format, unless that takes random numbers, which are the product's.
+    /// have at most: rounded to the elementwise format, which does not take random numbers here.
     fn original(
         &self,
         slot: Slot,
@@ -146,9 +165,6 @@ impl<B: MxKernels> Product<B> {
         place: Option<Place>,
     ) -> (Operand<FloatTensor<B>>, u32) {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
-        let rounder = rounder.filter(|(format, rounding)| {
-            *rounding != Rounding::Stochastic || tensor.meta.rounded == Some(*format)
-        });
         let significant_bits = match rounder {
             Some((format, _)) => 1 + format.mantissa_bits(),
             None => f32::MANTISSA_DIGITS,
