@@ -5,92 +5,24 @@
 //! `number` is an op's number where its random numbers are to be drawn again; without one it is a new op.
 
 mod arithmetic;
+mod passes;
+mod rounder;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar, Shape, TensorMetadata};
-use microscaling::{FloatFormat, Rounding};
+use microscaling::Rounding;
 
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, MxKernels, OpRounding, UnaryOp, to_f32};
+use crate::kernels::{BinaryOp, MxKernels, UnaryOp, to_f32};
 use crate::random::{Draws, OpNumber};
-use crate::record::ElementwiseObserver;
 use crate::registry::Interned;
-use crate::tensor::{Join, Meta, MxTensor};
-pub(crate) use arithmetic::{GradientOf, Passes, TensorArithmetic};
-
-/// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rounder {
-    format: FloatFormat,
-    rounding: Rounding,
-}
-
-impl Rounder {
-    /// `None` where the specs leave elementwise values alone.
-    pub(crate) fn new(interned: &'static Interned, rounding: Rounding) -> Option<Self> {
-        let format = interned.specs.float_format()?;
-        Some(Self { format, rounding })
-    }
-
-    pub(crate) fn round<B: MxKernels>(
-        self,
-        tensor: FloatTensor<B>,
-        draws: &Draws,
-    ) -> FloatTensor<B> {
-        let stream = draws.next(self.rounding);
-        B::float_round_to(tensor, self.format, self.rounding, stream)
-    }
-
-    pub(crate) fn format_and_rounding(self) -> (FloatFormat, Rounding) {
-        (self.format, self.rounding)
-    }
-
-    /// Whether a tensor's values are known to be rounded already.
-    pub(crate) fn has_rounded(&self, meta: &Meta) -> bool {
-        meta.rounded == Some(self.format)
-    }
-
-    /// Rounds a tensor that may be rounded already; the result is `f32`.
-    pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>, draws: &Draws) -> FloatTensor<B> {
-        let inner = to_f32::<B>(tensor.inner);
-        if self.has_rounded(&tensor.meta) {
-            draws.next(self.rounding);
-            return inner;
-        }
-        self.round::<B>(inner, draws)
-    }
-
-    /// The result of an op that is rounded already.
-    fn rounded<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
-        let mut meta = join.result;
-        meta.rounded = Some(self.format);
-        stored::<B>(inner, meta)
-    }
-
-    /// Shows the rounding of a tensor, unless it is known to have been rounded before.
-    fn show<B: MxKernels>(
-        self,
-        observer: &ElementwiseObserver,
-        name: &'static str,
-        tensor: Float<B>,
-        rounded: &FloatTensor<B>,
-    ) {
-        if !self.has_rounded(&tensor.meta) {
-            observer.rounding::<B>(name, [&to_f32::<B>(tensor.inner), rounded]);
-        }
-    }
-
-    /// How an op rounds that a kernel computes in one pass, its operands too if `operands` says so; `None` if it has to
-    /// be composed, because random numbers are drawn for each rounding.
-    pub(crate) fn in_one_pass(self, operands: bool) -> Option<OpRounding> {
-        (self.rounding != Rounding::Stochastic).then_some(OpRounding {
-            format: self.format,
-            rounding: self.rounding,
-            operands,
-        })
-    }
-}
+use crate::tensor::{Join, MxTensor};
+pub(crate) use arithmetic::TensorArithmetic;
+pub(crate) use passes::{GradientOf, Passes};
+pub(super) use rounder::OpRounder;
+pub(crate) use rounder::Rounder;
+use rounder::rounder;
 
 /// What the products of an op have in common, an operand or the gradient of the output, rounded to the elementwise format
 /// by the random numbers of `number`, the same in each product; as it is where rounding is not random.
@@ -116,104 +48,6 @@ pub(crate) fn drawn<B: MxKernels>(
 pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
     join.emulation()
         .filter(|interned| interned.specs.float_format().is_some())
-}
-
-/// How an op rounds, with its random numbers, and who looks at it.
-pub(super) struct OpRounder {
-    rounder: Rounder,
-    draws: Draws,
-    observer: Option<ElementwiseObserver>,
-}
-
-/// That of the op of this name; `None` where it rounds nothing.
-fn rounder(
-    op: &'static str,
-    join: &Join,
-    operands: [Option<Meta>; 2],
-    number: Option<OpNumber>,
-) -> Option<OpRounder> {
-    let interned = join.quantization()?;
-    let rounder = Rounder::new(interned, interned.specs.round())?;
-    let label = operands.into_iter().flatten().find_map(|meta| meta.label);
-    let draws = interned.draws_as(number);
-    Some(OpRounder::of(op, label, rounder, draws))
-}
-
-impl OpRounder {
-    /// That of an op of this name, and of the layer with this parameter, if there is one.
-    pub(super) fn of(
-        op: &'static str,
-        label: Option<&'static str>,
-        rounder: Rounder,
-        draws: Draws,
-    ) -> Self {
-        Self {
-            rounder,
-            draws,
-            observer: ElementwiseObserver::of(op, label, rounder.format),
-        }
-    }
-
-    /// An operand, rounded.
-    pub(super) fn operand<B: MxKernels>(
-        &self,
-        name: &'static str,
-        tensor: Float<B>,
-    ) -> FloatTensor<B> {
-        let Some(observer) = &self.observer else {
-            return self.rounder.operand::<B>(tensor, &self.draws);
-        };
-        let rounded = self.rounder.operand::<B>(tensor.clone(), &self.draws);
-        self.rounder.show::<B>(observer, name, tensor, &rounded);
-        rounded
-    }
-
-    /// The result, which is not rounded yet, of this name.
-    fn result<B: MxKernels>(
-        &self,
-        name: &'static str,
-        inner: FloatTensor<B>,
-        join: &Join,
-    ) -> Float<B> {
-        let rounded = self.round_by::<B>(self.rounder, name, inner);
-        self.rounder.rounded::<B>(rounded, join)
-    }
-
-    /// A result by this name, rounded by a rounding of its own.
-    pub(super) fn round_by<B: MxKernels>(
-        &self,
-        rounder: Rounder,
-        name: &'static str,
-        inner: FloatTensor<B>,
-    ) -> FloatTensor<B> {
-        let Some(observer) = &self.observer else {
-            return rounder.round::<B>(inner, &self.draws);
-        };
-        let rounded = rounder.round::<B>(inner.clone(), &self.draws);
-        observer.rounding::<B>(name, [&inner, &rounded]);
-        rounded
-    }
-
-    /// Shows an op that a kernel has computed with its roundings, none of them random.
-    fn show<B: MxKernels, const N: usize>(
-        &self,
-        operands: [(&'static str, Option<Float<B>>); N],
-        result: &FloatTensor<B>,
-        op: impl FnOnce([FloatTensor<B>; N]) -> FloatTensor<B>,
-    ) {
-        if let Some(observer) = &self.observer {
-            let operands = operands.map(|(name, tensor)| {
-                let tensor = tensor.expect("an op that is looked at keeps its operands");
-                self.operand::<B>(name, tensor)
-            });
-            observer.rounding::<B>("output", [&op(operands), result]);
-        }
-    }
-
-    /// A tensor that is [shown](Self::show) when its op is computed.
-    fn kept<B: MxKernels>(&self, tensor: &Float<B>) -> Option<Float<B>> {
-        self.observer.as_ref().map(|_| tensor.clone())
-    }
 }
 
 /// An op on one tensor.
