@@ -22,7 +22,8 @@
 //! While a model trains, a step ends with each backward pass of [`MxAutodiff`](crate::MxAutodiff). Products of a thread
 //! are the steps of that thread: two models that train in two threads do not mix. Products outside of autodiff, as those
 //! of an evaluation, are left out, or are the only ones recorded ([`Pass::Inference`]); steps end where the program says so
-//! then ([`Recording::next_step`]).
+//! then ([`Recording::next_step`]). A backward pass on another thread than its forward pass is the same step, as long as no third
+//! thread is in a step of its own: it is taken for that of the one thread that has begun one.
 //!
 //! # Names of layers
 //!
@@ -36,8 +37,11 @@
 //! the specs have a random Hadamard transform. `q` are what the product multiplies. What
 //! [`Statistics`](microscaling::Statistics) says of them is a line of `records.jsonl` for each recorded step
 //! ([`StepRecord`]). The result of the product is compared with that of the operands that are not quantized in blocks, nor
-//! transformed. Figures are float64 sums over all elements, the same
-//! whatever the number of threads. Several uses of a layer in a step are taken together.
+//! transformed. Figures are float64 sums over all elements, the same whatever the number of threads. Several uses of a
+//! layer in a step are taken together.
+//!
+//! [`RecorderConfig::elementwise`] asks for the roundings to the elementwise format as well, op by op
+//! ([`ElementwiseRecord`]).
 
 mod config;
 mod elementwise;

@@ -175,9 +175,23 @@ impl Running {
     /// The stream of this thread.
     pub(super) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
         let mut streams = lock(&self.streams);
+        if let Some(forward) = self.thread_of_forward(&streams) {
+            OWNER.set(Some(forward));
+        }
         let thread = streams.len();
         let new = || Stream::new(thread, self.first_step, &self.selection);
         work(streams.entry(owner()).or_insert_with(new))
+    }
+
+    /// The thread whose forward pass the backward pass on this one belongs to, if that is another: this one has computed
+    /// nothing in its step, and one single other one has.
+    fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
+        let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
+        if !phase::is_backward() || self.pass() != Pass::Training || has_begun(&owner()) {
+            return None;
+        }
+        let mut others = streams.keys().filter(|thread| has_begun(thread));
+        others.next().filter(|_| others.next().is_none()).copied()
     }
 
     /// Ends a step of this thread, if there was any product in it.
