@@ -3,7 +3,7 @@
 //! `cargo bench --bench record -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
 //!
 //! What is timed are `--every` steps (20), of which the recorder records one, without and with two formats that are not in
-//! use; `waiting` is a recorder that records none: an upper bound of what it costs that there could be one.
+//! use, or the roundings of elementwise ops; `waiting` is a recorder that records none: an upper bound of what it costs that there could be one.
 
 #[path = "../examples/support/backends.rs"]
 mod backends;
@@ -57,20 +57,29 @@ impl Bench for Overhead {
             start: u64::MAX,
             ..every.clone()
         };
+        let elementwise = RecorderConfig {
+            elementwise: true,
+            ..every.clone()
+        };
         let what_if = every.clone().what_if(["mxfp8_rceil", "nvfp4"]);
         let configs = [
             ("waiting", waiting),
             ("recording", every),
             ("what if", what_if),
+            ("elementwise", elementwise),
         ];
         let mut own = Trainer::<Mx>::new(workload, mx_device);
         let mut peer = Trainer::<Mx>::new(workload, mx_device);
         let steps = |trainer: &mut Trainer<Mx>| (0..self.every).for_each(|_| trainer.step());
+        // The records of each run are left where they are until all is measured: to remove them is not the recorder's work.
+        let folder = TempDir::new().expect("a folder for records");
+        let mut runs = 0..;
         let overhead = |(name, config): (_, RecorderConfig)| {
             let recorded = || {
-                let folder = TempDir::new().expect("a folder for records");
+                let run = runs.next().expect("there is no end");
                 let recorder = Recorder::new(config.clone());
-                let recording = recorder.start(&folder).expect("the folder is new");
+                let folder = folder.path().join(format!("{run}"));
+                let recording = recorder.start(folder).expect("the folder is new");
                 steps(&mut own);
                 drop(recording);
             };

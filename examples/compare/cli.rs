@@ -129,6 +129,10 @@ pub(crate) struct Cli {
     #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
     what_if: Vec<String>,
 
+    /// Record what the roundings of elementwise ops did, too
+    #[arg(long, requires = "record")]
+    record_elementwise: bool,
+
     /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -238,6 +242,7 @@ impl Cli {
     fn record_plan(&self, folder: &Path) -> Result<(RecorderConfig, PathBuf), String> {
         let config = RecorderConfig {
             every: self.record_every,
+            elementwise: self.record_elementwise,
             ..RecorderConfig::default()
         };
         let config = config.what_if(self.what_if.iter().map(String::as_str));

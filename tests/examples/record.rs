@@ -33,6 +33,7 @@ fn recorded_runs_are_the_same_and_reported() {
         "rec",
         "--record-every",
         "2",
+        "--record-elementwise",
         "--what-if",
         "mxfp8_rceil",
         "--what-if",
@@ -44,6 +45,7 @@ fn recorded_runs_are_the_same_and_reported() {
         assert_eq!(losses(recorded), losses(plain), "not a bit changes");
         assert_eq!(recorded["accuracy"], plain["accuracy"]);
     }
+    assert!(stdout.contains("elementwise op"), "{stdout}");
     assert!(
         stdout.contains("rec/report.html") && stdout.contains("mxfp8_rceil: +"),
         "{stdout}"
@@ -168,6 +170,11 @@ const title = () => document.getElementById("detail-title").textContent;
 const chosen = title();
 cells().at(-2).click();
 seen.push("choice " + (title() === chosen ? "stays" : "changes"));
+const roundings = () => document.querySelectorAll("#roundings td").length;
+const few = roundings(), order = document.getElementById("elementwise-order");
+order.value = "ops";
+order.dispatchEvent(new Event("change", { bubbles: true }));
+seen.push("roundings " + (few > 100 && roundings() > few && !document.getElementById("elementwise").hidden));
 seen.push("charts " + (document.querySelectorAll("#figures svg").length > 3));
 const log = document.createElement("pre");
 log.id = "visit";
@@ -216,6 +223,7 @@ fn in_a_browser(browser: &str, page: &Path) {
         "statistic changes",
         "choice changes",
         "charts true",
+        "roundings true",
     ] {
         assert!(visit.contains(happened), "{happened}: {visit}");
     }

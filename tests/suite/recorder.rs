@@ -1,6 +1,7 @@
 //! The recorder: it changes nothing, and its figures are what they say.
 
 mod choices;
+mod elementwise;
 mod figures;
 mod files;
 mod metrics;

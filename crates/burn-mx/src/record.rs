@@ -22,7 +22,8 @@
 //! While a model trains, a step ends with each backward pass of [`MxAutodiff`](crate::MxAutodiff). Products of a thread
 //! are the steps of that thread: two models that train in two threads do not mix. Products outside of autodiff, as those
 //! of an evaluation, are left out, or are the only ones recorded ([`Pass::Inference`]); steps end where the program says so
-//! then ([`Recording::next_step`]).
+//! then ([`Recording::next_step`]). A backward pass on another thread than its forward pass is the same step, as long as no third
+//! thread is in a step of its own: it is taken for that of the one thread that has begun one.
 //!
 //! # Names of layers
 //!
@@ -36,10 +37,14 @@
 //! the specs have a random Hadamard transform. `q` are what the product multiplies. What
 //! [`Statistics`](microscaling::Statistics) says of them is a line of `records.jsonl` for each recorded step
 //! ([`StepRecord`]). The result of the product is compared with that of the operands that are not quantized in blocks, nor
-//! transformed; that of a deformable convolution's gradients is not. Figures are float64 sums over all elements, the same
-//! whatever the number of threads. Several uses of a layer in a step are taken together.
+//! transformed. Figures are float64 sums over all elements, the same whatever the number of threads. Several uses of a
+//! layer in a step are taken together.
+//!
+//! [`RecorderConfig::elementwise`] asks for the roundings to the elementwise format as well, op by op
+//! ([`ElementwiseRecord`]).
 
 mod config;
+mod elementwise;
 mod figures;
 mod file;
 mod observer;
@@ -54,8 +59,11 @@ use std::sync::Arc;
 
 pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
+pub use elementwise::Phase;
+pub(crate) use elementwise::{ElementwiseObserver, again, layer_of_op};
 pub use figures::{
-    Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord, StepRecord,
+    ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
+    RoundingRecord, StepRecord,
 };
 pub use file::RECORDS;
 pub(crate) use observer::{Observer, Views};

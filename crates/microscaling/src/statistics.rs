@@ -61,6 +61,7 @@ pub struct Comparison<'a> {
 pub struct Statistics {
     elements: u64,
     non_finite: u64,
+    overflow: u64,
     blocks: u64,
     /// Σ x², Σ q², Σ (x − q)² and Σ x q.
     power: f64,
@@ -164,6 +165,7 @@ impl Statistics {
 
     fn add(&mut self, partial: Partial) {
         self.non_finite += partial.non_finite;
+        self.overflow += partial.overflow;
         self.blocks += partial.blocks;
         self.power += partial.power;
         self.quantized_power += partial.quantized_power;
@@ -187,6 +189,7 @@ impl Statistics {
     pub fn merge(&mut self, other: Self) {
         self.elements += other.elements;
         self.non_finite += other.non_finite;
+        self.overflow += other.overflow;
         self.blocks += other.blocks;
         self.power += other.power;
         self.quantized_power += other.quantized_power;
@@ -226,6 +229,11 @@ impl Statistics {
     /// Number of elements that are NaN or Inf before or after.
     pub fn non_finite(&self) -> u64 {
         self.non_finite
+    }
+
+    /// Number of elements that are finite before and ±Inf after, which are among the [`non_finite`](Self::non_finite) ones.
+    pub fn overflow(&self) -> u64 {
+        self.overflow
     }
 
     /// Number of blocks, those of zeros included; 0 without a block format.

@@ -1,13 +1,18 @@
 //! Every figure is its definition.
 
 use burn::nn::LinearConfig;
+use burn::nn::conv::{Conv2dConfig, DeformConv2dConfig};
 use burn::prelude::Tensor;
-use burn_mx::MxSpecs;
+use burn::tensor::backend::AutodiffBackend;
 use burn_mx::microscaling::{BlockFormat, RandomStream, Rounding};
 use burn_mx::module::label_parameters;
 use burn_mx::record::{OperandRecord, ProductKind, ProductRecord, RecorderConfig};
+use burn_mx::{MxSpecs, Slot};
 
-use super::super::support::{Mx, mx_device, mx_only, noise_tensor, values, with_noise_weights};
+use super::super::support::{
+    Mx, Plain, TestDevice, bfloat16_only, mx_device, mx_only, noise_tensor, values,
+    with_noise_weights,
+};
 use super::{folder, operand, product, record_here, steps};
 
 fn quantized(x: &[f32], shape: [usize; 2], axis: usize, format: &str) -> Vec<f32> {
@@ -189,4 +194,78 @@ fn uses_of_a_layer_add_up() {
     let [sum, first, second] = [&both, &first, &second].map(figure);
     assert_eq!(sum[0], first[0] + second[0]);
     assert!((sum[1] - first[1] - second[1]).abs() < 1e-9 * sum[1]);
+}
+
+/// Output, and gradients of input and weight, of a deformable convolution.
+fn deformed<B: AutodiffBackend>(device: &B::Device) -> [Vec<f32>; 3] {
+    let layer = DeformConv2dConfig::new([4, 6], [3, 3])
+        .with_bias(false)
+        .init::<B>(device);
+    let layer = with_noise_weights(layer, 3);
+    let x = noise_tensor::<B, 4>([2, 4, 8, 8], 5, device).require_grad();
+    let offset = noise_tensor::<B, 4>([2, 18, 6, 6], 6, device);
+    let gradient = noise_tensor::<B, 4>([2, 6, 6, 6], 7, device);
+    let y = layer.forward(x.clone(), offset, None);
+    let grads = (y.clone() * gradient).sum().backward();
+    let inner = |tensor: Option<_>| values(tensor.expect("it has a gradient"));
+    [
+        values(y),
+        inner(x.grad(&grads)),
+        inner(layer.weight.grad(&grads)),
+    ]
+}
+
+#[test]
+fn results_of_a_deformable_convolution_are_compared() {
+    let exact = deformed::<Plain>(&TestDevice::default());
+    let folder = folder();
+    let recording = record_here(RecorderConfig::default(), &folder);
+    let got = deformed::<Mx>(&mx_device(&mx_only(MxSpecs::mxfp4())));
+    let report = recording.finish().expect("the records are whole");
+    for (kind, (exact, got)) in ProductKind::ALL.into_iter().zip(exact.iter().zip(&got)) {
+        let sum = |term: &dyn Fn(f64, f64) -> f64| {
+            let pairs = exact.iter().zip(got);
+            pairs
+                .map(|(x, q)| term(f64::from(*x), f64::from(*q)))
+                .sum::<f64>()
+        };
+        let error = (sum(&|x, q| (x - q) * (x - q)) / sum(&|x, _| x * x)).sqrt();
+        let result = product(steps(&report)[0], "convolution 0", kind).result;
+        let recorded = result.expect("results are compared").relative_error;
+        assert!(error > 0.05, "{kind}: {error}");
+        assert!(
+            (recorded.unwrap() - error).abs() < 1e-5,
+            "{kind}: {recorded:?}, not {error}"
+        );
+    }
+}
+
+/// Without blocks the result is that of the operands as they were drawn, to the bit.
+#[test]
+fn randomly_rounded_operands_are_compared_as_they_were_drawn() {
+    for operands in [Slot::ALL.to_vec(), vec![Slot::W]] {
+        let specs = MxSpecs {
+            round: Rounding::Stochastic,
+            seed: 79,
+            ..bfloat16_only()
+        };
+        let folder = folder();
+        let config = RecorderConfig {
+            operands,
+            ..RecorderConfig::default()
+        };
+        let recording = record_here(config, &folder);
+        let device = mx_device(&specs);
+        let layer = Conv2dConfig::new([4, 6], [3, 3]).init::<Mx>(&device);
+        let layer = label_parameters(with_noise_weights(layer, 3));
+        let x = noise_tensor::<Mx, 4>([2, 4, 8, 8], 5, &device).require_grad();
+        let gradient = noise_tensor::<Mx, 4>([2, 6, 6, 6], 7, &device);
+        (layer.forward(x) * gradient).sum().backward();
+        let report = recording.finish().expect("the records are whole");
+        for kind in ProductKind::ALL {
+            let result = product(steps(&report)[0], "weight", kind).result;
+            let error = result.expect("results are compared").relative_error;
+            assert_eq!(error, Some(0.0), "{kind}");
+        }
+    }
 }

@@ -41,7 +41,11 @@ where
     let device = MxDevice::new(inner, &specs.resolve().expect("the specs are sound"));
     MxAutodiff::<B>::seed(&device, 5);
     let folder = folder();
-    let config = RecorderConfig::default().what_if(["mxfp4_sr_rht", "nvfp4", "mxfp8_rceil"]);
+    let config = RecorderConfig {
+        elementwise: true,
+        ..RecorderConfig::default()
+    };
+    let config = config.what_if(["mxfp4_sr_rht", "nvfp4", "mxfp8_rceil"]);
     let recording = recorded.then(|| record_here(config, &folder));
     let mut model = label_parameters(model::<A, MxAutodiff<B>>(&device));
     let mut optimizer = SgdConfig::new().init();
@@ -105,7 +109,11 @@ where
     let specs = MxSpecs::mxfp6_e3m2().resolve().expect("a preset");
     let device = MxDevice::new(inner, &specs);
     let folder = folder();
-    let recording = record_here(RecorderConfig::default().what_if(["mx9"]), &folder);
+    let config = RecorderConfig {
+        elementwise: true,
+        ..RecorderConfig::default()
+    };
+    let recording = record_here(config.what_if(["mx9"]), &folder);
     let model = label_parameters(model::<A, MxAutodiff<B>>(&device));
     model.outputs(&device).sum().backward();
     recording.finish().expect("the records are whole");

@@ -11,6 +11,16 @@ pub enum Norm {
     Rms,
 }
 
+impl Norm {
+    /// The name of the op.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Layer => "layer_norm",
+            Self::Rms => "rms_norm",
+        }
+    }
+}
+
 /// Normalized rows and what they are made of.
 pub(crate) struct Normalized<R: Rows> {
     pub(crate) values: R::Row,

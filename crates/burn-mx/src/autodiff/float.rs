@@ -17,6 +17,7 @@ use crate::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul,
 use crate::delegate::delegate;
 use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::MxKernels;
+use crate::record;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::Join;
@@ -47,7 +48,9 @@ macro_rules! binary_of_autodiff {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             check_recorded_by_autodiff::<B, C, 2>([&$lhs, &$rhs]);
-            boundary::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
+            boundary::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| {
+                record::tracked(|| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
+            })
         }
     )* };
 }
@@ -189,7 +192,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     ) -> FloatTensor<Self> {
         check_recorded_by_autodiff::<B, C, 2>([&tensor, &value]);
         let [tensor, value] = [tensor, value].map(used::<B, C>);
-        Ad::<B, C>::float_select_add(tensor, dim, indices, value)
+        record::tracked(|| Ad::<B, C>::float_select_add(tensor, dim, indices, value))
     }
 
     delegate_used! { Ad<B, C>:

@@ -30,14 +30,16 @@ pub(super) fn backward<R: Send>(walk: impl FnOnce() -> R + Send) -> R {
     let thread = record::Context::of_this_thread();
     let walk = || {
         let _backward = BackwardGuard::enter();
-        thread.enter(walk)
+        thread.enter(|| {
+            let gradients = walk();
+            record::end_step();
+            gradients
+        })
     };
-    let gradients = match rayon::current_thread_index() {
+    match rayon::current_thread_index() {
         None => walk(),
         Some(_) => Lent::new(rayon::current_num_threads()).install(walk),
-    };
-    record::end_step();
-    gradients
+    }
 }
 
 /// Pools that no walk has, and how many walks have one.

@@ -22,7 +22,8 @@ use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::random::OpNumber;
-use crate::semantics::elementwise::{self, Passes, broadcast_dims};
+use crate::record;
+use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
 use crate::semantics::{Float, stored};
 use crate::tensor::{Join, Meta};
 pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
@@ -35,6 +36,8 @@ pub(crate) use unary::{GeluFirstOrder, Silu};
 
 /// An op on one tensor and its gradient.
 pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
+    /// The op's name.
+    const NAME: &'static str;
     /// The op, with the random numbers of this number.
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B>;
     /// The gradient of the input; `x` and `g` are as saved and as they arrived.
@@ -43,6 +46,8 @@ pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
 
 /// An op on two tensors of the same rank, which broadcast, and its gradients.
 pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'static {
+    /// The op's name.
+    const NAME: &'static str;
     /// Whether the gradients need the operands' values.
     const NEEDS_OPERANDS: bool;
     /// Whether [`BinaryRule::lhs`] is rounded.
@@ -57,6 +62,9 @@ pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'sta
 }
 
 type Operands<B> = [Option<Float<B>>; 2];
+
+/// [`BinaryRule::lhs`] or [`BinaryRule::rhs`].
+type Rule<B> = fn(&Passes<B>, Operands<B>, Float<B>) -> FloatTensor<B>;
 
 const SAVED: &str = "operands are saved where they are needed";
 
@@ -73,6 +81,8 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         rule: rule.clone(),
         _backend: PhantomData,
     };
+    let layer = record::tracked(|| record::layer_of_op(x.primitive.meta.label));
+    let output = |x: Tracked<B>| record::tracked(|| rule.forward(number, x.primitive));
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule.clone()), [x.node.clone()])
         .memory_bound()
         .retro_forward(retro)
@@ -80,10 +90,10 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
-            let state = (number, prep.checkpoint(&x));
-            prep.finish(state, rule.forward(number, x.primitive))
+            let state = (number, layer, prep.checkpoint(&x));
+            prep.finish(state, output(x))
         }
-        OpsKind::UnTracked(prep) => prep.finish(rule.forward(number, x.primitive)),
+        OpsKind::UnTracked(prep) => prep.finish(output(x)),
     }
 }
 
@@ -112,6 +122,11 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
         inputs: [lhs.node.id, rhs.node.id],
         _backend: PhantomData,
     };
+    let label = metas.iter().find_map(|meta| meta.label);
+    let layer = record::tracked(|| record::layer_of_op(label));
+    let output = |lhs: Tracked<B>, rhs: Tracked<B>| {
+        record::tracked(|| R::forward(number, lhs.primitive, rhs.primitive))
+    };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(
         Binary(R::default()),
         [lhs.node.clone(), rhs.node.clone()],
@@ -124,13 +139,14 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
         OpsKind::Tracked(mut prep) => {
             let state = BinaryState {
                 number,
+                layer,
                 saved: R::NEEDS_OPERANDS.then(|| [prep.checkpoint(&lhs), prep.checkpoint(&rhs)]),
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas,
             };
-            prep.finish(state, R::forward(number, lhs.primitive, rhs.primitive))
+            prep.finish(state, output(lhs, rhs))
         }
-        OpsKind::UnTracked(prep) => prep.finish(R::forward(number, lhs.primitive, rhs.primitive)),
+        OpsKind::UnTracked(prep) => prep.finish(output(lhs, rhs)),
     }
 }
 
@@ -151,7 +167,8 @@ fn passes<B: MxKernels>(number: OpNumber, join: &Join) -> Passes<B> {
 struct Unary<R>(R);
 
 impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
-    type State = (OpNumber, NodeId);
+    /// Number and layer of the op in the forward pass, and its operand.
+    type State = (OpNumber, Option<&'static str>, NodeId);
 
     fn backward(
         self,
@@ -159,13 +176,21 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
         grads: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
-        let (number, x) = ops.state;
+        let (number, layer, x) = ops.state;
         let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
             let meta = x.meta;
             let join = Join::of([Some(meta)]);
             let pass = passes::<B>(number, &join);
-            let dx = self.0.backward(&pass, x, grad);
+            let op = R::NAME;
+            let formula = |pass: &Passes<B>, [x]: [_; 1], g| self.0.backward(pass, x, g);
+            let dx = pass.gradient_by(
+                GradientOf { op, layer },
+                "input gradient",
+                [x],
+                grad,
+                formula,
+            );
             gradient_of::<B>(meta, pass.backward.finish(dx, &join))
         });
     }
@@ -178,6 +203,8 @@ struct Binary<R>(#[allow(dead_code, reason = "names the op in the debug output")
 struct BinaryState {
     /// Of the op in the forward pass.
     number: OpNumber,
+    /// As the recorder knows it.
+    layer: Option<&'static str>,
     saved: Option<[NodeId; 2]>,
     shapes: [Shape; 2],
     metas: [Meta; 2],
@@ -194,6 +221,7 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
     ) {
         let BinaryState {
             number,
+            layer,
             saved,
             shapes: [lhs_shape, rhs_shape],
             metas,
@@ -205,39 +233,52 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             None => [None, None],
         };
         let v = &pass.backward;
-        let reduce = |grad: FloatTensor<B>, rounded: bool, shape: &Shape, meta: Meta| {
-            let broadcast = broadcast_dims(shape, &grad.shape());
-            // The gradient of a constant without specs goes by the op's.
-            let own = Join::of([Some(meta), Some(join.result)]);
-            let gradient = match (broadcast.is_empty(), rounded) {
-                (true, true) => v.finish(grad, &own),
-                (true, false) => stored::<B>(grad, own.result),
-                (false, true) => v.finish(v.sum_dims(grad, broadcast), &own),
-                (false, false) => v.finish(v.sum_dims(v.round(grad), broadcast), &own),
+        // The gradient of one of the operands, which `rule` computes before it is summed over axes that were broadcast.
+        let gradient =
+            |name, rule: Rule<B>, rounded: bool, shape: &Shape, meta: Meta, grad: Float<B>| {
+                let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
+                // The gradient of a constant without specs goes by the op's.
+                let own = Join::of([Some(meta), Some(join.result)]);
+                let compute = |pass: &Passes<B>, operands, g| {
+                    let (v, grad) = (&pass.backward, rule(pass, operands, g));
+                    let broadcast = broadcast(&grad);
+                    match (broadcast.is_empty(), rounded) {
+                        (true, _) => grad,
+                        (false, true) => v.sum_dims(grad, broadcast),
+                        (false, false) => v.sum_dims(v.round(grad), broadcast),
+                    }
+                };
+                let op = GradientOf { op: R::NAME, layer };
+                let summed = !broadcast(&grad.inner).is_empty();
+                let dx = match operands.clone() {
+                    // As it came.
+                    _ if !rounded && !summed => compute(&pass, [None, None], grad),
+                    [Some(lhs), Some(rhs)] => {
+                        let compute = |pass: &Passes<B>, [lhs, rhs]: [_; 2], g| {
+                            compute(pass, [Some(lhs), Some(rhs)], g)
+                        };
+                        pass.gradient_by(op, name, [lhs, rhs], grad, compute)
+                    }
+                    _ => pass.gradient_by(op, name, [], grad, |pass, [], g| {
+                        compute(pass, [None, None], g)
+                    }),
+                };
+                let gradient = match rounded || summed {
+                    true => v.finish(dx, &own),
+                    false => stored::<B>(dx, own.result),
+                };
+                gradient_of::<B>(meta, gradient)
             };
-            gradient_of::<B>(meta, gradient)
-        };
         let [lhs_meta, rhs_meta] = metas;
         binary_step::<MxBackend<B>, _, _>(
             ops.parents,
             ops.node,
             grads,
             |grad| {
-                reduce(
-                    R::lhs(&pass, operands.clone(), grad),
-                    R::LHS_ROUNDED,
-                    &lhs_shape,
-                    lhs_meta,
-                )
+                let rounded = R::LHS_ROUNDED;
+                gradient("lhs gradient", R::lhs, rounded, &lhs_shape, lhs_meta, grad)
             },
-            |grad| {
-                reduce(
-                    R::rhs(&pass, operands.clone(), grad),
-                    true,
-                    &rhs_shape,
-                    rhs_meta,
-                )
-            },
+            |grad| gradient("rhs gradient", R::rhs, true, &rhs_shape, rhs_meta, grad),
         );
     }
 }
@@ -254,7 +295,8 @@ struct RetroUnary<B, R> {
 impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let x = states.get_state::<Float<B>>(&self.input);
-        states.save(out_node, self.rule.forward(self.number, x));
+        let output = record::again(|| self.rule.forward(self.number, x));
+        states.save(out_node, output);
     }
 }
 
@@ -270,6 +312,7 @@ impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let lhs = states.get_state::<Float<B>>(&self.inputs[0]);
         let rhs = states.get_state::<Float<B>>(&self.inputs[1]);
-        states.save(out_node, R::forward(self.number, lhs, rhs));
+        let output = record::again(|| R::forward(self.number, lhs, rhs));
+        states.save(out_node, output);
     }
 }

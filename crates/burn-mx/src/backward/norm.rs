@@ -12,6 +12,7 @@ use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::kernels::{self, MxKernels};
 use crate::random::OpNumber;
+use crate::record;
 use crate::semantics::{Float, norm};
 use crate::tensor::{Join, Meta};
 
@@ -22,6 +23,8 @@ struct Norm<const N: usize>;
 struct State {
     /// Of the op in the forward pass.
     number: OpNumber,
+    /// As the recorder knows it.
+    layer: Option<&'static str>,
     norm: kernels::Norm,
     x: NodeId,
     gamma: NodeId,
@@ -61,6 +64,11 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
     epsilon: f64,
 ) -> Tracked<B> {
     let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
+    let layer = record::tracked(|| record::layer_of_op(gamma.primitive.meta.label));
+    let output = |x: Tracked<B>, gamma: Tracked<B>, beta| {
+        let (x, gamma) = (x.primitive, gamma.primitive);
+        record::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
+    };
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
         ($nodes:expr, $beta:expr) => {
@@ -71,30 +79,16 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
                 OpsKind::Tracked(mut prep) => {
                     let state = State {
                         number,
+                        layer,
                         norm,
                         x: prep.checkpoint(&x),
                         gamma: prep.checkpoint(&gamma),
                         beta_meta,
                         epsilon,
                     };
-                    let output = norm::forward::<B>(
-                        Some(number),
-                        norm,
-                        x.primitive,
-                        gamma.primitive,
-                        $beta,
-                        epsilon,
-                    );
-                    prep.finish(state, output)
+                    prep.finish(state, output(x, gamma, $beta))
                 }
-                OpsKind::UnTracked(prep) => prep.finish(norm::forward::<B>(
-                    Some(number),
-                    norm,
-                    x.primitive,
-                    gamma.primitive,
-                    $beta,
-                    epsilon,
-                )),
+                OpsKind::UnTracked(prep) => prep.finish(output(x, gamma, $beta)),
             }
         };
     }
@@ -113,6 +107,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let State {
             number,
+            layer,
             norm,
             x,
             gamma,
@@ -123,7 +118,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
         let x = checkpointer.retrieve_node_output::<Float<B>>(x);
         let gamma = checkpointer.retrieve_node_output::<Float<B>>(gamma);
         let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
-        let backward = norm::backward::<B>(number, norm, x, gamma, grad, epsilon);
+        let backward = norm::backward::<B>(number, layer, norm, x, gamma, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
         for ((node, meta), value) in ops.parents.into_iter().zip(metas).zip(values) {
             if let (Some(node), Some(meta)) = (node, meta) {

@@ -9,6 +9,7 @@ use super::Tracked;
 use super::parameter::gradient_of;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
+use crate::record;
 use crate::semantics::{Float, softmax};
 use crate::tensor::Meta;
 
@@ -19,6 +20,8 @@ struct Softmax;
 struct State<T> {
     output: T,
     input: Meta,
+    /// Of the op in the forward pass, as the recorder knows it.
+    layer: Option<&'static str>,
     dim: usize,
 }
 
@@ -33,15 +36,18 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     {
         OpsKind::Tracked(prep) => {
             let input = x.primitive.meta;
-            let output = softmax::forward::<B>(x.primitive, dim);
+            let output = record::tracked(|| softmax::forward::<B>(x.primitive, dim));
             let state = State {
                 output: output.clone(),
                 input,
+                layer: record::tracked(|| record::layer_of_op(None)),
                 dim,
             };
             prep.finish(state, output)
         }
-        OpsKind::UnTracked(prep) => prep.finish(softmax::forward::<B>(x.primitive, dim)),
+        OpsKind::UnTracked(prep) => {
+            prep.finish(record::tracked(|| softmax::forward::<B>(x.primitive, dim)))
+        }
     }
 }
 
@@ -49,9 +55,14 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Softmax {
     type State = State<Float<B>>;
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let State { output, input, dim } = ops.state;
+        let State {
+            output,
+            input,
+            layer,
+            dim,
+        } = ops.state;
         unary::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
-            gradient_of::<B>(input, softmax::backward::<B>(output, grad, dim))
+            gradient_of::<B>(input, softmax::backward::<B>(layer, output, grad, dim))
         });
     }
 }

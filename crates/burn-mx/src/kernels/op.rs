@@ -68,6 +68,18 @@ impl OpRounding {
 }
 
 impl UnaryOp {
+    /// The op's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AddScalar(_) => "add_scalar",
+            Self::SubScalar(_) => "sub_scalar",
+            Self::MulScalar(_) => "mul_scalar",
+            Self::DivScalar(_) => "div_scalar",
+            Self::Sqrt => "sqrt",
+            Self::Recip => "recip",
+        }
+    }
+
     /// The op by the ops of `B`, without any rounding.
     pub(crate) fn compute<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         match self {
@@ -82,6 +94,16 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
+    /// The op's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+        }
+    }
+
     /// The op by the ops of `B`, without any rounding.
     pub(crate) fn compute<B: MxKernels>(
         self,

@@ -18,7 +18,7 @@ use crate::tensor::{Meta, MxTensor};
 macro_rules! unary {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>(None, $tensor, |tensor| B::$name(tensor $(, $arg)*))
+            elementwise::unary::<B>(stringify!($name), None, $tensor, |tensor| B::$name(tensor $(, $arg)*))
         }
     )* };
 }
@@ -27,7 +27,7 @@ macro_rules! unary {
 macro_rules! binary {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self>) -> FloatTensor<Self>;)*) => { $(
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-            elementwise::binary::<B>(None, $lhs, $rhs, B::$name)
+            elementwise::binary::<B>(stringify!($name), None, $lhs, $rhs, B::$name)
         }
     )* };
 }
@@ -109,11 +109,13 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         rhs: FloatTensor<Self>,
         dim: usize,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(None, lhs, rhs, |lhs, rhs| B::float_cross(lhs, rhs, dim))
+        elementwise::binary::<B>("cross", None, lhs, rhs, |lhs, rhs| {
+            B::float_cross(lhs, rhs, dim)
+        })
     }
 
     fn float_powi(lhs: FloatTensor<Self>, rhs: IntTensor<Self>) -> FloatTensor<Self> {
-        elementwise::unary::<B>(None, lhs, |lhs| B::float_powi(lhs, rhs.inner))
+        elementwise::unary::<B>("powi", None, lhs, |lhs| B::float_powi(lhs, rhs.inner))
     }
 
     fn float_grid_sample_2d(
@@ -122,7 +124,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
         // The grid says where to read: positions, which are not rounded.
-        elementwise::unary::<B>(None, tensor, |tensor| {
+        elementwise::unary::<B>("grid_sample_2d", None, tensor, |tensor| {
             let grid = same_type::<B>(grid.inner, &tensor);
             B::float_grid_sample_2d(tensor, grid, options)
         })
@@ -134,7 +136,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(None, tensor, value, |tensor, value| {
+        elementwise::binary::<B>("scatter_add", None, tensor, value, |tensor, value| {
             B::float_scatter_add(dim, tensor, indices.inner, value)
         })
     }
@@ -145,7 +147,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(None, tensor, value, |tensor, value| {
+        elementwise::binary::<B>("select_add", None, tensor, value, |tensor, value| {
             B::float_select_add(tensor, dim, indices.inner, value)
         })
     }
@@ -157,7 +159,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         reduction: IndexingUpdateOp,
     ) -> FloatTensor<Self> {
         if matches!(reduction, IndexingUpdateOp::Add | IndexingUpdateOp::Mul) {
-            return elementwise::binary::<B>(None, data, values, |data, values| {
+            return elementwise::binary::<B>("scatter_nd", None, data, values, |data, values| {
                 B::float_scatter_nd(data, indices.inner, values, reduction)
             });
         }

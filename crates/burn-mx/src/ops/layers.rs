@@ -98,7 +98,7 @@ macro_rules! transposed_x_gradients {
 macro_rules! unary {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>(None, $tensor, |tensor| B::$name(tensor $(, Unwrap::unwrap($arg))*))
+            elementwise::unary::<B>(stringify!($name), None, $tensor, |tensor| B::$name(tensor $(, Unwrap::unwrap($arg))*))
         }
     )* };
 }
@@ -107,7 +107,7 @@ macro_rules! unary {
 macro_rules! backward {
     ($(fn $name:ident($x:ident: FloatTensor<Self>, $grad:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($x: FloatTensor<Self>, $grad: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>(None, $grad, |grad| {
+            elementwise::unary::<B>(stringify!($name), None, $grad, |grad| {
                 B::$name(same_type::<B>($x.inner, &grad), grad $(, Unwrap::unwrap($arg))*)
             })
         }
@@ -245,7 +245,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         output_grad: FloatTensor<Self>,
         indices: IntTensor<Self>,
     ) -> FloatTensor<Self> {
-        elementwise::unary::<B>(None, output_grad, |grad| {
+        elementwise::unary::<B>("embedding", None, output_grad, |grad| {
             let weights = same_type::<B>(weights.inner, &grad);
             B::embedding_backward(weights, grad, indices.inner)
         })
@@ -262,19 +262,24 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool1dBackward<Self> {
         let (x, indices) = (x.inner, indices.inner);
-        MaxPool1dBackward::new(elementwise::unary::<B>(None, output_grad, |grad| {
-            B::max_pool1d_with_indices_backward(
-                same_type::<B>(x, &grad),
-                kernel_size,
-                stride,
-                padding,
-                dilation,
-                ceil_mode,
-                grad,
-                indices,
-            )
-            .x_grad
-        }))
+        MaxPool1dBackward::new(elementwise::unary::<B>(
+            "max_pool1d",
+            None,
+            output_grad,
+            |grad| {
+                B::max_pool1d_with_indices_backward(
+                    same_type::<B>(x, &grad),
+                    kernel_size,
+                    stride,
+                    padding,
+                    dilation,
+                    ceil_mode,
+                    grad,
+                    indices,
+                )
+                .x_grad
+            },
+        ))
     }
 
     fn max_pool2d_with_indices_backward(
@@ -288,19 +293,24 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool2dBackward<Self> {
         let (x, indices) = (x.inner, indices.inner);
-        MaxPool2dBackward::new(elementwise::unary::<B>(None, output_grad, |grad| {
-            B::max_pool2d_with_indices_backward(
-                same_type::<B>(x, &grad),
-                kernel_size,
-                stride,
-                padding,
-                dilation,
-                ceil_mode,
-                grad,
-                indices,
-            )
-            .x_grad
-        }))
+        MaxPool2dBackward::new(elementwise::unary::<B>(
+            "max_pool2d",
+            None,
+            output_grad,
+            |grad| {
+                B::max_pool2d_with_indices_backward(
+                    same_type::<B>(x, &grad),
+                    kernel_size,
+                    stride,
+                    padding,
+                    dilation,
+                    ceil_mode,
+                    grad,
+                    indices,
+                )
+                .x_grad
+            },
+        ))
     }
 
     fn ctc_loss_backward(
@@ -312,7 +322,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         blank: usize,
     ) -> FloatTensor<Self> {
         let lengths = (input_lengths.inner, target_lengths.inner);
-        elementwise::binary::<B>(None, log_probs, grad_loss, |log_probs, grad| {
+        elementwise::binary::<B>("ctc_loss", None, log_probs, grad_loss, |log_probs, grad| {
             B::ctc_loss_backward(log_probs, targets.inner, lengths.0, lengths.1, grad, blank)
         })
     }
@@ -322,7 +332,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         dim: usize,
         n: Option<usize>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        elementwise::complex::<B>(signal, None, |signal, _| B::rfft(signal, dim, n))
+        elementwise::complex::<B>("rfft", signal, |signal| B::rfft(signal, dim, n))
     }
 
     fn irfft(
@@ -331,7 +341,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         dim: usize,
         n: Option<usize>,
     ) -> FloatTensor<Self> {
-        elementwise::binary::<B>(None, spectrum_re, spectrum_im, |re, im| {
+        elementwise::binary::<B>("irfft", None, spectrum_re, spectrum_im, |re, im| {
             B::irfft(re, im, dim, n)
         })
     }
@@ -395,7 +405,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             );
         }
         let lengths = (input_lengths.inner, target_lengths.inner);
-        elementwise::unary::<B>(None, log_probs, |log_probs| {
+        elementwise::unary::<B>("ctc_loss", None, log_probs, |log_probs| {
             B::ctc_loss(log_probs, targets.inner, lengths.0, lengths.1, blank)
         })
     }

@@ -32,6 +32,9 @@ pub struct RecorderConfig {
     /// whose formats, roundings and transforms count as if it were in use, or a block format
     /// (`mx(element=int4,scale_mode=even)`), in every slot and with the presets' bfloat16.
     pub what_if: Vec<String>,
+    /// Whether the roundings to the elementwise format are recorded, too, op by op and in both passes; not by default, as
+    /// each op is computed once more for it, without its roundings.
+    pub elementwise: bool,
 }
 
 impl Default for RecorderConfig {
@@ -46,6 +49,7 @@ impl Default for RecorderConfig {
             operands: Slot::ALL.to_vec(),
             statistics: Statistic::ALL.to_vec(),
             what_if: Vec::new(),
+            elementwise: false,
         }
     }
 }
@@ -111,6 +115,7 @@ impl RecorderConfig {
             operands: self.operands.clone(),
             statistics: self.statistics.clone(),
             what_if,
+            elementwise: self.elementwise,
         })
     }
 }
@@ -194,6 +199,7 @@ pub(super) struct Selection {
     pub(super) statistics: Vec<Statistic>,
     /// By name.
     pub(super) what_if: Vec<(String, &'static Interned)>,
+    pub(super) elementwise: bool,
 }
 
 impl Selection {
@@ -203,8 +209,12 @@ impl Selection {
     }
 
     pub(super) fn has_product(&self, kind: ProductKind, layer: &str) -> bool {
+        self.products.contains(&kind) && self.has_layer(layer)
+    }
+
+    pub(super) fn has_layer(&self, layer: &str) -> bool {
         let named = || self.layers.iter().any(|pattern| pattern.matches(layer));
-        self.products.contains(&kind) && (self.layers.is_empty() || named())
+        self.layers.is_empty() || named()
     }
 
     pub(super) fn has_operand(&self, slot: Slot) -> bool {

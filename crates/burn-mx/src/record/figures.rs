@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use microscaling::Statistics;
 use serde::{Deserialize, Serialize};
 
-use super::{ProductKind, ProductOp, RecorderConfig, Statistic};
+use super::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
 use crate::specs::Slot;
 
 /// The version of what is written.
@@ -43,6 +43,38 @@ pub struct StepRecord {
     pub step: u64,
     /// Its products, in the order in which they were computed first.
     pub products: Vec<ProductRecord>,
+    /// Its elementwise ops, in the order in which they were computed first; none unless
+    /// [`RecorderConfig::elementwise`] asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elementwise: Vec<ElementwiseRecord>,
+}
+
+/// What roundings to the elementwise format did in an op of a layer in a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ElementwiseRecord {
+    /// The layer's name: of the op's parameter, of the scope, or of the layer before it, with ` >`.
+    pub layer: String,
+    /// The op: `add`, `gelu`, `layer_norm`.
+    pub op: String,
+    /// Which half of the step it is.
+    pub pass: Phase,
+    /// How often it was computed.
+    pub uses: u64,
+    /// The elementwise format.
+    pub format: String,
+    /// Its roundings.
+    pub roundings: Vec<RoundingRecord>,
+}
+
+/// A rounding of an elementwise op.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundingRecord {
+    /// What is rounded: an operand, before and after; or a result, beside what the same op makes of the same rounded
+    /// operands without a rounding.
+    pub rounding: String,
+    /// What the rounding did to it. What saturates are elements that become ±Inf.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 /// A product of a layer in a step.
@@ -190,6 +222,19 @@ impl Histogram {
 }
 
 impl Figures {
+    /// Of a rounding to an elementwise format, which has no scales.
+    pub(super) fn of_rounding(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
+        let overflow = statistics.overflow();
+        let counted = statistics.elements() - statistics.non_finite() + overflow;
+        let saturation = (counted > 0 && wanted(Statistic::Saturation))
+            .then(|| 100.0 * overflow as f64 / counted as f64);
+        let is_of_blocks = |which| matches!(which, Statistic::BlockSqnr | Statistic::Scales);
+        Self {
+            saturation,
+            ..Self::of(statistics, |which| wanted(which) && !is_of_blocks(which))
+        }
+    }
+
     pub(super) fn of(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
         let counted = (statistics.elements() - statistics.non_finite()) as f64;
         let percentage = |count: u64| (counted > 0.0).then(|| 100.0 * count as f64 / counted);

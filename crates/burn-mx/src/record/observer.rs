@@ -76,6 +76,11 @@ impl<B: MxKernels> Observer<B> {
         })
     }
 
+    /// The layer's name.
+    pub(crate) fn layer(&self) -> &'static str {
+        self.layer
+    }
+
     /// Whether operands of this slot are recorded.
     pub(crate) fn wants(&self, slot: Slot) -> bool {
         self.running.selection.has_operand(slot)

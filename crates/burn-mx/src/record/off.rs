@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use core::marker::PhantomData;
 
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, Statistics};
+use microscaling::{BlockFormat, FloatFormat, Statistics};
 
 use crate::kernels::{MxKernels, Operand, Place};
 use crate::random::Draws;
@@ -30,6 +30,10 @@ impl<B: MxKernels> Observer<B> {
         _: Option<&'static str>,
     ) -> Option<Self> {
         None
+    }
+
+    pub(crate) fn layer(&self) -> &'static str {
+        match self.0 {}
     }
 
     pub(crate) fn wants(&self, _: Slot) -> bool {
@@ -78,8 +82,22 @@ impl<B: MxKernels> Observer<B> {
     }
 }
 
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct ElementwiseObserver(Infallible);
+
+impl ElementwiseObserver {
+    pub(crate) fn of(_: &'static str, _: Option<&'static str>, _: FloatFormat) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn rounding<B: MxKernels>(&self, _: &'static str, _: [&FloatTensor<B>; 2]) {
+        match self.0 {}
+    }
+}
+
 #[cfg(feature = "autodiff")]
-pub(crate) use autodiff::{Context, end_step, name_layer, tracked};
+pub(crate) use autodiff::{Context, again, end_step, layer_of_op, name_layer, tracked};
 
 #[cfg(feature = "autodiff")]
 mod autodiff {
@@ -87,6 +105,14 @@ mod autodiff {
 
     pub(crate) fn name_layer(_: Op, label: Option<&'static str>) -> Option<&'static str> {
         label
+    }
+
+    pub(crate) fn layer_of_op(label: Option<&'static str>) -> Option<&'static str> {
+        label
+    }
+
+    pub(crate) fn again<R>(work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     pub(crate) fn tracked<R>(op: impl FnOnce() -> R) -> R {

@@ -59,7 +59,8 @@ impl Report {
         self.runs.iter().flat_map(|run| run.steps.values())
     }
 
-    /// The ten operands of each run that lost most in the last recorded step, with what to try, as a table.
+    /// The ten operands of each run that lost most in the last recorded step, with what to try, as a table; and the ten
+    /// roundings of elementwise ops, if those were recorded.
     pub fn table(&self) -> String {
         table::worst_operands(&self.runs)
     }

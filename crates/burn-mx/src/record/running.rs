@@ -28,6 +28,8 @@ pub(crate) struct Running {
 
 /// How many recorders are at work: without any this is all that a product looks at.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// How many of them record elementwise ops.
+static ELEMENTWISE: AtomicUsize = AtomicUsize::new(0);
 static PLACES: Mutex<Option<Places>> = Mutex::new(None);
 
 /// Which recorder a thread has.
@@ -53,6 +55,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The thread whose products those of this thread are.
 fn owner() -> ThreadId {
     OWNER.get().unwrap_or_else(|| thread::current().id())
+}
+
+/// Whether any recorder records elementwise ops: without one this is all that such an op looks at.
+pub(super) fn any_elementwise() -> bool {
+    ELEMENTWISE.load(Ordering::Relaxed) > 0
 }
 
 /// The recorder of this thread.
@@ -95,6 +102,7 @@ impl Place {
     }
 
     pub(super) fn take(self, running: Arc<Running>) -> Taken {
+        let elementwise = usize::from(running.selection.elementwise);
         let mut places = lock(&PLACES);
         let places = places.get_or_insert_default();
         match self.0 {
@@ -102,22 +110,30 @@ impl Place {
             None => places.process = Some(running),
         }
         COUNT.fetch_add(1, Ordering::Relaxed);
-        Taken(self.0)
+        ELEMENTWISE.fetch_add(elementwise, Ordering::Relaxed);
+        Taken {
+            thread: self.0,
+            elementwise,
+        }
     }
 }
 
 /// The place of a recorder at work, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Taken(Option<ThreadId>);
+pub(super) struct Taken {
+    thread: Option<ThreadId>,
+    elementwise: usize,
+}
 
 impl Drop for Taken {
     fn drop(&mut self) {
         COUNT.fetch_sub(1, Ordering::Relaxed);
+        ELEMENTWISE.fetch_sub(self.elementwise, Ordering::Relaxed);
         let mut places = lock(&PLACES);
         let Some(places) = places.as_mut() else {
             return;
         };
-        match self.0 {
+        match self.thread {
             Some(thread) => drop(places.threads.remove(&thread)),
             None => places.process = None,
         }
@@ -159,9 +175,23 @@ impl Running {
     /// The stream of this thread.
     pub(super) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
         let mut streams = lock(&self.streams);
+        if let Some(forward) = self.thread_of_forward(&streams) {
+            OWNER.set(Some(forward));
+        }
         let thread = streams.len();
         let new = || Stream::new(thread, self.first_step, &self.selection);
         work(streams.entry(owner()).or_insert_with(new))
+    }
+
+    /// The thread whose forward pass the backward pass on this one belongs to, if that is another: this one has computed
+    /// nothing in its step, and one single other one has.
+    fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
+        let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
+        if !phase::is_backward() || self.pass() != Pass::Training || has_begun(&owner()) {
+            return None;
+        }
+        let mut others = streams.keys().filter(|thread| has_begun(thread));
+        others.next().filter(|_| others.next().is_none()).copied()
     }
 
     /// Ends a step of this thread, if there was any product in it.

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use microscaling::Statistics;
+use microscaling::{FloatFormat, Statistics};
 
 use super::config::Selection;
+use super::elementwise::{self, Key as ElementwiseKey};
 use super::{
-    Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord, StepRecord,
+    ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
+    RoundingRecord, StepRecord,
 };
 use crate::registry::{self, Interned};
 use crate::specs::Slot;
@@ -23,6 +25,8 @@ pub(super) struct Stream {
     names: Names,
     products: Vec<Product>,
     places: HashMap<Key, usize>,
+    elementwise: Vec<Elementwise>,
+    elementwise_places: HashMap<ElementwiseKey, usize>,
     /// Of the random numbers of formats that are not in use.
     pub(super) draws: u64,
 }
@@ -48,6 +52,14 @@ pub(super) struct Operand {
     pub(super) statistics: Vec<Statistics>,
 }
 
+/// An elementwise op, all its uses together.
+struct Elementwise {
+    key: ElementwiseKey,
+    format: FloatFormat,
+    uses: u64,
+    roundings: Vec<(&'static str, Statistics)>,
+}
+
 impl Stream {
     pub(super) fn new(thread: usize, step: u64, selection: &Selection) -> Self {
         Self {
@@ -58,6 +70,8 @@ impl Stream {
             names: Names::default(),
             products: Vec::new(),
             places: HashMap::new(),
+            elementwise: Vec::new(),
+            elementwise_places: HashMap::new(),
             draws: 0,
         }
     }
@@ -120,9 +134,46 @@ impl Stream {
         }
     }
 
+    /// The place of an elementwise op without a parameter that has a name.
+    pub(super) fn place(&self, scope: Option<&str>) -> &'static str {
+        elementwise::place(scope, self.names.last)
+    }
+
+    /// Counts a use of an elementwise op.
+    pub(super) fn computed(&mut self, key: ElementwiseKey, format: FloatFormat) {
+        let place = *self.elementwise_places.entry(key).or_insert_with(|| {
+            self.elementwise.push(Elementwise {
+                key,
+                format,
+                uses: 0,
+                roundings: Vec::new(),
+            });
+            self.elementwise.len() - 1
+        });
+        self.elementwise[place].uses += 1;
+    }
+
+    /// Adds a rounding of an op that was [`computed`](Self::computed).
+    pub(super) fn add_rounding(
+        &mut self,
+        key: ElementwiseKey,
+        name: &'static str,
+        statistics: Statistics,
+    ) {
+        let place = self.elementwise_places.get(&key);
+        let Some(op) = place.and_then(|place| self.elementwise.get_mut(*place)) else {
+            return;
+        };
+        match op.roundings.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => known.merge(statistics),
+            None => op.roundings.push((name, statistics)),
+        }
+    }
+
     /// Ends the step; what was seen of it, if it was recorded.
     pub(super) fn end_step(&mut self, run: &str, selection: &Selection) -> Option<StepRecord> {
         let products = std::mem::take(&mut self.products);
+        let elementwise = std::mem::take(&mut self.elementwise);
         let record = self.recorded.then(|| StepRecord {
             run: run.to_owned(),
             thread: self.thread,
@@ -131,8 +182,13 @@ impl Stream {
                 .into_iter()
                 .map(|product| product.record(selection))
                 .collect(),
+            elementwise: elementwise
+                .into_iter()
+                .map(|op| op.record(selection))
+                .collect(),
         });
         self.places.clear();
+        self.elementwise_places.clear();
         self.names = Names::default();
         self.begun = false;
         self.step += 1;
@@ -168,6 +224,27 @@ impl Product {
             specs: self.specs.specs.to_string(),
             operands: operands.collect(),
             result: self.result.as_ref().map(ResultRecord::of),
+        }
+    }
+}
+
+impl Elementwise {
+    fn record(self, selection: &Selection) -> ElementwiseRecord {
+        let (layer, op, phase) = self.key;
+        let roundings = self.roundings.iter().map(|(name, statistics)| {
+            let wanted = |which| selection.has(which);
+            RoundingRecord {
+                rounding: (*name).into(),
+                figures: Figures::of_rounding(statistics, wanted),
+            }
+        });
+        ElementwiseRecord {
+            layer: layer.into(),
+            op: op.into(),
+            pass: phase,
+            uses: self.uses,
+            format: self.format.to_string(),
+            roundings: roundings.collect(),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
 
 /// `max(x, 0)`, rounded.
 pub(crate) fn relu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    selection::<B>(number, x, B::relu)
+    selection::<B>("relu", number, x, B::relu)
 }
 
 /// The gradient where the output is positive, rounded. Burn hands over the input or the output; rounded,
@@ -45,6 +45,7 @@ pub(crate) fn relu_gradient<B: MxKernels>(
 /// `1 / (exp(-x) + 1)`
 pub(crate) fn sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
     by_formula::<B>(
+        "sigmoid",
         number,
         x,
         UnaryFunction::Sigmoid,
@@ -71,10 +72,16 @@ pub(crate) fn log_sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -
     let Some(arith) = TensorArithmetic::<B>::emulated(&join, number) else {
         return MxTensor::new(B::log_sigmoid(x.inner), join.result);
     };
-    let LogSigmoid {
-        negative_max, z, ..
-    } = LogSigmoid::new(&arith, arith.operand(x));
-    arith.finish(arith.sub(negative_max, arith.ln(z)), &join)
+    let formula = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
+        let LogSigmoid {
+            negative_max, z, ..
+        } = LogSigmoid::new(arith, arith.operand(x));
+        arith.sub(negative_max, arith.ln(z))
+    };
+    arith.finish(
+        arith.function("log_sigmoid", [("input", x)], formula),
+        &join,
+    )
 }
 
 /// `(m - s (1 - 1 / z)) g` with `m` 1 and `s` 1 where x is negative, 0 and -1 elsewhere.
@@ -140,7 +147,7 @@ impl<B: MxKernels> LogSigmoid<B> {
 
 /// `x sigmoid(x)`
 pub(crate) fn silu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>(number, x, UnaryFunction::Silu, formula::silu, |x| {
+    by_formula::<B>("silu", number, x, UnaryFunction::Silu, formula::silu, |x| {
         B::float_mul(x.clone(), B::sigmoid(x))
     })
 }
@@ -148,6 +155,7 @@ pub(crate) fn silu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float
 /// `x sigmoid(1.702 x)`
 pub(crate) fn gelu_first_order<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
     by_formula::<B>(
+        "gelu_first_order",
         number,
         x,
         UnaryFunction::GeluFirstOrder,
@@ -168,7 +176,7 @@ pub(crate) fn leaky_relu<B: MxKernels>(
     x: Float<B>,
     slope: Scalar,
 ) -> Float<B> {
-    unary::<B>(number, x, |x| B::leaky_relu(x, slope))
+    unary::<B>("leaky_relu", number, x, |x| B::leaky_relu(x, slope))
 }
 
 /// `x` where it is positive, `slope · x` elsewhere, of a slope that is learned; rounded in and out.
@@ -177,12 +185,19 @@ pub(crate) fn prelu<B: MxKernels>(
     x: Float<B>,
     slope: Float<B>,
 ) -> Float<B> {
-    binary::<B>(number, x.into_activation(), slope, B::prelu)
+    binary::<B>("prelu", number, x.into_activation(), slope, B::prelu)
 }
 
 /// `x Φ`
 pub(crate) fn gelu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>(number, x, UnaryFunction::Gelu, formula::gelu, B::gelu)
+    by_formula::<B>(
+        "gelu",
+        number,
+        x,
+        UnaryFunction::Gelu,
+        formula::gelu,
+        B::gelu,
+    )
 }
 
 /// `(Φ + x Φ') g`
@@ -221,21 +236,22 @@ pub(crate) fn gelu_gradient<B: MxKernels>(
 /// A function of one tensor: `function` in one pass, its formula composed where that cannot be, and `plain` where
 /// elementwise ops are not emulated.
 fn by_formula<B: MxKernels>(
+    name: &'static str,
     number: Option<OpNumber>,
     x: Float<B>,
     function: UnaryFunction,
-    formula: impl FnOnce(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
+    formula: impl Fn(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
     let Some(arith) = TensorArithmetic::<B>::emulated(&join, number) else {
         return MxTensor::new(plain(x.inner), join.result);
     };
-    let y = match arith.in_one_pass() {
+    let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
         Some(rounding) => B::unary_function(function, to_f32::<B>(x.inner), rounding),
-        None => formula(&arith, arith.operand(x)),
+        None => formula(arith, arith.operand(x)),
     };
-    arith.finish(y, &join)
+    arith.finish(arith.function(name, [("input", x)], compute), &join)
 }
 
 /// The gradient by `function`, as `f32`.

@@ -125,18 +125,19 @@ pub(crate) fn backward<B: MxKernels>(
     let product = conv::input_gradient::<B>(interned, weight.meta);
     let axis = Direction::Normal.weight_output_axis();
     let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
-    let read = product.saved(of_x, x.clone());
+    let read = product.elementwise_operand(Slot::A, product.saved(of_x, x.clone()));
     let saved = product.saved(of_weight, weight.clone());
-    let of_inputs = B::deform_conv2d_backward(
-        product.elementwise_operand(Slot::A, read),
-        offset.clone(),
+    let gradients = |weight, grad| {
+        let (x, offset) = (read.clone(), offset.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask.clone(), None, grad, options.clone())
+    };
+    let of_inputs = gradients(
         product.tensor_operand(Slot::WBp, saved, Along::axis(axis, groups)),
-        mask.clone(),
-        None,
         product.tensor_operand(Slot::ABpOs, grad.clone(), Along::axis(CHANNELS, groups)),
-        options.clone(),
     );
     let x_grad = product.without_margins(of_inputs.x_grad);
+    // What is read at the offsets weighs the same product, so x's gradient stands for all.
+    product.observe_result(&x_grad, |weight, grad, _| gradients(weight, grad).x_grad);
     let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
     let x_grad = product.finish(x_grad, join.result);
     let of_input = |gradient| product.finish(product.without_margins(gradient), join.result);
@@ -145,16 +146,18 @@ pub(crate) fn backward<B: MxKernels>(
     // Every image is read at positions of its own, so none may be transformed together with another.
     let batch = x.shape()[0];
     let product = conv::weight_gradient::<B>(interned, weight.meta);
-    let gradients = B::deform_conv2d_backward(
-        product.tensor_operand(Slot::ABp, product.saved(of_x, x), Along::axis(BATCH, batch)),
-        offset,
-        to_f32::<B>(weight.inner.clone()),
-        mask,
-        None,
-        product.tensor_operand(Slot::ABpEx, grad, Along::axis(BATCH, batch)),
-        options,
+    let like = to_f32::<B>(weight.inner.clone());
+    let gradient = |x, grad| {
+        let (offset, weight, mask) = (offset.clone(), like.clone(), mask.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone()).weight_grad
+    };
+    let of_batch = Along::axis(BATCH, batch);
+    let weight_grad = gradient(
+        product.tensor_operand(Slot::ABp, product.saved(of_x, x), of_batch),
+        product.tensor_operand(Slot::ABpEx, grad, of_batch),
     );
-    let weight_grad = product.without_margins(gradients.weight_grad);
+    let weight_grad = product.without_margins(weight_grad);
+    product.observe_result(&weight_grad, |x, grad, _| gradient(x, grad));
     let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
     let weight_grad = product.finish(weight_grad, join.result);
     DeformConv2dBackward::new(x_grad, offset_grad, weight_grad, mask_grad, bias_grad)

@@ -5,88 +5,24 @@
 //! `number` is an op's number where its random numbers are to be drawn again; without one it is a new op.
 
 mod arithmetic;
+mod passes;
+mod rounder;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar, Shape, TensorMetadata};
-use microscaling::{FloatFormat, Rounding};
+use microscaling::Rounding;
 
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, MxKernels, OpRounding, UnaryOp, to_f32};
+use crate::kernels::{BinaryOp, MxKernels, UnaryOp, to_f32};
 use crate::random::{Draws, OpNumber};
 use crate::registry::Interned;
-use crate::tensor::{Join, Meta, MxTensor};
-pub(crate) use arithmetic::{Passes, TensorArithmetic};
-
-/// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rounder {
-    format: FloatFormat,
-    rounding: Rounding,
-}
-
-impl Rounder {
-    /// `None` where the specs leave elementwise values alone.
-    pub(crate) fn new(interned: &'static Interned, rounding: Rounding) -> Option<Self> {
-        let format = interned.specs.float_format()?;
-        Some(Self { format, rounding })
-    }
-
-    pub(crate) fn round<B: MxKernels>(
-        self,
-        tensor: FloatTensor<B>,
-        draws: &Draws,
-    ) -> FloatTensor<B> {
-        let stream = draws.next(self.rounding);
-        B::float_round_to(tensor, self.format, self.rounding, stream)
-    }
-
-    pub(crate) fn format_and_rounding(self) -> (FloatFormat, Rounding) {
-        (self.format, self.rounding)
-    }
-
-    /// Whether a tensor's values are known to be rounded already.
-    pub(crate) fn has_rounded(&self, meta: &Meta) -> bool {
-        meta.rounded == Some(self.format)
-    }
-
-    /// Rounds a tensor that may be rounded already; the result is `f32`.
-    pub(crate) fn operand<B: MxKernels>(self, tensor: Float<B>, draws: &Draws) -> FloatTensor<B> {
-        let inner = to_f32::<B>(tensor.inner);
-        if self.has_rounded(&tensor.meta) {
-            draws.next(self.rounding);
-            return inner;
-        }
-        self.round::<B>(inner, draws)
-    }
-
-    /// The result of an op, rounded and known to be so.
-    pub(crate) fn result<B: MxKernels>(
-        self,
-        inner: FloatTensor<B>,
-        join: &Join,
-        draws: &Draws,
-    ) -> Float<B> {
-        self.rounded::<B>(self.round::<B>(inner, draws), join)
-    }
-
-    /// The result of an op that is rounded already.
-    fn rounded<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
-        let mut meta = join.result;
-        meta.rounded = Some(self.format);
-        stored::<B>(inner, meta)
-    }
-
-    /// How an op rounds that a kernel computes in one pass, its operands too if `operands` says so; `None` if it has to
-    /// be composed, because random numbers are drawn for each rounding.
-    pub(crate) fn in_one_pass(self, operands: bool) -> Option<OpRounding> {
-        (self.rounding != Rounding::Stochastic).then_some(OpRounding {
-            format: self.format,
-            rounding: self.rounding,
-            operands,
-        })
-    }
-}
+use crate::tensor::{Join, MxTensor};
+pub(crate) use arithmetic::TensorArithmetic;
+pub(crate) use passes::{GradientOf, Passes};
+pub(super) use rounder::OpRounder;
+pub(crate) use rounder::Rounder;
+use rounder::rounder;
 
 /// What the products of an op have in common, an operand or the gradient of the output, rounded to the elementwise format
 /// by the random numbers of `number`, the same in each product; as it is where rounding is not random.
@@ -114,23 +50,18 @@ pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
         .filter(|interned| interned.specs.float_format().is_some())
 }
 
-/// How an op rounds, and its random numbers; `None` where it rounds nothing.
-fn rounder(join: &Join, number: Option<OpNumber>) -> Option<(Rounder, Draws)> {
-    let interned = join.quantization()?;
-    let rounder = Rounder::new(interned, interned.specs.round())?;
-    Some((rounder, interned.draws_as(number)))
-}
-
 /// An op on one tensor.
 pub(crate) fn unary<B: MxKernels>(
+    name: &'static str,
     number: Option<OpNumber>,
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match rounder(&join, number) {
-        Some((rounder, draws)) => {
-            rounder.result::<B>(op(rounder.operand::<B>(tensor, &draws)), &join, &draws)
+    match rounder(name, &join, [Some(tensor.meta), None], number) {
+        Some(rounder) => {
+            let result = op(rounder.operand::<B>("input", tensor));
+            rounder.result::<B>("output", result, &join)
         }
         None => MxTensor::new(op(tensor.inner), join.result),
     }
@@ -138,21 +69,20 @@ pub(crate) fn unary<B: MxKernels>(
 
 /// An op on two tensors.
 pub(crate) fn binary<B: MxKernels>(
+    name: &'static str,
     number: Option<OpNumber>,
     lhs: Float<B>,
     rhs: Float<B>,
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    match rounder(&join, number) {
-        Some((rounder, draws)) => rounder.result::<B>(
-            op(
-                rounder.operand::<B>(lhs, &draws),
-                rounder.operand::<B>(rhs, &draws),
-            ),
-            &join,
-            &draws,
-        ),
+    let metas = [lhs.meta, rhs.meta].map(Some);
+    let join = Join::of(metas);
+    match rounder(name, &join, metas, number) {
+        Some(rounder) => {
+            let lhs = rounder.operand::<B>("lhs", lhs);
+            let rhs = rounder.operand::<B>("rhs", rhs);
+            rounder.result::<B>("output", op(lhs, rhs), &join)
+        }
         None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
     }
 }
@@ -165,16 +95,22 @@ pub(crate) fn unary_op<B: MxKernels>(
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    let Some((rounder, draws)) = rounder(&join, number) else {
+    let Some(seen) = rounder(op.name(), &join, [Some(tensor.meta), None], number) else {
         return MxTensor::new(plain(tensor.inner), join.result);
     };
+    let rounder = seen.rounder;
     let operands = !rounder.has_rounded(&tensor.meta);
     match rounder.in_one_pass(operands) {
         Some(rounding) => {
+            let kept = seen.kept::<B>(&tensor);
             let result = B::unary_op(op, to_f32::<B>(tensor.inner), rounding);
+            seen.show::<B, 1>([("input", kept)], &result, |[x]| op.compute::<B>(x));
             rounder.rounded::<B>(result, &join)
         }
-        None => rounder.result::<B>(plain(rounder.operand::<B>(tensor, &draws)), &join, &draws),
+        None => {
+            let result = plain(seen.operand::<B>("input", tensor));
+            seen.result::<B>("output", result, &join)
+        }
     }
 }
 
@@ -185,26 +121,28 @@ pub(crate) fn binary_op<B: MxKernels>(
     lhs: Float<B>,
     rhs: Float<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    let Some((rounder, draws)) = rounder(&join, number) else {
+    let metas = [lhs.meta, rhs.meta].map(Some);
+    let join = Join::of(metas);
+    let Some(seen) = rounder(op.name(), &join, metas, number) else {
         return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), join.result);
     };
+    let rounder = seen.rounder;
     let operands = [lhs.meta, rhs.meta]
         .iter()
         .any(|meta| !rounder.has_rounded(meta));
     match rounder.in_one_pass(operands) {
         Some(rounding) => {
+            let kept = [("lhs", seen.kept::<B>(&lhs)), ("rhs", seen.kept::<B>(&rhs))];
             let (lhs, rhs) = (to_f32::<B>(lhs.inner), to_f32::<B>(rhs.inner));
-            rounder.rounded::<B>(B::binary_op(op, lhs, rhs, rounding), &join)
+            let result = B::binary_op(op, lhs, rhs, rounding);
+            seen.show::<B, 2>(kept, &result, |[lhs, rhs]| op.compute::<B>(lhs, rhs));
+            rounder.rounded::<B>(result, &join)
         }
-        None => rounder.result::<B>(
-            op.compute::<B>(
-                rounder.operand::<B>(lhs, &draws),
-                rounder.operand::<B>(rhs, &draws),
-            ),
-            &join,
-            &draws,
-        ),
+        None => {
+            let lhs = seen.operand::<B>("lhs", lhs);
+            let rhs = seen.operand::<B>("rhs", rhs);
+            seen.result::<B>("output", op.compute::<B>(lhs, rhs), &join)
+        }
     }
 }
 
@@ -212,7 +150,7 @@ pub(crate) fn binary_op<B: MxKernels>(
 pub(crate) fn square<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let interned = Join::of([Some(tensor.meta)]).quantization();
     match interned.is_some_and(|interned| interned.specs.round() == Rounding::Stochastic) {
-        true => unary::<B>(number, tensor, |x| B::float_mul(x.clone(), x)),
+        true => unary::<B>("mul", number, tensor, |x| B::float_mul(x.clone(), x)),
         false => binary_op::<B>(number, BinaryOp::Mul, tensor.clone(), tensor),
     }
 }
@@ -238,39 +176,38 @@ pub(crate) fn powi_scalar<B: Backend>(
 
 /// An op on one tensor whose results the format has if it has the operands: operands themselves, or zero.
 pub(crate) fn selection<B: MxKernels>(
+    name: &'static str,
     number: Option<OpNumber>,
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
-    match rounder(&join, number) {
-        Some((rounder, draws)) => {
-            rounder.rounded::<B>(op(rounder.operand::<B>(tensor, &draws)), &join)
+    match rounder(name, &join, [Some(tensor.meta), None], number) {
+        Some(seen) => {
+            let result = op(seen.operand::<B>("input", tensor));
+            seen.rounder.rounded::<B>(result, &join)
         }
         None => MxTensor::new(op(tensor.inner), join.result),
     }
 }
 
-/// An op on two tensors with two results, such as a complex one given by its parts.
+/// An op on one tensor with two results, a complex one given by its parts.
 pub(crate) fn complex<B: MxKernels>(
-    first: Float<B>,
-    second: Option<Float<B>>,
-    op: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> (FloatTensor<B>, FloatTensor<B>),
+    name: &'static str,
+    tensor: Float<B>,
+    op: impl FnOnce(FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>),
 ) -> (Float<B>, Float<B>) {
-    let join = Join::of([Some(first.meta), second.as_ref().map(|tensor| tensor.meta)]);
-    match rounder(&join, None) {
-        Some((rounder, draws)) => {
-            let (re, im) = op(
-                rounder.operand::<B>(first, &draws),
-                second.map(|tensor| rounder.operand::<B>(tensor, &draws)),
-            );
+    let join = Join::of([Some(tensor.meta)]);
+    match rounder(name, &join, [Some(tensor.meta), None], None) {
+        Some(rounder) => {
+            let (re, im) = op(rounder.operand::<B>("input", tensor));
             (
-                rounder.result::<B>(re, &join, &draws),
-                rounder.result::<B>(im, &join, &draws),
+                rounder.result::<B>("real part", re, &join),
+                rounder.result::<B>("imaginary part", im, &join),
             )
         }
         None => {
-            let (re, im) = op(first.inner, second.map(|tensor| tensor.inner));
+            let (re, im) = op(tensor.inner);
             (
                 MxTensor::new(re, join.result),
                 MxTensor::new(im, join.result),
@@ -283,8 +220,11 @@ pub(crate) fn complex<B: MxKernels>(
 pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(arith) => arith.finish(arith.exp(arith.operand(tensor)), &join),
-        None => unary::<B>(number, tensor, B::float_exp),
+        Some(arith) => {
+            let exp = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.exp(arith.operand(x));
+            arith.finish(arith.function("exp", [("input", tensor)], exp), &join)
+        }
+        None => unary::<B>("exp", number, tensor, B::float_exp),
     }
 }
 
@@ -297,8 +237,13 @@ pub(crate) fn div<B: MxKernels>(
     let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
         Some(arith) => {
-            let quotient = arith.div(arith.operand(lhs), arith.operand(rhs));
-            arith.finish(quotient, &join)
+            let div = |arith: &TensorArithmetic<B>, [lhs, rhs]: [_; 2]| {
+                arith.div(arith.operand(lhs), arith.operand(rhs))
+            };
+            arith.finish(
+                arith.function("div", [("lhs", lhs), ("rhs", rhs)], div),
+                &join,
+            )
         }
         None => binary_op::<B>(number, BinaryOp::Div, lhs, rhs),
     }
@@ -308,7 +253,10 @@ pub(crate) fn div<B: MxKernels>(
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, None) {
-        Some(arith) => arith.finish(arith.recip(arith.operand(tensor)), &join),
+        Some(arith) => {
+            let recip = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.recip(arith.operand(x));
+            arith.finish(arith.function("recip", [("input", tensor)], recip), &join)
+        }
         None => MxTensor::new(B::float_recip(tensor.inner), join.result),
     }
 }
@@ -319,10 +267,13 @@ pub(crate) fn mean<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> 
     match TensorArithmetic::<B>::emulated(&join, number) {
         Some(arith) => {
             let count = tensor.shape().num_elements();
-            let sum = arith.round(B::float_sum(arith.operand(tensor)));
-            arith.finish(arith.div_scalar(sum, count as f32), &join)
+            let mean = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
+                let sum = arith.round(B::float_sum(arith.operand(x)));
+                arith.div_scalar(sum, count as f32)
+            };
+            arith.finish(arith.function("mean", [("input", tensor)], mean), &join)
         }
-        None => unary::<B>(number, tensor, B::float_mean),
+        None => unary::<B>("mean", number, tensor, B::float_mean),
     }
 }
 
@@ -334,8 +285,14 @@ pub(crate) fn mean_dim<B: MxKernels>(
 ) -> Float<B> {
     let join = Join::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&join, number) {
-        Some(arith) => arith.finish(arith.mean_dim(arith.operand(tensor), dim), &join),
-        None => unary::<B>(number, tensor, |tensor| B::float_mean_dim(tensor, dim)),
+        Some(arith) => {
+            let mean =
+                |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.mean_dim(arith.operand(x), dim);
+            arith.finish(arith.function("mean_dim", [("input", tensor)], mean), &join)
+        }
+        None => unary::<B>("mean_dim", number, tensor, |tensor| {
+            B::float_mean_dim(tensor, dim)
+        }),
     }
 }
 

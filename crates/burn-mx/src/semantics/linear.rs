@@ -3,7 +3,7 @@
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::elementwise::Rounder;
+use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
 use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
@@ -41,6 +41,8 @@ pub(crate) fn forward<B: MxKernels>(
     product.finish_rounded(with_leading_axes::<B>(output, shape), join.result)
 }
 
+const WITH_BIAS: &str = "output with bias";
+
 /// A product, rounded, plus a bias that is rounded already, rounded again.
 fn add_rounded<B: MxKernels>(
     output: FloatTensor<B>,
@@ -50,10 +52,18 @@ fn add_rounded<B: MxKernels>(
     let rounder = Rounder::new(product.specs(), product.result_rounding());
     match rounder.and_then(|rounder| rounder.in_one_pass(true)) {
         // To round the bias once more changes nothing.
-        Some(rounding) => B::binary_op(BinaryOp::Add, output, bias, rounding),
+        Some(rounding) => {
+            let shown = product.observes_roundings().then(|| output.clone());
+            let sum = B::binary_op(BinaryOp::Add, output, bias.clone(), rounding);
+            if let Some(output) = shown {
+                let unrounded = B::float_add(product.round(output), bias);
+                product.observe_rounding(WITH_BIAS, || [unrounded, sum.clone()]);
+            }
+            sum
+        }
         None => {
             let output = product.round(output);
-            product.round(B::float_add(output, bias))
+            product.round_as(WITH_BIAS, B::float_add(output, bias))
         }
     }
 }
@@ -158,8 +168,9 @@ pub(super) fn sum_of_gradient<B: MxKernels>(
     match before.zip(after) {
         Some((before, after)) => {
             let draws = interned.draws();
-            let sum = sum(before.operand::<B>(grad, &draws));
-            let sum = after.round::<B>(sum, &draws);
+            let op = OpRounder::of("bias", meta.label, before, draws);
+            let sum = sum(op.operand::<B>("output gradient", grad));
+            let sum = op.round_by::<B>(after, "bias gradient", sum);
             let rounded = specs.float_format();
             stored::<B>(sum, Meta { rounded, ..meta })
         }

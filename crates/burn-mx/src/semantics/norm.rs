@@ -3,7 +3,7 @@
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorMetadata};
 
-use super::elementwise::{Passes, TensorArithmetic};
+use super::elementwise::{GradientOf, Passes, TensorArithmetic};
 use super::rows::TensorRows;
 use super::{Float, stored};
 use crate::arithmetic::norm;
@@ -44,22 +44,46 @@ pub(crate) fn forward<B: MxKernels>(
         };
         return MxTensor::new(output, join.result);
     };
+    let compute = |arith: &TensorArithmetic<B>, x: Float<B>, gamma: Float<B>, beta| {
+        compute::<B>(arith, norm, x, gamma, beta, epsilon)
+    };
+    let (name, x, gamma) = (norm.name(), ("input", x), ("gamma", gamma));
+    let output = match beta {
+        Some(beta) => arith.function(
+            name,
+            [x, gamma, ("beta", beta)],
+            |arith, [x, gamma, beta]| compute(arith, x, gamma, Some(beta)),
+        ),
+        None => arith.function(name, [x, gamma], |arith, [x, gamma]| {
+            compute(arith, x, gamma, None)
+        }),
+    };
+    arith.finish(output, &join)
+}
+
+/// [`forward`] of tensors that are emulated.
+fn compute<B: MxKernels>(
+    arith: &TensorArithmetic<B>,
+    norm: Norm,
+    x: Float<B>,
+    gamma: Float<B>,
+    beta: Option<Float<B>>,
+    epsilon: f64,
+) -> FloatTensor<B> {
     if let Some(rounding) = arith.in_one_pass() {
-        let output = B::rounded_norm(
+        return B::rounded_norm(
             Normalization::new(norm, epsilon, rounding),
             to_f32::<B>(x.inner),
             to_f32::<B>(gamma.inner),
             beta.map(|beta| to_f32::<B>(beta.inner)),
         );
-        return arith.finish(output, &join);
     }
     let (rank, rows) = (x.rank(), TensorRows::<B>::along(x.rank() - 1));
     // In this order, which the backward pass draws again from the start.
-    let normalized = norm::normalize(&rows, &arith, norm, arith.operand(x), epsilon as f32);
+    let normalized = norm::normalize(&rows, arith, norm, arith.operand(x), epsilon as f32);
     let gamma = as_row::<B>(arith.operand(gamma), rank);
     let beta = beta.map(|beta| as_row::<B>(arith.operand(beta), rank));
-    let output = norm::scale_and_shift(&rows, &arith, normalized.values, &gamma, beta.as_ref());
-    arith.finish(output, &join)
+    norm::scale_and_shift(&rows, arith, normalized.values, &gamma, beta.as_ref())
 }
 
 /// As Burn's own module composes it, of the ops of `B`.
@@ -80,9 +104,11 @@ pub(crate) fn plain_rms_norm<B: Backend>(
     }
 }
 
-/// The gradients of x, γ and β from that of the output; `number` is that of the op in the forward pass.
+/// The gradients of x, γ and β from that of the output; `number` is that of the op in the forward pass, `layer` its layer,
+/// as the recorder knows it.
 pub(crate) fn backward<B: MxKernels>(
     number: OpNumber,
+    layer: Option<&'static str>,
     norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
@@ -96,9 +122,49 @@ pub(crate) fn backward<B: MxKernels>(
     let pass = Passes::<B>::of_backward(interned, &join, Some(number));
     let arith = &pass.backward;
     let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
-    let (rank, last) = (x.rank(), x.rank() - 1);
     let features = gamma.shape();
+    let of = GradientOf {
+        op: norm.name(),
+        layer,
+    };
+    let rounded = |[x, gamma]: [Float<B>; 2]| {
+        let (rows, forward) = (TensorRows::<B>::along(x.rank() - 1), pass.forward());
+        let x = forward.operand(x);
+        // Its random numbers come after those of the normalization.
+        norm::normalize(&rows, &forward, norm, x.clone(), epsilon as f32);
+        [x, forward.operand(gamma)]
+    };
+    let [d_x, d_gamma, d_beta] = pass.gradients_by(
+        of,
+        ["input gradient", "gamma gradient", "beta gradient"],
+        [x, gamma],
+        rounded,
+        grad,
+        |pass, [x, gamma], grad| gradients::<B>(pass, norm, x, gamma, grad, epsilon),
+    );
+    let of_parameter =
+        |gradient| arith.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
+    NormGrads {
+        x: match norm {
+            Norm::Layer => arith.finish(d_x, &x_join),
+            Norm::Rms => stored::<B>(d_x, x_join.result),
+        },
+        gamma: of_parameter(d_gamma),
+        beta: of_parameter(d_beta),
+    }
+}
 
+/// The gradients of x, γ and β, the latter two [1, .., 1, D].
+fn gradients<B: MxKernels>(
+    pass: &Passes<B>,
+    norm: Norm,
+    x: Float<B>,
+    gamma: Float<B>,
+    grad: Float<B>,
+    epsilon: f64,
+) -> [FloatTensor<B>; 3] {
+    let arith = &pass.backward;
+    let (rank, last) = (x.rank(), x.rank() - 1);
     let d_beta = arith.sum_dims(pass.gradient(grad.clone()), 0..last);
     let (d_x, products) = match arith.backward_in_one_pass() {
         Some(rounding) => B::rounded_norm_backward(
@@ -119,17 +185,7 @@ pub(crate) fn backward<B: MxKernels>(
             norm::backward(&rows, arith, norm, normalized, &gamma, g, ())
         }
     };
-    let d_gamma = arith.sum_dims(products, 0..last);
-    let of_parameter =
-        |gradient| arith.finish(B::float_reshape(gradient, features.clone()), &gamma_join);
-    NormGrads {
-        x: match norm {
-            Norm::Layer => arith.finish(d_x, &x_join),
-            Norm::Rms => stored::<B>(d_x, x_join.result),
-        },
-        gamma: of_parameter(d_gamma),
-        beta: of_parameter(d_beta),
-    }
+    [d_x, arith.sum_dims(products, 0..last), d_beta]
 }
 
 /// A parameter [D] as a tensor [1, .., 1, D].

@@ -17,7 +17,7 @@ use crate::diagnose;
 use crate::kernels::{MxKernels, Operand, to_f32};
 use crate::phase;
 use crate::random::Draws;
-use crate::record::Observer;
+use crate::record::{ElementwiseObserver, Observer};
 use crate::registry::Interned;
 use crate::specs::{Hadamard, Slot};
 use crate::tensor::Meta;
@@ -51,6 +51,8 @@ pub(crate) struct Product<B: MxKernels> {
     draws: Draws,
     /// The recorder's eye, if it looks at this product.
     observer: Option<Observer<B>>,
+    /// Its eye on how the result is rounded to the elementwise format.
+    rounding_observer: Option<ElementwiseObserver>,
 }
 
 impl<B: MxKernels> Product<B> {
@@ -84,6 +86,10 @@ impl<B: MxKernels> Product<B> {
         let mut product = Self::by(op, kind, specs, draws, of_activations);
         product.label = label;
         product.observer = Observer::of(op, kind, specs, label);
+        let layer = product.observer.as_ref().map(Observer::layer).or(label);
+        let format = specs.specs.float_format();
+        product.rounding_observer =
+            format.and_then(|format| ElementwiseObserver::of(op.name(), layer, format));
         log::trace!(target: "burn_mx::product", "{product}");
         product
     }
@@ -106,6 +112,7 @@ impl<B: MxKernels> Product<B> {
             margins: Cell::new(1.0),
             draws,
             observer: None,
+            rounding_observer: None,
         };
         if product.has_blocks() {
             let hadamard = match kind {
@@ -180,10 +187,36 @@ impl<B: MxKernels> Product<B> {
 
     /// The product of the operands, rounded to the elementwise format.
     pub(crate) fn round(&self, result: FloatTensor<B>) -> FloatTensor<B> {
-        match Rounder::new(self.specs, self.result_rounding()) {
-            Some(rounder) => rounder.round::<B>(result, &self.draws),
-            None => result,
+        self.round_as(self.kind.result(), result)
+    }
+
+    /// What is computed of the operands, rounded to the elementwise format, by the name that the recorder knows it by.
+    pub(crate) fn round_as(&self, name: &'static str, result: FloatTensor<B>) -> FloatTensor<B> {
+        let Some(rounder) = Rounder::new(self.specs, self.result_rounding()) else {
+            return result;
+        };
+        if self.rounding_observer.is_none() {
+            return rounder.round::<B>(result, &self.draws);
         }
+        let rounded = rounder.round::<B>(result.clone(), &self.draws);
+        self.observe_rounding(name, || [result, rounded.clone()]);
+        rounded
+    }
+
+    /// Shows a rounding to the elementwise format to the recorder, if that looks at it.
+    pub(crate) fn observe_rounding(
+        &self,
+        name: &'static str,
+        before_and_after: impl FnOnce() -> [FloatTensor<B>; 2],
+    ) {
+        if let Some(observer) = &self.rounding_observer {
+            observer.rounding::<B>(name, before_and_after().each_ref());
+        }
+    }
+
+    /// Whether the recorder looks at roundings to the elementwise format.
+    pub(crate) fn observes_roundings(&self) -> bool {
+        self.rounding_observer.is_some()
     }
 
     /// The product of the operands, rounded to the elementwise format, as a tensor with this meta.
@@ -242,12 +275,7 @@ impl<B: MxKernels> Product<B> {
 impl<B: MxKernels> Display for Product<B> {
     /// What the product computes, for the log: `weight gradient of linear blocks.0.expand.weight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            Kind::Forward => "output",
-            Kind::InputGradient => "input gradient",
-            Kind::WeightGradient => "weight gradient",
-        })?;
-        write!(f, " of {}", self.op)?;
+        write!(f, "{} of {}", self.kind.result(), self.op)?;
         match self.label {
             Some(label) => write!(f, " {label}"),
             None => Ok(()),

@@ -18,30 +18,40 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     let Some(arith) = TensorArithmetic::<B>::emulated(&join, None) else {
         return MxTensor::new(B::softmax(x.inner, dim), join.result);
     };
-    if let Some(function) = in_one_pass(&arith, &x, dim) {
-        return arith.finish(B::rounded_softmax(function, to_f32::<B>(x.inner)), &join);
-    }
-    let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
-    let y = softmax::softmax(&rows, &arith, arith.operand(x), base2);
-    arith.finish(y, &join)
+    let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
+        if let Some(function) = in_one_pass(arith, &x, dim) {
+            return B::rounded_softmax(function, to_f32::<B>(x.inner));
+        }
+        let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
+        softmax::softmax(&rows, arith, arith.operand(x), base2)
+    };
+    arith.finish(arith.function("softmax", [("input", x)], compute), &join)
 }
 
 /// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
-/// `output`.
-pub(crate) fn backward<B: MxKernels>(output: Float<B>, grad: Float<B>, dim: usize) -> Float<B> {
+/// `output`. `layer` is that of the op in the forward pass, as the recorder knows it.
+pub(crate) fn backward<B: MxKernels>(
+    layer: Option<&'static str>,
+    output: Float<B>,
+    grad: Float<B>,
+    dim: usize,
+) -> Float<B> {
     let join = Join::of([Some(output.meta)]);
     let Some(interned) = join.emulation() else {
         unreachable!("softmax has a backward op of its own only where something is emulated")
     };
     let arith = TensorArithmetic::<B>::of_backward(interned, &join);
-    if let Some(function) = in_one_pass(&arith, &output, dim) {
-        let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
-        let dx = B::rounded_softmax_backward(function, y, g);
-        return arith.finish(dx, &join);
-    }
-    let (y, g) = (arith.operand(output), arith.operand(grad));
-    let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
-    let dx = softmax::softmax_backward(&rows, &arith, &y, g, base2);
+    let compute = |arith: &TensorArithmetic<B>, [output, grad]: [Float<B>; 2]| {
+        if let Some(function) = in_one_pass(arith, &output, dim) {
+            let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
+            return B::rounded_softmax_backward(function, y, g);
+        }
+        let (y, g) = (arith.operand(output), arith.operand(grad));
+        let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
+        softmax::softmax_backward(&rows, arith, &y, g, base2)
+    };
+    let operands = [("output", output), ("output gradient", grad)];
+    let dx = arith.function_of("softmax", layer, operands, "input gradient", compute);
     arith.finish(dx, &join)
 }
 
@@ -67,16 +77,21 @@ pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
         && emulation(&join).is_some_and(|interned| !is_random(interned))
 }
 
+const IN_ONE_PASS: &str = "a logarithm of a softmax is computed here only if it can be in one pass";
+
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
 pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     let join = Join::of([Some(x.meta)]);
     let arith = TensorArithmetic::<B>::emulated(&join, None);
-    let Some((arith, rounding)) = arith.and_then(|a| a.in_one_pass().map(|rounding| (a, rounding)))
-    else {
-        unreachable!("a logarithm of a softmax is computed here only if it can be in one pass")
+    let arith = arith.expect(IN_ONE_PASS);
+    let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
+        let rounding = arith.in_one_pass().expect(IN_ONE_PASS);
+        B::rounded_log_softmax(LogSoftmax { rounding }, to_f32::<B>(x.inner))
     };
-    let y = B::rounded_log_softmax(LogSoftmax { rounding }, to_f32::<B>(x.inner));
-    arith.finish(y, &join)
+    arith.finish(
+        arith.function("log_softmax", [("input", x)], compute),
+        &join,
+    )
 }
 
 /// The gradient of [`log_forward`]'s input, which rounds as `rounding` says.

@@ -309,6 +309,7 @@ impl Interleaved<'_> {
                     sums.error[0] += square_of_difference(f64::from(x), f64::from(q));
                 } else {
                     partial.non_finite += 1;
+                    partial.overflow += u64::from(x.is_finite() && q.is_infinite());
                 }
             }
         });

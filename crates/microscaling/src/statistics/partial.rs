@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 #[derive(Default)]
 pub(super) struct Partial {
     pub(super) non_finite: u64,
+    pub(super) overflow: u64,
     pub(super) blocks: u64,
     pub(super) power: f64,
     pub(super) quantized_power: f64,

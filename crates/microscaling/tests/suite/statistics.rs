@@ -65,6 +65,11 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
     let sum = |term: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(x, q)| term(*x, *q)).sum::<f64>();
     assert_eq!(statistics.elements(), count as u64);
     assert_eq!(statistics.non_finite(), (count - pairs.len()) as u64);
+    let overflow = x
+        .iter()
+        .zip(&q)
+        .filter(|(x, q)| x.is_finite() && q.is_infinite());
+    assert_eq!(statistics.overflow(), overflow.count() as u64);
     assert!(close(statistics.power(), sum(&|x, _| x * x)));
     assert!(close(statistics.error(), sum(&|x, q| (x - q) * (x - q))));
     let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
@@ -372,4 +377,31 @@ fn what_does_not_fit_is_an_error() {
     };
     let result = Statistics::of_quantizing(&[1.0], &[1], 0, quantization);
     assert!(matches!(result, Err(QuantizeError::Format(_))));
+}
+
+#[test]
+fn overflow_is_what_becomes_infinite() {
+    let original = [7e4, -1e5, 6e4, f32::INFINITY, f32::NAN, 0.0];
+    let fp16 = FloatFormat::fp(16).expect("16 bits are allowed");
+    let mut quantized = original;
+    fp16.round_slice(&mut quantized, Rounding::Even.with(RandomStream::new(0, 0)));
+    let of = |original: &[f32], quantized: &[f32]| {
+        let shape = &[original.len()];
+        let (axis, format) = (0, None);
+        let comparison = Comparison {
+            original,
+            quantized,
+            shape,
+            axis,
+            format,
+        };
+        Statistics::of(comparison).expect("all fits")
+    };
+    let mut both = of(&original, &quantized);
+    assert_eq!((both.overflow(), both.non_finite()), (2, 4));
+    both.merge(of(&[1e9], &[f32::INFINITY]));
+    assert_eq!(
+        (both.overflow(), both.non_finite(), both.elements()),
+        (3, 5, 7)
+    );
 }

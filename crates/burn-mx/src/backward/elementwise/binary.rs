@@ -15,6 +15,7 @@ use crate::semantics::{Float, activation};
 pub(crate) struct Add;
 
 impl<B: MxKernels> BinaryRule<B> for Add {
+    const NAME: &'static str = "add";
     const NEEDS_OPERANDS: bool = false;
     fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         elementwise::binary_op::<B>(Some(number), BinaryOp::Add, lhs, rhs)
@@ -32,6 +33,7 @@ impl<B: MxKernels> BinaryRule<B> for Add {
 pub(crate) struct Sub;
 
 impl<B: MxKernels> BinaryRule<B> for Sub {
+    const NAME: &'static str = "sub";
     const NEEDS_OPERANDS: bool = false;
     const LHS_ROUNDED: bool = false;
     fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
@@ -50,6 +52,7 @@ impl<B: MxKernels> BinaryRule<B> for Sub {
 pub(crate) struct Mul;
 
 impl<B: MxKernels> BinaryRule<B> for Mul {
+    const NAME: &'static str = "mul";
     const NEEDS_OPERANDS: bool = true;
     fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         elementwise::binary_op::<B>(Some(number), BinaryOp::Mul, lhs, rhs)
@@ -69,6 +72,7 @@ impl<B: MxKernels> BinaryRule<B> for Mul {
 pub(crate) struct Div;
 
 impl<B: MxKernels> BinaryRule<B> for Div {
+    const NAME: &'static str = "div";
     const NEEDS_OPERANDS: bool = true;
     fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B> {
         elementwise::div::<B>(Some(number), lhs, rhs)
@@ -90,6 +94,7 @@ impl<B: MxKernels> BinaryRule<B> for Div {
 pub(crate) struct PRelu;
 
 impl<B: MxKernels> BinaryRule<B> for PRelu {
+    const NAME: &'static str = "prelu";
     const NEEDS_OPERANDS: bool = true;
     fn forward(number: OpNumber, x: Float<B>, slope: Float<B>) -> Float<B> {
         activation::prelu::<B>(Some(number), x, slope)

@@ -15,8 +15,9 @@ use crate::semantics::{Float, activation, softmax};
 pub(crate) struct Round;
 
 impl<B: MxKernels> UnaryRule<B> for Round {
+    const NAME: &'static str = "round";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(Some(number), x, |x| x)
+        elementwise::unary::<B>("round", Some(number), x, |x| x)
     }
     fn backward(&self, pass: &Passes<B>, _: Float<B>, g: Float<B>) -> FloatTensor<B> {
         pass.gradient(g)
@@ -28,6 +29,7 @@ impl<B: MxKernels> UnaryRule<B> for Round {
 pub(crate) struct RoundGradient;
 
 impl<B: MxKernels> UnaryRule<B> for RoundGradient {
+    const NAME: &'static str = "round";
     fn forward(&self, _: OpNumber, x: Float<B>) -> Float<B> {
         x
     }
@@ -41,6 +43,7 @@ impl<B: MxKernels> UnaryRule<B> for RoundGradient {
 pub(crate) struct Exp;
 
 impl<B: MxKernels> UnaryRule<B> for Exp {
+    const NAME: &'static str = "exp";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         elementwise::exp::<B>(Some(number), x)
     }
@@ -56,8 +59,9 @@ impl<B: MxKernels> UnaryRule<B> for Exp {
 pub(crate) struct Log;
 
 impl<B: MxKernels> UnaryRule<B> for Log {
+    const NAME: &'static str = "log";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(Some(number), x, B::float_log)
+        elementwise::unary::<B>("log", Some(number), x, B::float_log)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         pass.backward.div(pass.gradient(g), pass.operand(0, x))
@@ -69,6 +73,7 @@ impl<B: MxKernels> UnaryRule<B> for Log {
 pub(crate) struct Sqrt;
 
 impl<B: MxKernels> UnaryRule<B> for Sqrt {
+    const NAME: &'static str = "sqrt";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         elementwise::unary_op::<B>(Some(number), UnaryOp::Sqrt, x, B::float_sqrt)
     }
@@ -85,6 +90,7 @@ impl<B: MxKernels> UnaryRule<B> for Sqrt {
 pub(crate) struct Square;
 
 impl<B: MxKernels> UnaryRule<B> for Square {
+    const NAME: &'static str = "square";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         elementwise::square::<B>(Some(number), x)
     }
@@ -100,8 +106,9 @@ impl<B: MxKernels> UnaryRule<B> for Square {
 pub(crate) struct Tanh;
 
 impl<B: MxKernels> UnaryRule<B> for Tanh {
+    const NAME: &'static str = "tanh";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(Some(number), x, B::float_tanh)
+        elementwise::unary::<B>("tanh", Some(number), x, B::float_tanh)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let v = &pass.backward;
@@ -117,8 +124,9 @@ impl<B: MxKernels> UnaryRule<B> for Tanh {
 pub(crate) struct Tan;
 
 impl<B: MxKernels> UnaryRule<B> for Tan {
+    const NAME: &'static str = "tan";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(Some(number), x, B::float_tan)
+        elementwise::unary::<B>("tan", Some(number), x, B::float_tan)
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let (v, forward) = (&pass.backward, pass.forward());
@@ -133,6 +141,7 @@ impl<B: MxKernels> UnaryRule<B> for Tan {
 pub(crate) struct Relu;
 
 impl<B: MxKernels> UnaryRule<B> for Relu {
+    const NAME: &'static str = "relu";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::relu::<B>(Some(number), x)
     }
@@ -146,6 +155,7 @@ impl<B: MxKernels> UnaryRule<B> for Relu {
 pub(crate) struct Gelu;
 
 impl<B: MxKernels> UnaryRule<B> for Gelu {
+    const NAME: &'static str = "gelu";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::gelu::<B>(Some(number), x)
     }
@@ -159,6 +169,7 @@ impl<B: MxKernels> UnaryRule<B> for Gelu {
 pub(crate) struct LogSigmoid;
 
 impl<B: MxKernels> UnaryRule<B> for LogSigmoid {
+    const NAME: &'static str = "log_sigmoid";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::log_sigmoid::<B>(Some(number), x)
     }
@@ -172,6 +183,7 @@ impl<B: MxKernels> UnaryRule<B> for LogSigmoid {
 pub(crate) struct Sigmoid;
 
 impl<B: MxKernels> UnaryRule<B> for Sigmoid {
+    const NAME: &'static str = "sigmoid";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::sigmoid::<B>(Some(number), x)
     }
@@ -192,6 +204,7 @@ impl<B: MxKernels> UnaryRule<B> for Sigmoid {
 pub(crate) struct Silu;
 
 impl<B: MxKernels> UnaryRule<B> for Silu {
+    const NAME: &'static str = "silu";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::silu::<B>(Some(number), x)
     }
@@ -212,6 +225,7 @@ impl<B: MxKernels> UnaryRule<B> for Silu {
 pub(crate) struct GeluFirstOrder;
 
 impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
+    const NAME: &'static str = "gelu_first_order";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::gelu_first_order::<B>(Some(number), x)
     }
@@ -233,6 +247,7 @@ impl<B: MxKernels> UnaryRule<B> for GeluFirstOrder {
 pub(crate) struct LogSoftmax;
 
 impl<B: MxKernels> UnaryRule<B> for LogSoftmax {
+    const NAME: &'static str = "log_softmax";
     fn forward(&self, _: OpNumber, x: Float<B>) -> Float<B> {
         softmax::log_forward::<B>(x)
     }
@@ -250,6 +265,7 @@ pub(crate) struct LeakyRelu {
 }
 
 impl<B: MxKernels> UnaryRule<B> for LeakyRelu {
+    const NAME: &'static str = "leaky_relu";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         activation::leaky_relu::<B>(Some(number), x, self.slope)
     }
@@ -275,6 +291,7 @@ pub(crate) struct Mean {
 }
 
 impl<B: MxKernels> UnaryRule<B> for Mean {
+    const NAME: &'static str = "mean";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         match self.dim {
             Some(dim) => elementwise::mean_dim::<B>(Some(number), x, dim),
@@ -301,10 +318,13 @@ pub(crate) struct Prod {
 }
 
 impl<B: MxKernels> UnaryRule<B> for Prod {
+    const NAME: &'static str = "prod";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
         match self.dim {
-            Some(dim) => elementwise::unary::<B>(Some(number), x, |x| B::float_prod_dim(x, dim)),
-            None => elementwise::unary::<B>(Some(number), x, B::float_prod),
+            Some(dim) => {
+                elementwise::unary::<B>("prod_dim", Some(number), x, |x| B::float_prod_dim(x, dim))
+            }
+            None => elementwise::unary::<B>("prod", Some(number), x, B::float_prod),
         }
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
@@ -333,8 +353,11 @@ pub(crate) struct CumProd {
 }
 
 impl<B: MxKernels> UnaryRule<B> for CumProd {
+    const NAME: &'static str = "cumprod";
     fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B> {
-        elementwise::unary::<B>(Some(number), x, |x| B::float_cumprod(x, self.dim))
+        elementwise::unary::<B>("cumprod", Some(number), x, |x| {
+            B::float_cumprod(x, self.dim)
+        })
     }
     fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B> {
         let (v, forward) = (&pass.backward, pass.forward());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Figures, ProductRecord, Run};
-use crate::record::{Histogram, StepRecord};
+use crate::record::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -19,6 +19,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/map.js"),
     include_str!("page/detail.js"),
     include_str!("page/operands.js"),
+    include_str!("page/elementwise.js"),
     include_str!("page/controls.js"),
 );
 /// Bytes of data that a page has at most: a page is to stay below 5 MB.
@@ -83,6 +84,7 @@ struct PageRun {
     layers: Vec<Layer>,
     rows: Vec<Row>,
     results: Vec<ResultRow>,
+    elementwise: Vec<RoundingRow>,
 }
 
 #[derive(Serialize)]
@@ -117,6 +119,20 @@ struct ResultRow {
     cosine: Series,
 }
 
+/// A rounding of an elementwise op.
+#[derive(Serialize)]
+struct RoundingRow {
+    layer: String,
+    op: String,
+    pass: String,
+    rounding: String,
+    format: String,
+    elements: u64,
+    #[serde(flatten)]
+    series: BTreeMap<&'static str, Series>,
+    exact: Vec<Option<bool>>,
+}
+
 type Series = Vec<Option<f64>>;
 
 /// A figure, by the name that the page knows it by.
@@ -140,6 +156,16 @@ const FIGURES: [Figure; 16] = [
     ("scale_std", |figures| figures.scale_inv_log2_std),
     ("scale_min", |figures| figures.scale_inv_min),
     ("scale_max", |figures| figures.scale_inv_max),
+];
+/// Those of a rounding of an elementwise op.
+const ROUNDING: [Figure; 7] = [
+    ("sqnr", |figures| figures.sqnr),
+    ("mse", |figures| figures.mse),
+    ("slope", |figures| figures.slope),
+    ("underflow", |figures| figures.underflow),
+    ("saturation", |figures| figures.saturation),
+    ("amax", |figures| figures.amax),
+    ("non_finite", |figures| Some(figures.non_finite as f64)),
 ];
 /// Those of formats that are not in use.
 const WHAT_IF: [Figure; 4] = [
@@ -165,11 +191,15 @@ impl PageRun {
             layers: Vec::new(),
             rows: Vec::new(),
             results: Vec::new(),
+            elementwise: Vec::new(),
         };
         let mut places = Places::default();
         for (at, step) in steps.iter().enumerate() {
             for product in &step.products {
                 page.add(&mut places, at, product);
+            }
+            for op in &step.elementwise {
+                page.add_elementwise(&mut places, at, op);
             }
         }
         page
@@ -238,6 +268,32 @@ impl PageRun {
         row.relative_error[at] = result.relative_error.map(rounded);
         row.cosine[at] = result.cosine.map(rounded);
     }
+
+    /// Adds an elementwise op of the step at this place.
+    fn add_elementwise(&mut self, places: &mut Places, at: usize, op: &ElementwiseRecord) {
+        let count = self.steps.len();
+        for RoundingRecord { rounding, figures } in &op.roundings {
+            let pass = op.pass.to_string();
+            let key = [&op.layer, &op.op, &pass, rounding].map(Clone::clone);
+            let row = *places.roundings.entry(key).or_insert_with(|| {
+                self.elementwise.push(RoundingRow {
+                    layer: op.layer.clone(),
+                    op: op.op.clone(),
+                    pass,
+                    rounding: rounding.clone(),
+                    format: op.format.clone(),
+                    elements: 0,
+                    series: empty(&ROUNDING, count),
+                    exact: vec![None; count],
+                });
+                self.elementwise.len() - 1
+            });
+            let row = &mut self.elementwise[row];
+            row.elements = figures.elements;
+            set(&mut row.series, &ROUNDING, at, figures);
+            row.exact[at] = Some(figures.exact);
+        }
+    }
 }
 
 /// Where what is.
@@ -246,6 +302,7 @@ struct Places {
     layers: HashMap<String, usize>,
     rows: HashMap<(usize, String, String), usize>,
     results: HashMap<(usize, String), usize>,
+    roundings: HashMap<[String; 4], usize>,
 }
 
 fn empty(figures: &[Figure], count: usize) -> BTreeMap<&'static str, Series> {

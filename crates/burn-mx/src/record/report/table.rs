@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 
-use super::{Figures, OperandRecord, Run, operands};
+use super::{Figures, OperandRecord, Run, StepRecord, operands};
 
 /// Operands of a run that are shown.
 const SHOWN: usize = 10;
@@ -15,7 +15,16 @@ const UNDERFLOW: f64 = 10.0;
 
 pub(super) fn worst_operands(runs: &[Run]) -> String {
     let tables = runs.iter().map(|run| match run.last() {
-        Some(step) => format!("{}, step {}\n{}", run.title(), step.step, table(run)),
+        Some(step) => {
+            let elementwise = elementwise(step).map(|table| format!("\n{table}"));
+            format!(
+                "{}, step {}\n{}{}",
+                run.title(),
+                step.step,
+                table(run),
+                elementwise.unwrap_or_default()
+            )
+        }
         None => format!("{}: no step was recorded", run.title()),
     });
     tables.collect::<Vec<_>>().join("\n\n")
@@ -58,6 +67,50 @@ fn table(run: &Run) -> Table {
         ]);
     }
     table
+}
+
+/// The roundings of elementwise ops that lost most; `None` if none were recorded.
+fn elementwise(step: &StepRecord) -> Option<Table> {
+    let roundings = step.elementwise.iter();
+    let roundings =
+        roundings.flat_map(|op| op.roundings.iter().map(move |rounding| (op, rounding)));
+    let mut worst: Vec<_> = roundings
+        .filter_map(|(op, rounding)| Some((rounding.figures.sqnr?, op, rounding)))
+        .collect();
+    if worst.is_empty() {
+        return None;
+    }
+    worst.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header([
+            "layer",
+            "elementwise op",
+            "pass",
+            "rounding of",
+            "format",
+            "SQNR dB",
+            "slope",
+            "underflow %",
+            "saturated %",
+        ]);
+    for (sqnr, op, rounding) in worst.into_iter().take(SHOWN) {
+        let figures = &rounding.figures;
+        table.add_row([
+            op.layer.clone(),
+            op.op.clone(),
+            op.pass.to_string(),
+            rounding.rounding.clone(),
+            op.format.clone(),
+            number(Some(sqnr), 1),
+            number(figures.slope, 4),
+            number(figures.underflow, 2),
+            number(figures.saturation, 2),
+        ]);
+    }
+    Some(table)
 }
 
 fn number(figure: Option<f64>, digits: usize) -> String {

@@ -1,10 +1,10 @@
 //! Rounded arithmetic on tensors, step by step, for what no kernel computes in one pass.
 
-use core::marker::PhantomData;
+use core::cell::RefCell;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
-use microscaling::Rounding;
+use microscaling::{FloatFormat, Rounding};
 
 use super::{Rounder, emulation, sum_dims};
 use crate::arithmetic::{Arithmetic, LOG2_E};
@@ -12,21 +12,31 @@ use crate::kernels::{
     BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
 use crate::random::{Draws, OpNumber};
+use crate::record::ElementwiseObserver;
 use crate::registry::Interned;
 use crate::semantics::{Float, stored};
-use crate::tensor::Join;
+use crate::tensor::{Join, Meta, MxTensor};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///
 /// Operands are expected to be `f32` and rounded. Where nothing is to be rounded (a backward pass with
 /// `quantize_backprop = false`) each is the wrapped backend's op alone, so that a formula reads the same
 /// in both cases.
-pub(crate) struct TensorArithmetic<B> {
+pub(crate) struct TensorArithmetic<B: MxKernels> {
     interned: &'static Interned,
-    rounder: Option<Rounder>,
-    draws: Draws,
-    _backend: PhantomData<B>,
+    pub(super) rounder: Option<Rounder>,
+    pub(super) draws: Draws,
+    /// Whether every op is that of float32, in the place of one that rounds.
+    pub(super) in_float32: bool,
+    /// Operands as they were rounded, where they are to be looked at.
+    seen: Option<RefCell<Vec<FloatTensor<B>>>>,
 }
+
+/// The format of what is not rounded.
+const FLOAT32: FloatFormat = match FloatFormat::bfloat(32) {
+    Ok(format) => format,
+    Err(_) => panic!("bfloat has 10 to 32 bits"),
+};
 
 impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
@@ -49,8 +59,91 @@ impl<B: MxKernels> TensorArithmetic<B> {
             interned,
             rounder,
             draws,
-            _backend: PhantomData,
+            in_float32: false,
+            seen: None,
         }
+    }
+
+    /// The arithmetic of a forward pass, with the random numbers of the op with this number.
+    pub(super) fn replaying(interned: &'static Interned, number: OpNumber) -> Self {
+        Self {
+            interned,
+            rounder: Rounder::new(interned, interned.specs.round()),
+            draws: Draws::replay(number),
+            in_float32: false,
+            seen: None,
+        }
+    }
+
+    /// The same in float32: every op as it is without its rounding.
+    pub(super) fn in_float32(&self) -> Self {
+        Self {
+            interned: self.interned,
+            rounder: Some(Rounder {
+                format: FLOAT32,
+                rounding: Rounding::Even,
+            }),
+            draws: Draws::replay(self.draws.op()),
+            in_float32: true,
+            seen: None,
+        }
+    }
+
+    /// What `formula` makes of the operands of an op, which it rounds by [`operand`](Self::operand), one after another;
+    /// shown to a recorder that looks at the op, beside what it makes of them in float32 once they are rounded. No number
+    /// has been drawn before.
+    pub(crate) fn function<const N: usize>(
+        &self,
+        op: &'static str,
+        operands: [(&'static str, Float<B>); N],
+        formula: impl Fn(&Self, [Float<B>; N]) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let label = operands.iter().find_map(|(_, tensor)| tensor.meta.label);
+        self.function_of(op, label, operands, "output", formula)
+    }
+
+    /// As [`function`](Self::function), of the layer that is given, with a result of this name.
+    pub(crate) fn function_of<const N: usize>(
+        &self,
+        op: &'static str,
+        layer: Option<&'static str>,
+        operands: [(&'static str, Float<B>); N],
+        result: &'static str,
+        formula: impl Fn(&Self, [Float<B>; N]) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let rounder = self.rounder;
+        let observer = rounder.and_then(|r| ElementwiseObserver::of(op, layer, r.format));
+        let (Some(rounder), Some(observer)) = (rounder, observer) else {
+            return formula(self, operands.map(|(_, tensor)| tensor));
+        };
+        let looked_at = Self {
+            interned: self.interned,
+            rounder: self.rounder,
+            draws: Draws::replay(self.draws.op()),
+            in_float32: false,
+            seen: Some(RefCell::default()),
+        };
+        let output = formula(&looked_at, operands.clone().map(|(_, tensor)| tensor));
+        let mut seen = looked_at.seen.into_iter().flat_map(RefCell::into_inner);
+        let rounded = operands.map(|(name, tensor)| {
+            let meta = tensor.meta;
+            let rounded = match rounder.rounding {
+                Rounding::Stochastic => seen.next().expect("a formula rounds every operand"),
+                // Of a kernel, which rounds by itself.
+                _ => rounder.operand::<B>(tensor.clone(), &self.draws),
+            };
+            rounder.show::<B>(&observer, name, tensor, &rounded);
+            MxTensor::new(
+                rounded,
+                Meta {
+                    storage: None,
+                    ..meta
+                },
+            )
+        });
+        let reference = formula(&self.in_float32(), rounded);
+        observer.rounding::<B>(result, [&reference, &output]);
+        output
     }
 
     /// Whether nothing is rounded.
@@ -66,10 +159,14 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     pub(crate) fn operand(&self, tensor: Float<B>) -> FloatTensor<B> {
-        match self.rounder {
-            Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
-            None => to_f32::<B>(tensor.inner),
+        let Some(rounder) = self.rounder else {
+            return to_f32::<B>(tensor.inner);
+        };
+        let rounded = rounder.operand::<B>(tensor, &self.draws);
+        if let Some(seen) = &self.seen {
+            seen.borrow_mut().push(rounded.clone());
         }
+        rounded
     }
 
     /// Wraps a result that its last op has rounded.
@@ -89,11 +186,11 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// forward pass again: that is rounded also where the backward pass is not.
     pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
         let specs = &self.interned.specs;
-        let rounding = specs.round();
-        let format = specs
-            .float_format()
-            .filter(|_| rounding != Rounding::Stochastic)?;
-        Some(FunctionRounding {
+        let (format, rounding) = match self.in_float32 {
+            true => (FLOAT32, Rounding::Even),
+            false => (specs.float_format()?, specs.round()),
+        };
+        (rounding != Rounding::Stochastic).then(|| FunctionRounding {
             format,
             rounding,
             quantize_backward: self.rounder.is_some(),
@@ -232,77 +329,5 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));
         }
         self.round(B::float_exp(tensor))
-    }
-}
-
-/// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
-pub(crate) struct Passes<B> {
-    interned: &'static Interned,
-    /// Of the op in the forward pass.
-    number: OpNumber,
-    pub(crate) backward: TensorArithmetic<B>,
-}
-
-impl<B: MxKernels> Passes<B> {
-    /// As [`TensorArithmetic::emulated`], of the gradient of the op with this number; without it, what is computed
-    /// again of the forward pass is drawn anew.
-    pub(crate) fn emulated(join: &Join, number: Option<OpNumber>) -> Option<Self> {
-        Some(Self::of_backward(emulation(join)?, join, number))
-    }
-
-    /// As [`TensorArithmetic::of_backward`].
-    pub(crate) fn of_backward(
-        interned: &'static Interned,
-        join: &Join,
-        number: Option<OpNumber>,
-    ) -> Self {
-        let number = number.unwrap_or_else(|| interned.draws().op());
-        let backward = TensorArithmetic::of_backward(interned, join);
-        // What `gradient` draws.
-        backward.skip();
-        Self {
-            interned,
-            number,
-            backward,
-        }
-    }
-
-    /// The arithmetic that the forward pass had, with the random numbers that it drew, from the first on; also in a
-    /// backward pass that is not to be quantized: what that one takes of the forward pass's results is what they were.
-    pub(crate) fn forward(&self) -> TensorArithmetic<B> {
-        TensorArithmetic {
-            interned: self.interned,
-            rounder: Rounder::new(self.interned, self.interned.specs.round()),
-            draws: Draws::replay(self.number),
-            _backend: PhantomData,
-        }
-    }
-
-    /// Operand number `index` of the op as the forward pass rounded it. An op rounds its operands before all else.
-    pub(crate) fn forward_operand(&self, index: usize, tensor: Float<B>) -> FloatTensor<B> {
-        let forward = self.forward();
-        for _ in 0..index {
-            forward.skip();
-        }
-        forward.operand(tensor)
-    }
-
-    /// Operand number `index` of the op as the formula of the gradient takes it: as the forward pass rounded it, and
-    /// unrounded in a backward pass that is not to be quantized.
-    pub(crate) fn operand(&self, index: usize, tensor: Float<B>) -> FloatTensor<B> {
-        match self.backward.rounder {
-            Some(_) => self.forward_operand(index, tensor),
-            None => to_f32::<B>(tensor.inner),
-        }
-    }
-
-    /// The gradient of the op's output, rounded: one number for all the gradients that are computed of it.
-    pub(crate) fn gradient(&self, gradient: Float<B>) -> FloatTensor<B> {
-        match self.backward.rounder {
-            Some(rounder) => {
-                rounder.operand::<B>(gradient, &Draws::replay(self.backward.draws.op()))
-            }
-            None => to_f32::<B>(gradient.inner),
-        }
     }
 }

@@ -16,13 +16,20 @@ pub enum Op {
     Convolution,
 }
 
-impl Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Op {
+    /// The op's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Self::Linear => "linear",
             Self::Matmul => "matmul",
             Self::Convolution => "convolution",
-        })
+        }
+    }
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -45,6 +52,15 @@ impl Kind {
     /// Whether a gradient is computed.
     pub(crate) fn is_gradient(self) -> bool {
         self != Self::Forward
+    }
+
+    /// The name of the result.
+    pub(crate) fn result(self) -> &'static str {
+        match self {
+            Self::Forward => "output",
+            Self::InputGradient => "input gradient",
+            Self::WeightGradient => "weight gradient",
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::record::Views;
 use crate::semantics::Float;
 use crate::specs::Slot;
-use crate::tensor::Meta;
+use crate::tensor::{Meta, MxTensor};
 
 /// Which of its elements a product sums over: along them an operand is transformed and has its blocks.
 #[derive(Clone, Copy, Debug)]
@@ -122,14 +122,21 @@ impl<B: MxKernels> Product<B> {
     fn observe(&self, slot: Slot, tensor: &Float<B>, along: Along) -> Option<FloatTensor<B>> {
         let observer = self.observer.as_ref()?;
         let place = along.place;
-        if observer.compares_results() {
+        // Where the elementwise rounding is random its numbers are drawn once, for what is multiplied and what it is
+        // compared with.
+        let drawn = self.rounder(slot).filter(|rounder| {
+            let (_, rounding) = rounder.format_and_rounding();
+            rounding == Rounding::Stochastic && !rounder.has_rounded(&tensor.meta)
+        });
+        let compares = observer.compares_results();
+        if compares && drawn.is_none() {
             let (original, bits) = self.original(slot, tensor.clone(), place);
             observer.keep(place, original, bits);
         }
-        if !observer.wants(slot) {
+        if !observer.wants(slot) && !(compares && drawn.is_some()) {
             return None;
         }
-        let look = |product: &Self| {
+        let look = |product: &Self, keep: bool| {
             let format = product.block_format(slot);
             let axis = along.block_axis(format, tensor.rank());
             if product.is_plain(slot) {
@@ -138,40 +145,56 @@ impl<B: MxKernels> Product<B> {
                 let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
-            let views = product.views(slot, tensor.clone(), along);
+            let (rounded, views) = product.views(slot, tensor.clone(), along);
+            if let Some(rounder) = drawn.filter(|_| keep) {
+                let mut rounded = MxTensor::new(rounded, tensor.meta);
+                rounded.meta.storage = None;
+                rounded.meta.rounded = Some(rounder.format_and_rounding().0);
+                let (original, bits) = product.original(slot, rounded, place);
+                observer.keep(place, original, bits);
+            }
             let statistics = observer.statistics(&views, axis, format);
             (Some(views.quantized), statistics)
         };
-        let (quantized, own) = look(self);
+        let (quantized, own) = look(self, compares);
+        if !observer.wants(slot) {
+            return quantized;
+        }
         let others = observer.what_if().map(|specs| {
             let draws = observer.draws(specs);
             let product = Self::by(self.op, self.kind, specs, draws, self.of_activations);
-            look(&product).1
+            look(&product, false).1
         });
         let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
         observer.operand(slot, place, statistics);
         quantized
     }
 
-    /// The values before they are quantized in blocks, in the transform's basis if there is one and with the margin that
-    /// their blocks want, and after.
-    fn views(&self, slot: Slot, tensor: Float<B>, along: Along) -> Views<FloatTensor<B>> {
-        let original = self.before_blocks(slot, tensor, along);
-        let quantized = self.in_blocks(slot, original.clone(), along);
-        Views {
-            original,
-            quantized,
-        }
-    }
-
-    /// The values as they are quantized in blocks: rounded, transformed, divided by the headroom.
-    pub(super) fn before_blocks(
+    /// The values rounded to the elementwise format; and before they are quantized in blocks, in the transform's basis if
+    /// there is one and with the margin that their blocks want, and after.
+    fn views(
         &self,
         slot: Slot,
         tensor: Float<B>,
         along: Along,
+    ) -> (FloatTensor<B>, Views<FloatTensor<B>>) {
+        let rounded = self.rounded(self.rounder(slot), tensor);
+        let original = self.before_blocks(slot, rounded.clone(), along);
+        let quantized = self.in_blocks(slot, original.clone(), along);
+        let views = Views {
+            original,
+            quantized,
+        };
+        (rounded, views)
+    }
+
+    /// Values that are rounded, as they are quantized in blocks: transformed, divided by the headroom.
+    pub(super) fn before_blocks(
+        &self,
+        slot: Slot,
+        mut values: FloatTensor<B>,
+        along: Along,
     ) -> FloatTensor<B> {
-        let mut values = self.rounded(self.rounder(slot), tensor);
         if let Some((transform, signs)) = self.hadamard {
             values = transform_groups::<B>(values, along, |values, axis| {
                 B::random_hadamard(values, axis, transform.transform(), signs)
@@ -184,7 +207,7 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
-    /// have at most: rounded to the elementwise format, unless that takes random numbers, which are the product's.
+    /// have at most: rounded to the elementwise format, which does not take random numbers here.
     fn original(
         &self,
         slot: Slot,
@@ -192,9 +215,6 @@ impl<B: MxKernels> Product<B> {
         place: Option<Place>,
     ) -> (Operand<FloatTensor<B>>, u32) {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
-        let rounder = rounder.filter(|(format, rounding)| {
-            *rounding != Rounding::Stochastic || tensor.meta.rounded == Some(*format)
-        });
         let significant_bits = match rounder {
             Some((format, _)) => 1 + format.mantissa_bits(),
             None => f32::MANTISSA_DIGITS,
@@ -259,7 +279,8 @@ impl<B: MxKernels> Product<B> {
                 B::round_and_quantize(tensor, elementwise, axis, block_format, mx)
             }
             _ => {
-                let values = self.before_blocks(slot, tensor, along);
+                let rounded = self.rounded(self.rounder(slot), tensor);
+                let values = self.before_blocks(slot, rounded, along);
                 self.in_blocks(slot, values, along)
             }
         }

@@ -75,7 +75,8 @@ impl<B: MxKernels> Product<B> {
         }
         let is_transformed = of_forward || masked.is_some();
         if let Some((tensor, format)) = masked {
-            let values = forward.before_blocks(slot, tensor, along);
+            let rounded = forward.rounded(forward.rounder(slot), tensor);
+            let values = forward.before_blocks(slot, rounded, along);
             let axis = along.block_axis(Some(format), values.rank());
             gradient = B::mask_clipped(gradient, values, axis, format);
         }

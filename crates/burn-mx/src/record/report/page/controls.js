@@ -12,6 +12,7 @@ function setStep(place) {
   moveDetail();
   showSummary();
   showWorst();
+  if (!byId("elementwise").hidden) showElementwise();
 }
 
 function buildControls() {
@@ -85,6 +86,7 @@ function start() {
   readRamps();
   buildMaps();
   buildLayers();
+  buildElementwise();
   buildControls();
   showLegends();
   // The widths of the charts are measured, so the page has to be there before the first cell is chosen.

@@ -15,6 +15,7 @@ function prepare(run, number) {
   const prepared = {
     ...run, number, name: run.name ?? `run ${number + 1}`, hue: `var(--hue-${number % 8})`,
     rows: run.rows ?? [], what_if: run.what_if ?? [], results: run.results ?? [], layers: run.layers ?? [],
+    elementwise: run.elementwise ?? [],
     index: -1, cells: new Map(), layerNames: [],
   };
   const free = (name, taken) => {
