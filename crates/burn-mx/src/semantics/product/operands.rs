@@ -133,7 +133,8 @@ impl<B: MxKernels> Product<B> {
             let (original, bits) = self.original(slot, tensor.clone(), place);
             observer.keep(place, original, bits);
         }
-        if !observer.wants(slot) && !(compares && drawn.is_some()) {
+        let draws = compares && drawn.is_some();
+        if !observer.wants(slot) && !draws {
             return None;
         }
         let look = |product: &Self, keep: bool| {
