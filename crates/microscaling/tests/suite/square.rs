@@ -2,9 +2,11 @@
 
 use crate::oracle::{self, blocks as rules, identical};
 use microscaling::{
-    BlockFormat, Comparison, ElementFormat, FormatError, MxFormat, Nvfp4Format, Packed,
-    QuantizeError, RandomStream, Rounder, Rounding, ScaleMode, SharedExpMethod, Statistics,
+    BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, Packed, QuantizeError,
+    RandomStream, Rounder, Rounding, ScaleMode, SharedExpMethod,
 };
+#[cfg(feature = "std")]
+use microscaling::{Comparison, Statistics};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
