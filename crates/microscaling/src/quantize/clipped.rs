@@ -1,14 +1,16 @@
 //! Where quantizing clips: the mask of a straight-through gradient.
 
 use super::block_rule::{BlockRule, Sight, Words};
+use super::blocks::Job;
 use super::largest::largest;
-use super::layout::{check_length, checked_layout};
-use super::rules::with_block_rule;
-use super::tensor::quantize_blocks;
+use super::layout::{Layout, check_length, checked_layout};
+use super::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule};
+use super::tensor::quantize_all;
 use super::threads::{Divide, share_all};
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY};
-use crate::{BlockFormat, QuantizeError, Rounder};
+use crate::round::mode::Even;
+use crate::{BlockFormat, QuantizeError, Rounder, ScaleMode};
 use core::ops::Range;
 
 impl BlockFormat {
@@ -35,9 +37,30 @@ impl BlockFormat {
         check_length(gradient, shape)?;
         let tensor_scale = self.tensor_scale(|| largest(values)).unwrap_or(1.0);
         let mut clipped = values.to_vec();
-        with_block_rule!(self, tensor_scale, block_rule => {
-            quantize_blocks(Clipped(block_rule), layout, &mut clipped, Rounder::Even);
-        });
+        let data = &mut clipped;
+        match self {
+            Self::Mx(format) if format.scale_mode == ScaleMode::Rms => {
+                mark(MxRule::<true>::of(format), layout, data);
+            }
+            Self::Mx(format) => mark(MxRule::<false>::of(format), layout, data),
+            Self::Microexponent(format) => mark(MicroexponentRule::of(format), layout, data),
+            Self::Bfp(format) => mark(BfpRule::of(format), layout, data),
+            // Fit for any tensor scale; an element takes no longer for it.
+            Self::Nvfp4(format) if format.four_over_six => {
+                mark(
+                    Nvfp4Rule::<true, true>::of(format, tensor_scale),
+                    layout,
+                    data,
+                );
+            }
+            Self::Nvfp4(format) => {
+                mark(
+                    Nvfp4Rule::<true, false>::of(format, tensor_scale),
+                    layout,
+                    data,
+                );
+            }
+        }
         let (clipped, kept) = (&clipped[..], gradient);
         share_all(Masked { clipped, kept }, &|Masked { clipped, kept }| {
             for (clipped, kept) in clipped.iter().zip(kept) {
@@ -46,6 +69,22 @@ impl BlockFormat {
         });
         Ok(())
     }
+}
+
+/// Elements become 1 where the rule clips them, else 0.
+fn mark(block_rule: impl BlockRule, layout: Layout, data: &mut [f32]) {
+    let block_rule = Clipped(block_rule);
+    // No rounding rule makes a difference.
+    let (rule, stream) = (Even, Rounder::Even.stream());
+    quantize_all(
+        Job {
+            block_rule,
+            rule,
+            stream,
+        },
+        layout,
+        data,
+    );
 }
 
 /// A rule whose elements become 1 where those of a rule are clipped, else 0.

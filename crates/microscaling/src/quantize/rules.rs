@@ -47,6 +47,7 @@ pub(crate) use with_nvfp4_rule;
 
 /// Runs `$body` with `$block_rule` bound to the [`BlockRule`](super::block_rule::BlockRule) of a
 /// [`BlockFormat`](crate::BlockFormat), in a tensor with this scale if the format has tensor scales.
+#[cfg(feature = "std")]
 macro_rules! with_block_rule {
     ($format:expr, $tensor_scale:expr, $block_rule:ident => $body:expr) => {{
         use $crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, with_nvfp4_rule};
@@ -73,4 +74,5 @@ macro_rules! with_block_rule {
         }
     }};
 }
+#[cfg(feature = "std")]
 pub(crate) use with_block_rule;

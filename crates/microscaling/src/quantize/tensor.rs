@@ -19,13 +19,19 @@ pub(crate) fn quantize_blocks<G: BlockRule>(
     data: &mut [f32],
     rounder: Rounder,
 ) {
-    if !data.is_empty() {
-        let stream = rounder.stream();
-        with_rule!(rounder.rounding(), rule => quantize_all(Job { block_rule, rule, stream }, layout, data));
-    }
+    let stream = rounder.stream();
+    with_rule!(rounder.rounding(), rule => quantize_all(Job { block_rule, rule, stream }, layout, data));
 }
 
-fn quantize_all<G: BlockRule, R: RoundingRule>(job: Job<G, R>, layout: Layout, data: &mut [f32]) {
+/// [`quantize_blocks`] by one rounding rule.
+pub(crate) fn quantize_all<G: BlockRule, R: RoundingRule>(
+    job: Job<G, R>,
+    layout: Layout,
+    data: &mut [f32],
+) {
+    if data.is_empty() {
+        return;
+    }
     if layout.block == 1 && layout.pool.is_none() {
         // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
         // have vectorized scales.

@@ -89,7 +89,8 @@ pub(crate) const fn fixed(steps: u32, exponent: i32) -> u32 {
     scale((steps as i32 as f32).to_bits(), exponent)
 }
 
-/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. It must be less than 2^(unit + 20).
+/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. It must be less than 2^(unit + 20), or Inf for a
+/// unit of at least 2^103.
 #[inline(always)]
 pub(crate) const fn fixed_point(abs: u32, unit: i32) -> u32 {
     let (significand, own) = parts(abs);

@@ -324,6 +324,45 @@ fn four_over_six_is_the_better_one() {
     }
 }
 
+/// Next to the top of float32, where what an element becomes under one of the scales may be Inf: all paths agree with the
+/// definition.
+#[test]
+fn four_over_six_at_the_top() {
+    let stream = RandomStream::new(9, 0);
+    for headroom in headrooms() {
+        for tensor_scale in [false, true] {
+            let format = Nvfp4Format {
+                headroom,
+                four_over_six: true,
+                ..Nvfp4Format::new(tensor_scale)
+            };
+            let number = |i: u64| {
+                let uniform = f64::from(stream.draw(i)) / pow2(31) - 1.0;
+                let x = uniform * pow2(129 - (i / 16 % 4) as i32);
+                x.clamp(f64::from(-f32::MAX), f64::from(f32::MAX)) as f32
+            };
+            let data: Vec<f32> = (0..16 * 512).map(number).collect();
+            let mut got = data.clone();
+            format
+                .quantize(&mut got, &[512, 16], 1, Rounder::Even)
+                .unwrap();
+            let t = format.tensor_scale_of(amax(&data).to_bits());
+            for (got, block) in got.chunks(16).zip(data.chunks(16)) {
+                let expected = nvfp4(&format, amax(&data), block, Rounding::Even, &[0; 16]);
+                let scale = format.block_scale_of(block, t);
+                for ((got, expected), x) in got.iter().zip(expected).zip(block) {
+                    assert!(
+                        identical(*got, expected),
+                        "{format:?}: {x:e} became {got:e}, not {expected:e}"
+                    );
+                    let scaled = format.round_scaled(*x, scale, t, Rounding::Even, 0);
+                    assert!(identical(scaled, expected), "{format:?}: {x:e} {scaled:e}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn mask_of_a_block() {
     let format = BlockFormat::Mx(rms(8));

@@ -15,8 +15,9 @@ pub(super) const VERDICT: i32 = 1 << 10;
 /// The verdict on a block whose largest magnitude is to become 4.
 pub(super) const FOUR: u32 = 1;
 
-/// Elements of a block at most, whose sums and their mean fit the words.
-const LONGEST: usize = 1 << 15;
+/// Less than so many elements has a block: the words hold their sums and the mean of twice as many, and Mesa's driver for
+/// processors ends all loops of a unit after 2^16 turns.
+const LONGEST: usize = 1 << 14;
 
 /// Whether blocks of a format are short enough.
 pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
@@ -119,7 +120,8 @@ pub(super) fn verdict(
 fn square_of_error(abs: u32, grid: (u32, u32), unit: i32) -> u32 {
     let (scale, inverse) = grid;
     let value = rules::round_nvfp4(abs, scale, inverse, 0, Rounding::Even);
-    let error = fixed_point(bits::sum(value, abs | SIGN) & ABS, unit);
+    let difference = bits::sum(select(value >= INFINITY, 0, value), abs | SIGN) & ABS;
+    let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
     error * error
 }
 

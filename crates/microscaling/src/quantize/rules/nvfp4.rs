@@ -268,7 +268,9 @@ impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
     #[inline(always)]
     fn square_of_error(&self, grid: ScalePair, abs: u32, unit: i32) -> u32 {
         let value = Self::product(self.round_unit(grid, Even, abs, 0), grid.scale);
-        let difference = if TINY {
+        let difference = if TINY && value >= INFINITY {
+            INFINITY
+        } else if TINY {
             bits::sum(value, abs | SIGN)
         } else {
             (f32::from_bits(value) - f32::from_bits(abs)).to_bits()
