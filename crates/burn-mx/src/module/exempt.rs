@@ -49,7 +49,7 @@ pub fn exempt_layers<B: Backend, M: Module<B>>(model: &M, exemptions: Exemptions
 /// # use burn_flex::{Flex, FlexDevice};
 /// # use burn_mx::module::{exempt_layers, set_exemptions};
 /// # use burn_mx::{MxBackend, MxDevice, Recipe};
-/// # fn example<M: Module<MxBackend<Flex>>>(init: impl Fn(&MxDevice<Flex>) -> M) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn example<M: Module<MxBackend<Flex>>>(init: impl Fn(&MxDevice<FlexDevice>) -> M) -> Result<(), Box<dyn std::error::Error>> {
 /// let recipe = Recipe::preset("nvfp4_pretraining")?;
 /// let device = MxDevice::new(FlexDevice, &recipe.specs.resolve()?);
 /// let model = set_exemptions(init(&device), &recipe)?;
