@@ -96,6 +96,15 @@ pub(crate) trait BlockRule: Copy + Send + Sync {
     /// [`grid`](Self::grid) of a tame block, for [`round_tame`](Self::round_tame) alone.
     fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2];
 
+    /// Whether [`grid`](Self::grid) of a tame block takes longer than [`grid_of_tame`](Self::grid_of_tame).
+    const EASY_WHEN_TAME: bool = false;
+
+    /// [`grid`](Self::grid) of a tame block, from its [`tame_grid`](Self::tame_grid).
+    #[inline(always)]
+    fn grid_of_tame(grid: [u32; 2]) -> Self::Grid {
+        Self::Grid::of(grid)
+    }
+
     /// [`round`](Self::round) with fewer operations, of an element of a tame block, by a rule without
     /// draws.
     fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32;

@@ -106,7 +106,22 @@ pub(crate) fn make_grids<G: BlockRule, R: RoundingRule>(
         all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
     });
     let tame = all && !R::USES_DRAWS;
-    each_grid(block_rule, tame, maxima, sub_maxima, grids);
+    let [first, second] = grids;
+    if G::EASY_WHEN_TAME && all && R::USES_DRAWS {
+        // Elements are rounded as those of any block, but their grids are easier to come by.
+        each_grid(
+            block_rule,
+            true,
+            maxima,
+            sub_maxima,
+            [&mut *first, &mut *second],
+        );
+        for (first, second) in first.iter_mut().zip(second) {
+            [*first, *second] = G::grid_of_tame([*first, *second]).words();
+        }
+    } else {
+        each_grid(block_rule, tame, maxima, sub_maxima, [first, second]);
+    }
     tame
 }
 

@@ -1,7 +1,7 @@
 //! The numbers that the elements of a block can become, for formats with power-of-two scales.
 
 use crate::quantize::block_rule::Words;
-use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
+use crate::round::bits::{ABS, BIAS, INFINITY, MANTISSA_BITS, NAN, SIGN};
 use crate::round::{RoundingRule, round_magnitude, round_normal};
 
 /// The numbers that the elements of one block can become, with the mantissa bits of the element.
@@ -36,6 +36,17 @@ impl Grid {
         let magnitude = round_magnitude::<R>(x & ABS, mantissa_bits, self.emin, draw);
         let saturated = (x & SIGN) | magnitude.min(self.max);
         f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
+    }
+}
+
+impl Grid {
+    /// Of a tame block, from the pattern of 2^emin and that of the largest number.
+    #[inline(always)]
+    pub(crate) fn of_tame([smallest, max]: [u32; 2]) -> Self {
+        Self {
+            emin: (smallest >> MANTISSA_BITS) as i32 - BIAS,
+            max,
+        }
     }
 }
 

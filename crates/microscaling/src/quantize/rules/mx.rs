@@ -192,6 +192,7 @@ impl<const RMS: bool> BlockRule for MxRule<RMS> {
     type Grid = Grid;
 
     const LOOKS_TWICE: bool = RMS;
+    const EASY_WHEN_TAME: bool = true;
 
     #[inline(always)]
     fn sight(&self, amax: u32) -> Sight {
@@ -266,6 +267,11 @@ impl<const RMS: bool> BlockRule for MxRule<RMS> {
         let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
         let smallest = (scaled & INFINITY).wrapping_add(to_smallest).max(limit);
         [smallest, smallest + to_max]
+    }
+
+    #[inline(always)]
+    fn grid_of_tame(grid: [u32; 2]) -> Grid {
+        Grid::of_tame(grid)
     }
 
     #[inline(always)]
