@@ -94,5 +94,7 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod square;
     #[cfg(test_backend = "flex")]
+    mod threads;
+    #[cfg(test_backend = "flex")]
     mod transformers;
 }

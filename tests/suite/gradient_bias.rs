@@ -3,13 +3,13 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::prelude::*;
-use burn_mx::MxSpecs;
 use burn_mx::diagnose::{
     Biases, GradientBias, GradientBiasError, Products, Verdict, chart, gradient_bias,
     gradient_bias_with_progress,
 };
 use burn_mx::microscaling::{Rounding, ScaleMode};
-use burn_mx::module::set_specs_at;
+use burn_mx::module::{set_exemptions, set_specs_at};
+use burn_mx::{MxSpecs, Recipe};
 
 use super::support::*;
 
@@ -249,6 +249,30 @@ fn what_cannot_be_tried_is_an_error() {
     model.dropout = DropoutConfig::new(0.5).init();
     let random = gradient_bias(&model, &x, Mlp::loss, &config(8)).expect_err("dropout");
     assert!(random.to_string().contains("dropout"), "{random}");
+}
+
+/// A recipe's exempt layers have the elementwise format, which a diagnosis computes without: nothing of theirs is quantized.
+#[test]
+fn an_exempt_layer_adds_nothing() {
+    let recipe = Recipe::preset("mxfp8_pretraining").expect("it is one");
+    let device = mx_device(&recipe.specs);
+    let model = set_exemptions(Mlp::<Mx>::new(&device), &recipe).expect("it has layers");
+    let x = noise_tensor::<Mx, 2>([64, 64], 7, &device);
+    let config = GradientBias {
+        backward_passes: 8,
+        products: vec![Products::All],
+        seed: 1,
+    };
+    let biases = gradient_bias(&model, &x, Mlp::loss, &config).expect("it has gradients");
+    use Verdict::{Biased, Exact};
+    let expected = [
+        ("up.weight", Biased),
+        ("up.bias", Exact),
+        ("norm.gamma", Exact),
+        ("norm.beta", Exact),
+        ("down.weight", Exact),
+    ];
+    assert_eq!(verdicts(&biases, Products::All), expected);
 }
 
 #[test]

@@ -82,7 +82,8 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         _backend: PhantomData,
     };
     let layer = record::tracked(|| record::layer_of_op(x.primitive.meta.label));
-    let output = |x: Tracked<B>| record::tracked(|| rule.forward(number, x.primitive));
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let output = |x: Float<B>| record::tracked(|| rule.forward(number, x));
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule.clone()), [x.node.clone()])
         .memory_bound()
         .retro_forward(retro)
@@ -91,9 +92,9 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     {
         OpsKind::Tracked(mut prep) => {
             let state = (number, layer, prep.checkpoint(&x));
-            prep.finish(state, output(x))
+            prep.finish(state, output(x.primitive))
         }
-        OpsKind::UnTracked(prep) => prep.finish(output(x)),
+        OpsKind::UnTracked(prep) => prep.finish(output(x.primitive)),
     }
 }
 
@@ -124,9 +125,8 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     };
     let label = metas.iter().find_map(|meta| meta.label);
     let layer = record::tracked(|| record::layer_of_op(label));
-    let output = |lhs: Tracked<B>, rhs: Tracked<B>| {
-        record::tracked(|| R::forward(number, lhs.primitive, rhs.primitive))
-    };
+    // Of values alone, as for a unary op.
+    let output = |lhs: Float<B>, rhs: Float<B>| record::tracked(|| R::forward(number, lhs, rhs));
     match Backward::<MxBackend<B>, 2>::prepare::<C>(
         Binary(R::default()),
         [lhs.node.clone(), rhs.node.clone()],
@@ -144,9 +144,9 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas,
             };
-            prep.finish(state, output(lhs, rhs))
+            prep.finish(state, output(lhs.primitive, rhs.primitive))
         }
-        OpsKind::UnTracked(prep) => prep.finish(output(lhs, rhs)),
+        OpsKind::UnTracked(prep) => prep.finish(output(lhs.primitive, rhs.primitive)),
     }
 }
 

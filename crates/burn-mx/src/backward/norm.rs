@@ -65,8 +65,8 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
     let layer = record::tracked(|| record::layer_of_op(gamma.primitive.meta.label));
-    let output = |x: Tracked<B>, gamma: Tracked<B>, beta| {
-        let (x, gamma) = (x.primitive, gamma.primitive);
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let output = |x: Float<B>, gamma: Float<B>, beta| {
         record::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
     };
     // burn-autodiff fixes the number of parents at compile time.
@@ -86,9 +86,11 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
                         beta_meta,
                         epsilon,
                     };
-                    prep.finish(state, output(x, gamma, $beta))
+                    prep.finish(state, output(x.primitive, gamma.primitive, $beta))
                 }
-                OpsKind::UnTracked(prep) => prep.finish(output(x, gamma, $beta)),
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(output(x.primitive, gamma.primitive, $beta))
+                }
             }
         };
     }
