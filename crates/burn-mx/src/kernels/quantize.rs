@@ -58,11 +58,15 @@ impl Quantization {
         let [rows, columns] = axes.map(|axis| shape[axis]);
         let inner: usize = shape[second + 1..].iter().product();
         let outer: usize = shape[..first].iter().product();
-        let block = self.format.block_size().min(rows);
+        let block = self.format.block_size();
         let row = columns * inner;
         // Where blocks end together with the axis, one may go on over its end.
-        let is_flat = outer == 1 || rows.is_multiple_of(block.max(1));
-        let unit = if is_flat { block * row } else { rows * row };
+        let is_flat = outer == 1 || rows.is_multiple_of(block);
+        let unit = if is_flat {
+            block.min(rows) * row
+        } else {
+            rows * row
+        };
         tensor.change(unit, |_, piece| {
             let rows = if is_flat { piece.len() / row } else { rows };
             let shape = [piece.len() / (rows * row), rows, columns, inner];
