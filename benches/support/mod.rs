@@ -158,7 +158,7 @@ impl Case {
 
 /// What is emulated of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum Variant {
     /// Products in the block format, elementwise ops in the elementwise format
     Full,
@@ -205,8 +205,8 @@ impl Variant {
             Self::Full => "full",
             Self::Mx => "mx",
             Self::Elementwise => "elementwise",
-            Self::OneAxis => "one axis",
-            Self::NoForwardHadamard => "no forward Hadamard",
+            Self::OneAxis => "one-axis",
+            Self::NoForwardHadamard => "no-forward-hadamard",
         }
     }
 }

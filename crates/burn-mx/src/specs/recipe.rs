@@ -54,51 +54,29 @@ impl Recipe {
 
     /// The specs of exempt layers: those of the others without their block formats.
     pub fn exempt_specs(&self) -> MxSpecs {
-        let MxSpecs {
-            bfloat,
-            fp,
-            bfloat_subnorms,
-            quantize_backprop,
-            round,
-            round_m,
-            round_weight,
-            round_output,
-            round_grad_weight,
-            round_grad_input,
-            softmax_exp2,
-            vec_use_exp2,
-            vec_use_recip,
-            custom_cuda,
-            seed,
-            ..
-        } = self.specs.clone();
+        let specs = &self.specs;
         MxSpecs {
-            bfloat,
-            fp,
-            bfloat_subnorms,
-            quantize_backprop,
-            round,
-            round_m,
-            round_weight,
-            round_output,
-            round_grad_weight,
-            round_grad_input,
-            softmax_exp2,
-            vec_use_exp2,
-            vec_use_recip,
-            custom_cuda,
-            seed,
+            bfloat: specs.bfloat,
+            fp: specs.fp,
+            bfloat_subnorms: specs.bfloat_subnorms,
+            quantize_backprop: specs.quantize_backprop,
+            round: specs.round,
+            round_m: specs.round_m,
+            round_weight: specs.round_weight,
+            round_output: specs.round_output,
+            round_grad_weight: specs.round_grad_weight,
+            round_grad_input: specs.round_grad_input,
+            softmax_exp2: specs.softmax_exp2,
+            vec_use_exp2: specs.vec_use_exp2,
+            vec_use_recip: specs.vec_use_recip,
+            custom_cuda: specs.custom_cuda,
+            seed: specs.seed,
             ..MxSpecs::default()
         }
     }
 }
 
 impl Exemptions {
-    /// Whether any layer is exempt.
-    pub fn is_none(self) -> bool {
-        self == Self::default()
-    }
-
     /// How many of so many layers are exempt: they are the last ones.
     pub fn count(self, layers: usize) -> usize {
         let head = usize::from(self.head).min(layers);

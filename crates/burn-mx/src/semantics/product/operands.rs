@@ -2,7 +2,7 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization, Rounding, Statistics};
+use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs, Statistics};
 
 use super::{Product, Rounder, Roundings};
 use crate::kept::CopyKey;
@@ -193,18 +193,43 @@ impl<B: MxKernels> Product<B> {
     pub(super) fn before_blocks(
         &self,
         slot: Slot,
-        mut values: FloatTensor<B>,
+        values: FloatTensor<B>,
         along: Along,
     ) -> FloatTensor<B> {
-        if let Some((transform, signs)) = self.hadamard {
-            values = transform_groups::<B>(values, along, |values, axis| {
-                B::random_hadamard(values, axis, transform.transform(), signs)
-            });
-        }
+        let values = self.transformed(values, along);
         match self.margin(slot) {
             Some(margin) => B::float_mul_scalar(values, margin.into()),
             None => values,
         }
+    }
+
+    /// The values in the basis of the transform, if there is one.
+    pub(super) fn transformed(&self, values: FloatTensor<B>, along: Along) -> FloatTensor<B> {
+        self.by_hadamard(values, along, B::random_hadamard)
+    }
+
+    /// Values in the basis of the transform, if there is one, in their own again.
+    pub(super) fn transformed_back(&self, values: FloatTensor<B>, along: Along) -> FloatTensor<B> {
+        self.by_hadamard(values, along, B::inverse_hadamard)
+    }
+
+    /// The transform along an axis, one way or the other: it must not mix what belongs to different ones of its groups.
+    fn by_hadamard(
+        &self,
+        values: FloatTensor<B>,
+        Along { axis, groups, .. }: Along,
+        apply: fn(FloatTensor<B>, usize, RandomHadamard, Signs) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let Some((transform, signs)) = self.hadamard else {
+            return values;
+        };
+        let shape = values.shape();
+        let mut split = shape.clone();
+        split[axis] /= groups;
+        split.insert(axis, groups);
+        let values = B::float_reshape(values, split);
+        let values = apply(values, axis + 1, transform.transform(), signs);
+        B::float_reshape(values, shape)
     }
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
@@ -335,19 +360,4 @@ impl<B: MxKernels> Product<B> {
             self.margins.set(self.margins.get() * margin);
         }
     }
-}
-
-/// A transform along an axis, which must not mix what belongs to different ones of its groups.
-pub(super) fn transform_groups<B: MxKernels>(
-    tensor: FloatTensor<B>,
-    Along { axis, groups, .. }: Along,
-    transform: impl FnOnce(FloatTensor<B>, usize) -> FloatTensor<B>,
-) -> FloatTensor<B> {
-    let shape = tensor.shape();
-    let mut split = shape.clone();
-    split[axis] /= groups;
-    split.insert(axis, groups);
-    let tensor = B::float_reshape(tensor, split);
-    let tensor = transform(tensor, axis + 1);
-    B::float_reshape(tensor, shape)
 }

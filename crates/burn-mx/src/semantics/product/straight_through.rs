@@ -4,7 +4,6 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
-use super::operands::transform_groups;
 use super::{Along, Kind, Product};
 use crate::kernels::MxKernels;
 use crate::semantics::Float;
@@ -22,15 +21,13 @@ impl<B: MxKernels> Product<B> {
     /// The forward product of the op again, whose operands draw nothing: specs that would have them to are refused.
     fn forward(&self) -> Self {
         let draws = self.specs.common_draws();
-        let mut forward = Self::by(
+        Self::by(
             self.op,
             Kind::Forward,
             self.specs,
             draws,
             self.of_activations,
-        );
-        forward.label = self.label;
-        forward
+        )
     }
 
     /// A saved operand as a gradient product reads it before it quantizes it: as it was, or as the forward product used it.
@@ -64,29 +61,20 @@ impl<B: MxKernels> Product<B> {
         let forward = self.forward();
         let format = forward.block_format(slot);
         let masked = tensor.zip(format).filter(|_| specs.mask_clipped());
-        let mut gradient = gradient;
-        if let Some((transform, signs)) = forward.hadamard
-            && !of_forward
-            && masked.is_some()
-        {
-            gradient = transform_groups::<B>(gradient, along, |gradient, axis| {
-                B::random_hadamard(gradient, axis, transform.transform(), signs)
-            });
-        }
-        let is_transformed = of_forward || masked.is_some();
-        if let Some((tensor, format)) = masked {
-            let rounded = forward.rounded(forward.rounder(slot), tensor);
-            let values = forward.before_blocks(slot, rounded, along);
-            let axis = along.block_axis(Some(format), values.rank());
-            gradient = B::mask_clipped(gradient, values, axis, format);
-        }
-        match forward.hadamard {
-            Some((transform, signs)) if is_transformed => {
-                transform_groups::<B>(gradient, along, |gradient, axis| {
-                    B::inverse_hadamard(gradient, axis, transform.transform(), signs)
-                })
-            }
-            _ => gradient,
-        }
+        let Some((tensor, format)) = masked else {
+            return match of_forward {
+                true => forward.transformed_back(gradient, along),
+                false => gradient,
+            };
+        };
+        let gradient = match of_forward {
+            true => gradient,
+            false => forward.transformed(gradient, along),
+        };
+        let rounded = forward.rounded(forward.rounder(slot), tensor);
+        let values = forward.before_blocks(slot, rounded, along);
+        let axis = along.block_axis(Some(format), values.rank());
+        let gradient = B::mask_clipped(gradient, values, axis, format);
+        forward.transformed_back(gradient, along)
     }
 }
