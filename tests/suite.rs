@@ -84,6 +84,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod products;
     #[cfg(test_backend = "flex")]
+    mod ptq;
+    #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;

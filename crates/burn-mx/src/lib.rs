@@ -57,6 +57,11 @@ mod kept;
 mod kernels;
 mod ops;
 mod phase;
+#[cfg(feature = "ptq")]
+pub mod ptq;
+#[cfg(not(feature = "ptq"))]
+#[path = "ptq/off.rs"]
+mod ptq;
 mod random;
 #[cfg(feature = "record")]
 pub mod record;

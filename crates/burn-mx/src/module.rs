@@ -5,6 +5,7 @@
 mod by_path;
 mod exempt;
 mod functions;
+mod layers;
 mod on_load;
 mod pattern;
 mod pieces;
@@ -15,8 +16,11 @@ mod tensor_ops;
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use exempt::{ExemptError, exempt_layers, set_exemptions};
 pub use functions::{gelu_first_order, rms_norm, silu};
+pub use layers::layers;
+#[cfg(feature = "ptq")]
+pub(crate) use layers::parameter_of;
 pub use pattern::PathError;
-#[cfg(feature = "record")]
+#[cfg(any(feature = "ptq", feature = "record"))]
 pub(crate) use pattern::Pattern;
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,

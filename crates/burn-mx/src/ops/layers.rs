@@ -12,6 +12,7 @@ use crate::backend::MxBackend;
 use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::delegate::{Unwrap, delegate};
 use crate::kernels::{MxKernels, Norm, same_type};
+use crate::ptq::{self, Linear};
 use crate::semantics::conv::{self, Geometry};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
@@ -27,10 +28,12 @@ macro_rules! convolutions {
             bias: Option<FloatTensor<Self>>,
             options: $options,
         ) -> FloatTensor<Self> {
-            let geometry = Geometry::from(&options);
-            let way = (geometry.direction, options.groups, Some(geometry));
-            conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
-                B::$forward(x, weight, bias, options.clone())
+            ptq::layer::<B, _>(|| options.clone(), x, weight, bias, |x, weight, bias| {
+                let geometry = Geometry::from(&options);
+                let way = (geometry.direction, options.groups, Some(geometry));
+                conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
+                    B::$forward(x, weight, bias, options.clone())
+                })
             })
         }
 
@@ -122,7 +125,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        linear::forward::<B>(x, weight, bias)
+        ptq::layer::<B, _>(|| Linear, x, weight, bias, linear::forward::<B>)
     }
 
     fn linear_x_backward(

@@ -102,7 +102,7 @@ impl<const N: usize> From<&ConvTransposeOptions<N>> for Geometry {
 
 impl Geometry {
     /// x and weight of the forward product.
-    fn forward_operands(&self) -> [ForwardOperand; 2] {
+    pub(crate) fn forward_operands(&self) -> [ForwardOperand; 2] {
         self.direction.forward_operands(self.convolution.groups)
     }
 

@@ -82,7 +82,7 @@ pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&
 }
 
 /// x of the forward product, and w.
-fn forward_operands(x_rank: usize, weight_rank: usize) -> [ForwardOperand; 2] {
+pub(crate) fn forward_operands(x_rank: usize, weight_rank: usize) -> [ForwardOperand; 2] {
     let x = ForwardOperand {
         slot: Slot::A,
         along: Along::of(Place::LHS.flat(), x_rank),

@@ -1,0 +1,226 @@
+//! What is quantized, to what, and how it is tuned.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::PtqError;
+use super::quark::QuarkOptions;
+use crate::specs::{MxSpecs, ResolvedSpecs};
+
+/// The base of a named configuration and the preset of [`MxSpecs`] that has its format.
+const NAMED: [(&str, &str); 10] = [
+    ("MX4", "mx4"),
+    ("MX6", "mx6"),
+    ("MX9", "mx9"),
+    ("MXFP8E5M2", "mxfp8_e5m2"),
+    ("MXFP8E4M3", "mxfp8_e4m3"),
+    ("MXFP6E3M2", "mxfp6_e3m2"),
+    ("MXFP6E2M3", "mxfp6_e2m3"),
+    ("MXFP4E2M1", "mxfp4"),
+    ("MXINT8", "mxint8"),
+    ("BFP16", "bfp16"),
+];
+
+const ADAQUANT: &str = "_ADAQUANT";
+
+/// How a trained model is quantized.
+///
+/// As JSON ([`from_json`](Self::from_json), [`to_json`](Self::to_json)) every field may be missing, unknown ones are errors.
+///
+/// ```
+/// use burn_mx::ptq::QuantConfig;
+///
+/// let named = QuantConfig::named("MX6_ADAQUANT")?;
+/// let config = QuantConfig { exclude: vec!["head".into()], ..named };
+/// assert_eq!(QuantConfig::from_json(&config.to_json())?, config);
+/// # Ok::<(), burn_mx::ptq::PtqError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuantConfig {
+    /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, either of which may be absent, with block
+    /// size, rounding and all else that [`MxSpecs`] say. Activations are quantized as they come, block by block.
+    pub specs: MxSpecs,
+    /// Layers that are quantized: paths, prefixes of paths, or globs, as for [`set_specs_at`](crate::module::set_specs_at).
+    /// Empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    /// Layers that are not, also where `include` has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub layers: BTreeMap<String, MxSpecs>,
+    /// Whether weights and biases are tuned after that, and how.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_finetune: Option<FastFinetune>,
+}
+
+/// Fast fine-tuning: layer by layer, weights and biases are changed so that the layer's quantized output comes close to the
+/// output that it has in the model that is not quantized.
+///
+/// The names in JSON and the defaults are those of AMD Quark's `FastFinetune`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "PascalCase")]
+pub struct FastFinetune {
+    /// Samples of the calibration data that a layer is tuned on, at most: so many are in memory at a time, of one layer.
+    /// Default: 1000.
+    pub data_size: usize,
+    /// Of the order in which samples are drawn. Default: 1705472343.
+    pub fixed_seed: u64,
+    /// Samples in one step. Default: 2.
+    pub batch_size: usize,
+    /// Steps for a layer. Default: 1000.
+    pub num_iterations: usize,
+    /// Of Adam. Default: 0.00001.
+    pub learning_rate: f64,
+    /// The algorithm; there is one. Default: `adaquant`.
+    pub optim_algorithm: OptimAlgorithm,
+    /// Whether a layer is left once it gets no better. Default: true.
+    pub early_stop: bool,
+}
+
+/// What fast fine-tuning changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimAlgorithm {
+    /// AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): the weights and biases themselves, by gradients that
+    /// pass the quantizer as if it were not there.
+    #[default]
+    AdaQuant,
+}
+
+impl Default for FastFinetune {
+    fn default() -> Self {
+        Self {
+            data_size: 1000,
+            fixed_seed: 1_705_472_343,
+            batch_size: 2,
+            num_iterations: 1000,
+            learning_rate: 1e-5,
+            optim_algorithm: OptimAlgorithm::AdaQuant,
+            early_stop: true,
+        }
+    }
+}
+
+impl QuantConfig {
+    /// The names that [`named`](Self::named) knows, AMD Quark's.
+    pub fn names() -> impl Iterator<Item = String> {
+        let both = |(name, _): &(&str, &str)| [name.to_string(), format!("{name}{ADAQUANT}")];
+        NAMED.iter().flat_map(both)
+    }
+
+    /// The configuration of this name, one of [`names`](Self::names): one format for weights and activations, ties to even,
+    /// blocks as Quark's configuration has them; with `_ADAQUANT` at the end fast fine-tuning after that.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this name.
+    pub fn named(name: &str) -> Result<Self, PtqError> {
+        let unknown = || PtqError::Name {
+            name: name.to_owned(),
+            allowed: Self::names().collect::<Vec<_>>().join(", "),
+        };
+        let base = name.strip_suffix(ADAQUANT);
+        let (_, preset) = NAMED
+            .iter()
+            .find(|(known, _)| *known == base.unwrap_or(name))
+            .ok_or_else(unknown)?;
+        let preset = MxSpecs::preset(preset).expect("it is one");
+        Ok(Self {
+            specs: MxSpecs {
+                bfloat: 0,
+                ..preset
+            },
+            fast_finetune: base.map(|_| FastFinetune::default()),
+            ..Self::default()
+        })
+    }
+
+    /// Reads a configuration from JSON: the fields of this struct, or those of AMD Quark's `extra_options`, `MXAttributes` or
+    /// `BFPAttributes` with `FastFinetune`.
+    ///
+    /// ```
+    /// # use burn_mx::ptq::QuantConfig;
+    /// let quark = r#"{ "MXAttributes": { "element_dtype": "int8", "axis": 1, "block_size": 8, "rounding_mode": 2 } }"#;
+    /// let config = QuantConfig::from_json(quark)?;
+    /// assert_eq!(config.specs.resolve()?.to_string(), "w int8, a int8, block 8");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is no such JSON.
+    pub fn from_json(json: &str) -> Result<Self, PtqError> {
+        let fail = |error: serde_json::Error| PtqError::Json {
+            reason: error.to_string(),
+        };
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(json).map_err(fail)?;
+        match fields.keys().any(|field| QuarkOptions::has(field)) {
+            true => serde_json::from_str::<QuarkOptions>(json)
+                .map_err(fail)?
+                .config(),
+            false => serde_json::from_str(json).map_err(fail),
+        }
+    }
+
+    /// The configuration as JSON, which [`from_json`](Self::from_json) reads back.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and texts are JSON")
+    }
+
+    /// Checks the fields, and gives the specs of layers without specs of their own.
+    pub(super) fn resolve(&self) -> Result<ResolvedSpecs, PtqError> {
+        if let Some(tuning) = &self.fast_finetune {
+            tuning.check()?;
+        }
+        for specs in self.layers.values().chain([&self.specs]) {
+            let resolved = specs.resolve()?;
+            if self.fast_finetune.is_some() && resolved.is_random() {
+                return Err(PtqError::Field {
+                    field: "round",
+                    value: "stochastic".into(),
+                    allowed: "a rounding that draws no random numbers, where layers are tuned",
+                });
+            }
+        }
+        if self.specs.w_elem_format.is_none() && self.specs.a_elem_format.is_none() {
+            return Err(PtqError::Field {
+                field: "specs",
+                value: "without a format".into(),
+                allowed: "`w_elem_format` or `a_elem_format`, or both",
+            });
+        }
+        Ok(self.specs.resolve()?)
+    }
+}
+
+impl FastFinetune {
+    fn check(&self) -> Result<(), PtqError> {
+        let counts = [
+            ("DataSize", self.data_size),
+            ("BatchSize", self.batch_size),
+            ("NumIterations", self.num_iterations),
+        ];
+        for (field, value) in counts {
+            if value == 0 {
+                return Err(PtqError::Field {
+                    field,
+                    value: value.to_string(),
+                    allowed: "1 or more",
+                });
+            }
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
+            return Err(PtqError::Field {
+                field: "LearningRate",
+                value: self.learning_rate.to_string(),
+                allowed: "a positive number",
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Quantizes models.
+
+use burn_core::module::Module;
+
+use super::calls::{self, Call};
+use super::parameters;
+use super::tuning::{Parameters, TunedLayer, Tuner};
+use super::{FastFinetune, PtqError, QuantConfig};
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::module::{
+    PathError, Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at,
+};
+use crate::registry::{self, Interned};
+use crate::specs::{MxSpecs, ResolvedSpecs};
+
+/// Quantizes trained models by one configuration.
+#[derive(Clone, Debug)]
+pub struct Quantizer {
+    config: QuantConfig,
+    /// Of layers without specs of their own.
+    specs: ResolvedSpecs,
+}
+
+/// A model that was quantized.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Quantized<M> {
+    /// The model, whose layers carry the specs that they are computed by. Its weights are the trained ones, or what fast
+    /// fine-tuning made of them; each product quantizes them.
+    pub model: M,
+    /// What fast fine-tuning did, in the order in which layers are called; empty without.
+    pub layers: Vec<TunedLayer>,
+}
+
+/// A layer, and what it is quantized by.
+struct Chosen {
+    layer: String,
+    specs: ResolvedSpecs,
+}
+
+impl Quantizer {
+    /// # Errors
+    ///
+    /// If a field of the configuration cannot be used.
+    pub fn new(config: QuantConfig) -> Result<Self, PtqError> {
+        let specs = config.resolve()?;
+        Ok(Self { config, specs })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &QuantConfig {
+        &self.config
+    }
+
+    /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
+    /// of calibration data, which fast fine-tuning needs; without that there may be none.
+    ///
+    /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
+    /// it has any, count for everything else.
+    ///
+    /// # Errors
+    ///
+    /// See [`PtqError`].
+    pub fn quantize<B, M, T, R>(
+        &self,
+        model: M,
+        calibration: &[T],
+        forward: impl Fn(&M, &T) -> R,
+    ) -> Result<Quantized<M>, PtqError>
+    where
+        B: MxKernels,
+        M: Module<MxBackend<B>>,
+    {
+        self.quantize_with_progress(model, calibration, forward, |_, _| ())
+    }
+
+    /// [`quantize`](Self::quantize), which calls `progress(done, all)` with steps of fast fine-tuning as it goes.
+    ///
+    /// # Errors
+    ///
+    /// See [`PtqError`].
+    pub fn quantize_with_progress<B, M, T, R>(
+        &self,
+        model: M,
+        calibration: &[T],
+        forward: impl Fn(&M, &T) -> R,
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Quantized<M>, PtqError>
+    where
+        B: MxKernels,
+        M: Module<MxBackend<B>>,
+    {
+        let chosen = self.choose(&layers(&model))?;
+        let tuning = self.config.fast_finetune.as_ref();
+        if tuning.is_some() && calibration.is_empty() {
+            return Err(PtqError::NoCalibration);
+        }
+        let original = tuning.map(|_| model.clone());
+        let mut quantized = model;
+        for Chosen { layer, specs } in &chosen {
+            quantized = set_specs_at(quantized, layer, specs)?;
+        }
+        let (Some(original), Some(tuning)) = (original, tuning) else {
+            return Ok(Quantized {
+                model: quantized,
+                layers: Vec::new(),
+            });
+        };
+        let none = MxSpecs::none().resolve()?;
+        let original = label_parameters(set_specs(original, &none));
+        let passes = Passes {
+            calibration,
+            forward,
+        };
+        tune(quantized, original, chosen, &passes, tuning, progress)
+    }
+
+    /// The layers that are quantized, of these.
+    fn choose(&self, layers: &[String]) -> Result<Vec<Chosen>, PtqError> {
+        let pattern = |text: &String| {
+            let pattern = Pattern::new(text)?;
+            match layers.iter().any(|layer| is_meant(&pattern, layer)) {
+                true => Ok(pattern),
+                false => Err(PathError::NoMatch {
+                    pattern: text.clone(),
+                    paths: layers.join(", "),
+                }),
+            }
+        };
+        let patterns = |texts: &[String]| texts.iter().map(pattern).collect::<Result<Vec<_>, _>>();
+        let include = patterns(&self.config.include)?;
+        let exclude = patterns(&self.config.exclude)?;
+        let mut own = Vec::new();
+        for (text, specs) in &self.config.layers {
+            own.push((pattern(text)?, specs.resolve()?));
+        }
+        let any = |patterns: &[Pattern], layer: &str| {
+            patterns.iter().any(|pattern| is_meant(pattern, layer))
+        };
+        let wanted = layers
+            .iter()
+            .filter(|layer| (include.is_empty() || any(&include, layer)) && !any(&exclude, layer));
+        let chosen = wanted.map(|layer| {
+            let mut own = own.iter().rev();
+            let own = own.find(|(pattern, _)| is_meant(pattern, layer));
+            let specs = own.map_or(&self.specs, |(_, specs)| specs);
+            Chosen {
+                layer: layer.clone(),
+                specs: specs.clone(),
+            }
+        });
+        let chosen: Vec<Chosen> = chosen.collect();
+        match chosen.is_empty() {
+            true => Err(PtqError::NoLayers),
+            false => Ok(chosen),
+        }
+    }
+}
+
+/// Whether a pattern means a layer, by its own path or by that of its weight.
+fn is_meant(pattern: &Pattern, layer: &str) -> bool {
+    pattern.matches(layer) || pattern.matches(&parameter_of(layer, WEIGHT))
+}
+
+const WEIGHT: &str = "weight";
+const BIAS: &str = "bias";
+
+/// Passes over the calibration data.
+struct Passes<'a, T, F> {
+    calibration: &'a [T],
+    forward: F,
+}
+
+impl<T, F> Passes<'_, T, F> {
+    /// The calls of the layer whose weight has this label, until they have `samples` along their first axis.
+    fn calls<B, M, R>(&self, model: &M, label: &'static str, samples: usize) -> Vec<Call<B>>
+    where
+        B: MxKernels,
+        M: Module<MxBackend<B>>,
+        F: Fn(&M, &T) -> R,
+    {
+        let mut calls: Vec<Call<B>> = Vec::new();
+        for batch in self.calibration {
+            let done: usize = calls.iter().map(Call::samples).sum();
+            if done >= samples {
+                break;
+            }
+            let pass = || {
+                (self.forward)(model, batch);
+            };
+            calls.extend(calls::calls(label, samples - done, pass));
+        }
+        calls
+    }
+}
+
+/// Tunes the layers one after another, in the order in which the model calls them: each on what those before it give now.
+fn tune<B, M, T, R, F>(
+    mut model: M,
+    original: M,
+    mut chosen: Vec<Chosen>,
+    passes: &Passes<'_, T, F>,
+    config: &FastFinetune,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Quantized<M>, PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>>,
+    F: Fn(&M, &T) -> R,
+{
+    let order = calls::order::<B>(|| {
+        (passes.forward)(&model, &passes.calibration[0]);
+    });
+    let place = |chosen: &Chosen| {
+        let label = parameter_of(&chosen.layer, WEIGHT);
+        order.iter().position(|called| *called == label)
+    };
+    chosen.retain(|chosen| {
+        let is_called = place(chosen).is_some();
+        if !is_called {
+            log::warn!(
+                "burn-mx: layer `{}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution",
+                chosen.layer
+            );
+        }
+        is_called
+    });
+    chosen.sort_by_key(place);
+    let all = chosen.len() * config.num_iterations;
+    let mut layers = Vec::new();
+    for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
+        let label = registry::label(&parameter_of(layer, WEIGHT));
+        let bias_label = parameter_of(layer, BIAS);
+        let value = |label: &str| parameters::value(&model, label);
+        let start = Parameters::<B> {
+            weight: value(label).expect("a layer that is called has its weight"),
+            bias: value(&bias_label),
+        };
+        let calls = passes.calls(&model, label, config.data_size);
+        let wanted = passes.calls(&original, label, config.data_size);
+        let specs = Interned::of(specs);
+        let tuner = Tuner::new(layer, config, specs, &start.weight, calls, wanted)?;
+        let done = number * config.num_iterations;
+        let seed = config.fixed_seed.wrapping_add(number as u64);
+        let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all));
+        log::info!(
+            "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
+            report.before,
+            report.iterations,
+            report.after
+        );
+        progress(done + config.num_iterations, all);
+        let weight = (label.to_owned(), tuned.weight);
+        let bias = tuned.bias.map(|bias| (bias_label, bias));
+        model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
+        layers.push(report);
+    }
+    Ok(Quantized { model, layers })
+}
