@@ -4,7 +4,7 @@
 //! cargo run --release --example quantize -- --config all
 //! cargo run --release --example quantize -- --architecture transformer --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
 //! cargo run --release --example compare -- --model cnn --save run && \
-//!     cargo run --release --example quantize -- --model run/fp32-seed0/model.mpk --config MX6
+//!     cargo run --release --example quantize -- --model run/fp32/seed-0/model.mpk --config MX6
 //! ```
 //!
 //! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items; accuracies are
@@ -39,7 +39,7 @@ use burn::{
 };
 use burn_mx::{
     MxBackend, MxDevice,
-    ptq::{FastFinetune, QuantConfig, Quantizer},
+    ptq::{FastFinetune, PtqError, QuantConfig, Quantizer, TunedLayer},
 };
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
@@ -126,7 +126,7 @@ struct Row {
     sqnr: Option<f64>,
     /// What fast fine-tuning did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    layers: Vec<burn_mx::ptq::TunedLayer>,
+    layers: Vec<TunedLayer>,
 }
 
 /// Scores on the test items: shares from 0 to 1.
@@ -249,24 +249,12 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             "{prefix} {bar:30} {pos}/{len} steps, {eta}",
         )?);
         bar.set_prefix(name.clone());
-        let quantized = quantizer.quantize_with_progress(
-            model.clone(),
-            &calibration,
-            |model, batch| model.output(batch.clone()),
-            |done, all| {
-                bar.set_length(all as u64);
-                bar.set_position(done as u64);
-            },
-        )?;
+        let (quantized, layers) = quantized(&model, quantizer, &calibration, |done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        })?;
         bar.finish_and_clear();
-        let (scores, logits) = scores(task, &quantized.model, test.as_ref());
-        let mut layers = quantized.layers;
-        for layer in &mut layers {
-            // The models' own paths, in which the enum has no part.
-            if let Some((_, own)) = layer.layer.split_once('.') {
-                layer.layer = own.to_owned();
-            }
-        }
+        let (scores, logits) = scores(task, &quantized, test.as_ref());
         rows.push(Row {
             config: name.clone(),
             scores,
@@ -361,6 +349,31 @@ fn calibration(
     let items: Vec<_> = (0..count).filter_map(|at| split.train.get(at)).collect();
     let batches = items.chunks(TRAIN_BATCH);
     batches.map(|items| task.batch(items, device)).collect()
+}
+
+/// The model quantized, by its own paths, in which the enum has no part; and what fast fine-tuning did.
+fn quantized(
+    model: &Model<B>,
+    quantizer: &Quantizer,
+    calibration: &[Batch<B>],
+    progress: impl FnMut(usize, usize),
+) -> Result<(Model<B>, Vec<TunedLayer>), PtqError> {
+    macro_rules! each {
+        ($($variant:ident)*) => {
+            match model {
+                $(Model::$variant(model) => {
+                    let forward = |model: &_, batch: &Batch<B>| {
+                        Model::$variant(Clone::clone(model)).output(batch.clone())
+                    };
+                    let model = model.clone();
+                    let quantized =
+                        quantizer.quantize_with_progress(model, calibration, forward, progress)?;
+                    Ok((Model::$variant(quantized.model), quantized.layers))
+                })*
+            }
+        };
+    }
+    each! { Ffn Cnn Lstm Transformer }
 }
 
 /// The scores, and the logits of all items.
@@ -474,6 +487,7 @@ fn chart(rows: &[Row]) -> Result<String, Box<dyn Error>> {
         chart
             .configure_mesh()
             .disable_y_mesh()
+            .x_max_light_lines(1)
             .x_labels(11)
             .x_label_formatter(&|share| match *share <= 100.0 {
                 true => format!("{share:.0} %"),

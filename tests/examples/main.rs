@@ -11,6 +11,7 @@ mod held_out;
 mod noise;
 mod oracle;
 mod program;
+mod quantize;
 mod record;
 #[cfg(all(unix, feature = "tui"))]
 mod terminal;

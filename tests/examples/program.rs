@@ -8,7 +8,14 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 5] = ["ffn", "compare", "conformance", "report", "gradient_bias"];
+const EXAMPLES: [&str; 6] = [
+    "ffn",
+    "compare",
+    "conformance",
+    "report",
+    "gradient_bias",
+    "quantize",
+];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.
 const FEATURES: [(&str, bool); 3] = [
