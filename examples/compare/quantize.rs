@@ -395,7 +395,8 @@ fn scores(task: Task, model: &Model<B>, test: &dyn DataLoader<B, Batch<B>>) -> (
         for (logits, target) in logits.chunks(classes).zip(targets) {
             let wanted = logits[target as usize];
             // A number that is none is right of nothing.
-            let before = logits.iter().filter(|logit| !(**logit < wanted)).count();
+            let is_before = |logit: &&f32| **logit >= wanted || logit.is_nan() || wanted.is_nan();
+            let before = logits.iter().filter(is_before).count();
             first += usize::from(before == 1);
             among_five += usize::from(before <= 5);
         }
