@@ -57,6 +57,11 @@ fn square_blocks() {
     for (name, format) in [
         ("mxfp8", "mx(element=fp8_e4m3,block_size=32,square=true)"),
         ("nvfp4", "nvfp4(square=true)"),
+        (
+            "rms",
+            "mx(element=fp4_e2m1,block_size=32,scale_mode=rms,square=true)",
+        ),
+        ("four_over_six", "nvfp4(square=true,four_over_six=true)"),
     ] {
         let format: BlockFormat = format.parse().expect("the format is sound");
         let job = Job::of(
@@ -87,9 +92,14 @@ fn square_blocks() {
 
 #[test]
 fn quantization() {
-    for name in ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"] {
+    let named = ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"].map(|name| (name, name));
+    let looks_twice = [
+        ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
+        ("four_over_six", "nvfp4(four_over_six=true)"),
+    ];
+    for (name, format) in named.into_iter().chain(looks_twice) {
         for rounding in [Rounding::Even, Rounding::Stochastic] {
-            let format: BlockFormat = name.parse().expect("the name is known");
+            let format: BlockFormat = format.parse().expect("the format is sound");
             let job = Job::of(Some((BFLOAT16(), Rounding::Even)), (format, rounding));
             source(&format!("quantize_{name}_{rounding}"), |builder| {
                 let input = tensor::<u32>(builder);
