@@ -44,7 +44,10 @@ use burn_mx::{
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
-use plotters::prelude::*;
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 use serde::Serialize;
 
 use epochs::{Epochs, in_order};
@@ -495,6 +498,7 @@ fn chart(rows: &[Row]) -> Result<String, Box<dyn Error>> {
                 false => String::new(),
             })
             .y_labels(count)
+            .y_label_style(("sans-serif", 15))
             .y_label_formatter(&|place| match place {
                 SegmentValue::CenterOf(at) => rows
                     .get(count - 1 - at)
@@ -517,7 +521,8 @@ fn chart(rows: &[Row]) -> Result<String, Box<dyn Error>> {
             bar.set_margin(4, 4, 0, 0);
             chart.draw_series([bar])?;
             let place = (percent + 1.0, SegmentValue::CenterOf(at));
-            let style = ("sans-serif", 14).into_font();
+            let style = ("sans-serif", 14).into_text_style(&root);
+            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
             chart.draw_series([Text::new(format!("{percent:.2}"), place, style)])?;
         }
         root.present()?;
