@@ -373,6 +373,40 @@ fn a_quantized_layer_multiplies_what_the_formats_hold() {
     }
 }
 
+/// Each format, of weights alone, of activations alone, of both: another backend's operands are the same, only the order of its
+/// sums is another one.
+#[cfg(feature = "ndarray")]
+#[test]
+fn every_configuration_is_the_same_on_another_backend() {
+    type Other = MxBackend<burn::backend::NdArray>;
+    let image = |seed| noise([6, 4, 4, 4].iter().product(), seed);
+    let data = |seed| TensorData::new(image(seed), [6, 4, 4, 4]);
+    let x = Tensor::<B, 4>::from_data(data(72), &device());
+    let other_x = Tensor::<Other, 4>::from_data(data(72), &MxDevice::default());
+    let float = values(net().forward(&x));
+    for name in QuantConfig::names().filter(|name| !name.ends_with("_ADAQUANT")) {
+        for (w, a) in [(true, true), (true, false), (false, true)] {
+            let mut config = named(&name);
+            config.specs.w_elem_format = config.specs.w_elem_format.filter(|_| w);
+            config.specs.a_elem_format = config.specs.a_elem_format.filter(|_| a);
+            let quantizer = Quantizer::new(config).unwrap();
+            let here = quantizer.quantize(net(), &[], Net::forward).unwrap();
+            let other = Net::<Other>::new(&MxDevice::default());
+            let there = quantizer.quantize(other, &[], Net::forward).unwrap();
+            let here = values(here.model.forward(&x));
+            let there = values(there.model.forward(&other_x));
+            let apart = error(&there, &here);
+            let lost = error(&here, &float);
+            // A sum that is a little off may round the next layer's input another way.
+            assert!(
+                apart < 1e-3 * lost.max(1e-6),
+                "{name}, w {w}, a {a}: {apart:e} {lost:e}"
+            );
+            assert!(lost > 1e-7, "{name}, w {w}, a {a}: {lost:e}");
+        }
+    }
+}
+
 /// Short runs, on few samples.
 fn quick(name: &str) -> QuantConfig {
     QuantConfig {
