@@ -17,9 +17,9 @@ pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
     Nvfp4Format, ScaleMode, SharedExpMethod,
 };
-pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
+pub use pack::{DecodeNumber, Packed, PackedParts, PackedView};
 pub use product::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,
 };

@@ -3,9 +3,15 @@
 mod bitstream;
 mod blocks;
 mod codes;
+mod lanes;
+mod number;
 mod packed;
 mod plan;
+mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+mod view;
 
-pub use packed::Packed;
+pub use number::DecodeNumber;
+pub use packed::{Packed, PackedParts};
+pub use view::PackedView;

@@ -29,6 +29,7 @@ mod oracle;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
+mod pack_rows;
 mod packed;
 mod product;
 mod properties;
