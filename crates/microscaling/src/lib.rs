@@ -19,7 +19,10 @@ pub use format::{
 };
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
-pub use pack::{DecodeNumber, Packed, PackedParts, PackedView};
+pub use pack::{
+    DecodeNumber, Dialect, DialectError, DialectTensor, Packed, PackedParts, PackedView,
+    StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
+};
 pub use product::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,
 };

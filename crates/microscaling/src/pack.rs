@@ -3,6 +3,7 @@
 mod bitstream;
 mod blocks;
 mod codes;
+mod dialect;
 mod lanes;
 mod number;
 mod packed;
@@ -11,7 +12,10 @@ mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 mod view;
+mod weight_layout;
 
+pub use dialect::{Dialect, DialectError, DialectTensor};
 pub use number::DecodeNumber;
 pub use packed::{Packed, PackedParts};
 pub use view::PackedView;
+pub use weight_layout::{StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError};
