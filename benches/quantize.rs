@@ -1,12 +1,15 @@
-//! Throughput of quantizing in place, against a copy of the same bytes.
+//! Throughput of quantizing in place, against a copy of the same bytes; or of packing, or of unpacking.
 //!
-//! `cargo bench --bench quantize -- [--preset NAME]… [--threads N]… [--size N] [--json FILE]`
+//! `cargo bench --bench quantize -- [--work NAME] [--preset NAME]… [--threads N]… [--size N] [--json FILE]`
 //!
 //! A square tensor of float32 with blocks along its last or its first axis. Quantizing reads every byte
 //! of it once and writes it once, a copy reads every byte of one buffer and writes every byte of another: both
 //! count as twice the bytes of the tensor. (What a processor reads beside that, such as a line of the cache
 //! that is about to be written, does not count.) Copy and kernel alternate in one process, on the same threads;
 //! the kernel begins with a tensor that the copy has driven out of the caches, unless they hold three of them.
+//!
+//! `--work pack` compares with the same copy, `--work unpack-f32`, `unpack-bf16` and `unpack-f16` with one of what comes out:
+//! each thread decodes rows of its own. Packed codes and scales do not count as bytes.
 
 #[path = "support/seconds.rs"]
 mod seconds;
@@ -15,15 +18,40 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use comfy_table::{Table, presets};
+use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
-use microscaling::{BlockFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, DecodeNumber, Packed, PackedView, RandomStream, Rounding};
 use rayon::prelude::*;
 use serde::Serialize;
 
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Work {
+    Quantize,
+    Pack,
+    UnpackF32,
+    UnpackBf16,
+    UnpackF16,
+}
+
+impl Work {
+    /// Bytes that the copy beside it reads, and writes, for an element.
+    const fn copied(self) -> usize {
+        match self {
+            Self::Quantize | Self::Pack | Self::UnpackF32 => 4,
+            Self::UnpackBf16 | Self::UnpackF16 => 2,
+        }
+    }
+}
+
 #[derive(Parser)]
 struct Args {
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = Work::Quantize)]
+    work: Work,
     /// Block format to measure; may be repeated [default: every one with a name]
     #[arg(long = "preset", value_name = "NAME")]
     presets: Vec<BlockFormat>,
@@ -50,6 +78,7 @@ struct Args {
 /// One line of the result.
 #[derive(Serialize)]
 struct Figure {
+    work: Work,
     preset: String,
     axis: &'static str,
     threads: u16,
@@ -59,10 +88,52 @@ struct Figure {
 }
 
 /// Copies with all threads of the current pool, as much each.
-fn memcpy(from: &[f32], to: &mut [f32]) {
+fn memcpy<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
     let share = from.len().div_ceil(rayon::current_num_threads());
     let pieces = to.par_chunks_mut(share).zip(from.par_chunks(share));
     pieces.for_each(|(to, from)| to.copy_from_slice(from));
+}
+
+/// Decodes with all threads of the current pool, as many rows each.
+fn unpack<T: DecodeNumber>(packed: &PackedView<'_>, to: &mut [T]) {
+    let rows = packed.rows();
+    let share = rows.div_ceil(rayon::current_num_threads());
+    let width = to.len() / rows;
+    to.par_chunks_mut(share * width)
+        .enumerate()
+        .for_each(|(i, to)| {
+            let first = i * share;
+            let rows = first..first + to.len() / width;
+            packed
+                .decode_into(rows, to)
+                .expect("the rows are there, and as long as what they become");
+        });
+}
+
+/// Seconds that a call takes.
+fn seconds_of(call: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    call();
+    start.elapsed().as_secs_f64()
+}
+
+/// Alternates for about that time. Medians of the seconds that the work and the copy take, and of the pairs' ratios.
+fn medians(seconds: Duration, mut pair: impl FnMut() -> [f64; 2]) -> [f64; 3] {
+    let end = Instant::now() + seconds;
+    let mut pairs = Vec::new();
+    while Instant::now() < end || pairs.len() < 5 {
+        pairs.push(pair());
+    }
+    let median = |value: fn(&[f64; 2]) -> f64| {
+        let mut values: Vec<f64> = pairs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    [
+        median(|[work, _]| *work),
+        median(|[_, memcpy]| *memcpy),
+        median(|[work, memcpy]| memcpy / work),
+    ]
 }
 
 /// The three buffers of a measurement.
@@ -90,44 +161,54 @@ impl Buffers {
         }
     }
 
-    /// Alternates for about that time in the current pool. Medians of the seconds that quantizing and
-    /// copying take, and of the pairs' ratios.
-    fn measure(
-        &mut self,
-        format: BlockFormat,
-        axis: usize,
-        rounding: Rounding,
-        seconds: Duration,
-    ) -> [f64; 3] {
-        let end = Instant::now() + seconds;
-        let mut pairs = Vec::new();
-        while Instant::now() < end || pairs.len() < 5 {
-            memcpy(&self.source, &mut self.data);
-            let start = Instant::now();
-            memcpy(&self.source, &mut self.copy);
-            let memcpy = start.elapsed().as_secs_f64();
-            let start = Instant::now();
-            format
-                .quantize(
-                    &mut self.data,
-                    &[self.size; 2],
-                    axis,
-                    rounding.with(RandomStream::new(1, 0)),
-                )
-                .expect("the data have the length of the shape, and the format was parsed");
-            pairs.push((start.elapsed().as_secs_f64(), memcpy));
-        }
-        let median = |value: fn(&(f64, f64)) -> f64| {
-            let mut values: Vec<f64> = pairs.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
+    /// The figures of [`medians`] in the current pool.
+    fn measure(&mut self, args: &Args, format: BlockFormat, axis: usize) -> [f64; 3] {
+        let rounder = args.rounding.with(RandomStream::new(1, 0));
+        let shape = [self.size; 2];
+        let pack = |data: &[f32]| {
+            Packed::encode(format, data, &shape, axis, rounder)
+                .expect("the data have the length of the shape, and the format was parsed")
         };
-        [
-            median(|pair| pair.0),
-            median(|pair| pair.1),
-            median(|pair| pair.1 / pair.0),
-        ]
+        match args.work {
+            Work::Quantize => medians(args.seconds, || {
+                memcpy(&self.source, &mut self.data);
+                let memcpy = seconds_of(|| memcpy(&self.source, &mut self.copy));
+                let own = seconds_of(|| {
+                    format
+                        .quantize(&mut self.data, &shape, axis, rounder)
+                        .expect("the data have the length of the shape, and the format was parsed");
+                });
+                [own, memcpy]
+            }),
+            Work::Pack => medians(args.seconds, || {
+                let memcpy = seconds_of(|| memcpy(&self.source, &mut self.copy));
+                [seconds_of(|| drop(pack(&self.source))), memcpy]
+            }),
+            Work::UnpackF32 => {
+                let packed = pack(&self.source);
+                unpacking(args.seconds, &packed.view(), &self.source, &mut self.data)
+            }
+            Work::UnpackBf16 => self.unpacking_halves::<bf16>(args.seconds, &pack(&self.source)),
+            Work::UnpackF16 => self.unpacking_halves::<f16>(args.seconds, &pack(&self.source)),
+        }
     }
+
+    fn unpacking_halves<T: DecodeNumber>(&self, seconds: Duration, packed: &Packed) -> [f64; 3] {
+        let source = vec![T::default(); self.source.len()];
+        unpacking(seconds, &packed.view(), &source, &mut source.clone())
+    }
+}
+
+fn unpacking<T: DecodeNumber>(
+    seconds: Duration,
+    packed: &PackedView<'_>,
+    source: &[T],
+    to: &mut [T],
+) -> [f64; 3] {
+    medians(seconds, || {
+        let memcpy = seconds_of(|| memcpy(source, to));
+        [seconds_of(|| unpack(packed, to)), memcpy]
+    })
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,7 +223,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let size = usize::from(args.size);
     let mut buffers = Buffers::new(size);
-    let counted = 2.0 * (size_of::<f32>() * size * size) as f64 / 1e9;
+    let counted = 2.0 * (args.work.copied() * size * size) as f64 / 1e9;
     let bar = ProgressBar::new((2 * args.presets.len() * args.threads.len()) as u64).with_style(
         ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}")?,
     );
@@ -154,9 +235,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (axis, name) in [(1, "last"), (0, "first")] {
             for preset in &args.presets {
                 bar.set_message(format!("{preset}, {name} axis, {threads} threads"));
-                let [own, memcpy, ratio] =
-                    pool.install(|| buffers.measure(*preset, axis, args.rounding, args.seconds));
+                let [own, memcpy, ratio] = pool.install(|| buffers.measure(&args, *preset, axis));
                 figures.push(Figure {
+                    work: args.work,
                     preset: preset.to_string(),
                     axis: name,
                     threads,

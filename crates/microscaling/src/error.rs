@@ -265,6 +265,26 @@ pub enum PackError {
         /// Whether the format has one.
         expected: bool,
     },
+    /// Rows that the tensor does not have.
+    #[error("pack: rows {start} to {end} are not among the {rows} rows of the tensor")]
+    Rows {
+        /// The first one that was asked for.
+        start: usize,
+        /// The one behind the last.
+        end: usize,
+        /// How many the tensor has.
+        rows: usize,
+    },
+    /// There is no room for some rows, or too much.
+    #[error("pack: {rows} rows are {expected} elements, there is room for {got}")]
+    RowsLength {
+        /// How many rows were asked for.
+        rows: usize,
+        /// Their elements.
+        expected: usize,
+        /// Elements that there is room for.
+        got: usize,
+    },
 }
 
 fn count(one: bool) -> &'static str {

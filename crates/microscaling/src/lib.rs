@@ -17,9 +17,12 @@ pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
     Nvfp4Format, ScaleMode, SharedExpMethod,
 };
-pub use pack::Packed;
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
+pub use pack::{
+    DecodeNumber, Dialect, DialectError, DialectTensor, Packed, PackedParts, PackedView,
+    StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
+};
 pub use product::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,
 };

@@ -3,9 +3,19 @@
 mod bitstream;
 mod blocks;
 mod codes;
+mod dialect;
+mod lanes;
+mod number;
 mod packed;
 mod plan;
+mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+mod view;
+mod weight_layout;
 
-pub use packed::Packed;
+pub use dialect::{Dialect, DialectError, DialectTensor};
+pub use number::DecodeNumber;
+pub use packed::{Packed, PackedParts};
+pub use view::PackedView;
+pub use weight_layout::{StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError};

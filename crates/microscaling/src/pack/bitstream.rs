@@ -182,14 +182,23 @@ impl<'a> Reader<'a> {
         let whole = 8 * eights.len();
         let (head, tail) = self.bytes.split_at(BITS * eights.len());
         for (codes, bytes) in eights.iter_mut().zip(head.as_chunks::<BITS>().0) {
-            let mut joined = [0; 8];
-            joined[..BITS].copy_from_slice(bytes);
-            let joined = u64::from_le_bytes(joined);
-            *codes = core::array::from_fn(|i| (joined >> (BITS * i)) as u32 & ((1 << BITS) - 1));
+            *codes = eight(bytes);
         }
         self.bytes = tail;
         whole
     }
+}
+
+/// Eight codes, which take as many bytes as one of them takes bits: 1 to 8.
+#[inline(always)]
+pub(crate) fn eight<const BITS: usize>(bytes: &[u8; BITS]) -> [u32; 8] {
+    let mut joined = [0; 8];
+    joined[..BITS].copy_from_slice(bytes);
+    let joined = u64::from_le_bytes(joined);
+    core::array::from_fn(
+        #[inline(always)]
+        |i| (joined >> (BITS * i)) as u32 & ((1 << BITS) - 1),
+    )
 }
 
 #[cfg(test)]

@@ -314,6 +314,17 @@ impl BlockCodec for MicroexponentFormat {
     }
 }
 
+/// The patterns of all codes of E4M3.
+static E4M3: [u32; 256] = {
+    let mut patterns = [0; 256];
+    let mut code = 0;
+    while code < patterns.len() {
+        patterns[code] = ElementFormat::Fp8E4M3.decode(code as u32).to_bits();
+        code += 1;
+    }
+    patterns
+};
+
 /// NVFP4: a byte of E4M3, then FP4 codes. `TINY` and `FOUR` as in [`Nvfp4Rule`].
 #[derive(Clone, Copy)]
 pub(crate) struct Nvfp4Codec<const TINY: bool, const FOUR: bool> {
@@ -359,9 +370,7 @@ impl<const TINY: bool, const FOUR: bool> BlockCodec for Nvfp4Codec<TINY, FOUR> {
 
     #[inline(always)]
     fn unit(&self, record: &[u8], _: usize) -> [u32; 2] {
-        let scale = ElementFormat::Fp8E4M3
-            .decode(u32::from(record[0]))
-            .to_bits();
+        let scale = E4M3[usize::from(record[0])];
         let (sign, abs) = (scale & SIGN, scale & ABS);
         if abs >= INFINITY || self.tensor_scale >= INFINITY {
             return [NAN, 0];

@@ -1,8 +1,8 @@
 //! Packed tensors: the bytes that a format really takes.
 
-use super::blocks::{Decode, Encode};
-use super::codes::{MxCodec, Nvfp4Codec};
-use super::plan::{Bytes, Plan, elements_shape, record_len};
+use super::blocks::Encode;
+use super::plan::{Bytes, Plan};
+use super::view::PackedView;
 use crate::quantize::instruction_set::dispatch;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Runs, check_length};
@@ -10,7 +10,7 @@ use crate::quantize::rules::is_large;
 use crate::quantize::threads::share_all;
 use crate::round::bits::INFINITY;
 use crate::round::with_rule;
-use crate::{BlockFormat, PackError, Rounder, ScaleMode};
+use crate::{BlockFormat, PackError, Rounder};
 use alloc::{vec, vec::Vec};
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
@@ -44,9 +44,10 @@ pub struct Packed {
 
 /// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`].
 macro_rules! with_codec {
-    ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {
+    ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
+        use $crate::pack::codes::{MxCodec, Nvfp4Codec};
         match $format {
-            BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
+            BlockFormat::Mx(format) if format.scale_mode == $crate::ScaleMode::Rms => {
                 let $codec = MxCodec::<true>::of(&format);
                 $body
             }
@@ -81,8 +82,9 @@ macro_rules! with_codec {
                 }
             },
         }
-    };
+    }};
 }
+pub(super) use with_codec;
 
 impl Packed {
     /// Quantizes and packs a tensor; `data` stay as they are. The arguments are those of
@@ -157,28 +159,30 @@ impl Packed {
     /// element codes mean what [`ElementFormat::decode`](crate::ElementFormat::decode) says. A product
     /// beyond float32 is ±Inf; one too fine for it is truncated in MX blocks.
     pub fn decode(&self) -> Vec<f32> {
-        let plan = Plan::new(&self.format, &self.shape, self.axis)
-            .expect("what a packed tensor is made of was checked when it was made");
-        let mut data = vec![0.0; plan.count];
-        if plan.count == 0 {
-            return data;
+        self.view().decode()
+    }
+
+    /// The same tensor, as one whose bytes are borrowed.
+    pub fn view(&self) -> PackedView<'_> {
+        PackedView {
+            format: self.format,
+            shape: &self.shape,
+            axis: self.axis,
+            tensor_scale: self.tensor_scale,
+            scales: &self.scales,
+            elements: &self.elements,
         }
-        let runs = Runs::of(plan.layout);
-        let all = runs.all(&data);
-        with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => {
-            let job = plan.job(codec, self.format.element_bits());
-            runs.share(&mut data, all, &|data, at, start| {
-                dispatch(Decode {
-                    job,
-                    data,
-                    at,
-                    scales: &self.scales[plan.records_before(start as usize)..],
-                    elements: &self.elements,
-                    start: start as usize,
-                });
-            });
-        });
-        data
+    }
+
+    pub(super) fn of_view(view: &PackedView<'_>) -> Self {
+        Self {
+            format: view.format,
+            shape: view.shape.to_vec(),
+            axis: view.axis,
+            tensor_scale: view.tensor_scale,
+            scales: view.scales.to_vec(),
+            elements: view.elements.to_vec(),
+        }
     }
 
     /// A packed tensor from its parts, for example from a file.
@@ -201,11 +205,7 @@ impl Packed {
         scales: Vec<u8>,
         elements: Vec<u8>,
     ) -> Result<Self, PackError> {
-        Self::check_parts(&format, shape, axis, &scales, &elements)?;
-        let expected = format.has_tensor_scale();
-        if tensor_scale.is_some() != expected {
-            return Err(PackError::TensorScale { expected });
-        }
+        PackedView::new(format, shape, axis, tensor_scale, &scales, &elements)?;
         Ok(Self {
             format,
             shape: shape.to_vec(),
@@ -216,30 +216,16 @@ impl Packed {
         })
     }
 
-    /// That bytes are a tensor of this format and shape.
-    pub(crate) fn check_parts(
-        format: &BlockFormat,
-        shape: &[usize],
-        axis: usize,
-        scales: &[u8],
-        elements: &[u8],
-    ) -> Result<(), PackError> {
-        let plan = Plan::new(format, shape, axis)?;
-        if scales.len() != plan.scales_len {
-            return Err(PackError::ScalesLength {
-                shape: shape.to_vec(),
-                expected: plan.scales_len,
-                got: scales.len(),
-            });
+    /// The parts, from which [`from_parts`](Self::from_parts) makes the same tensor again.
+    pub fn into_parts(self) -> PackedParts {
+        PackedParts {
+            format: self.format,
+            tensor_scale: self.tensor_scale(),
+            shape: self.shape,
+            axis: self.axis,
+            scales: self.scales,
+            elements: self.elements,
         }
-        if elements.len() != plan.elements_len {
-            return Err(PackError::ElementsLength {
-                shape: shape.to_vec(),
-                expected: plan.elements_len,
-                got: elements.len(),
-            });
-        }
-        plan.check_padding(format, scales, elements)
     }
 
     /// The format.
@@ -270,35 +256,13 @@ impl Packed {
     /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis, or
     /// of either of the two that square blocks lie along, and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
     pub fn scales_shape(&self) -> Vec<usize> {
-        // Without elements the other lengths may be such that their product overflows.
-        if self.scales.is_empty() {
-            return vec![0];
-        }
-        let mut shape = self.shape.clone();
-        let size = self.format.block_size();
-        if let Some(axes) = self.format.square_axes(self.axis) {
-            for axis in axes {
-                shape[axis] = shape[axis].div_ceil(size);
-            }
-            // The record of every format that has square blocks is a byte.
-            return shape;
-        }
-        let block = match size {
-            0 => shape[self.axis],
-            size => size.min(shape[self.axis]),
-        };
-        shape[self.axis] = shape[self.axis].div_ceil(block.max(1));
-        match record_len(&self.format, block) {
-            Some(record) if record > 1 => shape.push(record),
-            _ => {}
-        }
-        shape
+        self.view().scales_shape()
     }
 
     /// The shape of the element codes: that of the tensor with the bytes of a row for the length of its last axis;
     /// flat where a row is no whole number of bytes, or where there are none.
     pub fn elements_shape(&self) -> Vec<usize> {
-        elements_shape(&self.shape, self.format.element_bits(), self.elements.len())
+        self.view().elements_shape()
     }
 
     /// The element codes in row-major order, low bits first, without gaps; the last byte is filled up
@@ -306,4 +270,21 @@ impl Packed {
     pub fn elements(&self) -> &[u8] {
         &self.elements
     }
+}
+
+/// What a [`Packed`] tensor is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PackedParts {
+    /// The format.
+    pub format: BlockFormat,
+    /// The lengths of the tensor's axes.
+    pub shape: Vec<usize>,
+    /// The axis that blocks lie along.
+    pub axis: usize,
+    /// The tensor scale, of NVFP4 with one.
+    pub tensor_scale: Option<f32>,
+    /// The scales, see [`Packed::scales`].
+    pub scales: Vec<u8>,
+    /// The element codes, see [`Packed::elements`].
+    pub elements: Vec<u8>,
 }

@@ -159,7 +159,7 @@ impl Divide for Bytes<'_> {
 }
 
 /// Bytes of the record of a block of `block` elements; `None` if it overflows.
-pub(crate) fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
+fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
     match format {
         BlockFormat::Microexponent(format) => {
             let sub_blocks = block.div_ceil(format.sub_block_size);
@@ -201,6 +201,29 @@ pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<us
         }
         _ => vec![bytes],
     }
+}
+
+/// The shape of the scales of a tensor with elements, see [`Packed::scales_shape`](crate::Packed::scales_shape).
+pub(crate) fn scales_shape(format: &BlockFormat, shape: &[usize], axis: usize) -> Vec<usize> {
+    let mut blocks = shape.to_vec();
+    let size = format.block_size();
+    if let Some(axes) = format.square_axes(axis) {
+        for axis in axes {
+            blocks[axis] = blocks[axis].div_ceil(size);
+        }
+        // The record of every format that has square blocks is a byte.
+        return blocks;
+    }
+    let block = match size {
+        0 => shape[axis],
+        size => size.min(shape[axis]),
+    };
+    blocks[axis] = shape[axis].div_ceil(block.max(1));
+    match record_len(format, block) {
+        Some(record) if record > 1 => blocks.push(record),
+        _ => {}
+    }
+    blocks
 }
 
 #[cfg(test)]

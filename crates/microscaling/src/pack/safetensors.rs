@@ -10,7 +10,7 @@
 //! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a
 //! [`BlockFormat`]. A file may hold other tensors, which are skipped.
 
-use crate::{BlockFormat, PackError, Packed, ParseFormatError};
+use crate::{BlockFormat, PackError, Packed, PackedView, ParseFormatError};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use alloc::{
     borrow::ToOwned,
@@ -187,15 +187,19 @@ fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packe
     };
     let (shape, axis) = (&entry.shape, entry.axis);
     // Only bytes that are there are copied, and only if there are as many as there must be.
-    let packed = Packed::check_parts(&format, shape, axis, scales.data(), elements.data())
-        .and_then(|()| {
-            let (scales, elements) = (scales.data().to_vec(), elements.data().to_vec());
-            Packed::from_parts(format, shape, axis, tensor_scale, scales, elements)
-        })
-        .map_err(|source| FileError::Pack {
-            tensor: name.to_owned(),
-            source,
-        })?;
+    let packed = PackedView::new(
+        format,
+        shape,
+        axis,
+        tensor_scale,
+        scales.data(),
+        elements.data(),
+    )
+    .map_err(|source| FileError::Pack {
+        tensor: name.to_owned(),
+        source,
+    })?
+    .to_packed();
     check_shape(name, scales_name(name), &scales, packed.scales_shape())?;
     check_shape(
         name,

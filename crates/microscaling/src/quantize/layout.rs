@@ -24,6 +24,14 @@ impl Layout {
         self.pool.map_or(columns, |pool| pool.blocks(columns))
     }
 
+    /// The number of a column's block among those side by side.
+    #[inline(always)]
+    pub(crate) fn block_of(&self, column: usize) -> usize {
+        self.pool.map_or(column, |pool| {
+            column / pool.width() * pool.stride + column % pool.stride
+        })
+    }
+
     /// The columns of a block, given its number among those side by side: a range, and a step.
     pub(crate) fn columns(&self, block: usize) -> (Range<usize>, usize) {
         let Some(pool) = self.pool else {

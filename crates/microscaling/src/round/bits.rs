@@ -120,7 +120,7 @@ pub(crate) const fn fixed_point(abs: u32, unit: i32) -> u32 {
 
 /// The float64 of a finite pattern, exactly.
 #[inline(always)]
-fn widen(abs: u32) -> f64 {
+pub(crate) fn widen(abs: u32) -> f64 {
     let (significand, unit) = parts(abs);
     // Conversion and product are exact, and never subnormal.
     f64::from(significand as i32) * f64::from_bits(((unit + 1023) as u64) << 52)

@@ -52,9 +52,21 @@ fn every_format_at_every_size() {
                     let packed =
                         Packed::encode(format, &data, shape, 0, rounding.with(stream)).unwrap();
                     let decoded = packed.decode();
+                    #[cfg(feature = "half")]
+                    let halves = {
+                        let rows = 0..packed.view().rows();
+                        let mut halves = vec![half::f16::ZERO; decoded.len()];
+                        packed.view().decode_into(rows, &mut halves).unwrap();
+                        halves
+                            .into_iter()
+                            .map(half::f16::to_bits)
+                            .collect::<Vec<_>>()
+                    };
+                    #[cfg(not(feature = "half"))]
+                    let halves = ();
                     let bits =
                         |data: Vec<f32>| data.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-                    (bits(values), bits(decoded), packed)
+                    (bits(values), bits(decoded), halves, packed)
                 };
                 assert!(flushing(run) == run(), "{name} {rounding} 2^{center}");
             }

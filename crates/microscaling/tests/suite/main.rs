@@ -4,6 +4,8 @@
 //! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set.
 
 mod block_rules;
+#[cfg(feature = "serde")]
+mod dialects;
 mod errors;
 mod exhaustive;
 #[cfg(target_arch = "x86_64")]
@@ -29,6 +31,7 @@ mod oracle;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
+mod pack_rows;
 mod packed;
 mod product;
 mod properties;
@@ -39,3 +42,4 @@ mod scale_rules;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;
+mod weight_layouts;

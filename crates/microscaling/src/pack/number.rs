@@ -1,0 +1,104 @@
+//! The number types that packed tensors decode to.
+
+use sealed::FromPattern;
+
+/// A number type that packed tensors decode to: `f32`, and with the feature `half` `half::bf16` and `half::f16`.
+///
+/// The values of a packed tensor are float32 numbers. The others are those, rounded half to even: beyond the largest number
+/// ±Inf, subnormals kept, and one NaN, `f32::NAN`'s. Whether bf16 rounds anything is a matter of the format: the elements
+/// of MX have at most 8 significant bits each.
+pub trait DecodeNumber: FromPattern + Copy + Default + Send + Sync {}
+
+mod sealed {
+    /// Not to be implemented elsewhere: patterns are numbers or the one NaN.
+    pub trait FromPattern {
+        /// From the pattern of a float32.
+        fn from_pattern(pattern: u32) -> Self;
+    }
+}
+
+impl DecodeNumber for f32 {}
+
+impl FromPattern for f32 {
+    #[inline(always)]
+    fn from_pattern(pattern: u32) -> Self {
+        Self::from_bits(pattern)
+    }
+}
+
+#[cfg(feature = "half")]
+mod halves {
+    use super::{DecodeNumber, FromPattern};
+    use crate::round::bits::{ABS, INFINITY, SIGN};
+
+    impl DecodeNumber for half::bf16 {}
+
+    impl FromPattern for half::bf16 {
+        #[inline(always)]
+        fn from_pattern(pattern: u32) -> Self {
+            // A carry goes into the exponent field, at the top into that of Inf. The one NaN has no bit that carries.
+            let last = pattern >> 16 & 1;
+            Self::from_bits(((pattern + 0x7fff + last) >> 16) as u16)
+        }
+    }
+
+    impl DecodeNumber for half::f16 {}
+
+    /// The pattern of 2^−14, the smallest normal f16.
+    const MIN_NORMAL: u32 = (127 - 14) << 23;
+    /// The pattern of 1/2, whose last place is worth 2^−24, the smallest subnormal f16.
+    const HALF: u32 = 126 << 23;
+
+    impl FromPattern for half::f16 {
+        #[inline(always)]
+        fn from_pattern(pattern: u32) -> Self {
+            let abs = pattern & ABS;
+            let last = abs >> 13 & 1;
+            // Rebiased by 127 − 15; less than the smallest normal is not looked at here.
+            let normal = (abs.wrapping_add(0xfff + last).wrapping_sub(112 << 23) >> 13).min(0x7c00);
+            // The sum rounds to multiples of 2^−24. A flushed operand is less than half of that.
+            let small = f32::from_bits(abs.min(MIN_NORMAL)) + f32::from_bits(HALF);
+            let subnormal = small.to_bits() - HALF;
+            let number = if abs < MIN_NORMAL { subnormal } else { normal };
+            let magnitude = if abs > INFINITY { 0x7e00 } else { number };
+            Self::from_bits(((pattern & SIGN) >> 16 | magnitude) as u16)
+        }
+    }
+}
+
+#[cfg(all(test, feature = "half"))]
+mod tests {
+    use super::sealed::FromPattern;
+    use crate::round::bits::NAN;
+    use half::{bf16, f16};
+
+    /// Of every upper half of a pattern: the numbers, the ties, and what is next to them.
+    #[test]
+    fn halves_as_the_crate_half_rounds_them() {
+        let ends = [
+            0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff,
+        ];
+        for upper in 0..=0xffff_u32 {
+            for lower in ends {
+                let x = f32::from_bits(upper << 16 | lower);
+                if x.is_nan() {
+                    continue;
+                }
+                let got = (
+                    bf16::from_pattern(x.to_bits()),
+                    f16::from_pattern(x.to_bits()),
+                );
+                assert_eq!(got.0.to_bits(), bf16::from_f32(x).to_bits(), "{x:e}");
+                assert_eq!(got.1.to_bits(), f16::from_f32(x).to_bits(), "{x:e}");
+            }
+        }
+        assert_eq!(
+            bf16::from_pattern(NAN).to_bits(),
+            bf16::from_f32(f32::NAN).to_bits()
+        );
+        assert_eq!(
+            f16::from_pattern(NAN).to_bits(),
+            f16::from_f32(f32::NAN).to_bits()
+        );
+    }
+}

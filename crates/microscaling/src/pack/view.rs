@@ -1,0 +1,308 @@
+//! Packed tensors whose bytes belong to somebody else.
+
+use super::blocks::Decode;
+use super::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
+use super::number::DecodeNumber;
+use super::packed::{Packed, with_codec};
+use super::plan::{Plan, elements_shape, scales_shape};
+use super::rows::DecodeRange;
+use crate::quantize::instruction_set::dispatch;
+use crate::quantize::layout::Runs;
+use crate::quantize::rules::is_large;
+use crate::{BlockFormat, PackError};
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+
+/// A packed tensor whose bytes are borrowed, for example from a mapped file: what [`Packed`] is, without a copy.
+///
+/// ```
+/// use microscaling::{BlockFormat, PackedView};
+///
+/// let mxfp4: BlockFormat = "mxfp4".parse()?;
+/// // Two rows of 32: 1 and then zeros, times 1 and times 2^2.
+/// let (mut elements, scales) = ([0; 32], [127, 129]);
+/// (elements[0], elements[16]) = (0x02, 0x02);
+/// let packed = PackedView::new(mxfp4, &[2, 32], 1, None, &scales, &elements)?;
+/// let mut row = [0.0_f32; 32];
+/// packed.decode_into(1..2, &mut row)?;
+/// assert_eq!(row[..2], [4.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PackedView<'a> {
+    pub(super) format: BlockFormat,
+    pub(super) shape: &'a [usize],
+    pub(super) axis: usize,
+    /// As a pattern.
+    pub(super) tensor_scale: Option<u32>,
+    pub(super) scales: &'a [u8],
+    pub(super) elements: &'a [u8],
+}
+
+impl<'a> PackedView<'a> {
+    /// A packed tensor of these parts. They are checked here, once; every element code and every scale has a value.
+    ///
+    /// # Errors
+    /// Those of [`Packed::from_parts`].
+    pub fn new(
+        format: BlockFormat,
+        shape: &'a [usize],
+        axis: usize,
+        tensor_scale: Option<f32>,
+        scales: &'a [u8],
+        elements: &'a [u8],
+    ) -> Result<Self, PackError> {
+        let plan = Plan::new(&format, shape, axis)?;
+        if scales.len() != plan.scales_len {
+            return Err(PackError::ScalesLength {
+                shape: shape.to_vec(),
+                expected: plan.scales_len,
+                got: scales.len(),
+            });
+        }
+        if elements.len() != plan.elements_len {
+            return Err(PackError::ElementsLength {
+                shape: shape.to_vec(),
+                expected: plan.elements_len,
+                got: elements.len(),
+            });
+        }
+        plan.check_padding(&format, scales, elements)?;
+        let expected = format.has_tensor_scale();
+        if tensor_scale.is_some() != expected {
+            return Err(PackError::TensorScale { expected });
+        }
+        Ok(Self {
+            format,
+            shape,
+            axis,
+            tensor_scale: tensor_scale.map(f32::to_bits),
+            scales,
+            elements,
+        })
+    }
+
+    /// The format.
+    pub const fn format(&self) -> BlockFormat {
+        self.format
+    }
+
+    /// The lengths of the tensor's axes.
+    pub const fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// The axis that blocks lie along.
+    pub const fn axis(&self) -> usize {
+        self.axis
+    }
+
+    /// The tensor scale, of NVFP4 with one.
+    pub fn tensor_scale(&self) -> Option<f32> {
+        self.tensor_scale.map(f32::from_bits)
+    }
+
+    /// The scales, as [`Packed::scales`] are.
+    pub const fn scales(&self) -> &'a [u8] {
+        self.scales
+    }
+
+    /// The shape of the scales, as [`Packed::scales_shape`] says.
+    pub fn scales_shape(&self) -> Vec<usize> {
+        match self.scales {
+            // Without elements the other lengths may be such that their product overflows.
+            [] => vec![0],
+            _ => scales_shape(&self.format, self.shape, self.axis),
+        }
+    }
+
+    /// The element codes, as [`Packed::elements`] are.
+    pub const fn elements(&self) -> &'a [u8] {
+        self.elements
+    }
+
+    /// The shape of the element codes, as [`Packed::elements_shape`] says.
+    pub fn elements_shape(&self) -> Vec<usize> {
+        elements_shape(self.shape, self.format.element_bits(), self.elements.len())
+    }
+
+    /// A copy with bytes of its own.
+    pub fn to_packed(&self) -> Packed {
+        Packed::of_view(self)
+    }
+
+    /// The number of rows: of all axes but the last one. 0 if the tensor has no elements.
+    pub fn rows(&self) -> usize {
+        match self.shape.contains(&0) {
+            true => 0,
+            false => self.shape[..self.shape.len() - 1].iter().product(),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::new(&self.format, self.shape, self.axis)
+            .expect("what a packed tensor is made of was checked when it was made")
+    }
+
+    /// The tensor, in row-major order; see [`Packed::decode`].
+    pub fn decode(&self) -> Vec<f32> {
+        let plan = self.plan();
+        let mut data = vec![0.0; plan.count];
+        if plan.count == 0 {
+            return data;
+        }
+        let runs = Runs::of(plan.layout);
+        let all = runs.all(&data);
+        runs.share(&mut data, all, &|data, at, start| {
+            let start = start as usize;
+            if self.decode_eights(&plan, data, at, start) {
+                return;
+            }
+            with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => dispatch(Decode {
+                job: plan.job(codec, self.format.element_bits()),
+                data,
+                at,
+                scales: &self.scales[plan.records_before(start)..],
+                elements: self.elements,
+                start,
+            }));
+        });
+        data
+    }
+
+    /// Decodes some rows, all that the calling thread is asked for: the last axis is a row, and `out` gets `rows.len()` of
+    /// them in row-major order. The numbers are those of [`decode`](Self::decode), rounded half to even where `T` is not
+    /// `f32`.
+    ///
+    /// Rows of blocks along the last axis, of MX with float elements of at most 8 bits, NVFP4, and microexponents as `mx4`,
+    /// `mx6` and `mx9` have them, are decoded eight elements at a time where the axis is a multiple of eight.
+    ///
+    /// # Errors
+    /// * [`PackError::Rows`]: the range ends behind the last row, or before it begins.
+    /// * [`PackError::RowsLength`]: `out` is not as long as those rows.
+    pub fn decode_into<T: DecodeNumber>(
+        &self,
+        rows: Range<usize>,
+        out: &mut [T],
+    ) -> Result<(), PackError> {
+        if rows.start > rows.end || rows.end > self.rows() {
+            return Err(PackError::Rows {
+                start: rows.start,
+                end: rows.end,
+                rows: self.rows(),
+            });
+        }
+        let width = self.shape.last().copied().unwrap_or(0);
+        // A row of no tensor may be any length.
+        let expected = rows.len().checked_mul(width).unwrap_or(0);
+        if out.len() != expected {
+            return Err(PackError::RowsLength {
+                rows: rows.len(),
+                expected,
+                got: out.len(),
+            });
+        }
+        if expected == 0 {
+            return Ok(());
+        }
+        let plan = self.plan();
+        let range = rows.start * width..rows.end * width;
+        // Rows begin and end where blocks do.
+        let whole = width.is_multiple_of(plan.layout.axis);
+        if whole && self.decode_eights(&plan, out, 0, range.start) {
+            return Ok(());
+        }
+        with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => dispatch(DecodeRange {
+            job: plan.job(codec, self.format.element_bits()),
+            range,
+            data: out,
+            scales: self.scales,
+            elements: self.elements,
+        }));
+        Ok(())
+    }
+
+    /// Decodes blocks from the one on that begins at position `start` of the tensor and `at` of its axis, if they are such
+    /// that there is a way by eights.
+    fn decode_eights<T: DecodeNumber>(
+        &self,
+        plan: &Plan,
+        data: &mut [T],
+        at: usize,
+        start: usize,
+    ) -> bool {
+        let layout = plan.layout;
+        let eights = layout.inner == 1
+            && layout.pool.is_none()
+            && layout.axis.is_multiple_of(8)
+            && layout.block.is_multiple_of(8);
+        if !eights {
+            return false;
+        }
+        let part = Part {
+            view: self,
+            plan,
+            data,
+            at,
+            start,
+        };
+        match (self.format, self.format.element_bits()) {
+            (BlockFormat::Mx(format), bits) => {
+                let Some(codec) = MxLanes::of(&format) else {
+                    return false;
+                };
+                match bits {
+                    4 => part.decode::<_, 4>(codec),
+                    6 => part.decode::<_, 6>(codec),
+                    8 => part.decode::<_, 8>(codec),
+                    _ => return false,
+                }
+            }
+            (BlockFormat::Nvfp4(format), _) => {
+                let scale = self.tensor_scale().unwrap_or(1.0);
+                match is_large(scale) {
+                    true => part.decode::<_, 4>(Nvfp4Lanes::<false>::of(&format, scale)),
+                    false => part.decode::<_, 4>(Nvfp4Lanes::<true>::of(&format, scale)),
+                }
+            }
+            (BlockFormat::Microexponent(format), bits) => {
+                let Some(codec) = PairLanes::of(&format) else {
+                    return false;
+                };
+                match bits {
+                    3 => part.decode::<_, 3>(codec),
+                    5 => part.decode::<_, 5>(codec),
+                    8 => part.decode::<_, 8>(codec),
+                    _ => return false,
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Some blocks of a tensor that follow each other.
+struct Part<'a, T> {
+    view: &'a PackedView<'a>,
+    plan: &'a Plan,
+    data: &'a mut [T],
+    at: usize,
+    start: usize,
+}
+
+impl<T: DecodeNumber> Part<'_, T> {
+    fn decode<C: Lanes, const BITS: usize>(self, codec: C) {
+        let job = self.plan.job(codec, BITS as u32);
+        dispatch(DecodeEights::<C, T, BITS> {
+            codec: job.codec,
+            axis: job.layout.axis,
+            block: job.layout.block,
+            record: job.record,
+            data: self.data,
+            at: self.at,
+            scales: &self.view.scales[self.plan.records_before(self.start)..],
+            elements: &self.view.elements[self.start / 8 * BITS..],
+        });
+    }
+}

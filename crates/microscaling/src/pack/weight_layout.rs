@@ -1,0 +1,446 @@
+//! How checkpoints lay a packed weight out: names, types, shapes and bytes of the tensors that it becomes.
+
+#[cfg(feature = "safetensors")]
+mod config;
+mod error;
+
+use crate::format::names::impl_by_name;
+use crate::round::bits::{self, INFINITY, ONE};
+use crate::{
+    BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Packed, PackedView, SharedExpMethod,
+};
+use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
+pub use error::WeightLayoutError;
+
+/// How a checkpoint of somebody else's lays a packed weight out, with blocks along the last axis: \[out, in\] of a linear
+/// layer. `NAME` is the name of the weight, `layers.0.proj.weight` for example.
+///
+/// | layout | format | tensors |
+/// | --- | --- | --- |
+/// | `mxfp4-pack-quantized` | MXFP4 | `NAME_packed` u8 \[out, in / 2\], `NAME_scale` u8 \[out, in / 32\] |
+/// | `mxfp8-quantized` | MXFP8 E4M3 | `NAME` F8_E4M3 \[out, in\], `NAME_scale` u8 \[out, in / 32\] |
+/// | `nvfp4-pack-quantized` | NVFP4 with a tensor scale | `NAME_packed` u8 \[out, in / 2\], `NAME_scale` F8_E4M3 \[out, in / 16\], `NAME_global_scale` F32 \[1\], a divisor |
+/// | `modelopt-nvfp4` | NVFP4 with a tensor scale | `NAME` u8 \[out, in / 2\], `NAME_scale` F8_E4M3 \[out, in / 16\], `NAME_scale_2` F32 \[\], a factor |
+/// | `gpt-oss` | MXFP4 | `NAME_blocks` u8 \[…, in / 32, 16\], `NAME_scales` u8 \[…, in / 32\] |
+/// | `gguf-mxfp4` | MXFP4 | `NAME` u8 \[…, in / 32 · 17\]: the scale of a block, then elements j and j + 16 in the nibbles of byte j |
+///
+/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0, two FP4 elements
+/// share a byte with the even one in the low nibble where nothing else is said. How a scale was chosen is no matter of a
+/// layout, so formats may differ from those named in their scale mode, their headroom, and in `four_over_six`; what is read has
+/// the defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (A ggml decoder
+/// takes FP4's −0 for 0.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WeightLayout {
+    /// `mxfp4-pack-quantized`, of compressed-tensors.
+    Mxfp4PackQuantized,
+    /// `mxfp8-quantized`, of compressed-tensors.
+    Mxfp8Quantized,
+    /// `nvfp4-pack-quantized`, of compressed-tensors.
+    Nvfp4PackQuantized,
+    /// `modelopt-nvfp4`, of NVIDIA Model Optimizer.
+    ModelOptNvfp4,
+    /// `gpt-oss`, of that model's own files.
+    GptOss,
+    /// `gguf-mxfp4`, the blocks of a GGUF file.
+    GgufMxfp4,
+}
+
+/// The type of a stored tensor's elements; a name of safetensors'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoredType {
+    /// `U8`.
+    U8,
+    /// `F8_E4M3`.
+    F8E4M3,
+    /// `F32`, little-endian.
+    F32,
+}
+
+impl StoredType {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::U8 | Self::F8E4M3 => 1,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// A tensor as a file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StoredTensor {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: StoredType,
+    /// The lengths of its axes.
+    pub shape: Vec<usize>,
+    /// Its bytes, in row-major order.
+    pub bytes: Vec<u8>,
+}
+
+/// A tensor of a file, whose bytes are borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StoredView<'a> {
+    /// The type of its elements.
+    pub dtype: StoredType,
+    /// The lengths of its axes.
+    pub shape: &'a [usize],
+    /// Its bytes, in row-major order.
+    pub bytes: &'a [u8],
+}
+
+/// The blocks of MXFP4.
+const MX_BLOCK: usize = 32;
+/// Bytes of its codes.
+const MX_BYTES: usize = MX_BLOCK / 2;
+/// The scale NaN of E8M0, and the magnitude of E4M3's.
+const NAN_E8M0: u8 = 255;
+const NAN_E4M3: u8 = 0x7f;
+
+impl WeightLayout {
+    /// Every layout.
+    pub const ALL: [Self; 6] = [
+        Self::Mxfp4PackQuantized,
+        Self::Mxfp8Quantized,
+        Self::Nvfp4PackQuantized,
+        Self::ModelOptNvfp4,
+        Self::GptOss,
+        Self::GgufMxfp4,
+    ];
+
+    /// The name, for example `gpt-oss`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mxfp4PackQuantized => "mxfp4-pack-quantized",
+            Self::Mxfp8Quantized => "mxfp8-quantized",
+            Self::Nvfp4PackQuantized => "nvfp4-pack-quantized",
+            Self::ModelOptNvfp4 => "modelopt-nvfp4",
+            Self::GptOss => "gpt-oss",
+            Self::GgufMxfp4 => "gguf-mxfp4",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand: none.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The format of what is read.
+    pub const fn format(self) -> BlockFormat {
+        match self {
+            Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
+                BlockFormat::Mx(MxFormat::new(ElementFormat::Fp4E2M1, MX_BLOCK))
+            }
+            Self::Mxfp8Quantized => {
+                BlockFormat::Mx(MxFormat::new(ElementFormat::Fp8E4M3, MX_BLOCK))
+            }
+            Self::Nvfp4PackQuantized | Self::ModelOptNvfp4 => {
+                BlockFormat::Nvfp4(Nvfp4Format::new(true))
+            }
+        }
+    }
+
+    /// Whether the layout can say what a format's bytes mean.
+    fn has(self, format: BlockFormat) -> bool {
+        match (self.format(), format) {
+            (BlockFormat::Mx(own), BlockFormat::Mx(other)) => {
+                own.element == other.element
+                    && own.block_size == other.block_size
+                    && other.shared_exp_method == SharedExpMethod::Max
+                    && !other.square
+            }
+            (BlockFormat::Nvfp4(_), BlockFormat::Nvfp4(other)) => {
+                other.tensor_scale && !other.square
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether weights of any rank have a place.
+    const fn any_rank(self) -> bool {
+        matches!(self, Self::GptOss | Self::GgufMxfp4)
+    }
+
+    /// The tensors that a packed weight becomes.
+    ///
+    /// `divisor` is what `nvfp4-pack-quantized` stores in place of the tensor scale, if it is known, as it is of a
+    /// [`DialectTensor`](crate::DialectTensor); otherwise one is found. The other layouts do not look at it.
+    ///
+    /// # Errors
+    /// [`WeightLayoutError`], by which the layout cannot say this weight.
+    pub fn store(
+        self,
+        name: &str,
+        weight: &PackedView<'_>,
+        divisor: Option<f32>,
+    ) -> Result<Vec<StoredTensor>, WeightLayoutError> {
+        self.check(name, weight)?;
+        let shape = weight.shape();
+        let (rows, width) = shape.split_at(shape.len() - 1);
+        let with = |last: &[usize]| [rows, last].concat();
+        let (width, block) = (width[0], weight.format().block_size());
+        let tensor = |suffix: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| StoredTensor {
+            name: format!("{name}{suffix}"),
+            dtype,
+            shape,
+            bytes,
+        };
+        let (scales, elements) = (weight.scales().to_vec(), weight.elements().to_vec());
+        let blocks = width / block;
+        let u8_scales = |suffix, scales| tensor(suffix, StoredType::U8, with(&[blocks]), scales);
+        let e4m3_scales = |scales| tensor("_scale", StoredType::F8E4M3, with(&[blocks]), scales);
+        let pairs = |suffix, elements| tensor(suffix, StoredType::U8, with(&[width / 2]), elements);
+        let number = |suffix, shape, x: f32| {
+            tensor(suffix, StoredType::F32, shape, x.to_le_bytes().to_vec())
+        };
+        let scale = weight.tensor_scale().unwrap_or(1.0);
+        Ok(match self {
+            Self::Mxfp4PackQuantized => {
+                vec![pairs("_packed", elements), u8_scales("_scale", scales)]
+            }
+            Self::Mxfp8Quantized => vec![
+                tensor("", StoredType::F8E4M3, shape.to_vec(), elements),
+                u8_scales("_scale", scales),
+            ],
+            Self::Nvfp4PackQuantized => {
+                let divisor = match divisor {
+                    Some(divisor) if reciprocal(divisor) == scale => Some(divisor),
+                    _ => divisor_of(scale),
+                };
+                let divisor = divisor.ok_or_else(|| WeightLayoutError::Divisor {
+                    name: name.to_owned(),
+                    tensor_scale: scale,
+                })?;
+                vec![
+                    pairs("_packed", elements),
+                    e4m3_scales(scales),
+                    number("_global_scale", vec![1], divisor),
+                ]
+            }
+            Self::ModelOptNvfp4 => vec![
+                pairs("", elements),
+                e4m3_scales(scales),
+                number("_scale_2", vec![], scale),
+            ],
+            Self::GptOss => vec![
+                tensor(
+                    "_blocks",
+                    StoredType::U8,
+                    with(&[blocks, MX_BYTES]),
+                    elements,
+                ),
+                u8_scales("_scales", scales),
+            ],
+            Self::GgufMxfp4 => {
+                let blocks_of = elements.as_chunks::<MX_BYTES>().0.iter().zip(&scales);
+                let bytes = blocks_of.flat_map(|(codes, scale)| {
+                    core::iter::once(*scale).chain(halves_of_pairs(*codes))
+                });
+                let shape = with(&[blocks * (1 + MX_BYTES)]);
+                vec![tensor("", StoredType::U8, shape, bytes.collect())]
+            }
+        })
+    }
+
+    /// That the layout can say the weight.
+    fn check(self, name: &str, weight: &PackedView<'_>) -> Result<(), WeightLayoutError> {
+        let name = || name.to_owned();
+        if !self.has(weight.format()) {
+            return Err(WeightLayoutError::Format {
+                layout: self,
+                name: name(),
+                format: weight.format(),
+                expected: self.format(),
+            });
+        }
+        let shape = weight.shape();
+        let last = shape.len() - 1;
+        let ranks = shape.len() == 2 || (self.any_rank() && shape.len() > 2);
+        let whole = shape[last].is_multiple_of(weight.format().block_size());
+        if !ranks || !whole || weight.axis() != last || shape.contains(&0) {
+            return Err(WeightLayoutError::Shape {
+                layout: self,
+                name: name(),
+                shape: shape.to_vec(),
+                axis: weight.axis(),
+                block: weight.format().block_size(),
+            });
+        }
+        let nan = |scale: &u8| match self.format() {
+            BlockFormat::Nvfp4(_) => scale & 0x7f == NAN_E4M3,
+            _ => *scale == NAN_E8M0,
+        };
+        let scale = weight.tensor_scale().unwrap_or(1.0).to_bits();
+        let block = weight.scales().iter().position(nan);
+        let block = block.or((scale >= INFINITY).then_some(0));
+        match block {
+            Some(block) => Err(WeightLayoutError::NotANumber {
+                layout: self,
+                name: name(),
+                block,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The packed weight `name` of a file, whose tensors `find` looks up by their names.
+    ///
+    /// # Errors
+    /// [`WeightLayoutError`]: a part is missing, or is not what the layout says.
+    pub fn load<'a>(
+        self,
+        name: &str,
+        find: impl Fn(&str) -> Option<StoredView<'a>>,
+    ) -> Result<Packed, WeightLayoutError> {
+        let part = |suffix: &str, dtype: StoredType| {
+            let part = format!("{name}{suffix}");
+            match find(&part) {
+                None => Err(WeightLayoutError::Missing { part }),
+                Some(view) if view.dtype != dtype => Err(WeightLayoutError::Type {
+                    part,
+                    expected: dtype,
+                    got: view.dtype,
+                }),
+                Some(view) => {
+                    let of = |count: usize, length: &usize| count.checked_mul(*length);
+                    let bytes = view.shape.iter().try_fold(dtype.bytes(), of);
+                    match bytes == Some(view.bytes.len()) {
+                        true => Ok((part, view)),
+                        false => Err(WeightLayoutError::Part {
+                            part,
+                            shape: view.shape.to_vec(),
+                            bytes: view.bytes.len(),
+                        }),
+                    }
+                }
+            }
+        };
+        let number = |suffix| {
+            let (part, view) = part(suffix, StoredType::F32)?;
+            // One number, with an axis or without.
+            let [a, b, c, d] = *view.bytes else {
+                return Err(WeightLayoutError::Part {
+                    part,
+                    shape: view.shape.to_vec(),
+                    bytes: view.bytes.len(),
+                });
+            };
+            Ok(f32::from_le_bytes([a, b, c, d]))
+        };
+        // Lengths of the last axes, and elements in a byte of the first tensor.
+        let (elements, scales, per_byte) = match self {
+            Self::Mxfp4PackQuantized => {
+                let scales = part("_scale", StoredType::U8)?;
+                (part("_packed", StoredType::U8)?, Some(scales), 2)
+            }
+            Self::Mxfp8Quantized => {
+                let scales = part("_scale", StoredType::U8)?;
+                (part("", StoredType::F8E4M3)?, Some(scales), 1)
+            }
+            Self::Nvfp4PackQuantized => {
+                let scales = part("_scale", StoredType::F8E4M3)?;
+                (part("_packed", StoredType::U8)?, Some(scales), 2)
+            }
+            Self::ModelOptNvfp4 => {
+                let scales = part("_scale", StoredType::F8E4M3)?;
+                (part("", StoredType::U8)?, Some(scales), 2)
+            }
+            Self::GptOss => {
+                let scales = part("_scales", StoredType::U8)?;
+                (part("_blocks", StoredType::U8)?, Some(scales), 2)
+            }
+            Self::GgufMxfp4 => (part("", StoredType::U8)?, None, 2),
+        };
+        let (of_elements, view) = elements;
+        let odd = || WeightLayoutError::Part {
+            part: of_elements.clone(),
+            shape: view.shape.to_vec(),
+            bytes: view.bytes.len(),
+        };
+        let (last, rows) = view.shape.split_last().ok_or_else(odd)?;
+        let (rows, width) = match self {
+            Self::GptOss => {
+                let (blocks, rows) = rows.split_last().ok_or_else(odd)?;
+                let width = (*last == MX_BYTES).then_some(blocks);
+                (rows, width.ok_or_else(odd)?.checked_mul(MX_BLOCK))
+            }
+            Self::GgufMxfp4 => {
+                let whole = last.is_multiple_of(1 + MX_BYTES);
+                let blocks = whole.then_some(last / (1 + MX_BYTES)).ok_or_else(odd)?;
+                (rows, blocks.checked_mul(MX_BLOCK))
+            }
+            _ => (rows, last.checked_mul(per_byte)),
+        };
+        let shape = [rows, &[width.ok_or_else(odd)?]].concat();
+        let axis = shape.len() - 1;
+        let (scales, elements) = match scales {
+            Some((part, scales)) => {
+                let block = self.format().block_size();
+                let expected = [rows, &[shape[axis].div_ceil(block)]].concat();
+                if scales.shape != expected {
+                    return Err(WeightLayoutError::Scales {
+                        part,
+                        expected,
+                        got: scales.shape.to_vec(),
+                    });
+                }
+                (scales.bytes.to_vec(), view.bytes.to_vec())
+            }
+            None => {
+                let blocks = view.bytes.as_chunks::<{ 1 + MX_BYTES }>().0;
+                let elements = blocks
+                    .iter()
+                    .flat_map(|[_, halves @ ..]| pairs_of_halves(*halves));
+                (
+                    blocks.iter().map(|block| block[0]).collect(),
+                    elements.collect(),
+                )
+            }
+        };
+        let tensor_scale = match self {
+            Self::Nvfp4PackQuantized => Some(reciprocal(number("_global_scale")?)),
+            Self::ModelOptNvfp4 => Some(number("_scale_2")?),
+            _ => None,
+        };
+        let packed =
+            Packed::from_parts(self.format(), &shape, axis, tensor_scale, scales, elements)
+                .map_err(|source| WeightLayoutError::Pack {
+                    name: name.to_owned(),
+                    source,
+                })?;
+        self.check(name, &packed.view())?;
+        Ok(packed)
+    }
+}
+
+impl_by_name!(WeightLayout, "weight layout");
+
+/// 1 / x; NaN unless x is positive.
+fn reciprocal(x: f32) -> f32 {
+    match x.to_bits() {
+        1..INFINITY => f32::from_bits(bits::quotient(ONE, x.to_bits())),
+        _ => f32::NAN,
+    }
+}
+
+/// A divisor whose reciprocal is the scale, if there is one: reciprocals of neighbours are not always neighbours.
+fn divisor_of(scale: f32) -> Option<f32> {
+    let near = reciprocal(scale).to_bits();
+    let near = [near, near.wrapping_sub(1), near.wrapping_add(1)];
+    near.map(f32::from_bits)
+        .into_iter()
+        .find(|divisor| reciprocal(*divisor) == scale)
+}
+
+/// From elements 2j and 2j + 1 in byte j to elements j and j + 16.
+fn halves_of_pairs(pairs: [u8; MX_BYTES]) -> [u8; MX_BYTES] {
+    let code = |i: usize| pairs[i / 2] >> (4 * (i % 2)) & 15;
+    core::array::from_fn(|j| code(j) | code(j + MX_BYTES) << 4)
+}
+
+/// The inverse.
+fn pairs_of_halves(halves: [u8; MX_BYTES]) -> [u8; MX_BYTES] {
+    let code = |i: usize| halves[i % MX_BYTES] >> (4 * (i / MX_BYTES)) & 15;
+    core::array::from_fn(|j| code(2 * j) | code(2 * j + 1) << 4)
+}

@@ -1,0 +1,56 @@
+//! What a model's `config.json` says of a layout.
+
+use super::WeightLayout;
+use serde_json::{Value, json};
+
+impl WeightLayout {
+    /// The value of `quantization_config` in a model's `config.json`, as those who read the layout expect it; `None` of GGUF,
+    /// whose files have no such thing. `ignore` are the names of the linear layers that are not quantized.
+    ///
+    /// Of weights alone: what activations become is the engine's matter (compressed-tensors and Model Optimizer call that W4A16
+    /// and W8A16). (Feature `safetensors`.)
+    pub fn quantization_config(self, ignore: &[&str]) -> Option<Value> {
+        let group = |bits: u32, strategy: &str, size: u32, scale: &str| {
+            json!({
+                "num_bits": bits,
+                "type": "float",
+                "symmetric": true,
+                "strategy": strategy,
+                "group_size": size,
+                "dynamic": false,
+                "scale_dtype": scale,
+            })
+        };
+        let compressed = |weights: Value| {
+            json!({
+                "quant_method": "compressed-tensors",
+                "format": self.name(),
+                "quantization_status": "compressed",
+                "config_groups": {
+                    "group_0": {"targets": ["Linear"], "format": self.name(), "weights": weights},
+                },
+                "ignore": ignore,
+            })
+        };
+        Some(match self {
+            Self::Mxfp4PackQuantized => compressed(group(4, "group", 32, "torch.uint8")),
+            Self::Mxfp8Quantized => compressed(group(8, "group", 32, "torch.uint8")),
+            Self::Nvfp4PackQuantized => {
+                compressed(group(4, "tensor_group", 16, "torch.float8_e4m3fn"))
+            }
+            Self::ModelOptNvfp4 => json!({
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16},
+                    },
+                },
+                "ignore": ignore,
+            }),
+            Self::GptOss => json!({"quant_method": "mxfp4", "modules_to_not_convert": ignore}),
+            Self::GgufMxfp4 => return None,
+        })
+    }
+}

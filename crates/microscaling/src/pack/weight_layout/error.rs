@@ -1,0 +1,109 @@
+//! Why a weight is not laid out, or is none of a layout.
+
+use super::{StoredType, WeightLayout};
+use crate::{BlockFormat, PackError};
+use alloc::{string::String, vec::Vec};
+use thiserror::Error;
+
+/// Why a layout cannot say a weight, or a file's tensors are none in it.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum WeightLayoutError {
+    /// The layout is of another format.
+    #[error("layout {layout}: `{name}` is {format}, expected {expected}")]
+    Format {
+        /// The layout.
+        layout: WeightLayout,
+        /// Name of the weight.
+        name: String,
+        /// Its format.
+        format: BlockFormat,
+        /// The layout's, of which the scale's rule does not matter.
+        expected: BlockFormat,
+    },
+    /// The layout has no place for such a shape, or for blocks along such an axis.
+    #[error(
+        "layout {layout}: `{name}` has shape {shape:?} with blocks along axis {axis}, expected {} with blocks along the last \
+         one, a multiple of {block}",
+        if .layout.any_rank() { "two axes or more" } else { "two axes" }
+    )]
+    Shape {
+        /// The layout.
+        layout: WeightLayout,
+        /// Name of the weight.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The axis that its blocks lie along.
+        axis: usize,
+        /// Elements in a block.
+        block: usize,
+    },
+    /// A block, or the whole weight, is NaN or Inf: those who read the layout take the scale for a number.
+    #[error("layout {layout}: block {block} of `{name}` is NaN or Inf, expected numbers")]
+    NotANumber {
+        /// The layout.
+        layout: WeightLayout,
+        /// Name of the weight.
+        name: String,
+        /// Number of the block, in the order of the scales.
+        block: usize,
+    },
+    /// No float32 has the tensor scale for its reciprocal.
+    #[error(
+        "layout nvfp4-pack-quantized: the tensor scale of `{name}` is {tensor_scale:e}, expected the reciprocal of a float32, \
+         rounded: the layout stores that number (modelopt-nvfp4 stores the scale itself)"
+    )]
+    Divisor {
+        /// Name of the weight.
+        name: String,
+        /// Its tensor scale.
+        tensor_scale: f32,
+    },
+    /// The file has no tensor of this name.
+    #[error("layout: `{part}` is missing")]
+    Missing {
+        /// Name of the tensor.
+        part: String,
+    },
+    /// A tensor is of another type.
+    #[error("layout: `{part}` is {got:?}, expected {expected:?}")]
+    Type {
+        /// Name of the tensor.
+        part: String,
+        /// The type that it has to have.
+        expected: StoredType,
+        /// The one that it has.
+        got: StoredType,
+    },
+    /// A tensor's shape is none of the layout, or is not that of its bytes.
+    #[error(
+        "layout: `{part}` has shape {shape:?} and {bytes} bytes, which is no part of a weight in this layout"
+    )]
+    Part {
+        /// Name of the tensor.
+        part: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// There are more or fewer scales than blocks.
+    #[error("layout: `{part}` has shape {got:?}, expected {expected:?}")]
+    Scales {
+        /// Name of the tensor.
+        part: String,
+        /// The shape that belongs to the elements.
+        expected: Vec<usize>,
+        /// The one that it has.
+        got: Vec<usize>,
+    },
+    /// The parts do not make up a packed tensor.
+    #[error("layout: `{name}`: {source}")]
+    Pack {
+        /// Name of the weight.
+        name: String,
+        /// What does not fit.
+        source: PackError,
+    },
+}

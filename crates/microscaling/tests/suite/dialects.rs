@@ -1,0 +1,137 @@
+//! The bytes that other tools make of the same weights.
+
+use crate::golden_file::{Golden, bytes, floats};
+use crate::inputs::numbers;
+use microscaling::{BlockFormat, Dialect, DialectError, Packed, Rounder, WeightLayout};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    dialect: Dialect,
+    format: BlockFormat,
+    input: String,
+    id: String,
+}
+
+/// The elements in our order: ggml has the first half of a block in the low nibbles and the second in the high ones.
+fn our_order(dialect: Dialect, elements: Vec<u8>) -> Vec<u8> {
+    if dialect != Dialect::Ggml {
+        return elements;
+    }
+    let block = |bytes: &[u8]| -> Vec<u8> {
+        let low = bytes.iter().map(|byte| byte & 15);
+        let codes: Vec<u8> = low.chain(bytes.iter().map(|byte| byte >> 4)).collect();
+        codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect()
+    };
+    elements.chunks(16).flat_map(block).collect()
+}
+
+/// Bit for bit what the tools themselves made.
+#[test]
+fn bytes_of_the_tools() {
+    let golden = Golden::open("dialects.safetensors");
+    let tensors = golden.tensors();
+    let cases: Vec<Case> = golden.cases();
+    assert_eq!(cases.len(), 15);
+    for case in cases {
+        let (weight, shape) = floats(&tensors, &format!("in/{}", case.input));
+        let own = case.dialect.encode(case.format, &weight, &shape).unwrap();
+        let part = |name: &str| format!("{}/{name}", case.id);
+        let scales = bytes(&tensors, &part("scales"));
+        let elements = our_order(case.dialect, bytes(&tensors, &part("elements")));
+        let block = case.format.block_size();
+        for (i, scale) in scales.iter().enumerate() {
+            let row = &weight[i * block..][..block];
+            assert_eq!(own.packed.scales()[i], *scale, "{case:?}: scale of {row:?}");
+        }
+        let per_byte = 8 / case.format.element_bits() as usize;
+        for (i, byte) in elements.iter().enumerate() {
+            let row = &weight[i * per_byte..][..per_byte];
+            assert_eq!(own.packed.elements()[i], *byte, "{case:?}: {row:?}");
+        }
+        assert_eq!(own.packed.elements().len(), elements.len());
+        if case.format.has_tensor_scale() {
+            let (expected, _) = floats(&tensors, &part("tensor_scale"));
+            let stored = own.divisor.or(own.packed.tensor_scale());
+            assert_eq!(stored, Some(expected[0]), "{case:?}");
+        }
+        if case.dialect == Dialect::Ggml {
+            let stored = WeightLayout::GgufMxfp4
+                .store("w", &own.packed.view(), None)
+                .unwrap();
+            let codes = bytes(&tensors, &part("elements"));
+            let blocks = scales.iter().zip(codes.chunks(16));
+            let expected: Vec<u8> = blocks
+                .flat_map(|(scale, codes)| std::iter::once(scale).chain(codes).copied())
+                .collect();
+            assert_eq!(stored[0].bytes, expected);
+        }
+        assert_eq!(own.divisor.is_some(), {
+            case.dialect == Dialect::CompressedTensors && case.format.has_tensor_scale()
+        });
+    }
+}
+
+/// Two dialects are formats of ours; those of Microxcaling are compared with its values elsewhere.
+#[test]
+fn ocp_and_microxcaling_are_formats() {
+    let data = numbers(320, 0, false, 5);
+    for name in Dialect::Microxcaling.formats() {
+        let format: BlockFormat = name.parse().unwrap();
+        for (dialect, rounder) in [
+            (Dialect::Ocp, Rounder::Even),
+            (Dialect::Microxcaling, Rounder::Nearest),
+        ] {
+            let own = dialect.encode(format, &data, &[5, 64]).unwrap().packed;
+            let expected = Packed::encode(format, &data, &[5, 64], 1, rounder).unwrap();
+            assert_eq!(own, expected);
+        }
+    }
+}
+
+#[test]
+fn what_a_dialect_has_not() {
+    let mxfp4: BlockFormat = "mxfp4".parse().unwrap();
+    let mxfp6: BlockFormat = "mxfp6_e2m3".parse().unwrap();
+    let nvfp4: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
+    let error = |result: Result<_, DialectError>| {
+        result
+            .map(|_: microscaling::DialectTensor| ())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        error(Dialect::Ggml.encode(mxfp6, &[0.0; 32], &[1, 32])),
+        "dialect ggml: format is mxfp6_e2m3, expected one of mxfp4"
+    );
+    assert_eq!(
+        error(Dialect::Torchao.encode(mxfp4, &[0.0; 80], &[2, 40])),
+        "dialect: the last axis has 40 elements, expected a multiple of the block length 32"
+    );
+    let mut data = [1.0; 64];
+    data[33] = f32::INFINITY;
+    assert_eq!(
+        error(Dialect::Quark.encode(mxfp4, &data, &[2, 32])),
+        "dialect: the element at position 33 is NaN or Inf, expected numbers"
+    );
+    assert_eq!(
+        error(Dialect::ModelOpt.encode(nvfp4, &[0.0; 32], &[1, 32])),
+        "dialect modelopt: all elements are zero, expected some that are not: the tool makes NaN of them"
+    );
+    assert!(matches!(
+        Dialect::Ocp.encode(mxfp4, &data, &[2, 64]),
+        Err(DialectError::Pack(_))
+    ));
+    for dialect in Dialect::ALL {
+        assert_eq!(dialect.name().parse(), Ok(dialect));
+        for name in dialect.formats() {
+            let format: BlockFormat = name.parse().unwrap();
+            assert_eq!(format.to_string(), *name);
+            let ones = dialect.encode(format, &[1.0; 64], &[2, 32]).unwrap();
+            assert!(
+                ones.packed.decode().iter().all(|x| (x - 1.0).abs() < 0.1),
+                "{dialect} {name}"
+            );
+        }
+    }
+}
