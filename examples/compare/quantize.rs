@@ -80,7 +80,7 @@ struct Cli {
     architecture: ModelName,
 
     /// Passes over the training items, where the model is trained
-    #[arg(long, value_parser = value_parser!(u64).range(1..=10_000))]
+    #[arg(long, conflicts_with = "model", value_parser = value_parser!(u64).range(1..=10_000))]
     epochs: Option<u64>,
 
     /// Training items to calibrate with
@@ -107,7 +107,7 @@ struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Write the table as JSON: {"rows":[{"config","top1","top5","sqnr","layers"}]}
+    /// Write the table as JSON: {"rows":[{"config","top1","top5","sqnr","tuned"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -129,7 +129,7 @@ struct Row {
     sqnr: Option<f64>,
     /// What fast fine-tuning did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    layers: Vec<TunedLayer>,
+    tuned: Vec<TunedLayer>,
 }
 
 /// Scores on the test items: shares from 0 to 1.
@@ -215,7 +215,8 @@ impl Cli {
                 .map_or(tuning.num_iterations, |n| n as usize),
             learning_rate: self.learning_rate.unwrap_or(tuning.learning_rate),
             batch_size: self.batch_size.map_or(tuning.batch_size, |n| n as usize),
-            fixed_seed: tuning.fixed_seed.wrapping_add(self.seed),
+            // Far apart: those of layers follow each other.
+            fixed_seed: tuning.fixed_seed.wrapping_add(self.seed << 32),
             ..tuning
         });
         let config = QuantConfig {
@@ -244,7 +245,7 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
         config: "Float".into(),
         scores: float,
         sqnr: None,
-        layers: Vec::new(),
+        tuned: Vec::new(),
     }];
     for Named { name, quantizer } in &plan.configs {
         let bar = ProgressBar::new(0);
@@ -252,7 +253,7 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             "{prefix} {bar:30} {pos}/{len} steps, {eta}",
         )?);
         bar.set_prefix(name.clone());
-        let (quantized, layers) = quantized(&model, quantizer, &calibration, |done, all| {
+        let (quantized, tuned) = quantized(&model, quantizer, &calibration, |done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
         })?;
@@ -262,7 +263,7 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             config: name.clone(),
             scores,
             sqnr: Some(sqnr(&logits, &wanted)),
-            layers,
+            tuned,
         });
     }
     println!("{}", table(&rows));
@@ -371,7 +372,7 @@ fn quantized(
                     let model = model.clone();
                     let quantized =
                         quantizer.quantize_with_progress(model, calibration, forward, progress)?;
-                    Ok((Model::$variant(quantized.model), quantized.layers))
+                    Ok((Model::$variant(quantized.model), quantized.tuned))
                 })*
             }
         };
@@ -508,7 +509,7 @@ fn chart(rows: &[Row]) -> Result<String, Box<dyn Error>> {
             .draw()?;
         for (at, row) in rows.iter().rev().enumerate() {
             let percent = 100.0 * row.score();
-            let colour = match (row.config.as_str(), row.layers.is_empty()) {
+            let colour = match (row.config.as_str(), row.tuned.is_empty()) {
                 ("Float", _) => BLACK,
                 (_, true) => RGBColor(86, 180, 233),
                 (_, false) => RGBColor(0, 114, 178),

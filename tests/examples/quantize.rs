@@ -74,7 +74,7 @@ fn a_cnn_is_trained_quantized_and_tuned() {
         sqnr(4) > sqnr(1) && sqnr(1) > sqnr(3) && sqnr(3) > sqnr(2),
         "{rows:?}"
     );
-    let layers = rows[3]["layers"].as_array().expect("layers were tuned");
+    let layers = rows[3]["tuned"].as_array().expect("layers were tuned");
     let names: Vec<_> = layers
         .iter()
         .map(|layer| layer["layer"].as_str().unwrap())

@@ -1,9 +1,10 @@
 //! Post-training quantization: configurations, which layers, what they compute, fast fine-tuning.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Relu};
+use burn::nn::{Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d, Relu};
 use burn::prelude::*;
+use burn::tensor::module::linear;
 use burn_mx::microscaling::{ElementFormat, MxFormat, Rounder, Rounding};
 use burn_mx::module::specs_of;
 use burn_mx::ptq::{FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
@@ -116,8 +117,7 @@ fn configurations_have_quarks_names_formats_and_attributes() {
                                "LearningRate": 0.00001, "OptimAlgorithm": "adaquant", "OptimDevice": "cpu",
                                "InferDevice": "cpu", "EarlyStop": true } }"#,
     );
-    let mut expected = named("MX9_ADAQUANT");
-    expected.specs.w_elem_format = Some("mx9".into());
+    let expected = named("MX9_ADAQUANT");
     let mx9 = mx9.unwrap();
     assert_eq!(
         mx9.specs.resolve().unwrap().to_string(),
@@ -241,7 +241,17 @@ fn configurations_that_make_no_sense_are_refused() {
                 },
                 ..named("MX6_ADAQUANT")
             },
-            ["`round` is stochastic", "no random numbers"],
+            ["draw random numbers", "none that do"],
+        ),
+        (
+            QuantConfig {
+                specs: MxSpecs {
+                    bfloat: 16,
+                    ..named("MX6").specs
+                },
+                ..named("MX6_ADAQUANT")
+            },
+            ["with an elementwise format", "`bfloat` and `fp` 0"],
         ),
     ] {
         let message = refused(config);
@@ -362,7 +372,7 @@ fn a_quantized_layer_multiplies_what_the_formats_hold() {
         let quantized = quantizer
             .quantize(layer.clone(), &[], |_, _: &()| ())
             .unwrap();
-        assert!(quantized.layers.is_empty());
+        assert!(quantized.tuned.is_empty());
         let got = values(quantized.model.forward(tensor(&x, m)));
         let operand = |values: &[f32], is_quantized: bool| match is_quantized {
             true => rounded(values),
@@ -427,7 +437,7 @@ fn tuning_brings_each_layer_closer_to_what_it_was() {
         let plain = quantize(named(name)).unwrap();
         let tuned = quantize(quick(name)).unwrap();
         let layers: Vec<&str> = tuned
-            .layers
+            .tuned
             .iter()
             .map(|layer| layer.layer.as_str())
             .collect();
@@ -436,14 +446,17 @@ fn tuning_brings_each_layer_closer_to_what_it_was() {
             ["conv", "up", "hidden", "head"],
             "the order of the calls"
         );
-        for layer in &tuned.layers {
-            assert!(layer.after < 0.95 * layer.before, "{name}: {layer:?}");
+        for layer in &tuned.tuned {
+            assert!(
+                layer.error_after < 0.95 * layer.error_before,
+                "{name}: {layer:?}"
+            );
         }
         let [before, after] =
             [&plain, &tuned].map(|quantized| error(&outputs(&quantized.model), &wanted));
         assert!(after < before, "{name}: {before} {after}");
         // What is said of the first layer is so: its inputs are those of the float model.
-        let first = &tuned.layers[0];
+        let first = &tuned.tuned[0];
         let of_first = |net: &Net<B>| {
             let batches = images().into_iter().take(4).enumerate();
             let outputs = batches.map(|(at, x)| {
@@ -454,7 +467,10 @@ fn tuning_brings_each_layer_closer_to_what_it_was() {
             outputs.flatten().collect::<Vec<f32>>()
         };
         let wanted = of_first(&net());
-        for (model, said) in [(&plain.model, first.before), (&tuned.model, first.after)] {
+        for (model, said) in [
+            (&plain.model, first.error_before),
+            (&tuned.model, first.error_after),
+        ] {
             let found = error(&of_first(model), &wanted);
             assert!((found / said - 1.0).abs() < 1e-3, "{name}: {found} {said}");
         }
@@ -481,7 +497,7 @@ fn tuning_is_the_same_each_time_and_another_with_another_seed() {
         let quantized = quantized.unwrap();
         assert_eq!(steps.last(), Some(&(800, 800)));
         assert!(steps.is_sorted(), "{steps:?}");
-        (weights(&quantized.model), quantized.layers)
+        (weights(&quantized.model), quantized.tuned)
     };
     let (first, layers) = tuned(1);
     let (again, layers_again) = tuned(1);
@@ -503,8 +519,8 @@ fn a_layer_that_gets_worse_keeps_its_weights() {
         ..config
     })
     .unwrap();
-    for layer in &quantized.layers {
-        assert_eq!(layer.after, layer.before, "{layer:?}");
+    for layer in &quantized.tuned {
+        assert_eq!(layer.error_after, layer.error_before, "{layer:?}");
         assert_eq!(layer.iterations, 50, "{layer:?}");
     }
     assert_all_same_bits(&weights(&quantized.model), &weights(&net()), "weight");
@@ -538,6 +554,84 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
             .contains("layer `conv` is called otherwise"),
         "{changes}"
     );
+}
+
+/// A recurrent layer is called once for each step of a sequence, and all of its calls count: 4 items make more of them than
+/// there are items.
+#[test]
+fn a_recurrent_layer_is_tuned_on_all_steps() {
+    let lstm = LstmConfig::new(8, 12, true).init::<B>(&device());
+    let lstm = with_noise_weights(lstm, 81);
+    let batches: Vec<Tensor<B, 3>> = (82..84)
+        .map(|seed| noise_tensor([4, 9, 8], seed, &device()))
+        .collect();
+    let forward = |lstm: &Lstm<B>, x: &Tensor<B, 3>| lstm.forward(x.clone(), None).0;
+    let tuned_on = |data_size| {
+        let config = quick("MXFP4E2M1");
+        let fast_finetune = config.fast_finetune.map(|tuning| FastFinetune {
+            data_size,
+            ..tuning
+        });
+        let quantizer = Quantizer::new(QuantConfig {
+            fast_finetune,
+            ..config
+        })
+        .unwrap();
+        quantizer.quantize(lstm.clone(), &batches, forward).unwrap()
+    };
+    let float = forward(&lstm, &batches[1]);
+    let plain = Quantizer::new(named("MXFP4E2M1")).unwrap();
+    let plain = plain
+        .quantize(lstm.clone(), &batches, forward)
+        .unwrap()
+        .model;
+    let apart = |lstm: &Lstm<B>| error(&values(forward(lstm, &batches[1])), &values(float.clone()));
+    let all = tuned_on(8);
+    assert_eq!(all.tuned.len(), 8, "two linear layers a gate");
+    assert!(apart(&all.model) < apart(&plain));
+    // The error of a layer is that over both batches, or over one.
+    assert_ne!(tuned_on(4).tuned[0].error_before, all.tuned[0].error_before);
+    assert_eq!(tuned_on(1000).tuned, all.tuned);
+}
+
+#[test]
+fn weights_that_are_used_in_another_way_are_not_tuned() {
+    let layer = LinearConfig::new(32, 32).init::<B>(&device());
+    let x = noise_tensor::<B, 2>([8, 32], 1, &device());
+    let quantizer = Quantizer::new(quick("MX6")).unwrap();
+    let tied = |layer: &Linear<B>, x: &Tensor<B, 2>| {
+        let bias = layer.bias.as_ref().map(Param::val);
+        linear(x.clone(), layer.weight.val().transpose(), bias)
+    };
+    let without_bias =
+        |layer: &Linear<B>, x: &Tensor<B, 2>| linear(x.clone(), layer.weight.val(), None);
+    let both: [fn(&Linear<B>, &Tensor<B, 2>) -> Tensor<B, 2>; 2] = [tied, without_bias];
+    for forward in both {
+        let view = quantizer
+            .quantize(layer.clone(), &[x.clone()], forward)
+            .unwrap_err();
+        assert!(matches!(view, PtqError::View { .. }), "{view}");
+    }
+    let elsewhere = |layer: &Linear<B>, x: &Tensor<B, 2>| {
+        std::thread::scope(|scope| scope.spawn(|| layer.forward(x.clone())).join().unwrap())
+    };
+    let unheard = quantizer
+        .quantize(layer.clone(), &[x.clone()], elsewhere)
+        .unwrap_err();
+    assert!(matches!(unheard, PtqError::NothingCalled), "{unheard}");
+}
+
+/// A layer that only some of the batches come by.
+#[test]
+fn layers_of_later_batches_are_tuned() {
+    let layers =
+        [1, 2].map(|seed| with_noise_weights(LinearConfig::new(32, 32).init::<B>(&device()), seed));
+    let x = noise_tensor::<B, 2>([8, 32], 1, &device());
+    let forward = |layers: &[Linear<B>; 2], which: &usize| layers[*which].forward(x.clone());
+    let quantizer = Quantizer::new(quick("MX4")).unwrap();
+    let tuned = quantizer.quantize(layers, &[1, 0], forward).unwrap().tuned;
+    let tuned: Vec<_> = tuned.iter().map(|layer| layer.layer.as_str()).collect();
+    assert_eq!(tuned, ["1", "0"]);
 }
 
 /// A layer's weights are no others for the models that share them.

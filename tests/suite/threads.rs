@@ -60,6 +60,7 @@ fn backward_passes_of_other_threads_take_no_gradient_away() {
         gradient.map_or_else(Vec::new, values)
     };
     let alone = OPS.map(|(_, op)| gradient(op));
+    assert!(alone.iter().all(|gradient| gradient.len() == 256 * 256));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

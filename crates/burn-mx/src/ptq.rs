@@ -25,8 +25,8 @@
 //! let calibration = [normal([16, 64]), normal([16, 64])];
 //! let quantizer = Quantizer::new(QuantConfig::named("MXFP4E2M1_ADAQUANT")?)?;
 //! let quantized = quantizer.quantize(model, &calibration, |model, x| model.forward(x.clone()))?;
-//! for layer in &quantized.layers {
-//!     println!("{}: {:.4} -> {:.4}", layer.layer, layer.before, layer.after);
+//! for layer in &quantized.tuned {
+//!     println!("{}: {:.4} -> {:.4}", layer.layer, layer.error_before, layer.error_after);
 //! }
 //! let output = quantized.model.forward(normal([1, 64]));
 //! # Ok::<(), burn_mx::ptq::PtqError>(())

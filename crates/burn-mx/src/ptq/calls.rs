@@ -5,9 +5,9 @@
 use core::any::Any;
 use std::cell::RefCell;
 
-use burn_backend::TensorMetadata;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 
 use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
@@ -143,22 +143,35 @@ impl LayerOp {
     }
 }
 
+/// What is kept of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Input,
+    Output,
+}
+
 /// One call of a layer.
 #[derive(Clone, Debug)]
 pub(super) struct Call<B: MxKernels> {
     pub(super) op: LayerOp,
-    pub(super) x: FloatTensor<B>,
-    pub(super) output: FloatTensor<B>,
+    /// The input, or the output, in `f32`.
+    pub(super) value: FloatTensor<B>,
+    pub(super) output: Shape,
+    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    pub(super) is_plain: bool,
+    pub(super) has_bias: bool,
+    /// Entries of the first axis that count, from the first on.
+    pub(super) samples: usize,
 }
 
 /// What a thread listens to.
 enum Listener<B: MxKernels> {
     /// The labels of all layers, in the order in which they are called first.
     Order(Vec<&'static str>),
-    /// The calls of one layer, until they have so many samples.
+    /// The calls of one layer.
     Calls {
         label: &'static str,
-        samples: usize,
+        side: Side,
         calls: Vec<Call<B>>,
     },
 }
@@ -176,15 +189,15 @@ pub(super) fn order<B: MxKernels>(pass: impl FnOnce()) -> Vec<&'static str> {
     }
 }
 
-/// The calls of the layer whose weight has this label, until they have `samples` along their first axis.
+/// One side of the calls of the layer whose weight has this label.
 pub(super) fn calls<B: MxKernels>(
     label: &'static str,
-    samples: usize,
+    side: Side,
     pass: impl FnOnce(),
 ) -> Vec<Call<B>> {
     let listener = Listener::Calls {
         label,
-        samples,
+        side,
         calls: Vec::new(),
     };
     match listen::<B>(listener, pass) {
@@ -217,43 +230,39 @@ pub(crate) fn layer<B: MxKernels, O: Into<LayerOp>>(
     bias: Option<Float<B>>,
     forward: impl FnOnce(Float<B>, Float<B>, Option<Float<B>>) -> Float<B>,
 ) -> Float<B> {
-    let label = weight.meta.label.filter(|label| is_heard::<B>(label));
-    let Some(label) = label else {
+    let label = weight.meta.label;
+    let Some((label, heard)) = label.and_then(|label| Some((label, heard::<B>(label)?))) else {
         return forward(x, weight, bias);
     };
-    let input = x.inner.clone();
+    // Views keep no copies.
+    let is_plain = weight.kept.is_some();
+    let has_bias = bias.is_some();
+    let samples = x.shape()[0];
+    let input = (heard == Some(Side::Input)).then(|| x.inner.clone());
     let output = forward(x, weight, bias);
     with_listener::<B, _>(|listener| match listener {
         Listener::Order(order) => order.push(label),
         Listener::Calls { calls, .. } => calls.push(Call {
             op: op().into(),
-            x: to_f32::<B>(input),
-            output: to_f32::<B>(output.inner.clone()),
+            value: to_f32::<B>(input.unwrap_or_else(|| output.inner.clone())),
+            output: output.shape(),
+            is_plain,
+            has_bias,
+            samples,
         }),
     });
     output
 }
 
-/// Whether a listener wants to hear of this layer now.
-fn is_heard<B: MxKernels>(layer: &&'static str) -> bool {
+/// Whether a listener wants to hear of this layer now, and which side of it to keep.
+fn heard<B: MxKernels>(layer: &'static str) -> Option<Option<Side>> {
     let wants = |listener: &mut Listener<B>| match listener {
-        Listener::Order(order) => !order.contains(layer),
-        Listener::Calls {
-            label,
-            samples,
-            calls,
-        } => label == layer && calls.iter().map(Call::samples).sum::<usize>() < *samples,
+        Listener::Order(order) => (!order.contains(&layer)).then_some(None),
+        Listener::Calls { label, side, .. } => (*label == layer).then_some(Some(*side)),
     };
-    with_listener::<B, _>(wants).unwrap_or(false)
+    with_listener::<B, _>(wants).flatten()
 }
 
 fn with_listener<B: MxKernels, R>(work: impl FnOnce(&mut Listener<B>) -> R) -> Option<R> {
     LISTENER.with_borrow_mut(|listener| listener.as_mut()?.downcast_mut().map(work))
-}
-
-impl<B: MxKernels> Call<B> {
-    /// The length of the first axis.
-    pub(super) fn samples(&self) -> usize {
-        self.x.shape()[0]
-    }
 }

@@ -46,7 +46,7 @@ pub struct QuantConfig {
     /// Empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Layers that are not, also where `include` has them.
+    /// Layers that are not, also where `include` or `layers` has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
@@ -64,12 +64,12 @@ pub struct QuantConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "PascalCase")]
 pub struct FastFinetune {
-    /// Samples of the calibration data that a layer is tuned on, at most: so many are in memory at a time, of one layer.
-    /// Default: 1000.
+    /// Items of the calibration data that a layer is tuned on, at most, with all calls that they make of it: so many inputs and
+    /// outputs are in memory at a time, of one layer. Default: 1000.
     pub data_size: usize,
     /// Of the order in which samples are drawn. Default: 1705472343.
     pub fixed_seed: u64,
-    /// Samples in one step. Default: 2.
+    /// Items in one step, of one call of the layer, which may have fewer. Default: 2.
     pub batch_size: usize,
     /// Steps for a layer. Default: 1000.
     pub num_iterations: usize,
@@ -179,11 +179,21 @@ impl QuantConfig {
         }
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;
-            if self.fast_finetune.is_some() && resolved.is_random() {
+            if self.fast_finetune.is_none() {
+                continue;
+            }
+            if resolved.is_random() {
                 return Err(PtqError::Field {
-                    field: "round",
-                    value: "stochastic".into(),
-                    allowed: "a rounding that draws no random numbers, where layers are tuned",
+                    field: "specs",
+                    value: "with roundings or transforms that draw random numbers".into(),
+                    allowed: "none that do, where layers are tuned",
+                });
+            }
+            if resolved.float_format().is_some() {
+                return Err(PtqError::Field {
+                    field: "specs",
+                    value: format!("with an elementwise format ({resolved})"),
+                    allowed: "`bfloat` and `fp` 0, where layers are tuned",
                 });
             }
         }

@@ -3,7 +3,7 @@
 use crate::module::PathError;
 use crate::specs::SpecsError;
 
-/// Why a model was not quantized. Nothing was done before it was found, but where it says so.
+/// Why a model was not quantized.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PtqError {
@@ -34,9 +34,17 @@ pub enum PtqError {
     /// The specs do not resolve.
     #[error(transparent)]
     Specs(#[from] SpecsError),
-    /// A pattern is none, or matches no layer.
+    /// A pattern is none.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// No layer is as a pattern has it.
+    #[error("pattern `{pattern}` matches no layer; the model has: {layers}")]
+    NoMatch {
+        /// The pattern given.
+        pattern: String,
+        /// The paths of the model's layers, separated by commas.
+        layers: String,
+    },
     /// There is nothing to quantize.
     #[error(
         "the model has no layer to quantize: no linear layer and no convolution that is not excluded"
@@ -53,13 +61,27 @@ pub enum PtqError {
         /// Input or output.
         what: &'static str,
     },
-    /// The model computes something else in the second pass over the same data.
+    /// The quantized model calls a layer otherwise than the other one does.
     #[error(
-        "layer `{layer}` is called otherwise in the second pass over the calibration data: the model does not compute the \
-         same each time"
+        "layer `{layer}` is called otherwise by the quantized model than by the other one on the same calibration data: how \
+         often, and with what shapes, must not depend on values, nor change from pass to pass"
     )]
     Changes {
         /// The layer's path.
         layer: String,
     },
+    /// A layer's weight is used in another way than by the layer itself.
+    #[error(
+        "layer `{layer}` cannot be tuned: its weight is used as a view, transposed for example, or in one call with a bias and \
+         in another without; leave the layer out"
+    )]
+    View {
+        /// The layer's path.
+        layer: String,
+    },
+    /// No layer was heard.
+    #[error(
+        "no layer that is to be tuned computes anything on the calibration data, on the thread that calls the model"
+    )]
+    NothingCalled,
 }

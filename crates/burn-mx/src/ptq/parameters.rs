@@ -1,7 +1,7 @@
 //! A model's parameters by their labels.
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{FloatDType, TensorMetadata};
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
@@ -9,20 +9,20 @@ use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, from_f32, to_f32};
 use crate::tensor::MxTensor;
 
-/// The values in `f32` of the parameter with this label, if the model has one.
+/// The values in `f32` of the parameter with this label, if the model has one, and what it stores them as.
 pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
     model: &M,
     label: &str,
-) -> Option<FloatTensor<B>> {
+) -> Option<(FloatTensor<B>, Option<FloatDType>)> {
     struct Find<'a, B: MxKernels> {
         label: &'a str,
-        found: Option<FloatTensor<B>>,
+        found: Option<(FloatTensor<B>, Option<FloatDType>)>,
     }
     impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find<'_, B> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
             let tensor = param.val().into_primitive().tensor();
             if tensor.meta.label == Some(self.label) {
-                self.found = Some(to_f32::<B>(tensor.inner));
+                self.found = Some((to_f32::<B>(tensor.inner), tensor.meta.storage));
             }
         }
     }

@@ -2,15 +2,13 @@
 
 use burn_core::module::Module;
 
-use super::calls::{self, Call};
+use super::calls::{self, Call, Side};
 use super::parameters;
 use super::tuning::{Parameters, TunedLayer, Tuner};
 use super::{FastFinetune, PtqError, QuantConfig};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::module::{
-    PathError, Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at,
-};
+use crate::module::{Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at};
 use crate::registry::{self, Interned};
 use crate::specs::{MxSpecs, ResolvedSpecs};
 
@@ -30,7 +28,7 @@ pub struct Quantized<M> {
     /// fine-tuning made of them; each product quantizes them.
     pub model: M,
     /// What fast fine-tuning did, in the order in which layers are called; empty without.
-    pub layers: Vec<TunedLayer>,
+    pub tuned: Vec<TunedLayer>,
 }
 
 /// A layer, and what it is quantized by.
@@ -54,7 +52,8 @@ impl Quantizer {
     }
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning needs; without that there may be none.
+    /// of calibration data, which fast fine-tuning needs; without that there may be none. Layers are heard on the thread that
+    /// `forward` is called on.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
     /// it has any, count for everything else.
@@ -101,10 +100,12 @@ impl Quantizer {
         for Chosen { layer, specs } in &chosen {
             quantized = set_specs_at(quantized, layer, specs)?;
         }
+        // A part may have labels from a model of its own.
+        let quantized = label_parameters(quantized);
         let (Some(original), Some(tuning)) = (original, tuning) else {
             return Ok(Quantized {
                 model: quantized,
-                layers: Vec::new(),
+                tuned: Vec::new(),
             });
         };
         let none = MxSpecs::none().resolve()?;
@@ -122,9 +123,9 @@ impl Quantizer {
             let pattern = Pattern::new(text)?;
             match layers.iter().any(|layer| is_meant(&pattern, layer)) {
                 true => Ok(pattern),
-                false => Err(PathError::NoMatch {
+                false => Err(PtqError::NoMatch {
                     pattern: text.clone(),
-                    paths: layers.join(", "),
+                    layers: layers.join(", "),
                 }),
             }
         };
@@ -173,25 +174,50 @@ struct Passes<'a, T, F> {
 }
 
 impl<T, F> Passes<'_, T, F> {
-    /// The calls of the layer whose weight has this label, until they have `samples` along their first axis.
-    fn calls<B, M, R>(&self, model: &M, label: &'static str, samples: usize) -> Vec<Call<B>>
+    /// The labels of the weights that are used, in the order of their first use.
+    fn order<B, M, R>(&self, model: &M) -> Vec<&'static str>
     where
         B: MxKernels,
-        M: Module<MxBackend<B>>,
         F: Fn(&M, &T) -> R,
     {
-        let mut calls: Vec<Call<B>> = Vec::new();
+        calls::order::<B>(|| {
+            for batch in self.calibration {
+                (self.forward)(model, batch);
+            }
+        })
+    }
+
+    /// One side of the calls of the layer whose weight has this label, of so many items of calibration data: of a batch there are
+    /// as many as the layer's first input in it has entries along its first axis.
+    fn calls<B, M, R>(
+        &self,
+        model: &M,
+        label: &'static str,
+        side: Side,
+        mut items: usize,
+    ) -> Vec<Call<B>>
+    where
+        B: MxKernels,
+        F: Fn(&M, &T) -> R,
+    {
+        let mut all: Vec<Call<B>> = Vec::new();
         for batch in self.calibration {
-            let done: usize = calls.iter().map(Call::samples).sum();
-            if done >= samples {
+            if items == 0 {
                 break;
             }
-            let pass = || {
+            let calls = calls::calls::<B>(label, side, || {
                 (self.forward)(model, batch);
+            });
+            let Some(count) = calls.first().map(|call| call.samples) else {
+                continue;
             };
-            calls.extend(calls::calls(label, samples - done, pass));
+            all.extend(calls.into_iter().map(|call| Call {
+                samples: call.samples.min(items),
+                ..call
+            }));
+            items = items.saturating_sub(count);
         }
-        calls
+        all
     }
 }
 
@@ -209,9 +235,7 @@ where
     M: Module<MxBackend<B>>,
     F: Fn(&M, &T) -> R,
 {
-    let order = calls::order::<B>(|| {
-        (passes.forward)(&model, &passes.calibration[0]);
-    });
+    let order = passes.order::<B, M, R>(&model);
     let place = |chosen: &Chosen| {
         let label = parameter_of(&chosen.layer, WEIGHT);
         order.iter().position(|called| *called == label)
@@ -226,35 +250,44 @@ where
         }
         is_called
     });
+    if chosen.is_empty() {
+        return Err(PtqError::NothingCalled);
+    }
     chosen.sort_by_key(place);
     let all = chosen.len() * config.num_iterations;
-    let mut layers = Vec::new();
+    let mut reports = Vec::new();
     for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
         let label = registry::label(&parameter_of(layer, WEIGHT));
         let bias_label = parameter_of(layer, BIAS);
         let value = |label: &str| parameters::value(&model, label);
+        let (weight, storage) = value(label).expect("a layer that is called has its weight");
         let start = Parameters::<B> {
-            weight: value(label).expect("a layer that is called has its weight"),
-            bias: value(&bias_label),
+            weight,
+            bias: value(&bias_label).map(|(bias, _)| bias),
+            storage,
         };
-        let calls = passes.calls(&model, label, config.data_size);
-        let wanted = passes.calls(&original, label, config.data_size);
+        let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
+        let inputs = calls(&model, Side::Input);
+        let wanted = calls(&original, Side::Output);
         let specs = Interned::of(specs);
-        let tuner = Tuner::new(layer, config, specs, &start.weight, calls, wanted)?;
+        let tuner = Tuner::new(layer, config, specs, &start, inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
         let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all));
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
-            report.before,
+            report.error_before,
             report.iterations,
-            report.after
+            report.error_after
         );
         progress(done + config.num_iterations, all);
         let weight = (label.to_owned(), tuned.weight);
         let bias = tuned.bias.map(|bias| (bias_label, bias));
         model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
-        layers.push(report);
+        reports.push(report);
     }
-    Ok(Quantized { model, layers })
+    Ok(Quantized {
+        model,
+        tuned: reports,
+    })
 }

@@ -1,7 +1,7 @@
 //! Fast fine-tuning of one layer.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata, read_sync};
+use burn_backend::{Backend, FloatDType, TensorMetadata, read_sync};
 use burn_core::tensor::{Int, Shape, Tensor, TensorPrimitive};
 use burn_optim::{Adam, AdamConfig, SimpleOptimizer};
 use rand::rngs::StdRng;
@@ -10,9 +10,9 @@ use rand::{RngExt, SeedableRng};
 
 use super::calls::{Call, LayerOp};
 use super::{FastFinetune, PtqError};
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, from_f32, to_f32};
 use crate::registry::Interned;
-use crate::semantics::product::{ForwardOperand, Kind, Product};
+use crate::semantics::product::{ForwardOperand, Product};
 use crate::tensor::{Meta, MxTensor};
 
 /// How often the error over all samples is looked at, in so many steps of a layer's.
@@ -32,9 +32,9 @@ pub struct TunedLayer {
     pub layer: String,
     /// ‖q − y‖² / ‖y‖² before, with q the layer's quantized output on the inputs that the quantized model gives it, and y the
     /// output in the model that is not quantized, over all samples.
-    pub before: f64,
+    pub error_before: f64,
     /// The same after; never more than before, because a layer that got worse keeps its weights.
-    pub after: f64,
+    pub error_after: f64,
     /// Steps that were taken.
     pub iterations: usize,
 }
@@ -62,16 +62,31 @@ pub(super) struct Tuner<'a, B: MxKernels> {
 pub(super) struct Parameters<B: MxKernels> {
     pub(super) weight: FloatTensor<B>,
     pub(super) bias: Option<FloatTensor<B>>,
+    /// What the model stores them as; the values here are `f32`.
+    pub(super) storage: Option<FloatDType>,
+}
+
+impl<B: MxKernels> Parameters<B> {
+    /// With the values that are left when they are stored.
+    fn stored(self) -> Self {
+        let stored = |values| to_f32::<B>(from_f32::<B>(values, self.storage));
+        Self {
+            weight: stored(self.weight),
+            bias: self.bias.map(stored),
+            ..self
+        }
+    }
 }
 
 impl<'a, B: MxKernels> Tuner<'a, B> {
-    /// Of a layer that these specs quantize; `calls` are those in the quantized model, `wanted` those in the other one.
+    /// Of a layer that these specs quantize, with these parameters; `inputs` are its calls in the quantized model, `wanted` those
+    /// in the other one.
     pub(super) fn new(
         layer: &'a str,
         config: &'a FastFinetune,
         specs: &'static Interned,
-        weight: &FloatTensor<B>,
-        calls: Vec<Call<B>>,
+        start: &Parameters<B>,
+        inputs: Vec<Call<B>>,
         wanted: Vec<Call<B>>,
     ) -> Result<Self, PtqError> {
         let changes = || PtqError::Changes {
@@ -81,43 +96,41 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             layer: layer.to_owned(),
             what,
         };
-        let first = calls.first().ok_or_else(changes)?;
-        let product = Product::new(first.op.op(), Kind::Forward, specs, None);
-        let [_, of_weight] = first.op.operands(first.x.rank(), weight.rank());
-        if calls.len() != wanted.len() {
+        let first = inputs.first().ok_or_else(changes)?;
+        let product = Product::unobserved(first.op.op(), specs);
+        let weight_rank = start.weight.rank();
+        let [_, of_weight] = first.op.operands(first.value.rank(), weight_rank);
+        if inputs.len() != wanted.len() {
             return Err(changes());
         }
-        let mut missing = config.data_size;
         let mut samples = Vec::new();
         let mut squared = 0.0;
-        for (call, wanted) in calls.into_iter().zip(wanted) {
-            if call.output.shape() != wanted.output.shape() {
+        for (call, wanted) in inputs.into_iter().zip(wanted) {
+            if !call.is_plain || call.has_bias != start.bias.is_some() {
+                return Err(PtqError::View {
+                    layer: layer.to_owned(),
+                });
+            }
+            if call.output != wanted.output || call.samples != wanted.samples {
                 return Err(changes());
             }
-            let [of_x, _] = call.op.operands(call.x.rank(), weight.rank());
-            let count = call.samples().min(missing);
-            missing -= count;
-            if !is_finite::<B>(&call.x) {
+            let [of_x, _] = call.op.operands(call.value.rank(), weight_rank);
+            if !sum_of_squares::<B>(call.value.clone()).is_finite() {
                 return Err(not_finite("input"));
             }
-            if !is_finite::<B>(&wanted.output) {
-                return Err(not_finite("output"));
-            }
-            let all = call.samples();
-            let x = MxTensor::new(call.x, Meta::default());
+            let x = MxTensor::new(call.value, Meta::default());
             // As the model quantizes it, which may be by the whole tensor.
             let x = product.tensor_operand(of_x.slot, x, of_x.along);
-            let first = |tensor| match count == all {
-                true => tensor,
-                false => select::<B>(tensor, (0..count).collect()),
-            };
-            let wanted = first(wanted.output);
+            let wanted = first_entries::<B>(wanted.value, call.samples);
             squared += sum_of_squares::<B>(wanted.clone());
             samples.push(Samples {
                 op: call.op,
-                x: first(x),
+                x: first_entries::<B>(x, call.samples),
                 wanted,
             });
+        }
+        if !squared.is_finite() {
+            return Err(not_finite("output"));
         }
         Ok(Self {
             layer,
@@ -142,17 +155,19 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         let mut bias = start.bias.clone().map(Variable::<B>::new);
         let mut random = StdRng::seed_from_u64(seed);
         let before = self.error(&start);
+        let storage = start.storage;
         let mut best = (before, start);
         let mut worse = 0;
         let mut iterations = 0;
         let interval = self.config.num_iterations.div_ceil(CHECKS);
         while iterations < self.config.num_iterations {
-            let samples = &self.samples[random.random_range(0..self.samples.len())];
+            let samples = self.draw(&mut random);
             let all = samples.x.shape()[0];
             let drawn = index::sample(&mut random, all, self.config.batch_size.min(all)).into_vec();
             let now = Parameters {
                 weight: weight.value(),
                 bias: bias.as_ref().map(Variable::value),
+                storage,
             };
             let (of_weight, of_bias) = self.gradients(samples, drawn, now);
             weight.step(&optimizer, self.config.learning_rate, of_weight);
@@ -167,7 +182,9 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             let now = Parameters {
                 weight: weight.value(),
                 bias: bias.as_ref().map(Variable::value),
+                storage,
             };
+            let now = now.stored();
             let error = self.error(&now);
             worse = match error < best.0 {
                 true => {
@@ -183,11 +200,24 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         let (after, parameters) = best;
         let tuned = TunedLayer {
             layer: self.layer.to_owned(),
-            before,
-            after,
+            error_before: before,
+            error_after: after,
             iterations,
         };
         (parameters, tuned)
+    }
+
+    /// Samples of one call, by their number: a call with twice as many comes up twice as often.
+    fn draw(&self, random: &mut StdRng) -> &Samples<B> {
+        let count = |samples: &Samples<B>| samples.x.shape()[0];
+        let all = self.samples.iter().map(count).sum();
+        let mut place = random.random_range(0..all);
+        let drawn = self.samples.iter().find(|samples| {
+            let found = place < count(samples);
+            place = place.saturating_sub(count(samples));
+            found
+        });
+        drawn.expect("the place is one of them")
     }
 
     /// The weight as products take it.
@@ -219,7 +249,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         &self,
         samples: &Samples<B>,
         drawn: Vec<usize>,
-        Parameters { weight, bias }: Parameters<B>,
+        Parameters { weight, bias, .. }: Parameters<B>,
     ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
         let x = select::<B>(samples.x.clone(), drawn.clone());
         let wanted = select::<B>(samples.wanted.clone(), drawn);
@@ -278,18 +308,19 @@ fn select<B: Backend>(tensor: FloatTensor<B>, places: Vec<usize>) -> FloatTensor
     B::float_select(tensor, 0, places.into_primitive())
 }
 
-fn is_finite<B: Backend>(tensor: &FloatTensor<B>) -> bool {
-    // Zero times anything else is no number.
-    let zeros = B::float_mul_scalar(tensor.clone(), 0.0.into());
-    scalar::<B>(B::float_sum(zeros)).is_finite()
+/// The first entries of the first axis.
+fn first_entries<B: Backend>(tensor: FloatTensor<B>, count: usize) -> FloatTensor<B> {
+    match count == tensor.shape()[0] {
+        true => tensor,
+        false => select::<B>(tensor, (0..count).collect()),
+    }
 }
 
+/// In an order that does not depend on the number of threads: along the last axis on the device, the rest in `f64`.
 fn sum_of_squares<B: Backend>(tensor: FloatTensor<B>) -> f64 {
-    scalar::<B>(B::float_sum(B::float_mul(tensor.clone(), tensor)))
-}
-
-fn scalar<B: Backend>(tensor: FloatTensor<B>) -> f64 {
-    let data = read_sync(B::float_into_data(tensor));
+    let last = tensor.rank() - 1;
+    let rows = B::float_sum_dim(B::float_mul(tensor.clone(), tensor), last);
+    let data = read_sync(B::float_into_data(rows));
     let data = data.unwrap_or_else(|error| panic!("burn-mx: reading an error failed: {error}"));
-    data.iter::<f64>().next().expect("it is one number")
+    data.iter::<f64>().sum()
 }

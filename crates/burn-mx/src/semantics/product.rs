@@ -94,6 +94,12 @@ impl<B: MxKernels> Product<B> {
         product
     }
 
+    /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
+    #[cfg(feature = "ptq")]
+    pub(crate) fn unobserved(op: Op, specs: &'static Interned) -> Self {
+        Self::by(op, Kind::Forward, specs, specs.common_draws(), false)
+    }
+
     /// A product that nobody observes.
     fn by(
         op: Op,
