@@ -58,7 +58,21 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at(length * inner);
             let sub_rows = codec.sub_block().min(length);
-            if inner == 1 {
+            if inner == 1 && sub_rows == 2 && length <= WINDOW {
+                // The codes of a block at once: pairs are too short for anything by the pair.
+                let amax = magnitude_max(run);
+                let draws = draws.get::<R>(start, length);
+                let codes = out.next(length);
+                let pairs = run.chunks(2).zip(codes.chunks_mut(2)).zip(draws.chunks(2));
+                for (index, ((elements, codes), draws)) in pairs.enumerate() {
+                    let second = codec.second(amax, elements.iter().copied());
+                    let second = second.unwrap_or_else(|| magnitude_max(elements));
+                    let scale = codec.scale([amax, second], index, records);
+                    for ((code, x), draw) in codes.iter_mut().zip(elements).zip(draws) {
+                        *code = codec.code(scale, self.rule, *x, *draw);
+                    }
+                }
+            } else if inner == 1 {
                 let amax = magnitude_max(run);
                 for (index, elements) in run.chunks(sub_rows).enumerate() {
                     let second = codec.second(amax, elements.iter().copied());

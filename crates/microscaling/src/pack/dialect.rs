@@ -29,7 +29,7 @@ use thiserror::Error;
 ///
 /// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
 /// rounded to float32:
-/// * `torchao`: [`Nvfp4Format`];
+/// * `torchao`: [`Nvfp4Format`](crate::Nvfp4Format);
 /// * `compressed-tensors`: g = 2688 · (1 / A), 1 where that is Inf; c of g · (a / 6), 2^−3 in place of 0; elements are x / (c / g);
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -61,12 +61,10 @@ static FP4_PAIRS: [[f32; 2]; 256] = {
 fn fp4<const BITS: usize>(bytes: &[u8; BITS], factor: f32) -> [f32; 8] {
     let mut numbers = [0.0; 8];
     for (pair, byte) in numbers.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = FP4_PAIRS[usize::from(*byte)];
+        let [low, high] = FP4_PAIRS[usize::from(*byte)];
+        *pair = [low * factor, high * factor];
     }
-    numbers.map(
-        #[inline(always)]
-        |number| number * factor,
-    )
+    numbers
 }
 
 /// Forwards [`BlockCodec`], as far as decoding goes, to the codec that is the specification.
@@ -157,9 +155,10 @@ impl Lanes for MxLanes {
         let Some(numbers) = self.numbers else {
             return fp4(bytes, factor);
         };
-        bitstream::eight(bytes).map(
+        let codes = bitstream::eight(bytes);
+        core::array::from_fn(
             #[inline(always)]
-            |code| numbers[code as usize] * factor,
+            |lane| numbers[codes[lane] as usize & 0xff] * factor,
         )
     }
 }
@@ -284,9 +283,9 @@ impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C
             if let Some(tame) = codec.tame(record) {
                 for (eight, (out, bytes)) in eights {
                     let numbers = codec.eight(tame, eight, bytes);
-                    *out = numbers.map(
+                    *out = core::array::from_fn(
                         #[inline(always)]
-                        |number| T::from_pattern(number.to_bits()),
+                        |lane| T::from_pattern(numbers[lane].to_bits()),
                     );
                 }
             } else {

@@ -3,12 +3,11 @@
 #[cfg(feature = "safetensors")]
 mod config;
 mod error;
+mod load;
 
 use crate::format::names::impl_by_name;
 use crate::round::bits::{self, INFINITY, ONE};
-use crate::{
-    BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Packed, PackedView, SharedExpMethod,
-};
+use crate::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, PackedView, SharedExpMethod};
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 
@@ -283,135 +282,6 @@ impl WeightLayout {
             None => Ok(()),
         }
     }
-
-    /// The packed weight `name` of a file, whose tensors `find` looks up by their names.
-    ///
-    /// # Errors
-    /// [`WeightLayoutError`]: a part is missing, or is not what the layout says.
-    pub fn load<'a>(
-        self,
-        name: &str,
-        find: impl Fn(&str) -> Option<StoredView<'a>>,
-    ) -> Result<Packed, WeightLayoutError> {
-        let part = |suffix: &str, dtype: StoredType| {
-            let part = format!("{name}{suffix}");
-            match find(&part) {
-                None => Err(WeightLayoutError::Missing { part }),
-                Some(view) if view.dtype != dtype => Err(WeightLayoutError::Type {
-                    part,
-                    expected: dtype,
-                    got: view.dtype,
-                }),
-                Some(view) => {
-                    let of = |count: usize, length: &usize| count.checked_mul(*length);
-                    let bytes = view.shape.iter().try_fold(dtype.bytes(), of);
-                    match bytes == Some(view.bytes.len()) {
-                        true => Ok((part, view)),
-                        false => Err(WeightLayoutError::Part {
-                            part,
-                            shape: view.shape.to_vec(),
-                            bytes: view.bytes.len(),
-                        }),
-                    }
-                }
-            }
-        };
-        let number = |suffix| {
-            let (part, view) = part(suffix, StoredType::F32)?;
-            // One number, with an axis or without.
-            let [a, b, c, d] = *view.bytes else {
-                return Err(WeightLayoutError::Part {
-                    part,
-                    shape: view.shape.to_vec(),
-                    bytes: view.bytes.len(),
-                });
-            };
-            Ok(f32::from_le_bytes([a, b, c, d]))
-        };
-        // Lengths of the last axes, and elements in a byte of the first tensor.
-        let (elements, scales, per_byte) = match self {
-            Self::Mxfp4PackQuantized => {
-                let scales = part("_scale", StoredType::U8)?;
-                (part("_packed", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::Mxfp8Quantized => {
-                let scales = part("_scale", StoredType::U8)?;
-                (part("", StoredType::F8E4M3)?, Some(scales), 1)
-            }
-            Self::Nvfp4PackQuantized => {
-                let scales = part("_scale", StoredType::F8E4M3)?;
-                (part("_packed", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::ModelOptNvfp4 => {
-                let scales = part("_scale", StoredType::F8E4M3)?;
-                (part("", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::GptOss => {
-                let scales = part("_scales", StoredType::U8)?;
-                (part("_blocks", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::GgufMxfp4 => (part("", StoredType::U8)?, None, 2),
-        };
-        let (of_elements, view) = elements;
-        let odd = || WeightLayoutError::Part {
-            part: of_elements.clone(),
-            shape: view.shape.to_vec(),
-            bytes: view.bytes.len(),
-        };
-        let (last, rows) = view.shape.split_last().ok_or_else(odd)?;
-        let (rows, width) = match self {
-            Self::GptOss => {
-                let (blocks, rows) = rows.split_last().ok_or_else(odd)?;
-                let width = (*last == MX_BYTES).then_some(blocks);
-                (rows, width.ok_or_else(odd)?.checked_mul(MX_BLOCK))
-            }
-            Self::GgufMxfp4 => {
-                let whole = last.is_multiple_of(1 + MX_BYTES);
-                let blocks = whole.then_some(last / (1 + MX_BYTES)).ok_or_else(odd)?;
-                (rows, blocks.checked_mul(MX_BLOCK))
-            }
-            _ => (rows, last.checked_mul(per_byte)),
-        };
-        let shape = [rows, &[width.ok_or_else(odd)?]].concat();
-        let axis = shape.len() - 1;
-        let (scales, elements) = match scales {
-            Some((part, scales)) => {
-                let block = self.format().block_size();
-                let expected = [rows, &[shape[axis].div_ceil(block)]].concat();
-                if scales.shape != expected {
-                    return Err(WeightLayoutError::Scales {
-                        part,
-                        expected,
-                        got: scales.shape.to_vec(),
-                    });
-                }
-                (scales.bytes.to_vec(), view.bytes.to_vec())
-            }
-            None => {
-                let blocks = view.bytes.as_chunks::<{ 1 + MX_BYTES }>().0;
-                let elements = blocks
-                    .iter()
-                    .flat_map(|[_, halves @ ..]| pairs_of_halves(*halves));
-                (
-                    blocks.iter().map(|block| block[0]).collect(),
-                    elements.collect(),
-                )
-            }
-        };
-        let tensor_scale = match self {
-            Self::Nvfp4PackQuantized => Some(reciprocal(number("_global_scale")?)),
-            Self::ModelOptNvfp4 => Some(number("_scale_2")?),
-            _ => None,
-        };
-        let packed =
-            Packed::from_parts(self.format(), &shape, axis, tensor_scale, scales, elements)
-                .map_err(|source| WeightLayoutError::Pack {
-                    name: name.to_owned(),
-                    source,
-                })?;
-        self.check(name, &packed.view())?;
-        Ok(packed)
-    }
 }
 
 impl_by_name!(WeightLayout, "weight layout");
@@ -437,10 +307,4 @@ fn divisor_of(scale: f32) -> Option<f32> {
 fn halves_of_pairs(pairs: [u8; MX_BYTES]) -> [u8; MX_BYTES] {
     let code = |i: usize| pairs[i / 2] >> (4 * (i % 2)) & 15;
     core::array::from_fn(|j| code(j) | code(j + MX_BYTES) << 4)
-}
-
-/// The inverse.
-fn pairs_of_halves(halves: [u8; MX_BYTES]) -> [u8; MX_BYTES] {
-    let code = |i: usize| halves[i % MX_BYTES] >> (4 * (i / MX_BYTES)) & 15;
-    core::array::from_fn(|j| code(2 * j) | code(2 * j + 1) << 4)
 }

@@ -3,7 +3,7 @@
 use crate::inputs::numbers;
 use crate::packed::encode;
 use microscaling::{
-    BlockFormat, Dialect, Packed, StoredTensor, StoredType, StoredView, WeightLayout,
+    BlockFormat, Dialect, Packed, RandomStream, StoredTensor, StoredType, StoredView, WeightLayout,
     WeightLayoutError,
 };
 
@@ -20,7 +20,14 @@ fn find<'a>(stored: &'a [StoredTensor]) -> impl Fn(&str) -> Option<StoredView<'a
 
 /// Of 64 rows of 64 in a layout.
 fn stored(layout: WeightLayout) -> (Packed, Vec<StoredTensor>) {
-    let packed = encode(layout.format(), &numbers(4096, 0, false, 7), &[64, 64], 1);
+    stored_rows(layout, 64)
+}
+
+fn stored_rows(layout: WeightLayout, rows: usize) -> (Packed, Vec<StoredTensor>) {
+    // With a tensor scale that has a divisor.
+    let mut data = numbers(64 * rows, 0, false, 7);
+    data[0] = 1344.0;
+    let packed = encode(layout.format(), &data, &[rows, 64], 1);
     let stored = layout.store("w", &packed.view(), None).unwrap();
     (packed, stored)
 }
@@ -308,6 +315,46 @@ fn what_is_no_weight_of_a_layout() {
         WeightLayout::GgufMxfp4.load("w", find(&good)),
         Err(WeightLayoutError::Part { .. })
     ));
+}
+
+/// Whatever shapes and bytes a file has: an error, or a weight that becomes the same tensors again.
+#[test]
+fn hostile_tensors() {
+    const LENGTHS: [usize; 10] = [0, 1, 2, 3, 16, 17, 32, 34, 1 << 60, usize::MAX];
+    let stream = RandomStream::new(4, 0);
+    let mut loaded = [0; WeightLayout::ALL.len()];
+    for i in 0..60_000 {
+        let draw = |j: u64| stream.draw(64 * i + j) as usize;
+        let which = i as usize % loaded.len();
+        let layout = WeightLayout::ALL[which];
+        let (_, good) = stored_rows(layout, 1 + draw(0) % 3);
+        let mut tensors = good;
+        // One of the tensors is something else, or none.
+        let changed = draw(1) % (tensors.len() + 1);
+        if let Some(tensor) = tensors.get_mut(changed) {
+            let rank = draw(2) % 4;
+            tensor.shape = (0..rank)
+                .map(|j| LENGTHS[draw(3 + j as u64) % 10])
+                .collect();
+            let product = tensor
+                .shape
+                .iter()
+                .try_fold(1_usize, |a, b| a.checked_mul(*b));
+            let length = product.filter(|length| *length < 4096 && draw(8) % 8 > 0);
+            tensor.bytes = vec![draw(9) as u8; length.unwrap_or(draw(10) % 64)];
+        }
+        if let Ok(packed) = layout.load("w", find(&tensors)) {
+            loaded[which] += 1;
+            let mut again = layout.store("w", &packed.view(), None).unwrap();
+            if let Some(number) = again.iter_mut().find(|t| t.dtype == StoredType::F32) {
+                // A number may have an axis or none, and several divisors one reciprocal.
+                let own = tensors.iter().find(|t| t.name == number.name).unwrap();
+                (number.shape, number.bytes) = (own.shape.clone(), own.bytes.clone());
+            }
+            assert_eq!(again, tensors, "{layout}");
+        }
+    }
+    assert!(loaded.iter().all(|count| *count > 1000), "{loaded:?}");
 }
 
 #[cfg(feature = "safetensors")]
