@@ -605,10 +605,11 @@ fn weights_that_are_used_in_another_way_are_not_tuned() {
     };
     let without_bias =
         |layer: &Linear<B>, x: &Tensor<B, 2>| linear(x.clone(), layer.weight.val(), None);
-    let both: [fn(&Linear<B>, &Tensor<B, 2>) -> Tensor<B, 2>; 2] = [tied, without_bias];
+    type Forward = fn(&Linear<B>, &Tensor<B, 2>) -> Tensor<B, 2>;
+    let both: [Forward; 2] = [tied, without_bias];
     for forward in both {
         let view = quantizer
-            .quantize(layer.clone(), &[x.clone()], forward)
+            .quantize(layer.clone(), std::slice::from_ref(&x), forward)
             .unwrap_err();
         assert!(matches!(view, PtqError::View { .. }), "{view}");
     }
@@ -616,7 +617,7 @@ fn weights_that_are_used_in_another_way_are_not_tuned() {
         std::thread::scope(|scope| scope.spawn(|| layer.forward(x.clone())).join().unwrap())
     };
     let unheard = quantizer
-        .quantize(layer.clone(), &[x.clone()], elsewhere)
+        .quantize(layer.clone(), std::slice::from_ref(&x), elsewhere)
         .unwrap_err();
     assert!(matches!(unheard, PtqError::NothingCalled), "{unheard}");
 }
