@@ -1,7 +1,11 @@
 //! Post-training quantization: configurations, which layers, what they compute, fast fine-tuning.
 
 use burn::module::{Module, Param};
-use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use burn::nn::conv::{
+    Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvTranspose1d,
+    ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
+    ConvTranspose3dConfig,
+};
 use burn::nn::{Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d, Relu};
 use burn::prelude::*;
 use burn::tensor::module::linear;
@@ -553,6 +557,147 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
             .to_string()
             .contains("layer `conv` is called otherwise"),
         "{changes}"
+    );
+}
+
+/// Asserts that a layer alone is tuned, and that its error before and after is that of what it computes.
+macro_rules! assert_tuned {
+    ($config:expr, $layer:expr, $shape:expr) => {{
+        let layer = with_noise_weights($layer, 91);
+        let what = format!("{layer}");
+        // The second batch has another shape.
+        let mut other = $shape;
+        other[0] = 3;
+        let batches = [
+            noise_tensor::<B, { $shape.len() }>($shape, 92, &device()),
+            noise_tensor::<B, { $shape.len() }>(other, 93, &device()),
+        ];
+        let outputs = |layer: &_| {
+            let forward = |x: &Tensor<B, { $shape.len() }>| values(Layer::call(layer, x.clone()));
+            batches.iter().flat_map(forward).collect::<Vec<f32>>()
+        };
+        let config: QuantConfig = $config;
+        let quantizer = Quantizer::new(config.clone()).unwrap();
+        let forward = |layer: &_, x: &Tensor<B, { $shape.len() }>| Layer::call(layer, x.clone());
+        let tuned = quantizer
+            .quantize(layer.clone(), &batches, forward)
+            .unwrap();
+        let plain = QuantConfig {
+            fast_finetune: None,
+            ..config
+        };
+        let plain = Quantizer::new(plain).unwrap();
+        let plain = plain.quantize(layer.clone(), &batches, forward).unwrap();
+        let float = outputs(&layer);
+        let [report] = &tuned.tuned[..] else {
+            panic!("{what}: {:?}", tuned.tuned);
+        };
+        assert!(
+            report.error_after < 0.97 * report.error_before,
+            "{what}: {report:?}"
+        );
+        for (model, said) in [
+            (&plain.model, report.error_before),
+            (&tuned.model, report.error_after),
+        ] {
+            let found = error(&outputs(model), &float);
+            assert!(
+                (found / said - 1.0).abs() < 1e-3,
+                "{what}: {found:e} {said:e}"
+            );
+        }
+    }};
+}
+
+/// What the layers below have in common.
+trait Layer<const D: usize> {
+    fn call(&self, x: Tensor<B, D>) -> Tensor<B, D>;
+}
+
+macro_rules! layers {
+    ($($layer:ident: $dims:literal)*) => { $(
+        impl Layer<$dims> for $layer<B> {
+            fn call(&self, x: Tensor<B, $dims>) -> Tensor<B, $dims> {
+                self.forward(x)
+            }
+        }
+    )* };
+}
+
+layers! {
+    Linear: 3
+    Conv1d: 3
+    Conv2d: 4
+    Conv3d: 5
+    ConvTranspose1d: 3
+    ConvTranspose2d: 4
+    ConvTranspose3d: 5
+}
+
+#[test]
+fn layers_of_every_kind_are_tuned() {
+    let config = || quick("MXFP4E2M1");
+    let weights_alone = || {
+        let mut config = config();
+        config.specs.a_elem_format = None;
+        config
+    };
+    let to_the_end = || {
+        let config = config();
+        let fast_finetune = config.fast_finetune.map(|tuning| FastFinetune {
+            early_stop: false,
+            ..tuning
+        });
+        QuantConfig {
+            fast_finetune,
+            ..config
+        }
+    };
+    let d = device();
+    assert_tuned!(
+        config(),
+        LinearConfig::new(40, 24).with_bias(false).init::<B>(&d),
+        [8, 3, 40]
+    );
+    assert_tuned!(
+        weights_alone(),
+        LinearConfig::new(40, 24).init::<B>(&d),
+        [8, 3, 40]
+    );
+    assert_tuned!(
+        to_the_end(),
+        Conv1dConfig::new(6, 10, 3).with_stride(2).init::<B>(&d),
+        [8, 6, 12]
+    );
+    assert_tuned!(
+        config(),
+        Conv2dConfig::new([6, 9], [3, 2])
+            .with_groups(3)
+            .with_bias(false)
+            .init::<B>(&d),
+        [8, 6, 7, 6]
+    );
+    assert_tuned!(
+        config(),
+        Conv3dConfig::new([4, 6], [2, 2, 2]).init::<B>(&d),
+        [8, 4, 4, 3, 5]
+    );
+    assert_tuned!(
+        weights_alone(),
+        ConvTranspose1dConfig::new([6, 10], 3).init::<B>(&d),
+        [8, 6, 9]
+    );
+    assert_tuned!(
+        config(),
+        ConvTranspose2dConfig::new([6, 9], [3, 2])
+            .with_groups(3)
+            .init::<B>(&d),
+        [8, 6, 5, 4]
+    );
+    assert_tuned!(
+        config(),
+        ConvTranspose3dConfig::new([4, 6], [2, 2, 2]).init::<B>(&d),
+        [8, 4, 3, 3, 2]
     );
 }
 
