@@ -201,9 +201,8 @@ impl Dialect {
                 Ties::TowardZero,
                 Signs::NoNegativeZero,
             ),
-            Self::Ocp | Self::Microxcaling | Self::Quark => {
-                of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept)
-            }
+            Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
+            Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
         }
     }
 }

@@ -10,13 +10,18 @@ use crate::quantize::instruction_set::Kernel;
 use crate::round::bits::{self, BIAS, MANTISSA_BITS, SIGN};
 use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
 
-/// A codec that has such a way.
-pub(crate) trait Lanes: BlockCodec {
+/// Such a way.
+pub(crate) trait Lanes: Copy + Sync {
+    /// The specification.
+    type Codec: BlockCodec;
     /// What the elements of a block share.
     type Tame: Copy;
 
+    /// The codec of the blocks that it leaves.
+    fn codec(&self) -> &Self::Codec;
+
     /// What the elements of this block share, if all of their numbers are normal or zero; `None` leaves the block to
-    /// [`BlockCodec`].
+    /// [`codec`](Self::codec).
     fn tame(&self, record: &[u8]) -> Option<Self::Tame>;
 
     /// The numbers of the eight elements at place `eight` of the block.
@@ -67,40 +72,6 @@ fn fp4<const BITS: usize>(bytes: &[u8; BITS], factor: f32) -> [f32; 8] {
     numbers
 }
 
-/// Forwards [`BlockCodec`], as far as decoding goes, to the codec that is the specification.
-macro_rules! decode_by {
-    ($field:tt, $codec:ty) => {
-        type Scale = <$codec as BlockCodec>::Scale;
-        type Unit = <$codec as BlockCodec>::Unit;
-
-        fn sub_block(&self) -> usize {
-            self.$field.sub_block()
-        }
-
-        fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
-            self.$field.scale(maxima, index, record)
-        }
-
-        fn code<R: crate::round::RoundingRule>(
-            &self,
-            scale: Self::Scale,
-            rule: R,
-            x: f32,
-            draw: u32,
-        ) -> u32 {
-            self.$field.code(scale, rule, x, draw)
-        }
-
-        fn unit(&self, record: &[u8], index: usize) -> Self::Unit {
-            self.$field.unit(record, index)
-        }
-
-        fn value(&self, unit: Self::Unit, code: u32) -> f32 {
-            self.$field.value(unit, code)
-        }
-    };
-}
-
 /// MX blocks of float elements of at most 8 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct MxLanes {
@@ -134,12 +105,13 @@ impl MxLanes {
     }
 }
 
-impl BlockCodec for MxLanes {
-    decode_by!(codec, MxCodec<false>);
-}
-
 impl Lanes for MxLanes {
+    type Codec = MxCodec<false>;
     type Tame = f32;
+
+    fn codec(&self) -> &Self::Codec {
+        &self.codec
+    }
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<f32> {
@@ -177,16 +149,17 @@ impl<const TINY: bool> Nvfp4Lanes<TINY> {
     }
 }
 
-impl<const TINY: bool> BlockCodec for Nvfp4Lanes<TINY> {
-    decode_by!(codec, Nvfp4Codec<TINY, false>);
-}
-
 /// The scales whose products with every FP4 number are normal: from 2^−125 below 2^125.
 const NVFP4_TAME: core::ops::Range<u32> = bits::pow2(-125)..bits::pow2(125);
 
 impl<const TINY: bool> Lanes for Nvfp4Lanes<TINY> {
+    type Codec = Nvfp4Codec<TINY, false>;
     /// The scale.
     type Tame = f32;
+
+    fn codec(&self) -> &Self::Codec {
+        &self.codec
+    }
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<f32> {
@@ -212,13 +185,14 @@ impl PairLanes {
     }
 }
 
-impl BlockCodec for PairLanes {
-    decode_by!(0, MicroexponentFormat);
-}
-
 impl Lanes for PairLanes {
+    type Codec = MicroexponentFormat;
     /// The pattern of a step without a shift, and the shifts.
     type Tame = (u32, u32);
+
+    fn codec(&self) -> &Self::Codec {
+        &self.0
+    }
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<(u32, u32)> {
@@ -250,7 +224,7 @@ impl Lanes for PairLanes {
 
 /// Decodes whole blocks of a multiple of eight elements, which follow each other in memory.
 pub(crate) struct DecodeEights<'a, C, T, const BITS: usize> {
-    pub(crate) codec: C,
+    pub(crate) lanes: C,
     /// Length of the axis.
     pub(crate) axis: usize,
     /// Elements in a block, a multiple of eight; the last one of an axis may be shorter by such a multiple.
@@ -269,7 +243,8 @@ pub(crate) struct DecodeEights<'a, C, T, const BITS: usize> {
 impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C, T, BITS> {
     #[inline(always)]
     fn run(self) {
-        let codec = self.codec;
+        let lanes = self.lanes;
+        let codec = lanes.codec();
         let (mut at, mut rest, mut elements) = (self.at, self.data, self.elements);
         for record in self.scales.chunks_exact(self.record) {
             if rest.is_empty() {
@@ -280,9 +255,9 @@ impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C
             let (codes, behind) = elements.split_at(length / 8 * BITS);
             let eights = run.as_chunks_mut::<8>().0.iter_mut();
             let eights = eights.zip(codes.as_chunks::<BITS>().0).enumerate();
-            if let Some(tame) = codec.tame(record) {
+            if let Some(tame) = lanes.tame(record) {
                 for (eight, (out, bytes)) in eights {
-                    let numbers = codec.eight(tame, eight, bytes);
+                    let numbers = lanes.eight(tame, eight, bytes);
                     *out = core::array::from_fn(
                         #[inline(always)]
                         |lane| T::from_pattern(numbers[lane].to_bits()),

@@ -292,10 +292,10 @@ struct Part<'a, T> {
 }
 
 impl<T: DecodeNumber> Part<'_, T> {
-    fn decode<C: Lanes, const BITS: usize>(self, codec: C) {
-        let job = self.plan.job(codec, BITS as u32);
+    fn decode<C: Lanes, const BITS: usize>(self, lanes: C) {
+        let job = self.plan.job(lanes, BITS as u32);
         dispatch(DecodeEights::<C, T, BITS> {
-            codec: job.codec,
+            lanes: job.codec,
             axis: job.layout.axis,
             block: job.layout.block,
             record: job.record,

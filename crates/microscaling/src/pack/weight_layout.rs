@@ -89,6 +89,15 @@ pub struct StoredView<'a> {
     pub bytes: &'a [u8],
 }
 
+/// The tensors of a weight, by the ends of their names.
+struct Parts {
+    elements: (&'static str, StoredType),
+    /// `None` where scales stand among the elements.
+    scales: Option<(&'static str, StoredType)>,
+    /// An F32 tensor of one number.
+    tensor_scale: Option<&'static str>,
+}
+
 /// The blocks of MXFP4.
 const MX_BLOCK: usize = 32;
 /// Bytes of its codes.
@@ -156,6 +165,26 @@ impl WeightLayout {
         }
     }
 
+    const fn parts(self) -> Parts {
+        use StoredType::{F8E4M3, U8};
+        let (elements, scales, tensor_scale) = match self {
+            Self::Mxfp4PackQuantized => (("_packed", U8), Some(("_scale", U8)), None),
+            Self::Mxfp8Quantized => (("", F8E4M3), Some(("_scale", U8)), None),
+            Self::Nvfp4PackQuantized => {
+                let scales = Some(("_scale", F8E4M3));
+                (("_packed", U8), scales, Some("_global_scale"))
+            }
+            Self::ModelOptNvfp4 => (("", U8), Some(("_scale", F8E4M3)), Some("_scale_2")),
+            Self::GptOss => (("_blocks", U8), Some(("_scales", U8)), None),
+            Self::GgufMxfp4 => (("", U8), None, None),
+        };
+        Parts {
+            elements,
+            scales,
+            tensor_scale,
+        }
+    }
+
     /// Whether weights of any rank have a place.
     const fn any_rank(self) -> bool {
         matches!(self, Self::GptOss | Self::GgufMxfp4)
@@ -178,68 +207,54 @@ impl WeightLayout {
         let shape = weight.shape();
         let (rows, width) = shape.split_at(shape.len() - 1);
         let with = |last: &[usize]| [rows, last].concat();
-        let (width, block) = (width[0], weight.format().block_size());
-        let tensor = |suffix: &str, dtype, shape: Vec<usize>, bytes: Vec<u8>| StoredTensor {
+        let (width, format) = (width[0], weight.format());
+        let blocks = width / format.block_size();
+        let tensor = |(suffix, dtype), shape: Vec<usize>, bytes: Vec<u8>| StoredTensor {
             name: format!("{name}{suffix}"),
             dtype,
             shape,
             bytes,
         };
-        let (scales, elements) = (weight.scales().to_vec(), weight.elements().to_vec());
-        let blocks = width / block;
-        let u8_scales = |suffix, scales| tensor(suffix, StoredType::U8, with(&[blocks]), scales);
-        let e4m3_scales = |scales| tensor("_scale", StoredType::F8E4M3, with(&[blocks]), scales);
-        let pairs = |suffix, elements| tensor(suffix, StoredType::U8, with(&[width / 2]), elements);
-        let number = |suffix, shape, x: f32| {
-            tensor(suffix, StoredType::F32, shape, x.to_le_bytes().to_vec())
+        let shape = match self {
+            Self::GptOss => with(&[blocks, MX_BYTES]),
+            Self::GgufMxfp4 => with(&[blocks * (1 + MX_BYTES)]),
+            _ => with(&[width * format.element_bits() as usize / 8]),
         };
-        let scale = weight.tensor_scale().unwrap_or(1.0);
-        Ok(match self {
-            Self::Mxfp4PackQuantized => {
-                vec![pairs("_packed", elements), u8_scales("_scale", scales)]
-            }
-            Self::Mxfp8Quantized => vec![
-                tensor("", StoredType::F8E4M3, shape.to_vec(), elements),
-                u8_scales("_scale", scales),
-            ],
-            Self::Nvfp4PackQuantized => {
-                let divisor = match divisor {
-                    Some(divisor) if reciprocal(divisor) == scale => Some(divisor),
-                    _ => divisor_of(scale),
-                };
-                let divisor = divisor.ok_or_else(|| WeightLayoutError::Divisor {
-                    name: name.to_owned(),
-                    tensor_scale: scale,
-                })?;
-                vec![
-                    pairs("_packed", elements),
-                    e4m3_scales(scales),
-                    number("_global_scale", vec![1], divisor),
-                ]
-            }
-            Self::ModelOptNvfp4 => vec![
-                pairs("", elements),
-                e4m3_scales(scales),
-                number("_scale_2", vec![], scale),
-            ],
-            Self::GptOss => vec![
-                tensor(
-                    "_blocks",
-                    StoredType::U8,
-                    with(&[blocks, MX_BYTES]),
-                    elements,
-                ),
-                u8_scales("_scales", scales),
-            ],
+        let bytes = match self {
             Self::GgufMxfp4 => {
-                let blocks_of = elements.as_chunks::<MX_BYTES>().0.iter().zip(&scales);
-                let bytes = blocks_of.flat_map(|(codes, scale)| {
+                let codes = weight.elements().as_chunks::<MX_BYTES>().0.iter();
+                let blocks = codes.zip(weight.scales());
+                let bytes = blocks.flat_map(|(codes, scale)| {
                     core::iter::once(*scale).chain(halves_of_pairs(*codes))
                 });
-                let shape = with(&[blocks * (1 + MX_BYTES)]);
-                vec![tensor("", StoredType::U8, shape, bytes.collect())]
+                bytes.collect()
             }
-        })
+            _ => weight.elements().to_vec(),
+        };
+        let parts = self.parts();
+        let mut stored = vec![tensor(parts.elements, shape, bytes)];
+        if let Some(scales) = parts.scales {
+            stored.push(tensor(scales, with(&[blocks]), weight.scales().to_vec()));
+        }
+        if let Some(suffix) = parts.tensor_scale {
+            let scale = weight.tensor_scale().unwrap_or(1.0);
+            let (shape, number) = match self {
+                Self::Nvfp4PackQuantized => {
+                    let known = divisor.filter(|divisor| reciprocal(*divisor) == scale);
+                    let divisor = known.or_else(|| divisor_of(scale)).ok_or_else(|| {
+                        WeightLayoutError::Divisor {
+                            name: name.to_owned(),
+                            tensor_scale: scale,
+                        }
+                    })?;
+                    (vec![1], divisor)
+                }
+                _ => (vec![], scale),
+            };
+            let bytes = number.to_le_bytes().to_vec();
+            stored.push(tensor((suffix, StoredType::F32), shape, bytes));
+        }
+        Ok(stored)
     }
 
     /// That the layout can say the weight.

@@ -16,7 +16,7 @@ impl WeightLayout {
         name: &str,
         find: impl Fn(&str) -> Option<StoredView<'a>>,
     ) -> Result<Packed, WeightLayoutError> {
-        let part = |suffix: &str, dtype: StoredType| {
+        let part = |(suffix, dtype): (&str, StoredType)| {
             let part = format!("{name}{suffix}");
             match find(&part) {
                 None => Err(WeightLayoutError::Missing { part }),
@@ -40,7 +40,7 @@ impl WeightLayout {
             }
         };
         let number = |suffix| {
-            let (part, view) = part(suffix, StoredType::F32)?;
+            let (part, view) = part((suffix, StoredType::F32))?;
             // One number, with an axis or without.
             let [a, b, c, d] = *view.bytes else {
                 return Err(WeightLayoutError::Part {
@@ -51,31 +51,9 @@ impl WeightLayout {
             };
             Ok(f32::from_le_bytes([a, b, c, d]))
         };
-        // Lengths of the last axes, and elements in a byte of the first tensor.
-        let (elements, scales, per_byte) = match self {
-            Self::Mxfp4PackQuantized => {
-                let scales = part("_scale", StoredType::U8)?;
-                (part("_packed", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::Mxfp8Quantized => {
-                let scales = part("_scale", StoredType::U8)?;
-                (part("", StoredType::F8E4M3)?, Some(scales), 1)
-            }
-            Self::Nvfp4PackQuantized => {
-                let scales = part("_scale", StoredType::F8E4M3)?;
-                (part("_packed", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::ModelOptNvfp4 => {
-                let scales = part("_scale", StoredType::F8E4M3)?;
-                (part("", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::GptOss => {
-                let scales = part("_scales", StoredType::U8)?;
-                (part("_blocks", StoredType::U8)?, Some(scales), 2)
-            }
-            Self::GgufMxfp4 => (part("", StoredType::U8)?, None, 2),
-        };
-        let (of_elements, view) = elements;
+        let parts = self.parts();
+        let scales = parts.scales.map(&part).transpose()?;
+        let (of_elements, view) = part(parts.elements)?;
         let odd = || WeightLayoutError::Part {
             part: of_elements.clone(),
             shape: view.shape.to_vec(),
@@ -93,7 +71,10 @@ impl WeightLayout {
                 let blocks = whole.then_some(last / (1 + MX_BYTES)).ok_or_else(odd)?;
                 (rows, blocks.checked_mul(MX_BLOCK))
             }
-            _ => (rows, last.checked_mul(per_byte)),
+            _ => {
+                let in_a_byte = 8 / self.format().element_bits() as usize;
+                (rows, last.checked_mul(in_a_byte))
+            }
         };
         let shape = [rows, &[width.ok_or_else(odd)?]].concat();
         let axis = shape.len() - 1;
@@ -121,10 +102,10 @@ impl WeightLayout {
                 )
             }
         };
+        let number = parts.tensor_scale.map(number).transpose()?;
         let tensor_scale = match self {
-            Self::Nvfp4PackQuantized => Some(reciprocal(number("_global_scale")?)),
-            Self::ModelOptNvfp4 => Some(number("_scale_2")?),
-            _ => None,
+            Self::Nvfp4PackQuantized => number.map(reciprocal),
+            _ => number,
         };
         let packed =
             Packed::from_parts(self.format(), &shape, axis, tensor_scale, scales, elements)
