@@ -151,12 +151,7 @@ fn items(cli: &Cli, split: &Split, step: usize) -> Vec<Item> {
 fn trained(cli: &Cli, name: ModelName, split: &Split) -> Result<Model<B>, Box<dyn Error>> {
     let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
     B::seed(&device, cli.seed);
-    let sizes = Sizes {
-        hidden: None,
-        channels: None,
-        blocks: None,
-    };
-    let mut model = name.of(sizes)?.init::<B>(&device);
+    let mut model = name.of(Sizes::default())?.init::<B>(&device);
     let mut optimizer = AdamWConfig::new().init();
     for step in 0..cli.steps {
         let batch = name.task().batch(&items(cli, split, step), &device);

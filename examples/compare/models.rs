@@ -50,7 +50,7 @@ pub(crate) enum Architecture {
 }
 
 /// Sizes that the command line gives; a model has some of them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sizes {
     pub(crate) hidden: Option<usize>,
     pub(crate) channels: Option<usize>,

@@ -285,12 +285,7 @@ fn float_model(
     split: &Split,
     device: &MxDevice<FlexDevice>,
 ) -> Result<Model<B>, Box<dyn Error>> {
-    let sizes = Sizes {
-        hidden: None,
-        channels: None,
-        blocks: None,
-    };
-    let architecture = cli.architecture.of(sizes)?;
+    let architecture = cli.architecture.of(Sizes::default())?;
     if let Some(file) = &cli.model {
         return Ok(load(architecture.init(device), file, device)?);
     }

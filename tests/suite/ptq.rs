@@ -535,6 +535,11 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
     let quantizer = Quantizer::new(quick("MX6")).unwrap();
     let empty = quantizer.quantize(net(), &[], Net::forward).unwrap_err();
     assert!(matches!(empty, PtqError::NoCalibration), "{empty}");
+    let layer = LinearConfig::new(32, 8).init::<B>(&device());
+    let nothing = Tensor::<B, 2>::empty([0, 32], &device());
+    let forward = |layer: &Linear<B>, x: &Tensor<B, 2>| layer.forward(x.clone());
+    let empty = quantizer.quantize(layer, &[nothing], forward).unwrap_err();
+    assert!(matches!(empty, PtqError::NoCalibration), "{empty}");
     let mut batches = images();
     batches[1] = batches[1]
         .clone()

@@ -51,10 +51,14 @@ pub enum PtqError {
     )]
     NoLayers,
     /// There is no calibration data.
-    #[error("there is no calibration data, which fast fine-tuning needs: give one batch or more")]
+    #[error(
+        "there is no calibration data, which fast fine-tuning needs: give one batch or more, with items in it"
+    )]
     NoCalibration,
     /// A layer was given, or gave, what is no number.
-    #[error("layer `{layer}` meets a NaN or an infinity in its {what} on the calibration data")]
+    #[error(
+        "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"
+    )]
     NotFinite {
         /// The layer's path.
         layer: String,

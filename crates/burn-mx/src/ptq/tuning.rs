@@ -103,7 +103,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         if inputs.len() != wanted.len() {
             return Err(changes());
         }
-        let mut samples = Vec::new();
+        let mut samples: Vec<Samples<B>> = Vec::new();
         let mut squared = 0.0;
         for (call, wanted) in inputs.into_iter().zip(wanted) {
             if !call.is_plain || call.has_bias != start.bias.is_some() {
@@ -129,6 +129,9 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
                 wanted,
             });
         }
+        if samples.iter().all(|samples| samples.x.shape()[0] == 0) {
+            return Err(PtqError::NoCalibration);
+        }
         if !squared.is_finite() {
             return Err(not_finite("output"));
         }
@@ -151,11 +154,9 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         mut progress: impl FnMut(usize),
     ) -> (Parameters<B>, TunedLayer) {
         let optimizer = AdamConfig::new().with_epsilon(EPSILON).build();
-        let mut weight = Variable::<B>::new(start.weight.clone());
-        let mut bias = start.bias.clone().map(Variable::<B>::new);
+        let mut variables = Variables::new(&start);
         let mut random = StdRng::seed_from_u64(seed);
         let before = self.error(&start);
-        let storage = start.storage;
         let mut best = (before, start);
         let mut worse = 0;
         let mut iterations = 0;
@@ -164,27 +165,14 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             let samples = self.draw(&mut random);
             let all = samples.x.shape()[0];
             let drawn = index::sample(&mut random, all, self.config.batch_size.min(all)).into_vec();
-            let now = Parameters {
-                weight: weight.value(),
-                bias: bias.as_ref().map(Variable::value),
-                storage,
-            };
-            let (of_weight, of_bias) = self.gradients(samples, drawn, now);
-            weight.step(&optimizer, self.config.learning_rate, of_weight);
-            if let (Some(bias), Some(gradient)) = (&mut bias, of_bias) {
-                bias.step(&optimizer, self.config.learning_rate, gradient);
-            }
+            let gradients = self.gradients(samples, drawn, variables.values());
+            variables.step(&optimizer, self.config.learning_rate, gradients);
             iterations += 1;
             if iterations % interval != 0 && iterations != self.config.num_iterations {
                 continue;
             }
             progress(iterations);
-            let now = Parameters {
-                weight: weight.value(),
-                bias: bias.as_ref().map(Variable::value),
-                storage,
-            };
-            let now = now.stored();
+            let now = variables.values().stored();
             let error = self.error(&now);
             worse = match error < best.0 {
                 true => {
@@ -263,7 +251,44 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 }
 
-/// What an optimizer changes, which wants it without its axes.
+/// What an optimizer changes of a layer.
+struct Variables<B: MxKernels> {
+    weight: Variable<B>,
+    bias: Option<Variable<B>>,
+    storage: Option<FloatDType>,
+}
+
+impl<B: MxKernels> Variables<B> {
+    fn new(start: &Parameters<B>) -> Self {
+        Self {
+            weight: Variable::new(start.weight.clone()),
+            bias: start.bias.clone().map(Variable::new),
+            storage: start.storage,
+        }
+    }
+
+    fn values(&self) -> Parameters<B> {
+        Parameters {
+            weight: self.weight.value(),
+            bias: self.bias.as_ref().map(Variable::value),
+            storage: self.storage,
+        }
+    }
+
+    fn step(
+        &mut self,
+        optimizer: &Adam,
+        learning_rate: f64,
+        (of_weight, of_bias): (FloatTensor<B>, Option<FloatTensor<B>>),
+    ) {
+        self.weight.step(optimizer, learning_rate, of_weight);
+        if let (Some(bias), Some(gradient)) = (&mut self.bias, of_bias) {
+            bias.step(optimizer, learning_rate, gradient);
+        }
+    }
+}
+
+/// One of them, which the optimizer wants without its axes.
 struct Variable<B: Backend> {
     shape: Shape,
     value: Tensor<B, 1>,
