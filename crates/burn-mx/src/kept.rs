@@ -53,8 +53,21 @@ impl CopyKey {
     }
 }
 
+/// What the values of a weight are by themselves, where they came out of a packed one: quantizing them again need not give
+/// them back, if the scale of a block or of the tensor is found in them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Unpacked {
+    /// By which they were quantized, wherever the weight stands.
+    pub(crate) key: CopyKey,
+    /// A factor that all values have.
+    pub(crate) tensor_scale: Option<f32>,
+}
+
 /// The copies of a weight, shared by all clones of its tensor.
-pub(crate) struct Kept<P>(Arc<Mutex<Vec<Entry<P>>>>);
+pub(crate) struct Kept<P> {
+    unpacked: Option<Unpacked>,
+    entries: Arc<Mutex<Vec<Entry<P>>>>,
+}
 
 /// A key that was used, the most recent one last, and its result if it was used more than once.
 struct Entry<P> {
@@ -64,11 +77,30 @@ struct Entry<P> {
 
 impl<P> Kept<P> {
     pub(crate) fn new() -> Self {
-        Self(Arc::default())
+        Self::of_unpacked(None)
+    }
+
+    /// Of a weight whose values are quantized already.
+    pub(crate) fn of_unpacked(unpacked: Option<Unpacked>) -> Self {
+        Self {
+            unpacked,
+            entries: Arc::default(),
+        }
+    }
+
+    /// What the values are by themselves.
+    pub(crate) fn unpacked(&self) -> Option<Unpacked> {
+        self.unpacked
+    }
+
+    /// The same where this key would quantize the values just so.
+    pub(crate) fn unpacked_by(&self, key: CopyKey) -> Option<Unpacked> {
+        let key = CopyKey { place: None, ..key };
+        self.unpacked.filter(|unpacked| unpacked.key == key)
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry<P>>> {
-        self.0.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.entries.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 }
 
@@ -108,7 +140,10 @@ impl<P: Clone> Kept<P> {
 
 impl<P> Clone for Kept<P> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            unpacked: self.unpacked,
+            entries: Arc::clone(&self.entries),
+        }
     }
 }
 

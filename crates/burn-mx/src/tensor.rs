@@ -8,7 +8,7 @@ use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
-use crate::kept::Kept;
+use crate::kept::{Kept, Unpacked};
 use crate::kernels::Operand;
 use crate::phase;
 use crate::registry::{self, Interned};
@@ -37,10 +37,16 @@ impl<P: TensorMetadata> MxTensor<P> {
 
 impl<P> MxTensor<P> {
     /// Marks the tensor as a weight, which may keep quantized copies, and as a parameter.
-    pub(crate) fn into_weight(mut self) -> Self {
+    pub(crate) fn into_weight(self) -> Self {
+        self.into_weight_of(None)
+    }
+
+    /// [`into_weight`](Self::into_weight), of values that are this by themselves, unless it is known what they are.
+    pub(crate) fn into_weight_of(mut self, unpacked: Option<Unpacked>) -> Self {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
         self.meta.flags.remove(Flags::REPLACEMENT);
-        self.kept.get_or_insert_with(Kept::new);
+        self.kept
+            .get_or_insert_with(|| Kept::of_unpacked(unpacked));
         self
     }
 

@@ -4,6 +4,7 @@ mod bitstream;
 mod blocks;
 mod codes;
 mod dialect;
+mod difference;
 mod lanes;
 mod number;
 mod packed;
@@ -15,6 +16,7 @@ mod view;
 mod weight_layout;
 
 pub use dialect::{Dialect, DialectError, DialectTensor};
+pub use difference::PackedDifference;
 pub use number::DecodeNumber;
 pub use packed::{Packed, PackedParts};
 pub use view::PackedView;

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Once};
 
 use microscaling::{
-    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounding,
+    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounder, Rounding,
 };
 
 use super::memory::InMemory;
 use super::native;
 use super::product::{Operand, OperandForm, Place};
 use super::quantize::Quantization;
+use super::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -47,6 +48,9 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
     {
         return of_square_blocks(tensor, form, (format, rounding));
     }
+    let scaled = form.tensor_scale;
+    let unscaled = scaled.map(|scale| without(scale, tensor.clone()));
+    let tensor = unscaled.as_ref().unwrap_or(tensor);
     let (panels, leading) = match tensor.strided() {
         Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
             quantize(data, &shape, &strides, form)
@@ -56,6 +60,11 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
             quantize(tensor.values(), &shape, &row_major(&shape), form)
         }
     }?;
+    // It goes beside the elements, as it does where they are quantized here.
+    let panels = match scaled {
+        Some(scale) => panels.with_tensor_scale(scale),
+        None => panels,
+    };
     Some(Operand::Panels {
         panels: Arc::new(panels),
         leading,
@@ -84,6 +93,15 @@ fn of_square_blocks<T: InMemory, P>(
         ..form
     };
     operand(&values, form)
+}
+
+/// The elements without a factor that all of them have, a tensor scale: bfloat16 numbers, of which each is the product with it,
+/// rounded.
+fn without<T: InMemory>(scale: f32, tensor: T) -> T {
+    native::elementwise(tensor, |elements| {
+        elements.iter_mut().for_each(|x| *x /= scale);
+        BFLOAT16.round_slice(elements, Rounder::Even);
+    })
 }
 
 /// The product of two operands, whose leading axes broadcast; `None` if they are not both panels.

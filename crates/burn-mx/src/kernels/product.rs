@@ -86,6 +86,9 @@ pub struct OperandForm {
     pub place: Place,
     /// What is done to its elements, in blocks along the axis that is summed over.
     pub quantization: OperandQuantization,
+    /// A factor that all elements have, where nothing else is done to them: without it they have `significant_bits`. A
+    /// backend may multiply by it afterwards.
+    pub tensor_scale: Option<f32>,
     /// How many significant bits an element has then at most, beside a tensor scale.
     pub significant_bits: u32,
 }

@@ -234,10 +234,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
         let meta = tensor.meta.on_device(device.meta);
-        let tensor = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
+        let moved = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
         match meta.is_weight() {
-            true => tensor.into_weight(),
-            false => tensor,
+            // The copies stay where they are; what the values are by themselves goes along.
+            true => moved.into_weight_of(tensor.kept.and_then(|kept| kept.unpacked())),
+            false => moved,
         }
     }
 

@@ -10,7 +10,9 @@
 //! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a
 //! [`BlockFormat`]. A file may hold other tensors, which are skipped.
 
-use crate::{BlockFormat, PackError, Packed, PackedView, ParseFormatError};
+use crate::{
+    BlockFormat, PackError, Packed, PackedView, ParseFormatError, StoredTensor, StoredType,
+};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use alloc::{
     borrow::ToOwned,
@@ -24,8 +26,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use thiserror::Error;
 
-/// The metadata's key.
-const KEY: &str = "microscaling";
+/// The key of the file's metadata that [`metadata`] is the value of.
+pub const METADATA_KEY: &str = "microscaling";
 
 /// Why a file was not written, or is none of packed tensors.
 #[derive(Debug, Error)]
@@ -91,8 +93,19 @@ pub enum FileError {
     },
 }
 
+impl StoredType {
+    /// Of the crate safetensors.
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::U8 => Dtype::U8,
+            Self::F8E4M3 => Dtype::F8_E4M3,
+            Self::F32 => Dtype::F32,
+        }
+    }
+}
+
 /// What the metadata say of a tensor.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     format: String,
@@ -117,32 +130,73 @@ fn tensor_scale_name(name: &str) -> String {
 /// # Errors
 /// [`FileError::Safetensors`] if the header becomes longer than safetensors allows.
 pub fn save(tensors: &BTreeMap<String, Packed>) -> Result<Vec<u8>, FileError> {
-    let tensor_scale = |packed: &Packed| packed.tensor_scale().map(f32::to_le_bytes);
-    let tensor_scales: Vec<_> = tensors.values().map(tensor_scale).collect();
-    let mut views = Vec::new();
-    let mut entries = BTreeMap::new();
-    for ((name, packed), tensor_scale) in tensors.iter().zip(&tensor_scales) {
-        let entry = Entry {
-            format: packed.format().to_string(),
-            shape: packed.shape().to_vec(),
-            axis: packed.axis(),
-        };
-        entries.insert(name, entry);
-        let scales = TensorView::new(Dtype::U8, packed.scales_shape(), packed.scales())?;
-        views.push((scales_name(name), scales));
-        let elements = TensorView::new(Dtype::U8, packed.elements_shape(), packed.elements())?;
-        views.push((elements_name(name), elements));
-        if let Some(bytes) = tensor_scale {
-            let view = TensorView::new(Dtype::F32, vec![1], bytes)?;
-            views.push((tensor_scale_name(name), view));
-        }
+    let described = tensors.iter().map(|(name, packed)| {
+        let (format, axis) = (packed.format(), packed.axis());
+        (name.as_str(), format, packed.shape(), axis)
+    });
+    let metadata = HashMap::from([(METADATA_KEY.to_owned(), metadata(described)?)]);
+    let stored = tensors.iter();
+    let stored: Vec<_> = stored
+        .flat_map(|(name, packed)| store(name, &packed.view()))
+        .collect();
+    let views = stored.iter().map(|tensor| {
+        let dtype = tensor.dtype.dtype();
+        let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes)?;
+        Ok((tensor.name.as_str(), view))
+    });
+    let views: Vec<_> = views.collect::<Result<_, SafeTensorError>>()?;
+    Ok(::safetensors::serialize(views, Some(metadata))?)
+}
+
+/// The tensors that [`save`] stores a packed one as.
+pub fn store(name: &str, packed: &PackedView<'_>) -> Vec<StoredTensor> {
+    let bytes = |name, shape, bytes: &[u8]| StoredTensor {
+        name,
+        dtype: StoredType::U8,
+        shape,
+        bytes: bytes.to_vec(),
+    };
+    let mut stored = vec![
+        bytes(scales_name(name), packed.scales_shape(), packed.scales()),
+        bytes(
+            elements_name(name),
+            packed.elements_shape(),
+            packed.elements(),
+        ),
+    ];
+    if let Some(scale) = packed.tensor_scale() {
+        stored.push(StoredTensor {
+            name: tensor_scale_name(name),
+            dtype: StoredType::F32,
+            shape: vec![1],
+            bytes: scale.to_le_bytes().to_vec(),
+        });
     }
-    let entries = serde_json::to_string(&entries).map_err(|source| FileError::Json {
+    stored
+}
+
+/// The metadata of a file of tensors with these names, formats, shapes and axes, under [`METADATA_KEY`].
+///
+/// # Errors
+/// [`FileError::Json`]: JSON cannot say it.
+pub fn metadata<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, BlockFormat, &'a [usize], usize)>,
+) -> Result<String, FileError> {
+    let entries: BTreeMap<&str, Entry> = tensors
+        .into_iter()
+        .map(|(name, format, shape, axis)| {
+            let entry = Entry {
+                format: format.to_string(),
+                shape: shape.to_vec(),
+                axis,
+            };
+            (name, entry)
+        })
+        .collect();
+    serde_json::to_string(&entries).map_err(|source| FileError::Json {
         part: "metadata",
         source,
-    })?;
-    let metadata = HashMap::from([(KEY.to_owned(), entries)]);
-    Ok(::safetensors::serialize(views, Some(metadata))?)
+    })
 }
 
 /// The tensors of a file, by name.
@@ -153,25 +207,108 @@ pub fn save(tensors: &BTreeMap<String, Packed>) -> Result<Vec<u8>, FileError> {
 /// # Errors
 /// [`FileError`], which says what is wrong with which tensor.
 pub fn load(file: &[u8]) -> Result<BTreeMap<String, Packed>, FileError> {
-    check_offsets(file)?;
-    let (_, header) = SafeTensors::read_metadata(file)?;
-    let metadata = header.metadata().as_ref();
-    let entries = metadata
-        .and_then(|metadata| metadata.get(KEY))
-        .ok_or(FileError::NoMetadata)?;
-    let entries: BTreeMap<String, Entry> =
-        serde_json::from_str(entries).map_err(|source| FileError::Json {
-            part: "metadata",
-            source,
-        })?;
-    let stored = SafeTensors::deserialize(file)?;
-    entries
+    let file = PackedFile::read(file)?;
+    if file.metadata(METADATA_KEY).is_none() {
+        return Err(FileError::NoMetadata);
+    }
+    let names: Vec<String> = file.packed().map(str::to_owned).collect();
+    names
         .into_iter()
-        .map(|(name, entry)| {
-            let packed = load_one(&stored, &name, &entry)?;
+        .map(|name| {
+            let packed = file.get(&name).expect("it is one of them")?;
             Ok((name, packed))
         })
         .collect()
+}
+
+/// A safetensors file whose bytes are borrowed, for example mapped: its packed tensors, one at a time, and all others.
+///
+/// As with [`load`], a file that somebody made to do harm is an error at worst.
+#[derive(Debug)]
+pub struct PackedFile<'a> {
+    stored: SafeTensors<'a>,
+    metadata: HashMap<String, String>,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// A tensor as a file has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileTensor<'a> {
+    /// The type of its elements, by safetensors' name: `BF16`.
+    pub dtype: String,
+    /// The lengths of its axes.
+    pub shape: Vec<usize>,
+    /// Its bytes, in row-major order.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> PackedFile<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`FileError`]: it is no safetensors file, or what it says of packed tensors is not to be read. It need not have any.
+    pub fn read(file: &'a [u8]) -> Result<Self, FileError> {
+        check_offsets(file)?;
+        let (_, header) = SafeTensors::read_metadata(file)?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let entries = metadata.get(METADATA_KEY);
+        let entries = entries.map(|entries| serde_json::from_str(entries));
+        let entries = entries.transpose().map_err(|source| FileError::Json {
+            part: "metadata",
+            source,
+        })?;
+        Ok(Self {
+            stored: SafeTensors::deserialize(file)?,
+            metadata,
+            entries: entries.unwrap_or_default(),
+        })
+    }
+
+    /// What the file's metadata have under a key.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).map(String::as_str)
+    }
+
+    /// The names of the packed tensors, in order.
+    pub fn packed(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// A packed tensor; `None` if there is none of this name.
+    pub fn get(&self, name: &str) -> Option<Result<Packed, FileError>> {
+        let entry = self.entries.get(name)?;
+        Some(load_one(&self.stored, name, entry))
+    }
+
+    /// The names of the tensors that the packed tensor of this name is stored as, if there is one.
+    pub fn parts_of(&self, name: &str) -> Vec<String> {
+        let Some(entry) = self.entries.get(name) else {
+            return Vec::new();
+        };
+        let mut parts = vec![scales_name(name), elements_name(name)];
+        let format = entry.format.parse::<BlockFormat>();
+        if format.is_ok_and(|format| format.has_tensor_scale()) {
+            parts.push(tensor_scale_name(name));
+        }
+        parts
+    }
+
+    /// The names of all stored tensors, in order, parts of packed ones among them.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = self.stored.names();
+        names.sort_unstable();
+        names
+    }
+
+    /// A stored tensor; `None` if there is none of this name.
+    pub fn tensor(&self, name: &str) -> Option<FileTensor<'a>> {
+        let view = self.stored.tensor(name).ok()?;
+        Some(FileTensor {
+            dtype: view.dtype().to_string(),
+            shape: view.shape().to_vec(),
+            bytes: view.data(),
+        })
+    }
 }
 
 fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packed, FileError> {

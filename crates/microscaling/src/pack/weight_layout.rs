@@ -149,8 +149,17 @@ impl WeightLayout {
         }
     }
 
+    /// The tensors that a weight of this name becomes, and the types of their elements.
+    pub fn stored_as(self, name: &str) -> Vec<(String, StoredType)> {
+        let parts = self.parts();
+        let tensor_scale = parts.tensor_scale.map(|suffix| (suffix, StoredType::F32));
+        let parts = [Some(parts.elements), parts.scales, tensor_scale];
+        let named = |(suffix, dtype)| (format!("{name}{suffix}"), dtype);
+        parts.into_iter().flatten().map(named).collect()
+    }
+
     /// Whether the layout can say what a format's bytes mean.
-    fn has(self, format: BlockFormat) -> bool {
+    pub fn has(self, format: BlockFormat) -> bool {
         match (self.format(), format) {
             (BlockFormat::Mx(own), BlockFormat::Mx(other)) => {
                 own.element == other.element

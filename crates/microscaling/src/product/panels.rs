@@ -86,6 +86,12 @@ impl Panels {
         }
     }
 
+    /// The same elements, all of which are to be multiplied by this: a product is multiplied by it once.
+    pub fn with_tensor_scale(mut self, scale: f32) -> Self {
+        self.scale = scale;
+        self
+    }
+
     /// Which operand the panels are.
     pub fn side(&self) -> Side {
         self.side

@@ -5,7 +5,7 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs, Statistics};
 
 use super::{Product, Rounder, Roundings};
-use crate::kept::CopyKey;
+use crate::kept::{CopyKey, Unpacked};
 use crate::kernels::product::in_tensor;
 use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::record::Views;
@@ -67,13 +67,22 @@ impl<B: MxKernels> Product<B> {
         let along = Along::of(place, tensor.rank());
         self.count_margin(slot);
         let observed = self.observe(slot, &tensor, along);
-        self.kept_or_made(slot, tensor, along, |tensor| {
+        self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
             let form = |quantization, significant_bits| OperandForm {
                 place,
                 quantization,
+                tensor_scale: None,
                 significant_bits,
             };
             let significant_bits = self.significant_bits(slot);
+            if let Some(Unpacked { tensor_scale, .. }) = unpacked {
+                let form = form(OperandQuantization::default(), significant_bits);
+                let form = OperandForm {
+                    tensor_scale,
+                    ..form
+                };
+                return B::product_operand(to_f32::<B>(tensor.inner), form);
+            }
             if self.is_plain(slot) {
                 let quantization = self.quantization(slot, &tensor.meta);
                 return B::product_operand(
@@ -101,7 +110,12 @@ impl<B: MxKernels> Product<B> {
         if let Some(observed) = self.observe(slot, &tensor, along) {
             return observed;
         }
-        let made = |tensor| Operand::of_values(self.values(slot, tensor, along));
+        let made = |tensor: Float<B>, unpacked: Option<Unpacked>| {
+            Operand::of_values(match unpacked {
+                Some(_) => to_f32::<B>(tensor.inner),
+                None => self.values(slot, tensor, along),
+            })
+        };
         let operand = self.kept_or_made(slot, tensor, along, made);
         operand.into_values()
     }
@@ -253,6 +267,7 @@ impl<B: MxKernels> Product<B> {
         let form = |place| OperandForm {
             place,
             quantization,
+            tensor_scale: None,
             significant_bits,
         };
         let operand = match place {
@@ -262,13 +277,13 @@ impl<B: MxKernels> Product<B> {
         (operand, significant_bits)
     }
 
-    /// The copy that a weight has kept, or what `make` makes of the tensor.
+    /// The copy that a weight has kept, or what `make` makes of the tensor, which may be quantized already.
     fn kept_or_made(
         &self,
         slot: Slot,
         mut tensor: Float<B>,
         along: Along,
-        make: impl FnOnce(Float<B>) -> Operand<FloatTensor<B>>,
+        make: impl FnOnce(Float<B>, Option<Unpacked>) -> Operand<FloatTensor<B>>,
     ) -> Operand<FloatTensor<B>> {
         debug_assert!(along.axis < tensor.rank(), "{self}: {along:?}");
         match tensor.kept.take() {
@@ -286,9 +301,10 @@ impl<B: MxKernels> Product<B> {
                     axis: along.axis,
                     place: along.place,
                 };
-                kept.get(key, || make(tensor))
+                let unpacked = kept.unpacked_by(key);
+                kept.get(key, || make(tensor, unpacked))
             }
-            _ => make(tensor),
+            _ => make(tensor, None),
         }
     }
 
