@@ -8,10 +8,10 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use microscaling::{BlockFormat, FloatFormat, Rounding, Signs};
+use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
 
 use crate::kernels::Place;
-use crate::specs::Hadamard;
+use crate::specs::{Hadamard, ResolvedSpecs, Slot};
 
 /// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
 /// the one that was used least recently goes.
@@ -46,8 +46,25 @@ pub(crate) struct CopyKey {
 }
 
 impl CopyKey {
+    /// The one of a weight whose forward product sums over this axis of it, if its specs quantize it in blocks as it lies
+    /// there.
+    pub(crate) fn of_weight(specs: &ResolvedSpecs, axis: usize) -> Option<Self> {
+        let elementwise = specs.float_format();
+        let format = specs.block_format(Slot::W);
+        let is_plain = format.is_some() && specs.hadamard_forward().is_none();
+        is_plain.then_some(Self {
+            elementwise: elementwise.map(|format| (format, specs.round_weight())),
+            hadamard: None,
+            margin: None,
+            format,
+            rounding: specs.round_mx_output(),
+            axis,
+            place: None,
+        })
+    }
+
     /// Whether the same key gives the same values again; stochastic rounding draws new numbers.
-    fn repeats(&self) -> bool {
+    pub(crate) fn repeats(&self) -> bool {
         let elementwise = self.elementwise.map(|(_, rounding)| rounding);
         self.rounding != Rounding::Stochastic && elementwise != Some(Rounding::Stochastic)
     }
@@ -55,17 +72,19 @@ impl CopyKey {
 
 /// What the values of a weight are by themselves, where they came out of a packed one: quantizing them again need not give
 /// them back, if the scale of a block or of the tensor is found in them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Unpacked {
     /// By which they were quantized, wherever the weight stands.
     pub(crate) key: CopyKey,
     /// A factor that all values have.
     pub(crate) tensor_scale: Option<f32>,
+    /// The packed weight.
+    pub(crate) packed: Packed,
 }
 
 /// The copies of a weight, shared by all clones of its tensor.
 pub(crate) struct Kept<P> {
-    unpacked: Option<Unpacked>,
+    unpacked: Option<Arc<Unpacked>>,
     entries: Arc<Mutex<Vec<Entry<P>>>>,
 }
 
@@ -76,12 +95,8 @@ struct Entry<P> {
 }
 
 impl<P> Kept<P> {
-    pub(crate) fn new() -> Self {
-        Self::of_unpacked(None)
-    }
-
-    /// Of a weight whose values are quantized already.
-    pub(crate) fn of_unpacked(unpacked: Option<Unpacked>) -> Self {
+    /// For a weight whose values may be quantized already.
+    pub(crate) fn new(unpacked: Option<Arc<Unpacked>>) -> Self {
         Self {
             unpacked,
             entries: Arc::default(),
@@ -89,18 +104,20 @@ impl<P> Kept<P> {
     }
 
     /// What the values are by themselves.
-    pub(crate) fn unpacked(&self) -> Option<Unpacked> {
-        self.unpacked
+    pub(crate) fn unpacked(&self) -> Option<&Arc<Unpacked>> {
+        self.unpacked.as_ref()
     }
 
     /// The same where this key would quantize the values just so.
-    pub(crate) fn unpacked_by(&self, key: CopyKey) -> Option<Unpacked> {
+    pub(crate) fn unpacked_by(&self, key: CopyKey) -> Option<&Arc<Unpacked>> {
         let key = CopyKey { place: None, ..key };
-        self.unpacked.filter(|unpacked| unpacked.key == key)
+        self.unpacked().filter(|unpacked| unpacked.key == key)
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry<P>>> {
-        self.entries.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.entries
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 }
 
@@ -141,7 +158,7 @@ impl<P: Clone> Kept<P> {
 impl<P> Clone for Kept<P> {
     fn clone(&self) -> Self {
         Self {
-            unpacked: self.unpacked,
+            unpacked: self.unpacked.clone(),
             entries: Arc::clone(&self.entries),
         }
     }
@@ -177,7 +194,7 @@ mod tests {
 
     /// How many of these uses had to make a copy.
     fn made(uses: impl IntoIterator<Item = CopyKey>) -> usize {
-        let kept = Kept::new();
+        let kept = Kept::new(None);
         let made = Cell::new(0);
         for key in uses {
             let axis = kept.clone().get(key, || {
@@ -212,7 +229,7 @@ mod tests {
     #[test]
     fn copies_go_with_their_weight() {
         let weight = Arc::new(());
-        let kept = Kept::new();
+        let kept = Kept::new(None);
         for _ in 0..3 {
             kept.get(key(0, Rounding::Even), || Arc::clone(&weight));
         }

@@ -46,6 +46,8 @@
 
 mod arithmetic;
 mod backend;
+#[cfg(feature = "checkpoint")]
+pub mod checkpoint;
 mod delegate;
 mod device;
 #[cfg(feature = "record")]

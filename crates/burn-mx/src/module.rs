@@ -13,18 +13,24 @@ mod pieces;
 mod scope;
 mod tensor_ops;
 
+#[cfg(feature = "checkpoint")]
+pub use crate::checkpoint::{load_checkpoint, save_checkpoint};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use exempt::{ExemptError, exempt_layers, set_exemptions};
 pub use functions::{gelu_first_order, rms_norm, silu};
 pub use layers::layers;
 #[cfg(feature = "ptq")]
 pub(crate) use layers::parameter_of;
+#[cfg(feature = "checkpoint")]
+pub(crate) use on_load::Update;
 pub use pattern::PathError;
-#[cfg(any(feature = "ptq", feature = "record"))]
+#[cfg(any(feature = "checkpoint", feature = "ptq", feature = "record"))]
 pub(crate) use pattern::Pattern;
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
 #[cfg(feature = "record")]
 pub use scope::scope;
+#[cfg(feature = "checkpoint")]
+pub(crate) use tensor_ops::{Change, change};
 pub use tensor_ops::{Function, MetaChange, MxTensorOps};

@@ -2,6 +2,8 @@
 
 mod join;
 
+use std::sync::Arc;
+
 use bitflags::bitflags;
 use burn_backend::quantization::{QuantPropagation, QuantScheme};
 use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
@@ -42,11 +44,10 @@ impl<P> MxTensor<P> {
     }
 
     /// [`into_weight`](Self::into_weight), of values that are this by themselves, unless it is known what they are.
-    pub(crate) fn into_weight_of(mut self, unpacked: Option<Unpacked>) -> Self {
+    pub(crate) fn into_weight_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
         self.meta.flags.remove(Flags::REPLACEMENT);
-        self.kept
-            .get_or_insert_with(|| Kept::of_unpacked(unpacked));
+        self.kept.get_or_insert_with(|| Kept::new(unpacked));
         self
     }
 

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Once};
 
 use microscaling::{
-    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounder, Rounding,
+    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounder,
+    Rounding,
 };
 
 use super::memory::InMemory;

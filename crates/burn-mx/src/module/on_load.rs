@@ -17,7 +17,7 @@ use crate::registry::{self, Interned};
 
 /// What is to be set, beside the label, which always is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Update {
+pub(crate) enum Update {
     /// The specs by path; `None` takes them back.
     Specs(Option<&'static Interned>),
     /// Nothing else.
@@ -46,7 +46,7 @@ impl Settings {
 
 impl Update {
     /// The parameter with this set, and its path as its label, for the value that it has and for those that it will load.
-    pub(super) fn apply<B: MxTensorOps, const D: usize>(
+    pub(crate) fn apply<B: MxTensorOps, const D: usize>(
         self,
         param: Param<Tensor<B, D>>,
         path: &str,

@@ -1,11 +1,15 @@
 //! What the helpers need of a backend: to see and to change what its tensors carry, and the functions that Burn has no op
 //! for.
 
+use std::sync::Arc;
+
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::{Tensor, TensorPrimitive};
+use microscaling::Packed;
 
 use crate::backend::MxBackend;
+use crate::kept::{CopyKey, Unpacked};
 use crate::kernels::{MxKernels, Norm};
 use crate::registry::Interned;
 use crate::semantics::{activation, norm};
@@ -35,15 +39,17 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str>;
     #[doc(hidden)]
     fn is_weight(tensor: &FloatTensor<Self>) -> bool;
+    #[doc(hidden)]
+    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed>;
 }
 
 /// A change of what a tensor is to the emulation.
 #[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MetaChange(Change);
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
     /// Specs set by name, for a parameter; `None` takes them back.
     Pin(Option<&'static Interned>),
     /// The path of a parameter.
@@ -51,11 +57,16 @@ pub(super) enum Change {
     Specs(&'static Interned),
     FullPrecision(bool),
     Weight(bool),
+    /// What the values of a weight are by themselves.
+    #[cfg(feature = "checkpoint")]
+    Unpacked(Arc<Unpacked>),
 }
 
 impl MetaChange {
-    fn apply(self, mut meta: Meta) -> Meta {
+    fn apply(&self, mut meta: Meta) -> Meta {
         match self.0 {
+            #[cfg(feature = "checkpoint")]
+            Change::Unpacked(_) => {}
             Change::Pin(Some(specs)) => meta = meta.pin(specs),
             Change::Pin(None) => meta = meta.unpin(),
             Change::Label(label) => meta.label = Some(label),
@@ -66,11 +77,19 @@ impl MetaChange {
         meta
     }
 
+    fn unpacked(self) -> Option<Arc<Unpacked>> {
+        match self.0 {
+            #[cfg(feature = "checkpoint")]
+            Change::Unpacked(unpacked) => Some(unpacked),
+            _ => None,
+        }
+    }
+
     /// Copies that a weight keeps are left to those who share them: there will be others now.
     fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
         let tensor = MxTensor::new(tensor.inner, self.apply(tensor.meta));
         match tensor.meta.is_weight() {
-            true => tensor.into_weight(),
+            true => tensor.into_weight_of(self.unpacked()),
             false => tensor,
         }
     }
@@ -118,6 +137,12 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
     fn is_weight(tensor: &FloatTensor<Self>) -> bool {
         tensor.meta.is_weight()
     }
+
+    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
+        let key = CopyKey::of_weight(&tensor.meta.specs?.specs, axis)?;
+        let unpacked = tensor.kept.as_ref()?.unpacked_by(key)?;
+        Some(&unpacked.packed)
+    }
 }
 
 #[cfg(feature = "autodiff")]
@@ -134,14 +159,14 @@ mod autodiff {
     impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
         fn change_meta(mut tensor: FloatTensor<Self>, change: MetaChange) -> FloatTensor<Self> {
             match change.0 {
-                // A leaf stays a leaf.
-                Change::Pin(_) | Change::Label(_) | Change::Weight(_) => {
-                    tensor.primitive = change.apply_to(tensor.primitive);
-                    tensor
-                }
                 // Gradients go back by the rules from before the change.
                 Change::Specs(_) | Change::FullPrecision(_) => {
                     boundary::cross::<B, C>(tensor, |meta| change.apply(meta))
+                }
+                // A leaf stays a leaf.
+                _ => {
+                    tensor.primitive = change.apply_to(tensor.primitive);
+                    tensor
                 }
             }
         }
@@ -189,11 +214,15 @@ mod autodiff {
         fn is_weight(tensor: &FloatTensor<Self>) -> bool {
             tensor.primitive.meta.is_weight()
         }
+
+        fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
+            MxBackend::<B>::packed_of(&tensor.primitive, axis)
+        }
     }
 }
 
 /// The tensor with this change.
-pub(super) fn change<B: MxTensorOps, const D: usize>(
+pub(crate) fn change<B: MxTensorOps, const D: usize>(
     tensor: Tensor<B, D>,
     change: Change,
 ) -> Tensor<B, D> {

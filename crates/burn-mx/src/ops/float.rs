@@ -237,7 +237,10 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         let moved = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
         match meta.is_weight() {
             // The copies stay where they are; what the values are by themselves goes along.
-            true => moved.into_weight_of(tensor.kept.and_then(|kept| kept.unpacked())),
+            true => {
+                let unpacked = tensor.kept.as_ref().and_then(|kept| kept.unpacked());
+                moved.into_weight_of(unpacked.cloned())
+            }
             false => moved,
         }
     }

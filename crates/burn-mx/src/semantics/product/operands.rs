@@ -1,5 +1,7 @@
 //! The operands of a product, on their way to it.
 
+use std::sync::Arc;
+
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs, Statistics};
@@ -75,11 +77,10 @@ impl<B: MxKernels> Product<B> {
                 significant_bits,
             };
             let significant_bits = self.significant_bits(slot);
-            if let Some(Unpacked { tensor_scale, .. }) = unpacked {
-                let form = form(OperandQuantization::default(), significant_bits);
+            if let Some(unpacked) = unpacked {
                 let form = OperandForm {
-                    tensor_scale,
-                    ..form
+                    tensor_scale: unpacked.tensor_scale,
+                    ..form(OperandQuantization::default(), significant_bits)
                 };
                 return B::product_operand(to_f32::<B>(tensor.inner), form);
             }
@@ -110,7 +111,7 @@ impl<B: MxKernels> Product<B> {
         if let Some(observed) = self.observe(slot, &tensor, along) {
             return observed;
         }
-        let made = |tensor: Float<B>, unpacked: Option<Unpacked>| {
+        let made = |tensor: Float<B>, unpacked: Option<&Unpacked>| {
             Operand::of_values(match unpacked {
                 Some(_) => to_f32::<B>(tensor.inner),
                 None => self.values(slot, tensor, along),
@@ -283,7 +284,7 @@ impl<B: MxKernels> Product<B> {
         slot: Slot,
         mut tensor: Float<B>,
         along: Along,
-        make: impl FnOnce(Float<B>, Option<Unpacked>) -> Operand<FloatTensor<B>>,
+        make: impl FnOnce(Float<B>, Option<&Unpacked>) -> Operand<FloatTensor<B>>,
     ) -> Operand<FloatTensor<B>> {
         debug_assert!(along.axis < tensor.rank(), "{self}: {along:?}");
         match tensor.kept.take() {
@@ -301,7 +302,7 @@ impl<B: MxKernels> Product<B> {
                     axis: along.axis,
                     place: along.place,
                 };
-                let unpacked = kept.unpacked_by(key);
+                let unpacked = kept.unpacked_by(key).map(Arc::as_ref);
                 kept.get(key, || make(tensor, unpacked))
             }
             _ => make(tensor, None),

@@ -1,0 +1,62 @@
+//! Layouts of whole checkpoints.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use microscaling::{NameError, WeightLayout};
+
+/// How a checkpoint has its packed weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CheckpointLayout {
+    /// `microscaling`: this project's own, for every format; see [`microscaling::safetensors`]. Names of tensors are Burn's.
+    Microscaling,
+    /// That of another tool, by its name: `mxfp4-pack-quantized`. Names of tensors are PyTorch's.
+    Weights(WeightLayout),
+}
+
+impl CheckpointLayout {
+    /// Every layout.
+    pub const ALL: [Self; 1 + WeightLayout::ALL.len()] = {
+        let mut all = [Self::Microscaling; 1 + WeightLayout::ALL.len()];
+        let mut i = 1;
+        while i < all.len() {
+            all[i] = Self::Weights(WeightLayout::ALL[i - 1]);
+            i += 1;
+        }
+        all
+    };
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Microscaling => "microscaling",
+            Self::Weights(layout) => layout.name(),
+        }
+    }
+}
+
+impl From<WeightLayout> for CheckpointLayout {
+    fn from(layout: WeightLayout) -> Self {
+        Self::Weights(layout)
+    }
+}
+
+impl Display for CheckpointLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for CheckpointLayout {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|layout| layout.name() == name)
+            .ok_or_else(|| NameError {
+                kind: "layout",
+                value: name.to_owned(),
+                allowed: Self::ALL.map(Self::name).to_vec(),
+            })
+    }
+}

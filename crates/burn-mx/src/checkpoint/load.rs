@@ -1,0 +1,443 @@
+//! Loading.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use burn_backend::{BoolStore, DType, Shape};
+use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn_core::tensor::{Int, Tensor, TensorData};
+use burn_store::{
+    ApplyError, ModuleAdapter, ModuleSnapshot, PyTorchToBurnAdapter, TensorSnapshot,
+    TensorSnapshotError,
+};
+use microscaling::{Packed, PackedView};
+
+use super::archive::{Archive, files};
+use super::weights::{Layer, NO_STREAM, Path, round};
+use super::{Checkpoint, CheckpointError, CheckpointLayout};
+use crate::kept::{CopyKey, Unpacked};
+use crate::module::{Change, MxTensorOps, Update, change};
+use crate::registry::Interned;
+use crate::specs::{MxSpecs, ResolvedSpecs, SlotFormat};
+
+/// A model that was loaded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Loaded<M> {
+    /// The model.
+    pub model: M,
+    /// Paths of its weights that were packed.
+    pub packed: Vec<String>,
+    /// Paths of all else that was loaded.
+    pub others: Vec<String>,
+    /// Paths in the model that the file does not have; there are none but of a [partial](Checkpoint::partial) one.
+    pub missing: Vec<String>,
+    /// Names in the file that the model does not have.
+    pub unused: Vec<String>,
+}
+
+pub(super) fn load<B: MxTensorOps, M: Module<B>>(
+    checkpoint: &Checkpoint,
+    model: M,
+) -> Result<Loaded<M>, CheckpointError> {
+    let files = files(&checkpoint.path)?;
+    let archive = Archive::read(&files, checkpoint.layout)?;
+    let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
+    let said = archive.written.layout.as_str();
+    let foreign = match said {
+        "" => !archive.weights().values().all(is_own),
+        said => said != CheckpointLayout::Microscaling.name(),
+    };
+    let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
+    let adapter = checkpoint.adapter.clone().or_else(own);
+
+    let names = names_of_weights(checkpoint, &archive);
+    let mut unpacker = Unpacker {
+        checkpoint,
+        archive: &archive,
+        names: &names,
+        path: Path::new(foreign),
+        packed: Vec::new(),
+        error: None,
+    };
+    let mut model = Module::<B>::map(model, &mut unpacker);
+    if let Some(error) = unpacker.error {
+        return Err(error);
+    }
+    let packed = unpacker.packed;
+
+    let adapter = AsInModel::new::<B, M>(&model, foreign, adapter);
+    let (snapshots, _) = checkpoint.renames.remap(snapshots(&archive));
+    let filter = checkpoint.filter.clone();
+    let applied = model.apply(snapshots, filter, Some(Box::new(adapter)), foreign);
+    if let Some(error) = applied.errors.into_iter().next() {
+        return Err(of_apply(error));
+    }
+    let missing: Vec<String> = (applied.missing.into_iter().map(|(path, _)| path))
+        .filter(|path| !packed.contains(path))
+        .collect();
+    if !checkpoint.is_partial && !missing.is_empty() {
+        let found: Vec<&str> = archive.names().collect();
+        return Err(CheckpointError::Missing {
+            path: checkpoint.path.clone(),
+            missing: missing.join(", "),
+            found: found.join(", "),
+        });
+    }
+    let unused = names.keys().filter(|name| !packed.contains(name));
+    Ok(Loaded {
+        unused: unused.cloned().chain(applied.unused).collect(),
+        model,
+        packed,
+        others: applied.applied,
+        missing,
+    })
+}
+
+/// The names of the packed weights in the files, by those that the model is to find them by.
+fn names_of_weights(checkpoint: &Checkpoint, archive: &Archive<'_>) -> BTreeMap<String, String> {
+    let nothing: ToData = Rc::new(|| Ok(TensorData::new(Vec::<f32>::new(), [0])));
+    let names = archive.weights().keys();
+    let snapshots = names.map(|name| snapshot(name, DType::F32, [0].into(), Rc::clone(&nothing)));
+    let (_, renamed) = checkpoint.renames.remap(snapshots.collect());
+    renamed.into_iter().collect()
+}
+
+type ToData = Rc<dyn Fn() -> Result<TensorData, TensorSnapshotError>>;
+
+fn snapshot(name: &str, dtype: DType, shape: Shape, data: ToData) -> TensorSnapshot {
+    let path = name.split('.').map(str::to_owned).collect();
+    TensorSnapshot::from_closure(data, dtype, shape, path, Vec::new(), ParamId::new())
+}
+
+/// The tensors that are no packed weights, as the files have them.
+fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
+    let of = |name: &String| {
+        let tensor = archive.tensor(name).expect("it is one of the names");
+        let file = Rc::clone(archive.file(name).expect("it is one of the names"));
+        let start = tensor.bytes.as_ptr().addr() - file.bytes().as_ptr().addr();
+        let range = start..start + tensor.bytes.len();
+        let shape = Shape::from(tensor.shape);
+        let Some(dtype) = dtype_of(&tensor.dtype) else {
+            let reason = format!("is {}, which no tensor of Burn is", tensor.dtype);
+            let fail = move || Err(TensorSnapshotError::DataError(reason.clone()));
+            return snapshot(name, DType::F32, shape, Rc::new(fail));
+        };
+        let stored = shape.clone();
+        let data = move || {
+            let bytes = file.bytes()[range.clone()].to_vec();
+            Ok(TensorData::from_bytes_vec(bytes, stored.clone(), dtype))
+        };
+        snapshot(name, dtype, shape, Rc::new(data))
+    };
+    archive.others.iter().map(of).collect()
+}
+
+fn dtype_of(name: &str) -> Option<DType> {
+    Some(match name {
+        "F64" => DType::F64,
+        "F32" => DType::F32,
+        "F16" => DType::F16,
+        "BF16" => DType::BF16,
+        "I64" => DType::I64,
+        "I32" => DType::I32,
+        "I16" => DType::I16,
+        "I8" => DType::I8,
+        "U64" => DType::U64,
+        "U32" => DType::U32,
+        "U16" => DType::U16,
+        "U8" => DType::U8,
+        "BOOL" => DType::Bool(BoolStore::Native),
+        _ => return None,
+    })
+}
+
+fn of_apply(error: ApplyError) -> CheckpointError {
+    match error {
+        ApplyError::ShapeMismatch {
+            path,
+            expected,
+            found,
+        } => CheckpointError::Shape {
+            tensor: path,
+            expected: expected.to_vec(),
+            got: found.to_vec(),
+        },
+        ApplyError::LoadError { path, message } | ApplyError::AdapterError { path, message } => {
+            CheckpointError::Tensor {
+                tensor: path,
+                reason: message,
+            }
+        }
+        ApplyError::DTypeMismatch {
+            path,
+            expected,
+            found,
+        } => CheckpointError::Tensor {
+            tensor: path,
+            reason: format!("is {found:?}, expected {expected:?}"),
+        },
+    }
+}
+
+/// The types of a model's numbers, by path.
+struct Types {
+    path: Path,
+    types: HashMap<String, DType>,
+}
+
+impl<B: MxTensorOps> ModuleVisitor<B> for Types {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.types.insert(self.path.text(), param.val().dtype());
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+        self.types.insert(self.path.text(), param.val().dtype());
+    }
+}
+
+/// An adapter, after which numbers are of the type that the model has in their place.
+#[derive(Clone)]
+struct AsInModel {
+    types: HashMap<String, DType>,
+    adapter: Option<Box<dyn ModuleAdapter>>,
+}
+
+impl AsInModel {
+    fn new<B: MxTensorOps, M: Module<B>>(
+        model: &M,
+        skip_variants: bool,
+        adapter: Option<Box<dyn ModuleAdapter>>,
+    ) -> Self {
+        let mut types = Types {
+            path: Path::new(skip_variants),
+            types: HashMap::new(),
+        };
+        model.visit(&mut types);
+        let types = types.types;
+        Self { types, adapter }
+    }
+}
+
+impl ModuleAdapter for AsInModel {
+    fn adapt(&self, snapshot: &TensorSnapshot) -> TensorSnapshot {
+        let wanted = self.types.get(&snapshot.full_path()).copied();
+        let adapted = match &self.adapter {
+            Some(adapter) => adapter.adapt(snapshot),
+            None => snapshot.clone(),
+        };
+        let Some(wanted) = wanted.filter(|wanted| *wanted != adapted.dtype) else {
+            return adapted;
+        };
+        let data = adapted.clone_data_fn();
+        TensorSnapshot::from_closure(
+            Rc::new(move || Ok(data()?.convert_dtype(wanted))),
+            wanted,
+            adapted.shape,
+            adapted.path_stack.unwrap_or_default(),
+            adapted.container_stack.unwrap_or_default(),
+            adapted.tensor_id.unwrap_or_default(),
+        )
+    }
+
+    fn get_alternative_param_name(&self, name: &str, container: &str) -> Option<String> {
+        self.adapter
+            .as_ref()?
+            .get_alternative_param_name(name, container)
+    }
+
+    fn clone_box(&self) -> Box<dyn ModuleAdapter> {
+        Box::new(self.clone())
+    }
+}
+
+/// Puts the values of packed weights in their places.
+struct Unpacker<'a> {
+    checkpoint: &'a Checkpoint,
+    archive: &'a Archive<'a>,
+    /// The names in the files by those that the model is to find them by.
+    names: &'a BTreeMap<String, String>,
+    path: Path,
+    /// Paths of what was found.
+    packed: Vec<String>,
+    error: Option<CheckpointError>,
+}
+
+impl<B: MxTensorOps> ModuleMapper<B> for Unpacker<'_> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let path = self.path.text();
+        let filter = self.checkpoint.filter.as_ref();
+        let is_wanted = filter.is_none_or(|filter| {
+            filter.matches_with_container_path(self.path.names(), self.path.containers())
+        });
+        let (true, None, Some(name)) = (is_wanted, &self.error, self.names.get(&path)) else {
+            return param;
+        };
+        match self.unpacked(name, &path, param.clone()) {
+            Ok(param) => {
+                self.packed.push(path);
+                param
+            }
+            Err(error) => {
+                self.error = Some(error);
+                param
+            }
+        }
+    }
+}
+
+impl Unpacker<'_> {
+    /// The parameter with the values of this weight, and its specs.
+    fn unpacked<B: MxTensorOps, const D: usize>(
+        &self,
+        name: &str,
+        path: &str,
+        param: Param<Tensor<B, D>>,
+    ) -> Result<Param<Tensor<B, D>>, CheckpointError> {
+        let packed = self.archive.packed(name)?;
+        let layer = self.path.layer();
+        let (id, old, mapper) = param.consume();
+        let shape = old.shape().to_vec();
+        let stored_shape = match layer {
+            Some(layer) => layer.stored_shape(shape.clone()),
+            None => shape.clone(),
+        };
+        if packed.shape() != stored_shape {
+            return Err(CheckpointError::Shape {
+                tensor: path.to_owned(),
+                expected: stored_shape,
+                got: packed.shape().to_vec(),
+            });
+        }
+        let specs = self.specs(name, path, &packed, &old)?;
+        let unpacked = layer.and_then(|layer| unpacked(&packed, layer, &specs));
+        let values = match layer {
+            Some(Layer::Linear) => transposed(&packed.view()),
+            _ => packed.decode(),
+        };
+        drop(packed);
+        let new = in_place_of(&old, TensorData::new(values, shape), path)?;
+        let param = Param::from_mapped_value(id, new, mapper);
+        let param = Update::Specs(Some(Interned::of(&specs))).apply(param, path);
+        let Some(unpacked) = unpacked else {
+            return Ok(param);
+        };
+        let (id, tensor, mapper) = param.consume();
+        let tensor = change(tensor, Change::Unpacked(Arc::new(unpacked)));
+        Ok(Param::from_mapped_value(id, tensor, mapper))
+    }
+
+    /// The specs of a packed weight: those that it was saved with, or those of the parameter with the layout's format.
+    fn specs<B: MxTensorOps, const D: usize>(
+        &self,
+        name: &str,
+        path: &str,
+        packed: &Packed,
+        old: &Tensor<B, D>,
+    ) -> Result<ResolvedSpecs, CheckpointError> {
+        let of_parameter = || {
+            let primitive = old.clone().into_primitive().tensor();
+            let specs = B::specs_of(&primitive).map(|specs| specs.specs().clone());
+            MxSpecs {
+                w_elem_format: Some(SlotFormat::Block(packed.format())),
+                ..specs.unwrap_or_default()
+            }
+        };
+        let specs = self.archive.specs(name).cloned();
+        let specs = specs.unwrap_or_else(of_parameter).resolve();
+        specs.map_err(|source| CheckpointError::Specs {
+            weight: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// A tensor of these values, otherwise as `old` is.
+fn in_place_of<B: MxTensorOps, const D: usize>(
+    old: &Tensor<B, D>,
+    data: TensorData,
+    path: &str,
+) -> Result<Tensor<B, D>, CheckpointError> {
+    let dtype = old.dtype();
+    let data = match dtype {
+        DType::F32 => data,
+        dtype => {
+            let narrow = data.clone().convert_dtype(dtype);
+            let wide = narrow.clone().convert_dtype(DType::F32);
+            if wide.as_bytes() != data.as_bytes() {
+                return Err(CheckpointError::Inexact {
+                    weight: path.to_owned(),
+                    dtype,
+                });
+            }
+            narrow
+        }
+    };
+    let tensor = Tensor::from_data(data, (&old.device(), dtype));
+    Ok(tensor.set_require_grad(old.is_require_grad()))
+}
+
+/// What the values of a packed weight are by themselves, where these specs quantize them but do not give the same weight again.
+fn unpacked(packed: &Packed, layer: Layer, specs: &ResolvedSpecs) -> Option<Unpacked> {
+    let key = CopyKey::of_weight(specs, layer.summed_axis())?;
+    let format = packed.format();
+    if key.format != Some(format) || !key.repeats() {
+        return None;
+    }
+    let mut values = packed.decode();
+    let smallest = values.iter().map(|x| x.abs()).filter(|x| *x > 0.0);
+    let smallest = smallest.fold(f32::INFINITY, f32::min);
+    round(&mut values, key.elementwise);
+    let rounder = key.rounding.with(NO_STREAM);
+    let again = Packed::encode(format, &values, packed.shape(), packed.axis(), rounder);
+    if again.is_ok_and(|again| again == *packed) {
+        return None;
+    }
+    // Where a value was rounded to a subnormal number the factor is not to be had again.
+    let tensor_scale = packed.tensor_scale();
+    Some(Unpacked {
+        key,
+        tensor_scale: tensor_scale.filter(|_| smallest >= f32::MIN_POSITIVE),
+        packed: packed.clone(),
+    })
+}
+
+/// Rows that are decoded at a time: as many numbers as a cache line has.
+const ROWS: usize = 16;
+
+/// The values of a matrix, transposed.
+fn transposed(packed: &PackedView<'_>) -> Vec<f32> {
+    let (rows, width) = (packed.shape()[0], packed.shape()[1]);
+    let mut values = vec![0.0; rows * width];
+    let mut lines = vec![0.0; ROWS * width];
+    for first in (0..rows).step_by(ROWS) {
+        let count = ROWS.min(rows - first);
+        let lines = &mut lines[..count * width];
+        packed
+            .decode_into(first..first + count, lines)
+            .expect("the rows are there");
+        for (column, values) in values.chunks_exact_mut(rows).enumerate() {
+            for (line, value) in values[first..first + count].iter_mut().enumerate() {
+                *value = lines[line * width + column];
+            }
+        }
+    }
+    values
+}

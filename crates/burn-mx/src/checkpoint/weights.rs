@@ -1,0 +1,283 @@
+//! The weights of a model that are packed.
+
+use std::collections::BTreeMap;
+
+use burn_backend::TensorMetadata;
+use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::tensor::{Tensor, TensorData};
+use microscaling::{BlockFormat, Dialect, FloatFormat, Packed, RandomStream, Rounding};
+
+use super::CheckpointError;
+use crate::kept::CopyKey;
+use crate::module::MxTensorOps;
+use crate::specs::{ResolvedSpecs, Slot};
+
+/// Whose weight a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    /// `[in, out]`, stored `[out, in]` as everywhere else.
+    Linear,
+    /// `[out, in / groups, …]`.
+    Convolution,
+    /// `[in, out / groups, …]`.
+    Transposed,
+}
+
+impl Layer {
+    /// By the name of a parameter and of what it is part of, as Burn's modules are called.
+    pub(super) fn of(container: &str, parameter: &str) -> Option<Self> {
+        if parameter != "weight" {
+            return None;
+        }
+        Some(match container.strip_prefix("Struct:")? {
+            "Linear" => Self::Linear,
+            "Conv1d" | "Conv2d" | "Conv3d" | "DeformConv2d" => Self::Convolution,
+            "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => Self::Transposed,
+            _ => return None,
+        })
+    }
+
+    /// The axis of the parameter that the forward product sums over.
+    pub(super) fn summed_axis(self) -> usize {
+        match self {
+            Self::Linear | Self::Transposed => 0,
+            Self::Convolution => 1,
+        }
+    }
+
+    /// The shape that a parameter of this one is stored with.
+    pub(super) fn stored_shape(self, mut shape: Vec<usize>) -> Vec<usize> {
+        if self == Self::Linear {
+            shape.reverse();
+        }
+        shape
+    }
+
+    /// The axis that blocks of a stored weight lie along; square ones lie along the one before it, too.
+    pub(super) fn stored_axis(self, format: BlockFormat) -> usize {
+        match self {
+            Self::Linear | Self::Convolution => 1,
+            Self::Transposed => usize::from(format.is_square()),
+        }
+    }
+}
+
+/// A weight that is packed.
+pub(super) struct Weight {
+    pub(super) layer: Layer,
+    pub(super) path: String,
+    pub(super) specs: ResolvedSpecs,
+    /// As it is stored.
+    pub(super) shape: Vec<usize>,
+    format: BlockFormat,
+    elementwise: Option<(FloatFormat, Rounding)>,
+    rounding: Rounding,
+    /// What its values came from, if they are quantized by themselves.
+    packed: Option<Packed>,
+    /// The values as they are stored.
+    data: Box<dyn Fn() -> TensorData>,
+}
+
+impl Weight {
+    pub(super) fn format(&self) -> BlockFormat {
+        self.format
+    }
+
+    /// The packed weight, and what compressed-tensors stores in place of its tensor scale, if that is known.
+    pub(super) fn pack(
+        &self,
+        dialect: Option<Dialect>,
+    ) -> Result<(Packed, Option<f32>), CheckpointError> {
+        let weight = || self.path.clone();
+        if let (Some(packed), None) = (&self.packed, dialect) {
+            return Ok((packed.clone(), None));
+        }
+        let data = (self.data)().convert::<f32>();
+        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
+        round(&mut values, self.elementwise);
+        let (format, shape) = (self.format, &self.shape);
+        let Some(dialect) = dialect else {
+            let axis = self.layer.stored_axis(format);
+            let rounder = self.rounding.with(NO_STREAM);
+            let packed = Packed::encode(format, &values, shape, axis, rounder);
+            let packed = packed.map_err(|source| CheckpointError::Pack {
+                weight: weight(),
+                source,
+            })?;
+            return Ok((packed, None));
+        };
+        if self.layer != Layer::Linear {
+            return Err(CheckpointError::DialectOfConvolution { weight: weight() });
+        }
+        let tensor = dialect.encode(format, &values, shape);
+        let tensor = tensor.map_err(|source| CheckpointError::Dialect {
+            weight: weight(),
+            source,
+        })?;
+        Ok((tensor.packed, tensor.divisor))
+    }
+}
+
+/// Nothing here is stochastic.
+pub(super) const NO_STREAM: RandomStream = RandomStream::new(0, 0);
+
+/// Rounds to the elementwise format, if there is one.
+pub(super) fn round(values: &mut [f32], elementwise: Option<(FloatFormat, Rounding)>) {
+    if let Some((format, rounding)) = elementwise {
+        format.round_slice(values, rounding.with(NO_STREAM));
+    }
+}
+
+/// The weights of linear layers and convolutions that are quantized in blocks, by path; enum variants are no part of a path if
+/// `skip_variants`.
+pub(super) fn weights<B: MxTensorOps, M: Module<B>>(
+    model: &M,
+    skip_variants: bool,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Weight>, CheckpointError> {
+    let mut finder = Finder {
+        path: Path::new(skip_variants),
+        is_wanted,
+        weights: BTreeMap::new(),
+        error: None,
+    };
+    model.visit(&mut finder);
+    match finder.error {
+        Some(error) => Err(error),
+        None => Ok(finder.weights),
+    }
+}
+
+/// Where a walk through a module is, as burn-store names it.
+pub(super) struct Path {
+    skip_variants: bool,
+    names: Vec<String>,
+    containers: Vec<String>,
+}
+
+impl Path {
+    pub(super) fn new(skip_variants: bool) -> Self {
+        Self {
+            skip_variants,
+            names: Vec::new(),
+            containers: Vec::new(),
+        }
+    }
+
+    fn counts(&self, container: &str) -> bool {
+        !self.skip_variants || !container.starts_with("Enum:")
+    }
+
+    pub(super) fn enter(&mut self, name: &str, container: &str) {
+        self.containers.push(container.to_owned());
+        if self.counts(container) {
+            self.names.push(name.to_owned());
+        }
+    }
+
+    pub(super) fn exit(&mut self, container: &str) {
+        self.containers.pop();
+        if self.counts(container) {
+            self.names.pop();
+        }
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub(super) fn containers(&self) -> &[String] {
+        &self.containers
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.names.join(".")
+    }
+
+    /// The layer whose weight the parameter is that the walk is at.
+    pub(super) fn layer(&self) -> Option<Layer> {
+        Layer::of(self.containers.last()?, self.names.last()?)
+    }
+}
+
+struct Finder<F> {
+    path: Path,
+    is_wanted: F,
+    weights: BTreeMap<String, Weight>,
+    error: Option<CheckpointError>,
+}
+
+impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<F> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(layer) = self.path.layer() else {
+            return;
+        };
+        let path = self.path.text();
+        let tensor = param.val();
+        let primitive = tensor.clone().into_primitive().tensor();
+        let Some(specs) = B::specs_of(&primitive) else {
+            return;
+        };
+        let Some(format) = specs.block_format(Slot::W) else {
+            return;
+        };
+        if !(self.is_wanted)(&path) {
+            return;
+        }
+        let axis = layer.summed_axis();
+        let key = match key(&path, specs, axis) {
+            Ok(key) => key,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        let data = move || match layer {
+            Layer::Linear => tensor.clone().transpose().into_data(),
+            _ => tensor.to_data(),
+        };
+        let weight = Weight {
+            layer,
+            path: path.clone(),
+            specs: specs.clone(),
+            shape: layer.stored_shape(primitive.shape().to_vec()),
+            format,
+            elementwise: key.elementwise,
+            rounding: key.rounding,
+            packed: B::packed_of(&primitive, axis).cloned(),
+            data: Box::new(data),
+        };
+        self.weights.insert(path, weight);
+    }
+}
+
+/// How the forward product quantizes a weight, if a packed one can be that.
+fn key(path: &str, specs: &ResolvedSpecs, axis: usize) -> Result<CopyKey, CheckpointError> {
+    let weight = || path.to_owned();
+    let Some(key) = CopyKey::of_weight(specs, axis) else {
+        let transform = specs.hadamard_forward();
+        return Err(CheckpointError::Transformed {
+            weight: weight(),
+            transform: transform.map_or_else(String::new, |transform| transform.to_string()),
+        });
+    };
+    if key.repeats() {
+        return Ok(key);
+    }
+    let field = match key.rounding {
+        Rounding::Stochastic => "round_mx_output",
+        _ => "round_weight",
+    };
+    Err(CheckpointError::Random {
+        weight: weight(),
+        field,
+    })
+}

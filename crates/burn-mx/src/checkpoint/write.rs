@@ -1,0 +1,347 @@
+//! Files, whole or not at all.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use burn_store::TensorSnapshot;
+use microscaling::{Dialect, StoredTensor};
+use safetensors::tensor::{Dtype, View};
+use tempfile::{Builder, NamedTempFile};
+
+use super::archive::{Index, index_of, io as io_error};
+use super::weights::Weight;
+use super::{CheckpointError, CheckpointLayout};
+
+/// What a stored tensor comes from.
+pub(super) enum Source {
+    /// Part of a packed weight: its number, and that of the part.
+    Part { weight: usize, part: usize },
+    /// A tensor as it is.
+    Tensor(TensorSnapshot),
+}
+
+/// A tensor that is stored.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: usize,
+    pub(super) source: Source,
+}
+
+/// A packed weight with its name in the file.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) weight: Weight,
+}
+
+/// Gives the bytes of entries, one weight in memory at a time.
+pub(super) struct Bytes<'a> {
+    pub(super) weights: &'a [Named],
+    pub(super) layout: CheckpointLayout,
+    pub(super) dialect: Option<Dialect>,
+    /// Called with the bytes that are done, and all.
+    pub(super) progress: &'a dyn Fn(u64, u64),
+    pub(super) all: u64,
+    done: Cell<u64>,
+    /// The tensors of the weight that was asked for last.
+    last: RefCell<Option<(usize, Vec<StoredTensor>)>>,
+    error: RefCell<Option<CheckpointError>>,
+}
+
+impl<'a> Bytes<'a> {
+    pub(super) fn new(
+        weights: &'a [Named],
+        layout: CheckpointLayout,
+        dialect: Option<Dialect>,
+        progress: &'a dyn Fn(u64, u64),
+    ) -> Self {
+        Self {
+            weights,
+            layout,
+            dialect,
+            progress,
+            all: 0,
+            done: Cell::new(0),
+            last: RefCell::new(None),
+            error: RefCell::new(None),
+        }
+    }
+
+    /// The tensors that a packed weight is stored as.
+    pub(super) fn stored(&self, weight: usize) -> Result<Vec<StoredTensor>, CheckpointError> {
+        let Named { name, weight } = &self.weights[weight];
+        let (packed, divisor) = weight.pack(self.dialect)?;
+        Ok(match self.layout {
+            CheckpointLayout::Microscaling => {
+                microscaling::safetensors::store(name, &packed.view())
+            }
+            CheckpointLayout::Weights(layout) => layout.store(name, &packed.view(), divisor)?,
+        })
+    }
+
+    fn of(&self, source: &Source) -> Result<Vec<u8>, CheckpointError> {
+        match source {
+            Source::Part { weight, part } => {
+                let mut last = self.last.borrow_mut();
+                if last.as_ref().is_none_or(|(number, _)| number != weight) {
+                    // Before the next one is made.
+                    *last = None;
+                    *last = Some((*weight, self.stored(*weight)?));
+                }
+                let (_, stored) = last.as_mut().expect("it was just set");
+                Ok(stored[*part].bytes.clone())
+            }
+            Source::Tensor(snapshot) => {
+                let data = snapshot.to_data();
+                let data = data.map_err(|error| CheckpointError::Tensor {
+                    tensor: snapshot.full_path(),
+                    reason: error.to_string(),
+                })?;
+                Ok(data.as_bytes().to_vec())
+            }
+        }
+    }
+
+    /// Writes a new file in a folder.
+    fn write(
+        &self,
+        entries: &[&Entry],
+        metadata: HashMap<String, String>,
+        folder: &Path,
+    ) -> Result<NamedTempFile, CheckpointError> {
+        let file = new_file(folder)?;
+        let views = entries.iter().map(|entry| {
+            let view = Lazy { entry, bytes: self };
+            (entry.name.as_str(), view)
+        });
+        let written = safetensors::serialize_to_file(views, Some(metadata), file.path());
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        written.map_err(|error| match error {
+            safetensors::SafeTensorError::IoError(source) => io_error(folder, source),
+            error => CheckpointError::File {
+                path: folder.to_owned(),
+                source: error.into(),
+            },
+        })?;
+        sort_header(file.as_file())
+            .and_then(|()| file.as_file().sync_all())
+            .map_err(|source| io_error(folder, source))?;
+        Ok(file)
+    }
+}
+
+/// Brings the header's entries in order: the crate safetensors writes metadata in another one each time, and the same model is
+/// to be the same bytes.
+fn sort_header(mut file: &File) -> io::Result<()> {
+    let mut length = [0; 8];
+    file.rewind()?;
+    file.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length).read_to_end(&mut header)?;
+    let sorted: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header)?;
+    let sorted = serde_json::to_vec(&sorted)?;
+    debug_assert!(sorted.len() <= header.len());
+    header.fill(b' ');
+    header[..sorted.len()].copy_from_slice(&sorted);
+    file.seek(SeekFrom::Start(8))?;
+    file.write_all(&header)
+}
+
+/// An entry whose bytes are made when they are written.
+struct Lazy<'a> {
+    entry: &'a Entry,
+    bytes: &'a Bytes<'a>,
+}
+
+impl View for Lazy<'_> {
+    fn dtype(&self) -> Dtype {
+        self.entry.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.entry.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let Lazy { entry, bytes } = self;
+        // An error cannot be handed over here; the file is not kept.
+        let data = match bytes.error.borrow().is_some() {
+            true => Ok(Vec::new()),
+            false => bytes.of(&entry.source),
+        };
+        let data = data.unwrap_or_else(|error| {
+            bytes.error.borrow_mut().get_or_insert(error);
+            Vec::new()
+        });
+        let done = bytes.done.get() + data.len() as u64;
+        bytes.done.set(done);
+        (bytes.progress)(done, bytes.all);
+        data.into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.entry.bytes
+    }
+}
+
+/// A file in this folder that is gone again unless it gets a name.
+fn new_file(folder: &Path) -> Result<NamedTempFile, CheckpointError> {
+    let mut builder = Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // What a new file has; the process's mask takes away from it.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    let file = builder.prefix(".checkpoint-").tempfile_in(folder);
+    file.map_err(|source| io_error(folder, source))
+}
+
+fn name_it(file: NamedTempFile, path: &Path) -> Result<(), CheckpointError> {
+    let named = file.persist(path);
+    named.map_err(|error| io_error(path, error.error)).map(drop)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Writes a text, whole or not at all.
+pub(super) fn write_text(path: &Path, text: &str) -> Result<(), CheckpointError> {
+    let file = new_file(folder_of(path))?;
+    fs::write(file.path(), text).map_err(|source| io_error(path, source))?;
+    name_it(file, path)
+}
+
+/// Writes all in one file, in place of what is there.
+pub(super) fn one_file(
+    path: &Path,
+    bytes: &Bytes<'_>,
+    entries: &[Entry],
+    metadata: HashMap<String, String>,
+) -> Result<Vec<PathBuf>, CheckpointError> {
+    let old = old_shards(path);
+    let entries: Vec<&Entry> = entries.iter().collect();
+    let file = bytes.write(&entries, metadata, folder_of(path))?;
+    name_it(file, path)?;
+    let index = index_of(path);
+    if index.exists() {
+        fs::remove_file(&index).map_err(|source| io_error(&index, source))?;
+    }
+    remove(&old, &[]);
+    Ok(vec![path.to_owned()])
+}
+
+/// Writes shards of about so many bytes under new names, then the index, and removes the shards of the index before.
+/// `metadata` are those of a shard with these weights.
+pub(super) fn shards(
+    path: &Path,
+    shard_bytes: u64,
+    bytes: &Bytes<'_>,
+    entries: &[Entry],
+    metadata: impl Fn(&[usize]) -> Result<HashMap<String, String>, CheckpointError>,
+) -> Result<Vec<PathBuf>, CheckpointError> {
+    let folder = folder_of(path);
+    let old = old_shards(path);
+    let groups = grouped(entries, shard_bytes);
+    let names = new_names(path, groups.len());
+    let mut index = Index {
+        metadata: [("total_size".to_owned(), bytes.all.into())].into(),
+        weight_map: Default::default(),
+    };
+    let mut files = Vec::new();
+    for (group, name) in groups.iter().zip(&names) {
+        let weights: Vec<usize> = group.iter().filter_map(|entry| weight_of(entry)).collect();
+        files.push(bytes.write(group, metadata(&weights)?, folder)?);
+        for entry in group {
+            index.weight_map.insert(entry.name.clone(), name.clone());
+        }
+    }
+    let mut paths = Vec::new();
+    for (file, name) in files.into_iter().zip(&names) {
+        let path = folder.join(name);
+        name_it(file, &path)?;
+        paths.push(path);
+    }
+    let text = serde_json::to_string_pretty(&index).expect("texts and a number are JSON");
+    let index = index_of(path);
+    write_text(&index, &text)?;
+    if path.exists() {
+        fs::remove_file(path).map_err(|source| io_error(path, source))?;
+    }
+    remove(&old, &paths);
+    paths.push(index);
+    Ok(paths)
+}
+
+fn weight_of(entry: &Entry) -> Option<usize> {
+    match entry.source {
+        Source::Part { weight, .. } => Some(weight),
+        Source::Tensor(_) => None,
+    }
+}
+
+/// Entries in order, in groups of so many bytes at most where a weight does not have more by itself.
+fn grouped(entries: &[Entry], shard_bytes: u64) -> Vec<Vec<&Entry>> {
+    let same = |a: &Entry, b: &Entry| weight_of(a).is_some() && weight_of(a) == weight_of(b);
+    let mut groups: Vec<Vec<&Entry>> = vec![Vec::new()];
+    let mut size = 0;
+    for whole in entries.chunk_by(same) {
+        let bytes: u64 = whole.iter().map(|entry| entry.bytes as u64).sum();
+        if size > 0 && size + bytes > shard_bytes {
+            groups.push(Vec::new());
+            size = 0;
+        }
+        size += bytes;
+        groups.last_mut().expect("there is one").extend(whole);
+    }
+    groups
+}
+
+/// Names for so many shards that no file has yet.
+fn new_names(path: &Path, count: usize) -> Vec<String> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let names = |version: &str| -> Vec<String> {
+        let name = |shard| format!("{stem}{version}-{shard:05}-of-{count:05}.safetensors");
+        (1..=count).map(name).collect()
+    };
+    let versions = (2..).map(|version| format!("-v{version}"));
+    let mut versions = std::iter::once(String::new()).chain(versions);
+    versions
+        .find_map(|version| {
+            let names = names(&version);
+            let is_free = |name: &String| !folder_of(path).join(name).exists();
+            names.iter().all(is_free).then_some(names)
+        })
+        .expect("numbers do not end")
+}
+
+/// The shards of the index that is there, if one is.
+fn old_shards(path: &Path) -> Vec<PathBuf> {
+    let Ok(index) = Index::read(&index_of(path)) else {
+        return Vec::new();
+    };
+    let names = index.files().into_iter();
+    let own = names.filter(|name| Path::new(name).file_name() == Some(name.as_ref()));
+    own.map(|name| folder_of(path).join(name)).collect()
+}
+
+/// What is left of an old checkpoint does no harm, so that it cannot be removed is no error.
+fn remove(old: &[PathBuf], new: &[PathBuf]) {
+    for path in old.iter().filter(|path| !new.contains(path)) {
+        if let Err(error) = fs::remove_file(path) {
+            log::warn!("burn-mx: {}: {error}", path.display());
+        }
+    }
+}
