@@ -172,6 +172,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
             blocks: Some((format, Rounding::Even)),
         },
         significant_bits: format.significant_bits(),
+        tensor_scale: None,
     };
     let linear = || {
         let lhs = B::product_operand(x.clone(), form(Place::LHS));

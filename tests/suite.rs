@@ -44,6 +44,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod checkpointing;
     #[cfg(test_backend = "flex")]
+    mod checkpoints;
+    #[cfg(test_backend = "flex")]
     mod convolution_products;
     #[cfg(test_backend = "flex")]
     mod convolutions;

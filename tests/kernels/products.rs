@@ -21,6 +21,7 @@ fn product<B: MxKernels>(
             blocks,
         },
         significant_bits: blocks.map_or(24, |(format, _)| format.significant_bits()),
+        tensor_scale: None,
     };
     let lhs = B::product_operand(tensor::<B>(lhs, shapes[0]), form(places[0]));
     let rhs = B::product_operand(tensor::<B>(rhs, shapes[1]), form(places[1]));

@@ -24,6 +24,7 @@ fn blocks(text: &str) -> OperandForm {
             elementwise: None,
             blocks: Some((format, Rounding::Even)),
         },
+        tensor_scale: None,
         significant_bits: format.significant_bits(),
     }
 }
@@ -35,6 +36,7 @@ fn elementwise(format: FloatFormat) -> OperandForm {
             elementwise: Some((format, Rounding::Even)),
             blocks: None,
         },
+        tensor_scale: None,
         significant_bits: format.mantissa_bits() + 1,
     }
 }

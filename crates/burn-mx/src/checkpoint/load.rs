@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn_backend::{BoolStore, DType, Shape};
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn_core::tensor::{Int, Tensor, TensorData};
+use burn_core::tensor::{Bool, Int, Tensor, TensorData};
 use burn_store::{
     ApplyError, ModuleAdapter, ModuleSnapshot, PyTorchToBurnAdapter, TensorSnapshot,
     TensorSnapshotError,
@@ -70,7 +70,7 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     let adapter = AsInModel::new::<B, M>(&model, foreign, adapter);
     let (snapshots, _) = checkpoint.renames.remap(snapshots(&archive));
     let filter = checkpoint.filter.clone();
-    let applied = model.apply(snapshots, filter, Some(Box::new(adapter)), foreign);
+    let applied = model.apply(snapshots, filter, Some(adapter.clone_box()), foreign);
     if let Some(error) = applied.errors.into_iter().next() {
         return Err(of_apply(error));
     }
@@ -85,9 +85,13 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
             found: found.join(", "),
         });
     }
+    // burn-store takes a tensor that was found by its other name for one that nobody wants.
+    let found = applied.applied.iter();
+    let found: Vec<String> = found.filter_map(|path| adapter.other_name(path)).collect();
     let unused = names.keys().filter(|name| !packed.contains(name));
+    let unused = unused.cloned().chain(applied.unused);
     Ok(Loaded {
-        unused: unused.cloned().chain(applied.unused).collect(),
+        unused: unused.filter(|name| !found.contains(name)).collect(),
         model,
         packed,
         others: applied.applied,
@@ -181,13 +185,32 @@ fn of_apply(error: ApplyError) -> CheckpointError {
     }
 }
 
-/// The types of a model's numbers, by path.
-struct Types {
-    path: Path,
-    types: HashMap<String, DType>,
+/// A tensor of a model.
+#[derive(Clone)]
+struct Place {
+    /// `None` of one that holds no numbers.
+    dtype: Option<DType>,
+    /// The module that it is a part of, by its type.
+    module: String,
 }
 
-impl<B: MxTensorOps> ModuleVisitor<B> for Types {
+/// A model's tensors, by path.
+struct Places {
+    path: Path,
+    places: HashMap<String, Place>,
+}
+
+impl Places {
+    fn insert(&mut self, dtype: Option<DType>) {
+        let is_module = |kind: &&String| kind.starts_with("Struct:") || kind.starts_with("Enum:");
+        let module = self.path.containers().iter().rev().find(is_module);
+        let module = module.cloned().unwrap_or_default();
+        self.places
+            .insert(self.path.text(), Place { dtype, module });
+    }
+}
+
+impl<B: MxTensorOps> ModuleVisitor<B> for Places {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
     }
@@ -197,18 +220,22 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Types {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.types.insert(self.path.text(), param.val().dtype());
+        self.insert(Some(param.val().dtype()));
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.types.insert(self.path.text(), param.val().dtype());
+        self.insert(Some(param.val().dtype()));
+    }
+
+    fn visit_bool<const D: usize>(&mut self, _: &Param<Tensor<B, D, Bool>>) {
+        self.insert(None);
     }
 }
 
 /// An adapter, after which numbers are of the type that the model has in their place.
 #[derive(Clone)]
 struct AsInModel {
-    types: HashMap<String, DType>,
+    places: HashMap<String, Place>,
     adapter: Option<Box<dyn ModuleAdapter>>,
 }
 
@@ -218,19 +245,27 @@ impl AsInModel {
         skip_variants: bool,
         adapter: Option<Box<dyn ModuleAdapter>>,
     ) -> Self {
-        let mut types = Types {
+        let mut places = Places {
             path: Path::new(skip_variants),
-            types: HashMap::new(),
+            places: HashMap::new(),
         };
-        model.visit(&mut types);
-        let types = types.types;
-        Self { types, adapter }
+        model.visit(&mut places);
+        let places = places.places;
+        Self { places, adapter }
+    }
+
+    /// The other name by which the tensor at this path may be stored.
+    fn other_name(&self, path: &str) -> Option<String> {
+        let (module, name) = path.rsplit_once('.')?;
+        let other = self.get_alternative_param_name(name, &self.places.get(path)?.module)?;
+        Some(format!("{module}.{other}"))
     }
 }
 
 impl ModuleAdapter for AsInModel {
     fn adapt(&self, snapshot: &TensorSnapshot) -> TensorSnapshot {
-        let wanted = self.types.get(&snapshot.full_path()).copied();
+        let place = self.places.get(&snapshot.full_path());
+        let wanted = place.and_then(|place| place.dtype);
         let adapted = match &self.adapter {
             Some(adapter) => adapter.adapt(snapshot),
             None => snapshot.clone(),

@@ -149,16 +149,23 @@ pub(super) fn rows<T: InMemory>(tensor: T, work: impl Fn(&mut [f32], usize, usiz
 ///
 /// A transposed tensor is such: its blocks can be quantized where they lie, along the matching axis.
 pub(super) fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
-    let mut order: Vec<usize> = (0..shape.len()).collect();
-    order.sort_by_key(|&axis| (core::cmp::Reverse(strides[axis]), shape[axis] > 1));
-    let mut expected = 1;
-    for &axis in order.iter().rev() {
-        if shape[axis] > 1 && strides[axis] != expected {
-            return None;
+    let is_dense = |order: &[usize]| {
+        let mut expected = 1;
+        for &axis in order.iter().rev() {
+            if shape[axis] > 1 && strides[axis] != expected {
+                return false;
+            }
+            expected *= shape[axis] as isize;
         }
-        expected *= isize::try_from(shape[axis]).ok()?;
+        true
+    };
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    // Axes of length 1, whose strides mean nothing, stay where they are: square blocks lie along neighbours.
+    if is_dense(&order) {
+        return Some(order);
     }
-    Some(order)
+    order.sort_by_key(|&axis| (core::cmp::Reverse(strides[axis]), shape[axis] > 1));
+    is_dense(&order).then_some(order)
 }
 
 #[cfg(test)]
@@ -170,16 +177,10 @@ mod tests {
         assert_eq!(memory_order(&[2, 3, 4], &[12, 4, 1]), Some(vec![0, 1, 2]));
         assert_eq!(memory_order(&[2, 4, 3], &[12, 1, 4]), Some(vec![0, 2, 1]));
         assert_eq!(memory_order(&[], &[]), Some(vec![]));
-        // A length-1 axis may have any stride.
-        let order = memory_order(&[1, 5, 2], &[7, 2, 1]).unwrap();
-        assert_eq!(
-            order
-                .iter()
-                .copied()
-                .filter(|&axis| axis != 0)
-                .collect::<Vec<_>>(),
-            [1, 2]
-        );
+        // A length-1 axis may have any stride, and stays in its place where it can.
+        assert_eq!(memory_order(&[1, 5, 2], &[7, 2, 1]), Some(vec![0, 1, 2]));
+        let order = memory_order(&[4, 3, 1, 1], &[3, 1, 1, 1]);
+        assert_eq!(order, Some(vec![0, 1, 2, 3]));
     }
 
     #[test]

@@ -1,0 +1,803 @@
+//! Checkpoints with packed weights: the lossless chain, layouts of others, names, shards, refusals.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use burn::backend::NdArray;
+use burn::module::{AutodiffModule, Module};
+use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
+};
+use burn::nn::{
+    Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout,
+    Relu,
+};
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::prelude::*;
+use burn_mx::checkpoint::{
+    Checkpoint, CheckpointError, CheckpointLayout, Saved, difference, inspect,
+};
+use burn_mx::microscaling::safetensors::PackedFile;
+use burn_mx::microscaling::{BlockFormat, Dialect, Packed, WeightLayout};
+use burn_mx::module::{MxTensorOps, load_checkpoint, save_checkpoint, specs_of};
+use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::support::*;
+
+type B = MxBackend<TestBackend>;
+
+/// Layers of every kind that is packed, and some that are not.
+#[derive(Module, Debug)]
+struct Net<B: Backend> {
+    embedding: Embedding<B>,
+    conv: Conv2d<B>,
+    up: ConvTranspose2d<B>,
+    hidden: Vec<Linear<B>>,
+    norm: LayerNorm<B>,
+    head: Linear<B>,
+}
+
+impl<B: Backend> Net<B> {
+    fn new(seed: u64, device: &B::Device) -> Self {
+        let net = Self {
+            embedding: EmbeddingConfig::new(8, 64).init(device),
+            conv: Conv2dConfig::new([64, 32], [1, 1]).init(device),
+            up: ConvTranspose2dConfig::new([32, 64], [1, 1]).init(device),
+            hidden: vec![
+                LinearConfig::new(64, 96).init(device),
+                LinearConfig::new(96, 64).with_bias(false).init(device),
+            ],
+            norm: LayerNormConfig::new(64).init(device),
+            head: LinearConfig::new(64, 5).init(device),
+        };
+        with_noise_weights(net, seed)
+    }
+
+    /// Logits of two sequences.
+    fn forward(&self, device: &B::Device) -> Tensor<B, 2> {
+        let tokens = Tensor::<B, 2, Int>::from_ints([[1, 4, 2], [7, 0, 2]], device);
+        let [items, length] = tokens.dims();
+        let x = self.embedding.forward(tokens).swap_dims(1, 2);
+        let x = self.conv.forward(x.reshape([items, 64, length, 1]));
+        let x = self.up.forward(x.div_scalar(64.0));
+        let x = x.reshape([items, 64, length]).swap_dims(1, 2);
+        let x = self.hidden[0].forward(x.div_scalar(64.0));
+        let x = self.hidden[1].forward(Relu.forward(x.div_scalar(16.0)));
+        let x = self.norm.forward(x).mean_dim(1);
+        self.head.forward(x.flatten(1, 2))
+    }
+}
+
+/// What transformers are made of, all of it with a place in the layouts of others.
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    norm: LayerNorm<B>,
+    hidden: Linear<B>,
+    head: Linear<B>,
+}
+
+impl<B: Backend> Block<B> {
+    fn new(seed: u64, device: &B::Device) -> Self {
+        let block = Self {
+            norm: LayerNormConfig::new(64).init(device),
+            hidden: LinearConfig::new(64, 128).init(device),
+            head: LinearConfig::new(128, 32).with_bias(false).init(device),
+        };
+        with_noise_weights(block, seed)
+    }
+
+    fn forward(&self, device: &B::Device) -> Vec<f32> {
+        let x = noise_tensor::<B, 2>([5, 64], 101, device);
+        let x = self.hidden.forward(self.norm.forward(x));
+        values(self.head.forward(Relu.forward(x)))
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("there is room for temporary files")
+}
+
+fn files_in(folder: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Specs whose forward product of weights can be had again.
+fn repeatable() -> Vec<(&'static str, MxSpecs)> {
+    let names = MxSpecs::PRESETS.iter().copied();
+    let specs = names.map(|name| (name, MxSpecs::preset(name).unwrap()));
+    specs
+        .filter(|(name, specs)| *name != "none" && specs.hadamard_forward.is_none())
+        .collect()
+}
+
+/// A model that was trained for a step, saved, and loaded into another one: logits before and after.
+fn chain<K: MxKernels<Device: Default>>(specs: &MxSpecs, path: &Path) -> [Vec<f32>; 2]
+where
+    burn_mx::MxAutodiff<K>: burn::tensor::backend::AutodiffBackend<
+            InnerBackend = MxBackend<K>,
+            Device = MxDevice<K::Device>,
+        >,
+{
+    type Train<K> = burn_mx::MxAutodiff<K>;
+    let specs = specs.resolve().unwrap();
+    let device = MxDevice::new(K::Device::default(), &specs);
+    let model = Net::<Train<K>>::new(102, &device);
+    let loss = model.forward(&device).powf_scalar(2.0).mean();
+    let gradients = GradientsParams::from_grads(loss.backward(), &model);
+    let model = SgdConfig::new().init().step(1e-3, model, gradients);
+    save_checkpoint(&model, path, CheckpointLayout::Microscaling).unwrap();
+    let before = values(model.valid().forward(&device));
+
+    let other = Net::<MxBackend<K>>::new(103, &device);
+    let loaded = load_checkpoint(other, path).unwrap();
+    [before, values(loaded.forward(&device))]
+}
+
+#[test]
+fn a_loaded_model_computes_what_the_saved_one_did() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    for (name, specs) in repeatable() {
+        let [before, after] = chain::<TestBackend>(&specs, &path);
+        assert_same_bits(&after, &before, name);
+    }
+    for name in ["mxfp4", "nvfp4", "mx6"] {
+        let [before, after] = chain::<NdArray>(&MxSpecs::preset(name).unwrap(), &path);
+        assert_same_bits(&after, &before, &format!("{name} on NdArray"));
+    }
+    // Without an elementwise format NVFP4's weights do not fit in bfloat16 either.
+    let [before, after] = chain::<TestBackend>(&mx_only(MxSpecs::nvfp4()), &path);
+    assert_same_bits(&after, &before, "nvfp4 alone");
+}
+
+#[test]
+fn what_is_packed_is_what_the_product_multiplies_with() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let names = BlockFormat::NAMES.into_iter();
+    let more = [
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=fp4_e2m1,block_size=32,square=true)",
+        "mx(element=fp6_e2m3,block_size=24,scale_mode=even)",
+        "bfp(bit_width=12)",
+        "mx(element=int4,block_size=0)",
+    ];
+    for format in names.chain(more) {
+        for bfloat in [0, 16] {
+            let specs = MxSpecs {
+                w_elem_format: Some(format.into()),
+                bfloat,
+                ..MxSpecs::none()
+            };
+            let device = mx_device(&specs);
+            let layer = LinearConfig::new(48, 80).with_bias(false);
+            let layer = with_noise_weights::<B, _>(layer.init(&device), 104);
+            let identity = Tensor::<B, 2>::eye(48, &device);
+            // One product for each sum, which is exact.
+            let multiplied = values(layer.forward(identity));
+
+            save_checkpoint(&layer, &path, CheckpointLayout::Microscaling).unwrap();
+            let bytes = fs::read(&path).unwrap();
+            let packed = PackedFile::read(&bytes).unwrap();
+            let packed: Packed = packed.get("weight").unwrap().unwrap();
+            assert_eq!(packed.shape(), [80, 48], "{format}");
+            let mut decoded = vec![0.0; 48 * 80];
+            for (i, x) in packed.decode().into_iter().enumerate() {
+                decoded[i % 48 * 80 + i / 48] = x;
+            }
+            // The product is rounded to bfloat16 once more, where there is one.
+            if bfloat == 16 {
+                let result = Tensor::<B, 1>::from_floats(&decoded[..], &device);
+                decoded = values(result * 1.0);
+            }
+            for x in &mut decoded {
+                // Integers have no -0; nor does a sum that begins with 0.
+                *x += 0.0;
+            }
+            assert_same_bits(&multiplied, &decoded, &format!("{format}, bfloat {bfloat}"));
+        }
+    }
+}
+
+fn mxfp8() -> MxSpecs {
+    MxSpecs::mxfp8_e4m3()
+}
+
+/// The layouts of others, and specs whose weights they have.
+fn foreign() -> Vec<(WeightLayout, MxSpecs)> {
+    vec![
+        (WeightLayout::Mxfp4PackQuantized, MxSpecs::mxfp4()),
+        (WeightLayout::Mxfp8Quantized, mxfp8()),
+        (WeightLayout::ModelOptNvfp4, MxSpecs::nvfp4()),
+        (WeightLayout::GptOss, MxSpecs::mxfp4()),
+        (WeightLayout::GgufMxfp4, MxSpecs::mxfp4()),
+    ]
+}
+
+/// The names, types and shapes of the tensors in a file.
+fn stored(path: &Path) -> BTreeMap<String, (String, Vec<usize>)> {
+    let bytes = fs::read(path).unwrap();
+    let file = PackedFile::read(&bytes).unwrap();
+    let of = |name: &str| {
+        let tensor = file.tensor(name).unwrap();
+        (name.to_owned(), (tensor.dtype, tensor.shape))
+    };
+    file.names().into_iter().map(of).collect()
+}
+
+#[test]
+fn layouts_of_others_keep_logits_too() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    for (layout, specs) in foreign() {
+        let device = mx_device(&specs);
+        let model = Block::<B>::new(105, &device);
+        let saved = save_checkpoint(&model, &path, layout.into()).unwrap();
+        let loaded = load_checkpoint(Block::<B>::new(106, &device), &path).unwrap();
+        assert_same_bits(
+            &loaded.forward(&device),
+            &model.forward(&device),
+            layout.name(),
+        );
+        assert_eq!(saved.packed.len(), 2);
+
+        // PyTorch's names, and its order of a linear layer's axes.
+        let stored = stored(&path);
+        assert_eq!(stored["norm.weight"], ("F32".to_owned(), vec![64]));
+        assert_eq!(stored["hidden.bias"], ("F32".to_owned(), vec![128]));
+        let of = |part: &str| {
+            let (dtype, shape) = &stored[&format!("hidden.weight{part}")];
+            (dtype.clone(), shape.clone())
+        };
+        let is = |dtype: &str, shape: &[usize]| (dtype.to_owned(), shape.to_vec());
+        match layout {
+            WeightLayout::Mxfp4PackQuantized => {
+                assert_eq!(of("_packed"), is("U8", &[128, 32]));
+                assert_eq!(of("_scale"), is("U8", &[128, 2]));
+            }
+            WeightLayout::Mxfp8Quantized => {
+                assert_eq!(of(""), is("F8_E4M3", &[128, 64]));
+                assert_eq!(of("_scale"), is("U8", &[128, 2]));
+            }
+            WeightLayout::ModelOptNvfp4 => {
+                assert_eq!(of(""), is("U8", &[128, 32]));
+                assert_eq!(of("_scale"), is("F8_E4M3", &[128, 4]));
+                assert_eq!(of("_scale_2"), is("F32", &[]));
+            }
+            WeightLayout::GptOss => {
+                assert_eq!(of("_blocks"), is("U8", &[128, 2, 16]));
+                assert_eq!(of("_scales"), is("U8", &[128, 2]));
+            }
+            _ => assert_eq!(of(""), is("U8", &[128, 34])),
+        }
+        let config = folder.path().join("model.config.json");
+        let written = saved
+            .quantization_config
+            .map(|config| serde_json::json!({ "quantization_config": config }).to_string());
+        let read = fs::read_to_string(&config).ok().map(|text| {
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            value.to_string()
+        });
+        assert_eq!(read, written);
+        let _ = fs::remove_file(config);
+    }
+}
+
+/// The file without what this project says of it, as another tool would have written it.
+fn without_metadata(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    let file = PackedFile::read(&bytes).unwrap();
+    let views = file.names().into_iter().map(|name| {
+        let tensor = file.tensor(name).unwrap();
+        let dtype = match tensor.dtype.as_str() {
+            "F32" => safetensors::Dtype::F32,
+            "F8_E4M3" => safetensors::Dtype::F8_E4M3,
+            _ => safetensors::Dtype::U8,
+        };
+        let view = safetensors::tensor::TensorView::new(dtype, tensor.shape, tensor.bytes);
+        (name, view.unwrap())
+    });
+    let views: Vec<_> = views.collect();
+    fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+#[test]
+fn files_of_others_are_understood_by_their_tensors() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    for (layout, specs) in foreign() {
+        let device = mx_device(&specs);
+        let model = Block::<B>::new(107, &device);
+        save_checkpoint(&model, &path, layout.into()).unwrap();
+        without_metadata(&path);
+        let mut checkpoint = Checkpoint::new(&path);
+        if layout == WeightLayout::GgufMxfp4 {
+            // Bytes like any others.
+            assert!(inspect(&path).unwrap().weights.is_empty());
+            checkpoint = checkpoint.layout(layout.into());
+        }
+        // A device without specs: the weights get the layout's format, nothing else is emulated.
+        let plain = MxDevice::<TestDevice>::default();
+        let loaded = checkpoint.load(Block::<B>::new(108, &plain)).unwrap();
+        let specs = specs_of(&loaded.model.hidden.weight.val()).unwrap();
+        let alone = MxSpecs {
+            w_elem_format: specs.specs().w_elem_format,
+            ..MxSpecs::none()
+        };
+        assert_eq!(specs, alone.resolve().unwrap(), "{layout}");
+        assert_eq!(loaded.packed, ["hidden.weight", "head.weight"]);
+
+        // A device with those that it was saved with.
+        let loaded = checkpoint.load(Block::<B>::new(108, &device)).unwrap();
+        assert!(loaded.missing.is_empty() && loaded.unused.is_empty());
+        let logits = loaded.model.forward(&device);
+        assert_same_bits(&logits, &model.forward(&device), layout.name());
+    }
+}
+
+#[test]
+fn what_was_loaded_is_saved_as_it_was_and_trains_on() {
+    let folder = folder();
+    let [one, two] = ["one", "two"].map(|name| folder.path().join(format!("{name}.safetensors")));
+    for name in ["nvfp4", "mx4", "mxfp8_rceil"] {
+        let specs = MxSpecs::preset(name).unwrap();
+        let device = mx_device(&specs);
+        let model = Net::<Mx>::new(109, &device);
+        let layout = CheckpointLayout::Microscaling;
+        save_checkpoint(&model, &one, layout).unwrap();
+        let model = load_checkpoint(Net::<Mx>::new(110, &device), &one).unwrap();
+        save_checkpoint(&model, &two, layout).unwrap();
+        assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap(), "{name}");
+
+        // To another device, and back from autodiff: the same numbers.
+        let logits = values(model.valid().forward(&device));
+        let moved = model.clone().to_device(&device).valid();
+        assert_same_bits(&values(moved.forward(&device)), &logits, name);
+
+        // A step on, the weights are quantized anew: as by a model that never was in a file.
+        let step = |model: Net<Mx>| {
+            let loss = model.forward(&device).powf_scalar(2.0).mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            SgdConfig::new().init().step(1e-2, model, gradients)
+        };
+        let trained = step(model);
+        let mut masters = weights(&trained).into_iter();
+        struct Put<'a>(&'a mut dyn Iterator<Item = Vec<f32>>);
+        impl<B: Backend> burn::module::ModuleMapper<B> for Put<'_> {
+            fn map_float<const D: usize>(
+                &mut self,
+                param: burn::module::Param<Tensor<B, D>>,
+            ) -> burn::module::Param<Tensor<B, D>> {
+                param.map(|tensor| {
+                    let data = TensorData::new(self.0.next().unwrap(), tensor.shape());
+                    Tensor::from_data(data, &tensor.device()).require_grad()
+                })
+            }
+        }
+        let fresh = Net::<Mx>::new(111, &device).map(&mut Put(&mut masters));
+        let expected = values(fresh.valid().forward(&device));
+        assert_same_bits(
+            &values(trained.valid().forward(&device)),
+            &expected,
+            &format!("{name}, trained on"),
+        );
+    }
+}
+
+fn net() -> (Net<B>, MxDevice<TestDevice>) {
+    let device = mx_device(&MxSpecs::mxfp4());
+    (Net::new(112, &device), device)
+}
+
+#[test]
+fn shards_are_one_checkpoint() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let (model, device) = net();
+    let logits = values(model.forward(&device));
+    let whole = save_checkpoint(&model, &path, CheckpointLayout::Microscaling).unwrap();
+    for (version, shard_bytes) in [("", 4096), ("-v2", 4096), ("", 2000)] {
+        let checkpoint = Checkpoint::new(&path).shards(shard_bytes);
+        let Saved { files, bytes, .. } = checkpoint.save(&model).unwrap();
+        assert_eq!(bytes, whole.bytes);
+        let shards = files.len() - 1;
+        assert!(shards > 2, "{files:?}");
+        // The old files are gone, and so is the one file that was here first.
+        let mut expected: Vec<String> = (1..=shards)
+            .map(|i| format!("model{version}-{i:05}-of-{shards:05}.safetensors"))
+            .collect();
+        expected.push("model.safetensors.index.json".into());
+        expected.sort();
+        assert_eq!(files_in(&folder), expected);
+        for path in [&path, &files[shards], &folder.path().to_path_buf()] {
+            let loaded = load_checkpoint(Net::<B>::new(113, &device), path).unwrap();
+            assert_same_bits(&values(loaded.forward(&device)), &logits, "shards");
+        }
+    }
+    // And back to one.
+    save_checkpoint(&model, &path, CheckpointLayout::Microscaling).unwrap();
+    assert_eq!(files_in(&folder), ["model.safetensors"]);
+    let loaded = load_checkpoint(Net::<B>::new(113, &device), folder.path()).unwrap();
+    assert_same_bits(&values(loaded.forward(&device)), &logits, "one file");
+}
+
+#[test]
+fn names_filters_and_layers_that_are_left_out() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let (model, device) = net();
+    let checkpoint = Checkpoint::new(&path)
+        .rename(r"^hidden\.(\d)\.", "mlp.$1.up.")
+        .unwrap();
+    let saved = checkpoint.leave_unpacked("head").save(&model).unwrap();
+    let names: Vec<&str> = saved
+        .packed
+        .iter()
+        .map(|weight| weight.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "conv.weight",
+            "up.weight",
+            "mlp.0.up.weight",
+            "mlp.1.up.weight"
+        ]
+    );
+    let stored = stored(&path);
+    assert_eq!(stored["head.weight"], ("F32".to_owned(), vec![64, 5]));
+
+    let back = Checkpoint::new(&path)
+        .rename(r"^mlp\.(\d)\.up\.", "hidden.$1.")
+        .unwrap();
+    let loaded = back.load(Net::<B>::new(114, &device)).unwrap();
+    let logits = values(model.forward(&device));
+    assert_same_bits(&values(loaded.model.forward(&device)), &logits, "renamed");
+
+    // By its own names half of the model is missing.
+    let error = Checkpoint::new(&path)
+        .load(Net::<B>::new(114, &device))
+        .unwrap_err();
+    let message = error.to_string();
+    assert!(
+        matches!(error, CheckpointError::Missing { .. }),
+        "{message}"
+    );
+    assert!(message.contains("hidden.0.weight") && message.contains("mlp.0.up.weight.scales"));
+    let partial = Checkpoint::new(&path)
+        .partial()
+        .load(Net::<B>::new(114, &device))
+        .unwrap();
+    assert_eq!(
+        partial.missing,
+        ["hidden.0.bias", "hidden.0.weight", "hidden.1.weight"]
+    );
+    assert_eq!(
+        partial.unused,
+        ["mlp.0.up.weight", "mlp.1.up.weight", "mlp.0.up.bias"]
+    );
+
+    // A filter's rest stays what it was.
+    let filter = burn_store::PathFilter::new().with_regex("^head");
+    let other = Net::<B>::new(114, &device);
+    let loaded = Checkpoint::new(&path)
+        .filter(filter)
+        .partial()
+        .load(other.clone())
+        .unwrap()
+        .model;
+    assert_eq!(
+        values(loaded.head.weight.val()),
+        values(model.head.weight.val())
+    );
+    assert_eq!(
+        values(loaded.conv.weight.val()),
+        values(other.conv.weight.val())
+    );
+}
+
+#[test]
+fn a_weight_in_columns_is_stored_as_any_other() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let device = mx_device(&MxSpecs::mxfp6_e2m3());
+    let layer = |layout, seed| {
+        let layer = LinearConfig::new(32, 24)
+            .with_layout(layout)
+            .init::<B>(&device);
+        with_noise_weights::<B, _>(layer, seed)
+    };
+    let x = || noise_tensor::<B, 2>([3, 32], 115, &device);
+    for (from, to) in [
+        (LinearLayout::Col, LinearLayout::Row),
+        (LinearLayout::Row, LinearLayout::Col),
+    ] {
+        let model = layer(from, 116);
+        save_checkpoint(&model, &path, CheckpointLayout::Microscaling).unwrap();
+        let loaded = load_checkpoint(layer(to, 117), &path).unwrap();
+        assert_same_bits(
+            &values(loaded.forward(x())),
+            &values(model.forward(x())),
+            "columns",
+        );
+    }
+}
+
+#[test]
+fn bytes_of_a_dialect_and_how_they_differ() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(format!("{name}.safetensors"));
+    let device = mx_device(&MxSpecs::nvfp4());
+    let model = Block::<B>::new(118, &device);
+    let layout = CheckpointLayout::from(WeightLayout::Nvfp4PackQuantized);
+    let checkpoint = |name| Checkpoint::new(path(name)).layout(layout);
+    // Its divisor says only reciprocals of float32 numbers; the tool's own bytes are made for it.
+    checkpoint("tool")
+        .dialect(Dialect::CompressedTensors)
+        .save(&model)
+        .unwrap();
+    assert_eq!(
+        stored(&path("tool"))["head.weight_global_scale"],
+        ("F32".to_owned(), vec![1])
+    );
+    Checkpoint::new(path("own")).save(&model).unwrap();
+    let (differences, only) = difference(path("own"), path("tool")).unwrap();
+    assert!(only.is_empty());
+    assert_eq!(differences.len(), 2);
+    for weight in differences {
+        let difference = weight.difference.unwrap();
+        assert!(
+            difference.elements > 0 && !difference.is_none(),
+            "{weight:?}"
+        );
+        // Of thousands of elements a few are rounded to a neighbour.
+        assert!(
+            difference.elements_differ < difference.elements / 100,
+            "{weight:?}"
+        );
+    }
+    let (same, _) = difference(path("own"), path("own")).unwrap();
+    assert!(
+        same.iter()
+            .all(|weight| weight.difference.unwrap().is_none())
+    );
+
+    let loaded = load_checkpoint(Block::<B>::new(119, &device), path("tool")).unwrap();
+    let bytes = fs::read(path("tool")).unwrap();
+    checkpoint("again").save(&loaded).unwrap();
+    let again = fs::read(path("again")).unwrap();
+    let [one, two] = [&bytes, &again].map(|bytes| PackedFile::read(bytes).unwrap());
+    for name in one.names() {
+        assert_eq!(one.tensor(name), two.tensor(name), "{name}");
+    }
+}
+
+#[test]
+fn mxfp4_takes_four_and_a_quarter_bits_a_weight() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let device = mx_device(&MxSpecs::mxfp4());
+    let config = TransformerEncoderConfig::new(128, 256, 4, 2);
+    let model: TransformerEncoder<B> = config.init(&device);
+    let layouts = [
+        CheckpointLayout::Microscaling,
+        WeightLayout::Mxfp4PackQuantized.into(),
+        WeightLayout::GptOss.into(),
+        WeightLayout::GgufMxfp4.into(),
+    ];
+    for layout in layouts {
+        let saved = save_checkpoint(&model, &path, layout).unwrap();
+        let weights: usize = saved
+            .packed
+            .iter()
+            .map(|weight| weight.shape.iter().product::<usize>())
+            .sum();
+        let bytes: u64 = saved.packed.iter().map(|weight| weight.bytes).sum();
+        assert_eq!(weights, 2 * (4 * 128 * 128 + 2 * 128 * 256));
+        assert_eq!(bytes as f64 * 8.0 / weights as f64, 4.25, "{layout}");
+        // Norms and biases beside, and the header.
+        let file = fs::metadata(&path).unwrap().len();
+        assert!(
+            file > saved.bytes && file < saved.bytes + 24_000,
+            "{layout}: {file}"
+        );
+    }
+    let loaded = load_checkpoint(config.init(&device), &path).unwrap();
+    let forward = |model: &TransformerEncoder<B>| {
+        let x = noise_tensor::<B, 3>([2, 5, 128], 120, &device);
+        values(model.forward(TransformerEncoderInput::new(x)))
+    };
+    assert_same_bits(&forward(&loaded), &forward(&model), "transformer");
+}
+
+/// The message of an error before which nothing is written.
+#[track_caller]
+fn refused<C: MxTensorOps, M: Module<C>>(
+    checkpoint: impl Fn(Checkpoint) -> Checkpoint,
+    model: &M,
+) -> String {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    fs::write(&path, "what was here").unwrap();
+    let error = checkpoint(Checkpoint::new(&path)).save(model).unwrap_err();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "what was here");
+    assert_eq!(files_in(&folder), ["model.safetensors"]);
+    error.to_string()
+}
+
+#[test]
+fn what_a_layout_cannot_say_is_refused() {
+    let block = |specs: &MxSpecs| Block::<B>::new(121, &mx_device(specs));
+    let says = |message: String, parts: &[&str]| {
+        for part in parts {
+            assert!(message.contains(part), "{message}: no {part}");
+        }
+    };
+    let mxfp4 = CheckpointLayout::from(WeightLayout::Mxfp4PackQuantized);
+    let other = refused::<B, _>(|to| to.layout(mxfp4), &block(&MxSpecs::mxfp6_e2m3()));
+    says(
+        other,
+        &["mxfp4-pack-quantized", "hidden.weight", "mxfp6_e2m3"],
+    );
+    let (net, _) = net();
+    let convolution = refused::<B, _>(|to| to.layout(mxfp4), &net);
+    says(convolution, &["conv.weight", "[32, 64, 1, 1]"]);
+    let left = |to: Checkpoint| to.layout(mxfp4).leave_unpacked("conv").leave_unpacked("up");
+    left(Checkpoint::new(folder().path().join("a.safetensors")))
+        .save(&net)
+        .unwrap();
+    let dialect = refused::<B, _>(|to| to.dialect(Dialect::Quark), &net);
+    says(dialect, &["conv.weight", "convolution", "dialect"]);
+
+    let stochastic = MxSpecs {
+        round_mx_output: Some("stochastic".parse().unwrap()),
+        ..MxSpecs::mxfp4()
+    };
+    let drawn = refused::<B, _>(|to| to, &block(&stochastic));
+    says(drawn, &["hidden.weight", "round_mx_output", "stochastic"]);
+    let quartet = refused::<B, _>(|to| to, &block(&MxSpecs::quartet()));
+    says(quartet, &["hidden.weight", "hadamard_forward", "32"]);
+
+    let plain = block(&MxSpecs::mxfp4());
+    let none = refused::<B, _>(|to| to.leave_unpacked("body.*"), &plain);
+    says(none, &["body.*", "hidden.weight"]);
+    let shards = refused::<B, _>(|to| to.shards(0), &plain);
+    says(shards, &["0", "1 or more"]);
+    let same = refused::<B, _>(|to| to.rename("hidden|head", "x").unwrap(), &plain);
+    says(same, &["x.weight", "differ"]);
+    let nan = |x: Tensor<B, 2>| x.slice_fill([0..1, 0..1], f32::NAN);
+    let mut broken = plain.clone();
+    broken.hidden.weight = broken.hidden.weight.map(nan);
+    let number = refused::<B, _>(|to| to.layout(mxfp4), &broken);
+    says(number, &["hidden.weight", "NaN"]);
+    assert!(matches!(
+        Checkpoint::new("x").rename("(", ""),
+        Err(CheckpointError::Rename { .. })
+    ));
+
+    let missing = Checkpoint::new(folder().path().join("no/such.safetensors"));
+    assert!(matches!(
+        missing.save(&plain),
+        Err(CheckpointError::Io { .. })
+    ));
+    assert!(matches!(
+        missing.load(plain),
+        Err(CheckpointError::Io { .. })
+    ));
+    let empty = folder();
+    let error = Checkpoint::new(empty.path()).load(net).unwrap_err();
+    assert!(
+        matches!(error, CheckpointError::NoCheckpoint { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let device = mx_device(&MxSpecs::mxfp4());
+    let layer = |outputs| {
+        let layer = LinearConfig::new(64, outputs).init::<B>(&device);
+        with_noise_weights::<B, _>(layer, 122)
+    };
+    save_checkpoint(&layer(32), &path, CheckpointLayout::Microscaling).unwrap();
+    let error = load_checkpoint(layer(33), &path).unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, CheckpointError::Shape { .. }), "{message}");
+    assert!(
+        message.contains("[32, 64]") && message.contains("[33, 64]"),
+        "{message}"
+    );
+
+    // What the file says of specs is looked at, too.
+    let bytes = fs::read(&path).unwrap();
+    let broken = |from: &str, to: &str| {
+        assert_eq!(from.len(), to.len());
+        let at = bytes
+            .windows(from.len())
+            .position(|window| window == from.as_bytes());
+        let mut bytes = bytes.clone();
+        bytes[at.unwrap()..][..to.len()].copy_from_slice(to.as_bytes());
+        let path = folder.path().join("broken.safetensors");
+        fs::write(&path, bytes).unwrap();
+        load_checkpoint(layer(32), &path).unwrap_err()
+    };
+    let specs = broken(r#"\"block_size\":32"#, r#"\"block_size\":-1"#);
+    assert!(matches!(specs, CheckpointError::Json { .. }), "{specs}");
+    let number = broken(r#"\"weight\":0"#, r#"\"weight\":7"#);
+    assert!(matches!(number, CheckpointError::Json { .. }), "{number}");
+    let format = broken("mxfp4", "mxfp5");
+    assert!(matches!(format, CheckpointError::File { .. }), "{format}");
+
+    let index = folder.path().join("x.safetensors.index.json");
+    for (text, what) in [
+        ("{", "the index"),
+        (
+            r#"{"metadata": {}, "weight_map": {"a": "../model.safetensors"}}"#,
+            "no file's name",
+        ),
+        (
+            r#"{"metadata": {}, "weight_map": {"a": "none.safetensors"}}"#,
+            "none.safetensors",
+        ),
+    ] {
+        fs::write(&index, text).unwrap();
+        let error = load_checkpoint(layer(32), &index).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever was done to a file, it is an error, or a model.
+    #[test]
+    fn hostile_files_do_no_harm(
+        layout in 0..CheckpointLayout::ALL.len(),
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+    ) {
+        let layout = CheckpointLayout::ALL[layout];
+        let preset = match layout {
+            CheckpointLayout::Weights(WeightLayout::Mxfp8Quantized) => MxSpecs::mxfp8_e4m3(),
+            CheckpointLayout::Weights(WeightLayout::ModelOptNvfp4 | WeightLayout::Nvfp4PackQuantized) => MxSpecs::nvfp4(),
+            _ => MxSpecs::mxfp4(),
+        };
+        let device = mx_device(&preset);
+        let layer = || with_noise_weights::<B, _>(LinearConfig::new(32, 4).init::<B>(&device), 123);
+        let folder = folder();
+        let path = folder.path().join("model.safetensors");
+        let checkpoint = Checkpoint::new(&path).layout(layout);
+        let checkpoint = match layout {
+            CheckpointLayout::Weights(WeightLayout::Nvfp4PackQuantized) => checkpoint.dialect(Dialect::CompressedTensors),
+            _ => checkpoint,
+        };
+        checkpoint.save(&layer()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        for (at, byte) in &changes {
+            // Most of them in the header.
+            let length = bytes.len() / 3;
+            bytes[at.index(length)] = *byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        fs::write(&path, bytes).unwrap();
+        if let Ok(loaded) = load_checkpoint(layer(), &path) {
+            prop_assert_eq!(loaded.weight.dims(), [32, 4]);
+        }
+        let _ = inspect(&path);
+    }
+}
