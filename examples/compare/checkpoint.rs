@@ -14,13 +14,16 @@ mod epochs;
 mod history;
 mod layers;
 mod models;
+mod output;
 mod saved;
 mod tasks;
 mod trainee;
 
 use std::{
     error::Error,
+    fmt::Write as _,
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
     rc::Rc,
@@ -29,6 +32,7 @@ use std::{
 
 use burn::{
     backend::{Flex, flex::FlexDevice},
+    data::dataloader::DataLoader,
     module::AutodiffModule,
     optim::{AdamWConfig, GradientsParams, Optimizer},
     prelude::*,
@@ -107,8 +111,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Train(cli.train)) {
         Command::Train(args) => train_and_save(&args),
-        Command::Inspect { path } => print_contents(&path),
-        Command::Diff { one, other } => print_difference(&one, &other),
+        Command::Inspect { path } => contents(&path).and_then(print),
+        Command::Diff { one, other } => differences(&one, &other).and_then(print),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -287,7 +291,6 @@ fn trained(
     bar.set_style(ProgressStyle::with_template(
         "training {bar:30} {pos}/{len} epochs, {eta}",
     )?);
-    use burn::data::dataloader::DataLoader;
     for _ in bar.wrap_iter(0..args.epochs) {
         for batch in loader.iter() {
             let loss = model.output(batch).loss;
@@ -320,10 +323,20 @@ fn largest_difference(got: &[f32], wanted: &[f32]) -> f32 {
     })
 }
 
-fn print_contents(path: &Path) -> Result<(), Box<dyn Error>> {
+/// Prints all of it, or as much as somebody wants to read: `| head`.
+fn print(text: String) -> Result<(), Box<dyn Error>> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// What `inspect` prints.
+fn contents(path: &Path) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
     let contents = inspect(path)?;
     for file in &contents.files {
-        println!("{}", file.display());
+        writeln!(text, "{}", file.display())?;
     }
     let mut weights = Table::new();
     weights.load_preset(ASCII_MARKDOWN);
@@ -346,17 +359,17 @@ fn print_contents(path: &Path) -> Result<(), Box<dyn Error>> {
             format!("{:.4}", weight.bytes as f64 * 8.0 / count as f64),
         ]);
     }
-    println!("{weights}");
+    writeln!(text, "{weights}")?;
     let mut specs: Vec<String> = Vec::new();
     for weight in &contents.weights {
-        let text = weight.specs.as_ref().map(|specs| match specs.resolve() {
+        let told = weight.specs.as_ref().map(|specs| match specs.resolve() {
             Ok(specs) => specs.to_string(),
             Err(error) => error.to_string(),
         });
-        specs.extend(text.filter(|text| !specs.contains(text)));
+        specs.extend(told.filter(|told| !specs.contains(told)));
     }
     for specs in specs {
-        println!("specs: {specs}");
+        writeln!(text, "specs: {specs}")?;
     }
     let mut others = Table::new();
     others.load_preset(ASCII_MARKDOWN);
@@ -369,11 +382,13 @@ fn print_contents(path: &Path) -> Result<(), Box<dyn Error>> {
             tensor.bytes.to_string(),
         ]);
     }
-    println!("{others}");
-    Ok(())
+    writeln!(text, "{others}")?;
+    Ok(text)
 }
 
-fn print_difference(one: &Path, other: &Path) -> Result<(), Box<dyn Error>> {
+/// What `diff` prints.
+fn differences(one: &Path, other: &Path) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
     let (differences, alone) = difference(one, other)?;
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
@@ -405,15 +420,16 @@ fn print_difference(one: &Path, other: &Path) -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    println!(
+    writeln!(
+        text,
         "{same} of {} weights are the same, byte for byte",
         differences.len()
-    );
+    )?;
     if same < differences.len() {
-        println!("{table}");
+        writeln!(text, "{table}")?;
     }
     for name in alone {
-        println!("in one of them only: {name}");
+        writeln!(text, "in one of them only: {name}")?;
     }
-    Ok(())
+    Ok(text)
 }

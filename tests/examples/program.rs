@@ -8,13 +8,14 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     "ffn",
     "compare",
     "conformance",
     "report",
     "gradient_bias",
     "quantize",
+    "checkpoint",
 ];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.
