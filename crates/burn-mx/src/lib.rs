@@ -55,6 +55,10 @@ pub mod diagnose;
 #[cfg(not(feature = "record"))]
 #[path = "diagnose/off.rs"]
 mod diagnose;
+#[cfg_attr(
+    not(feature = "module"),
+    allow(dead_code, reason = "used by that feature")
+)]
 mod kept;
 mod kernels;
 mod ops;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use memmap2::Mmap;
-use microscaling::safetensors::{FileTensor, PackedFile};
+use microscaling::safetensors::{FileError, FileTensor, PackedFile};
 use microscaling::{Packed, StoredType, StoredView, WeightLayout};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,13 @@ pub(super) fn io(path: &Path, source: std::io::Error) -> CheckpointError {
     CheckpointError::Io {
         path: path.to_owned(),
         source,
+    }
+}
+
+pub(super) fn file_error(path: &Path, source: FileError) -> CheckpointError {
+    CheckpointError::File {
+        path: path.to_owned(),
+        source: Box::new(source),
     }
 }
 
@@ -176,10 +183,7 @@ impl<'a> Archive<'a> {
         };
         for file in mapped {
             let packed = PackedFile::read(file.bytes());
-            let packed = packed.map_err(|source| CheckpointError::File {
-                path: file.path.clone(),
-                source,
-            })?;
+            let packed = packed.map_err(|source| file_error(&file.path, source))?;
             if let Some(text) = packed.metadata(KEY) {
                 archive.read_written(file, text)?;
             }
@@ -303,10 +307,7 @@ impl<'a> Archive<'a> {
                 .iter()
                 .find_map(|(file, packed)| Some((file, packed.get(name)?)));
             let (file, packed) = found.expect("it is one of the names");
-            return packed.map_err(|source| CheckpointError::File {
-                path: file.path.clone(),
-                source,
-            });
+            return packed.map_err(|source| file_error(&file.path, source));
         };
         let parts: Vec<(String, FileTensor<'a>)> = layout
             .stored_as(name)

@@ -79,7 +79,7 @@ pub enum CheckpointError {
     },
     /// The layout cannot say a weight, or a file's tensors are none in it.
     #[error("checkpoint: {0}")]
-    Layout(#[from] WeightLayoutError),
+    Layout(Box<WeightLayoutError>),
     /// A tensor's type has no place in a file.
     #[error("checkpoint: `{tensor}` is {dtype}, which a safetensors file does not have")]
     Type {
@@ -116,7 +116,7 @@ pub enum CheckpointError {
         /// Its path.
         path: PathBuf,
         /// What is wrong.
-        source: FileError,
+        source: Box<FileError>,
     },
     /// There is no checkpoint.
     #[error("checkpoint: {} {reason}", .path.display())]
@@ -170,6 +170,12 @@ pub enum CheckpointError {
         /// Its path in the model.
         weight: String,
         /// Why.
-        source: SpecsError,
+        source: Box<SpecsError>,
     },
+}
+
+impl From<WeightLayoutError> for CheckpointError {
+    fn from(error: WeightLayoutError) -> Self {
+        Self::Layout(Box::new(error))
+    }
 }

@@ -399,7 +399,7 @@ impl Unpacker<'_> {
         let specs = specs.unwrap_or_else(of_parameter).resolve();
         specs.map_err(|source| CheckpointError::Specs {
             weight: path.to_owned(),
-            source,
+            source: Box::new(source),
         })
     }
 }

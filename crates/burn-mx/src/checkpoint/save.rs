@@ -1,7 +1,7 @@
 //! Saving.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn_backend::DType;
 use burn_core::module::Module;
@@ -10,7 +10,7 @@ use microscaling::{BlockFormat, StoredTensor, StoredType};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
-use super::archive::{KEY, Written};
+use super::archive::{KEY, Written, file_error};
 use super::weights::{Weight, weights};
 use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
@@ -65,8 +65,8 @@ pub(super) fn save<B: MxTensorOps, M: Module<B>>(
         CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
         CheckpointLayout::Microscaling => None,
     };
-    let metadata = |weights: &[usize]| metadata(layout, weights.iter().map(|i| &named[*i]));
     let path = &checkpoint.path;
+    let metadata = |weights: &[usize]| metadata(path, layout, weights.iter().map(|i| &named[*i]));
     let mut files = match checkpoint.shard_bytes {
         None => {
             let all: Vec<usize> = (0..named.len()).collect();
@@ -233,6 +233,7 @@ fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
 
 /// What a file with these weights says of itself.
 fn metadata<'a>(
+    path: &Path,
     layout: CheckpointLayout,
     weights: impl Iterator<Item = &'a Named>,
 ) -> Result<HashMap<String, String>, CheckpointError> {
@@ -264,10 +265,7 @@ fn metadata<'a>(
                 (*name, weight.format(), &weight.shape[..], axis)
             });
             let text = microscaling::safetensors::metadata(described);
-            let text = text.map_err(|source| CheckpointError::File {
-                path: PathBuf::new(),
-                source,
-            })?;
+            let text = text.map_err(|source| file_error(path, source))?;
             metadata.insert(microscaling::safetensors::METADATA_KEY.to_owned(), text);
         }
     }

@@ -12,7 +12,7 @@ use microscaling::{Dialect, StoredTensor};
 use safetensors::tensor::{Dtype, View};
 use tempfile::{Builder, NamedTempFile};
 
-use super::archive::{Index, index_of, io as io_error};
+use super::archive::{Index, file_error, index_of, io as io_error};
 use super::weights::Weight;
 use super::{CheckpointError, CheckpointLayout};
 
@@ -125,10 +125,7 @@ impl<'a> Bytes<'a> {
         }
         written.map_err(|error| match error {
             safetensors::SafeTensorError::IoError(source) => io_error(folder, source),
-            error => CheckpointError::File {
-                path: folder.to_owned(),
-                source: error.into(),
-            },
+            error => file_error(folder, error.into()),
         })?;
         sort_header(file.as_file())
             .and_then(|()| file.as_file().sync_all())
