@@ -31,6 +31,8 @@ mod oracle;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
+#[cfg(feature = "half")]
+mod pack_numbers;
 mod pack_rows;
 mod packed;
 mod product;
