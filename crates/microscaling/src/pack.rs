@@ -4,6 +4,7 @@ mod bitstream;
 mod blocks;
 mod codes;
 mod dialect;
+mod dot;
 mod eights;
 mod lanes;
 mod number;
