@@ -298,7 +298,7 @@ mod tests {
                 0..2_000 if special => INFINITY | (word & 0x8000_0000),
                 2_000..4_000 if special => word | 0x7fc0_0000,
                 ..3_000_000 => word & 0x8000_0000,
-                ..3_100_000 => word & 0x807f_ffff,
+                3_000_000..3_100_000 => word & 0x807f_ffff,
                 _ => (word & 0x807f_ffff & (short | 1 << 31)) | field << 23,
             })
         };

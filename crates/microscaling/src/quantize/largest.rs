@@ -13,6 +13,7 @@ pub(crate) fn counted_max<G: BlockRule>(data: &[f32]) -> u32 {
 }
 
 /// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
+#[cfg(feature = "std")]
 #[inline(always)]
 pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
     data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
