@@ -20,8 +20,8 @@ pub use format::{
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;
 pub use pack::{
-    DecodeNumber, Dialect, DialectError, DialectTensor, Packed, PackedDifference, PackedParts,
-    PackedView, StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
+    DecodeNumber, Dialect, DialectError, DialectTensor, EncodeNumber, Packed, PackedDifference,
+    PackedParts, PackedView, StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
 };
 pub use product::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, ProductPath, Side,

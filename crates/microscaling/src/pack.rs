@@ -5,19 +5,24 @@ mod blocks;
 mod codes;
 mod dialect;
 mod difference;
+mod dot;
+mod eights;
 mod lanes;
 mod number;
 mod packed;
+mod places;
 mod plan;
 mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+mod tame;
 mod view;
 mod weight_layout;
+mod windows;
 
 pub use dialect::{Dialect, DialectError, DialectTensor};
 pub use difference::PackedDifference;
-pub use number::DecodeNumber;
+pub use number::{DecodeNumber, EncodeNumber};
 pub use packed::{Packed, PackedParts};
 pub use view::PackedView;
 pub use weight_layout::{StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError};

@@ -3,7 +3,7 @@
 pub(crate) mod block_rule;
 pub(crate) mod blocks;
 mod clipped;
-mod contiguous;
+pub(crate) mod contiguous;
 mod elementwise;
 mod hadamard;
 pub(crate) mod instruction_set;

@@ -1,11 +1,15 @@
 //! Blocks as codes: what the bits of each format mean.
 
+mod nvfp4;
+
 use super::bitstream;
+use super::tame::{TameBfp, TameCodec, TameMicroexponent, TameMx};
 use crate::quantize::block_rule::BlockRule;
-use crate::quantize::rules::{BfpRule, Grid, MicroexponentRule, MxRule, Nvfp4Rule, ScalePair};
+use crate::quantize::rules::{BfpRule, Grid, MicroexponentRule, MxRule};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
-use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
+pub(crate) use nvfp4::Nvfp4Codec;
 
 /// The code of the scale NaN, where a scale is an exponent.
 const NAN_EXPONENT: u8 = 255;
@@ -17,6 +21,11 @@ pub(crate) trait BlockCodec: Copy + Sync {
     type Scale: Copy;
     /// What decoding one does.
     type Unit: Copy;
+    /// Few operations for ordinary blocks.
+    type Tame: TameCodec;
+
+    /// Those, where there are ordinary blocks.
+    fn tame(&self) -> Option<Self::Tame>;
 
     /// Elements that share those, at least 1.
     fn sub_block(&self) -> usize {
@@ -143,6 +152,8 @@ impl ElementCodes {
 pub(crate) struct MxCodec<const RMS: bool> {
     rule: MxRule<RMS>,
     codes: ElementCodes,
+    /// `None` of elements of more than a byte.
+    tame: Option<TameMx<RMS>>,
 }
 
 impl<const RMS: bool> MxCodec<RMS> {
@@ -150,6 +161,7 @@ impl<const RMS: bool> MxCodec<RMS> {
         Self {
             rule: MxRule::of(format),
             codes: ElementCodes::of(format.element),
+            tame: (format.element.bits() <= 8).then(|| TameMx::of(format)),
         }
     }
 }
@@ -158,6 +170,11 @@ impl<const RMS: bool> BlockCodec for MxCodec<RMS> {
     type Scale = (Grid, i32);
     /// The exponent of the scale, or `None` for NaN.
     type Unit = Option<i32>;
+    type Tame = TameMx<RMS>;
+
+    fn tame(&self) -> Option<Self::Tame> {
+        self.tame
+    }
 
     #[inline(always)]
     fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> Option<u32> {
@@ -235,6 +252,11 @@ impl BlockCodec for BfpFormat {
     type Scale = (Grid, SignMagnitude);
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
+    type Tame = TameBfp;
+
+    fn tame(&self) -> Option<TameBfp> {
+        (self.mantissa_bits() < 8).then(|| TameBfp::of(self))
+    }
 
     /// The elements must be finite.
     #[inline(always)]
@@ -272,6 +294,12 @@ impl BlockCodec for MicroexponentFormat {
     type Scale = Option<(Grid, SignMagnitude)>;
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
+    type Tame = TameMicroexponent;
+
+    fn tame(&self) -> Option<TameMicroexponent> {
+        let pairs = (self.sub_block_size, self.shift_bits) == (2, 1);
+        (pairs && self.mantissa_bits() < 8).then(|| TameMicroexponent::of(self))
+    }
 
     #[inline(always)]
     fn sub_block(&self) -> usize {
@@ -311,85 +339,5 @@ impl BlockCodec for MicroexponentFormat {
     #[inline(always)]
     fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
         unit.map_or(f32::NAN, |numbers| numbers.value(code))
-    }
-}
-
-/// The patterns of all codes of E4M3.
-static E4M3: [u32; 256] = {
-    let mut patterns = [0; 256];
-    let mut code = 0;
-    while code < patterns.len() {
-        patterns[code] = ElementFormat::Fp8E4M3.decode(code as u32).to_bits();
-        code += 1;
-    }
-    patterns
-};
-
-/// NVFP4: a byte of E4M3, then FP4 codes. `TINY` and `FOUR` as in [`Nvfp4Rule`].
-#[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Codec<const TINY: bool, const FOUR: bool> {
-    rule: Nvfp4Rule<TINY, FOUR>,
-    tensor_scale: u32,
-    codes: ElementCodes,
-}
-
-impl<const TINY: bool, const FOUR: bool> Nvfp4Codec<TINY, FOUR> {
-    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
-        Self {
-            rule: Nvfp4Rule::of(format, tensor_scale),
-            tensor_scale: tensor_scale.to_bits(),
-            codes: ElementCodes::of(ElementFormat::Fp4E2M1),
-        }
-    }
-}
-
-impl<const TINY: bool, const FOUR: bool> BlockCodec for Nvfp4Codec<TINY, FOUR> {
-    type Scale = ScalePair;
-    /// The pattern of the scale, and its sign.
-    type Unit = [u32; 2];
-
-    #[inline(always)]
-    fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> Option<u32> {
-        FOUR.then(|| self.rule.second(amax, elements))
-    }
-
-    #[inline(always)]
-    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
-        record[0] = self.rule.block_scale_code(maxima);
-        self.rule.grid(maxima[0], maxima[1])
-    }
-
-    #[inline(always)]
-    fn code<R: RoundingRule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> u32 {
-        // In a block of NaN x may be NaN or Inf.
-        let abs = if grid.is_nan() { 0 } else { x.to_bits() & ABS };
-        let unit = self.rule.round_unit(grid, rule, abs, draw);
-        let code = self.codes.code((x.to_bits() & SIGN) | unit, 0);
-        if grid.is_nan() { 0 } else { code }
-    }
-
-    #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> [u32; 2] {
-        let scale = E4M3[usize::from(record[0])];
-        let (sign, abs) = (scale & SIGN, scale & ABS);
-        if abs >= INFINITY || self.tensor_scale >= INFINITY {
-            return [NAN, 0];
-        }
-        [
-            Nvfp4Rule::<TINY, FOUR>::product(self.tensor_scale, abs),
-            sign,
-        ]
-    }
-
-    #[inline(always)]
-    fn value(&self, [scale, sign]: [u32; 2], code: u32) -> f32 {
-        let unit = self.codes.value(code, 0).to_bits();
-        let factor = if scale >= INFINITY { 0 } else { scale };
-        let product = Nvfp4Rule::<TINY, FOUR>::product(unit & ABS, factor);
-        // Inf only of a tensor scale that no tensor has; 0 is 0 times anything.
-        let infinite = scale >= INFINITY && unit & ABS != 0;
-        let magnitude = if infinite { INFINITY } else { product };
-        let signed = magnitude | (sign ^ (unit & SIGN));
-        f32::from_bits(if scale > INFINITY { NAN } else { signed })
     }
 }

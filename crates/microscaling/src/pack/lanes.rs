@@ -1,4 +1,4 @@
-//! Eight elements at a time: the way from codes to numbers for blocks that are contiguous in memory and need none of the
+//! Vectors of elements at a time: the way from codes to numbers for blocks that are contiguous in memory and need none of the
 //! care that [`BlockCodec::value`] takes, because all of their numbers are normal or zero.
 //!
 //! The scalar codec is the specification: blocks with a scale near either end of float32, or with NaN for one, are its own.
@@ -6,9 +6,12 @@
 use super::bitstream;
 use super::codes::{BlockCodec, MxCodec, Nvfp4Codec};
 use super::number::DecodeNumber;
+use super::places::Places;
+use super::tame::FP4;
+use crate::quantize::contiguous::LANES;
 use crate::quantize::instruction_set::Kernel;
-use crate::round::bits::{self, BIAS, MANTISSA_BITS, SIGN};
-use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
+use crate::{MicroexponentFormat, MxFormat, Nvfp4Format};
 
 /// Such a way.
 pub(crate) trait Lanes: Copy + Sync {
@@ -17,6 +20,9 @@ pub(crate) trait Lanes: Copy + Sync {
     /// What the elements of a block share.
     type Tame: Copy;
 
+    /// Whether numbers have at most 8 significant bits.
+    const SHORT: bool;
+
     /// The codec of the blocks that it leaves.
     fn codec(&self) -> &Self::Codec;
 
@@ -24,114 +30,68 @@ pub(crate) trait Lanes: Copy + Sync {
     /// [`codec`](Self::codec).
     fn tame(&self, record: &[u8]) -> Option<Self::Tame>;
 
-    /// The numbers of the eight elements at place `eight` of the block.
-    fn eight<const BITS: usize>(
-        &self,
-        tame: Self::Tame,
-        eight: usize,
-        bytes: &[u8; BITS],
-    ) -> [f32; 8];
+    /// The number of the element at that place of the block, as a pattern.
+    fn number<const BITS: usize>(&self, tame: Self::Tame, place: usize, code: u32) -> u32;
 }
 
-/// The numbers of all codes of an element of at most 8 bits, whatever is above these.
-const fn numbers(element: ElementFormat) -> [f32; 256] {
-    let mut numbers = [0.0; 256];
-    let mut code = 0;
-    while code < numbers.len() {
-        numbers[code] = element.decode(code as u32);
-        code += 1;
-    }
-    numbers
-}
-
-static FP8_E5M2: [f32; 256] = numbers(ElementFormat::Fp8E5M2);
-static FP8_E4M3: [f32; 256] = numbers(ElementFormat::Fp8E4M3);
-static FP6_E3M2: [f32; 256] = numbers(ElementFormat::Fp6E3M2);
-static FP6_E2M3: [f32; 256] = numbers(ElementFormat::Fp6E2M3);
-
-/// The two FP4 numbers of a byte.
-static FP4_PAIRS: [[f32; 2]; 256] = {
-    let mut pairs = [[0.0; 2]; 256];
-    let mut byte = 0;
-    while byte < pairs.len() {
-        let fp4 = ElementFormat::Fp4E2M1;
-        pairs[byte] = [fp4.decode(byte as u32), fp4.decode(byte as u32 >> 4)];
-        byte += 1;
-    }
-    pairs
-};
-
-/// Eight FP4 numbers times a factor.
-#[inline(always)]
-fn fp4<const BITS: usize>(bytes: &[u8; BITS], factor: f32) -> [f32; 8] {
-    let mut numbers = [0.0; 8];
-    for (pair, byte) in numbers.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        let [low, high] = FP4_PAIRS[usize::from(*byte)];
-        *pair = [low * factor, high * factor];
-    }
-    numbers
-}
-
-/// MX blocks of float elements of at most 8 bits.
+/// MX blocks of elements of at most 8 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct MxLanes {
     codec: MxCodec<false>,
-    /// `None` for FP4, whose numbers are in [`FP4_PAIRS`].
-    numbers: Option<&'static [f32; 256]>,
-    /// Exponents of the smallest positive number, and of the largest.
-    exponents: [i32; 2],
+    places: Places,
+    /// The scales of tame blocks, from the first one to the last.
+    tame: [i32; 2],
+    emin: i32,
 }
 
 impl MxLanes {
-    /// `None` for other elements.
+    /// `None` for other elements, and for integers of fewer bits.
     pub(crate) fn of(format: &MxFormat) -> Option<Self> {
         let element = format.element;
-        let numbers = match element {
-            ElementFormat::Fp8E5M2 => Some(&FP8_E5M2),
-            ElementFormat::Fp8E4M3 => Some(&FP8_E4M3),
-            ElementFormat::Fp6E3M2 => Some(&FP6_E3M2),
-            ElementFormat::Fp6E2M3 => Some(&FP6_E2M3),
-            ElementFormat::Fp4E2M1 => None,
-            _ => return None,
-        };
+        let places = Places::of_element(element);
+        if element.bits() > 8 || (element.bits() < 8 && !places.is_plain()) {
+            return None;
+        }
+        // The largest magnitude of a two's complement is beyond the largest number.
+        let highest = element.emax() + i32::from(element.is_integer());
         Some(Self {
             codec: MxCodec::of(format),
-            numbers,
-            exponents: [
-                element.emin() - element.mantissa_bits() as i32,
-                element.emax(),
+            places,
+            tame: [
+                (1 - BIAS - element.emin() + element.mantissa_bits() as i32).max(1 - BIAS),
+                (BIAS - highest).min(BIAS),
             ],
+            emin: element.emin(),
         })
     }
 }
 
 impl Lanes for MxLanes {
     type Codec = MxCodec<false>;
-    type Tame = f32;
+    /// The pattern of the smallest number with all its mantissa bits.
+    type Tame = u32;
+
+    const SHORT: bool = true;
 
     fn codec(&self) -> &Self::Codec {
         &self.codec
     }
 
     #[inline(always)]
-    fn tame(&self, record: &[u8]) -> Option<f32> {
-        let exponent = i32::from(record[0]) - BIAS;
-        let [lowest, highest] = self.exponents;
-        let normal = exponent > -BIAS && exponent + lowest > -BIAS && exponent + highest <= BIAS;
-        normal.then(|| f32::from_bits(u32::from(record[0]) << MANTISSA_BITS))
+    fn tame(&self, record: &[u8]) -> Option<u32> {
+        let scale = i32::from(record[0]) - BIAS;
+        let [first, last] = self.tame;
+        let field = i32::from(record[0]) + self.emin;
+        (first <= scale && scale <= last).then_some((field << MANTISSA_BITS) as u32)
     }
 
-    // Inf and NaN stay what they are in a product with a positive number.
     #[inline(always)]
-    fn eight<const BITS: usize>(&self, factor: f32, _: usize, bytes: &[u8; BITS]) -> [f32; 8] {
-        let Some(numbers) = self.numbers else {
-            return fp4(bytes, factor);
-        };
-        let codes = bitstream::eight(bytes);
-        core::array::from_fn(
-            #[inline(always)]
-            |lane| numbers[codes[lane] as usize & 0xff] * factor,
-        )
+    fn number<const BITS: usize>(&self, smallest: u32, _: usize, code: u32) -> u32 {
+        if BITS == 8 {
+            self.places.number(smallest, code)
+        } else {
+            self.places.plain_number(smallest, code)
+        }
     }
 }
 
@@ -157,6 +117,8 @@ impl<const TINY: bool> Lanes for Nvfp4Lanes<TINY> {
     /// The scale.
     type Tame = f32;
 
+    const SHORT: bool = false;
+
     fn codec(&self) -> &Self::Codec {
         &self.codec
     }
@@ -169,56 +131,58 @@ impl<const TINY: bool> Lanes for Nvfp4Lanes<TINY> {
     }
 
     #[inline(always)]
-    fn eight<const BITS: usize>(&self, scale: f32, _: usize, bytes: &[u8; BITS]) -> [f32; 8] {
-        fp4(bytes, scale)
+    fn number<const BITS: usize>(&self, scale: f32, _: usize, code: u32) -> u32 {
+        (f32::from_bits(FP4.plain_number(ONE, code)) * scale).to_bits()
     }
 }
 
 /// Microexponents of 16 elements in pairs, with a shift of one bit.
 #[derive(Clone, Copy)]
-pub(crate) struct PairLanes(MicroexponentFormat);
+pub(crate) struct PairLanes {
+    codec: MicroexponentFormat,
+    places: Places,
+}
 
 impl PairLanes {
+    /// `None` for other ones, and for elements of more than 8 bits.
     pub(crate) fn of(format: &MicroexponentFormat) -> Option<Self> {
         let pairs = (format.block_size, format.sub_block_size, format.shift_bits) == (16, 2, 1);
-        pairs.then_some(Self(*format))
+        (pairs && format.mantissa_bits() < 8).then(|| Self {
+            codec: *format,
+            places: Places::of_fixed_point(format.mantissa_bits()),
+        })
     }
 }
 
 impl Lanes for PairLanes {
     type Codec = MicroexponentFormat;
-    /// The pattern of a step without a shift, and the shifts.
+    /// The pattern of 2^(shared exponent), and the shifts.
     type Tame = (u32, u32);
 
+    const SHORT: bool = true;
+
     fn codec(&self) -> &Self::Codec {
-        &self.0
+        &self.codec
     }
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<(u32, u32)> {
-        let step = i32::from(record[0]) + 1 - self.0.mantissa_bits() as i32;
+        let step = i32::from(record[0]) + 1 - self.codec.mantissa_bits() as i32;
         // With a shift the step is half of that.
         let tame = record[0] != u8::MAX && step > 1;
-        tame.then_some(((step.max(0) as u32) << MANTISSA_BITS, u32::from(record[1])))
+        tame.then_some((u32::from(record[0]) << MANTISSA_BITS, u32::from(record[1])))
     }
 
     #[inline(always)]
-    fn eight<const BITS: usize>(
+    fn number<const BITS: usize>(
         &self,
-        (step, shifts): (u32, u32),
-        eight: usize,
-        bytes: &[u8; BITS],
-    ) -> [f32; 8] {
-        let codes = bitstream::eight(bytes);
-        core::array::from_fn(
-            #[inline(always)]
-            |lane| {
-                let shift = shifts >> (4 * eight + lane / 2) & 1;
-                let steps = (codes[lane] & ((1 << (BITS - 1)) - 1)) as i32 as f32;
-                let product = steps * f32::from_bits(step - (shift << MANTISSA_BITS));
-                f32::from_bits(product.to_bits() | (codes[lane] << (32 - BITS)) & SIGN)
-            },
-        )
+        (exponent, shifts): (u32, u32),
+        place: usize,
+        code: u32,
+    ) -> u32 {
+        let shift = shifts >> (place / 2) & 1;
+        self.places
+            .plain_number(exponent - (shift << MANTISSA_BITS), code)
     }
 }
 
@@ -243,8 +207,18 @@ pub(crate) struct DecodeEights<'a, C, T, const BITS: usize> {
 impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C, T, BITS> {
     #[inline(always)]
     fn run(self) {
-        let lanes = self.lanes;
-        let codec = lanes.codec();
+        match self.block {
+            16 if self.axis.is_multiple_of(16) => self.whole::<16>(),
+            32 if self.axis.is_multiple_of(32) => self.whole::<32>(),
+            _ => self.any(),
+        }
+    }
+}
+
+impl<C: Lanes, T: DecodeNumber, const BITS: usize> DecodeEights<'_, C, T, BITS> {
+    /// Blocks of any length.
+    #[inline(always)]
+    fn any(self) {
         let (mut at, mut rest, mut elements) = (self.at, self.data, self.elements);
         for record in self.scales.chunks_exact(self.record) {
             if rest.is_empty() {
@@ -253,26 +227,7 @@ impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C
             let length = self.block.min(self.axis - at);
             let (run, tail) = rest.split_at_mut(length);
             let (codes, behind) = elements.split_at(length / 8 * BITS);
-            let eights = run.as_chunks_mut::<8>().0.iter_mut();
-            let eights = eights.zip(codes.as_chunks::<BITS>().0).enumerate();
-            if let Some(tame) = lanes.tame(record) {
-                for (eight, (out, bytes)) in eights {
-                    let numbers = lanes.eight(tame, eight, bytes);
-                    *out = core::array::from_fn(
-                        #[inline(always)]
-                        |lane| T::from_pattern(numbers[lane].to_bits()),
-                    );
-                }
-            } else {
-                let sub_block = codec.sub_block();
-                for (eight, (out, codes)) in eights {
-                    let codes = bitstream::eight(codes);
-                    for (i, (x, code)) in out.iter_mut().zip(codes).enumerate() {
-                        let unit = codec.unit(record, (8 * eight + i) / sub_block);
-                        *x = T::from_pattern(codec.value(unit, code).to_bits());
-                    }
-                }
-            }
+            block::<_, _, BITS>(&self.lanes, record, codes, run);
             at = if at + length == self.axis {
                 0
             } else {
@@ -282,4 +237,104 @@ impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C
             elements = behind;
         }
     }
+
+    /// Blocks of a usual length, all alike: as a constant, so that they are vectors without a loop.
+    #[inline(always)]
+    fn whole<const BLOCK: usize>(self) {
+        let runs = self.data.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let records = self.scales.chunks_exact(self.record);
+        let codes = self.elements.chunks_exact(BLOCK / 8 * BITS);
+        for ((run, record), codes) in runs.zip(records).zip(codes) {
+            block::<_, _, BITS>(&self.lanes, record, codes, run);
+        }
+    }
+}
+
+/// Decodes a block.
+#[inline(always)]
+fn block<C: Lanes, T: DecodeNumber, const BITS: usize>(
+    lanes: &C,
+    record: &[u8],
+    codes: &[u8],
+    run: &mut [T],
+) {
+    let Some(tame) = lanes.tame(record) else {
+        return by_codec::<_, _, BITS>(lanes.codec(), record, codes, run);
+    };
+    let first_of_last = run.len() / LANES * LANES;
+    let (vectors, eight) = run.as_chunks_mut::<LANES>();
+    let (pairs, last) = codes.as_chunks::<BITS>().0.as_chunks::<2>();
+    for (i, (out, pair)) in vectors.iter_mut().zip(pairs).enumerate() {
+        *out = vector::<_, _, BITS, 2, LANES>(lanes, tame, i * LANES, pair);
+    }
+    for (out, last) in eight.as_chunks_mut().0.iter_mut().zip(last) {
+        *out = vector::<_, _, BITS, 1, 8>(lanes, tame, first_of_last, &[*last]);
+    }
+}
+
+/// Decodes a block as the specification does.
+#[cold]
+#[inline(never)]
+fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
+    codec: &C,
+    record: &[u8],
+    codes: &[u8],
+    run: &mut [T],
+) {
+    let sub_block = codec.sub_block();
+    let codes = codes
+        .as_chunks()
+        .0
+        .iter()
+        .flat_map(bitstream::eight::<BITS>);
+    for (i, (x, code)) in run.iter_mut().zip(codes).enumerate() {
+        let unit = codec.unit(record, i / sub_block);
+        *x = T::from_pattern(codec.value(unit, code).to_bits());
+    }
+}
+
+/// The numbers of the elements of a tame block from that place on, eight for each of their codes' eights.
+#[inline(always)]
+fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, const N: usize>(
+    lanes: &C,
+    tame: C::Tame,
+    first: usize,
+    codes: &[[u8; BITS]; EIGHTS],
+) -> [T; N] {
+    let bytes = codes.as_flattened();
+    let words = words(codes);
+    let numbers: [u32; N] = core::array::from_fn(
+        #[inline(always)]
+        |lane| {
+            let code = match BITS {
+                8 => u32::from(bytes[lane]),
+                _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
+            };
+            lanes.number::<BITS>(tame, first + lane, code)
+        },
+    );
+    match C::SHORT {
+        true => numbers.map(T::from_short_pattern),
+        false => numbers.map(T::from_pattern),
+    }
+}
+
+/// Words that begin with eight codes each; what comes then is anything.
+#[inline(always)]
+fn words<const BITS: usize, const EIGHTS: usize>(codes: &[[u8; BITS]; EIGHTS]) -> [u64; EIGHTS] {
+    let bytes = codes.as_flattened();
+    let mut words = [0; EIGHTS];
+    // Six bytes are two loads each.
+    if let (2, 6, Some(first), Some(last)) = (EIGHTS, BITS, bytes.first_chunk(), bytes.last_chunk())
+    {
+        words[0] = u64::from_le_bytes(*first);
+        words[EIGHTS - 1] = u64::from_le_bytes(*last) >> (64 - 8 * BITS);
+        return words;
+    }
+    for (word, codes) in words.iter_mut().zip(codes) {
+        let mut joined = [0; 8];
+        joined[..BITS].copy_from_slice(codes);
+        *word = u64::from_le_bytes(joined);
+    }
+    words
 }

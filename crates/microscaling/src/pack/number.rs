@@ -1,6 +1,10 @@
-//! The number types that packed tensors decode to.
+//! The number types that packed tensors are encoded from and decode to.
 
-use sealed::FromPattern;
+use sealed::{FromPattern, Widen};
+
+/// A number type that tensors are packed from: `f32`, and with the feature `half` `half::bf16` and `half::f16`. All of them are
+/// float32 numbers, subnormals included, and are packed as those.
+pub trait EncodeNumber: Widen + Copy + Send + Sync {}
 
 /// A number type that packed tensors decode to: `f32`, and with the feature `half` `half::bf16` and `half::f16`.
 ///
@@ -11,9 +15,45 @@ pub trait DecodeNumber: FromPattern + Copy + Default + Send + Sync {}
 
 mod sealed {
     /// Not to be implemented elsewhere: patterns are numbers or the one NaN.
-    pub trait FromPattern {
+    pub trait FromPattern: Sized {
         /// From the pattern of a float32.
         fn from_pattern(pattern: u32) -> Self;
+
+        /// [`from_pattern`](Self::from_pattern) of a NaN, an Inf, or a number of at most 8 significant bits, which is 0 or no
+        /// subnormal.
+        #[inline(always)]
+        fn from_short_pattern(pattern: u32) -> Self {
+            Self::from_pattern(pattern)
+        }
+    }
+
+    /// Not to be implemented elsewhere, either: `#[inline(always)]`.
+    pub trait Widen: Copy {
+        /// The pattern of the same number as float32; of a NaN for a NaN.
+        fn pattern(self) -> u32;
+
+        /// The same numbers as float32, in `buffer` if they are not; it must be as long.
+        #[inline(always)]
+        fn widened<'a>(data: &'a [Self], buffer: &'a mut [f32]) -> &'a [f32] {
+            for (wide, x) in buffer.iter_mut().zip(data) {
+                *wide = f32::from_bits(x.pattern());
+            }
+            buffer
+        }
+    }
+}
+
+impl EncodeNumber for f32 {}
+
+impl Widen for f32 {
+    #[inline(always)]
+    fn pattern(self) -> u32 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn widened<'a>(data: &'a [Self], _: &'a mut [f32]) -> &'a [f32] {
+        data
     }
 }
 
@@ -28,7 +68,7 @@ impl FromPattern for f32 {
 
 #[cfg(feature = "half")]
 mod halves {
-    use super::{DecodeNumber, FromPattern};
+    use super::{DecodeNumber, EncodeNumber, FromPattern, Widen};
     use crate::round::bits::{ABS, INFINITY, SIGN};
 
     impl DecodeNumber for half::bf16 {}
@@ -39,6 +79,37 @@ mod halves {
             // A carry goes into the exponent field, at the top into that of Inf. The one NaN has no bit that carries.
             let last = pattern >> 16 & 1;
             Self::from_bits(((pattern + 0x7fff + last) >> 16) as u16)
+        }
+
+        #[inline(always)]
+        fn from_short_pattern(pattern: u32) -> Self {
+            Self::from_bits((pattern >> 16) as u16)
+        }
+    }
+
+    impl EncodeNumber for half::bf16 {}
+
+    impl Widen for half::bf16 {
+        #[inline(always)]
+        fn pattern(self) -> u32 {
+            u32::from(self.to_bits()) << 16
+        }
+    }
+
+    impl EncodeNumber for half::f16 {}
+
+    impl Widen for half::f16 {
+        #[inline(always)]
+        fn pattern(self) -> u32 {
+            let sign = u32::from(self.to_bits() & 0x8000) << 16;
+            let abs = u32::from(self.to_bits() & 0x7fff);
+            // Rebiased by 127 − 15. A subnormal gets the exponent of the smallest normal number, of which it is then taken.
+            let normal = (abs << 13) + (112 << 23);
+            let raised = f32::from_bits((abs << 13) + MIN_NORMAL);
+            let subnormal = (raised - f32::from_bits(MIN_NORMAL)).to_bits();
+            let number = if abs < 0x0400 { subnormal } else { normal };
+            let special = INFINITY | abs << 13;
+            sign | if abs < 0x7c00 { number } else { special }
         }
     }
 
@@ -68,9 +139,47 @@ mod halves {
 
 #[cfg(all(test, feature = "half"))]
 mod tests {
-    use super::sealed::FromPattern;
+    use super::sealed::{FromPattern, Widen};
     use crate::round::bits::NAN;
     use half::{bf16, f16};
+
+    /// Every pattern.
+    #[test]
+    fn halves_widen_as_the_crate_half_widens_them() {
+        let mut buffer = [0.0; 1];
+        for bits in 0..=u16::MAX {
+            let (wide, narrow) = (bf16::from_bits(bits), f16::from_bits(bits));
+            let pairs = [
+                (bf16::widened(&[wide], &mut buffer)[0], wide.to_f32()),
+                (f16::widened(&[narrow], &mut buffer)[0], narrow.to_f32()),
+            ];
+            for (got, expected) in pairs {
+                let same = got.to_bits() == expected.to_bits();
+                assert!(
+                    same || (got.is_nan() && expected.is_nan()),
+                    "{bits:#x}: {got:e}"
+                );
+            }
+        }
+    }
+
+    /// Truncation is exact of all that bf16 has but subnormals.
+    #[test]
+    fn short_patterns() {
+        for bits in 0..=u16::MAX {
+            let x = bf16::from_bits(bits);
+            if x.is_nan() || (x != bf16::ZERO && !x.is_normal() && x.is_finite()) {
+                continue;
+            }
+            let pattern = x.to_f32().to_bits();
+            assert_eq!(bf16::from_short_pattern(pattern), x);
+            assert_eq!(f16::from_short_pattern(pattern), f16::from_f32(x.to_f32()));
+        }
+        assert_eq!(
+            bf16::from_short_pattern(NAN).to_bits(),
+            bf16::from_f32(f32::NAN).to_bits()
+        );
+    }
 
     /// Of every upper half of a pattern: the numbers, the ties, and what is next to them.
     #[test]

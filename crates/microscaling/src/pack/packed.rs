@@ -1,14 +1,15 @@
 //! Packed tensors: the bytes that a format really takes.
 
 use super::blocks::Encode;
+use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
 use super::view::PackedView;
-use crate::quantize::instruction_set::dispatch;
-use crate::quantize::largest::largest;
+use super::windows::encode;
+use crate::quantize::largest::largest_of;
 use crate::quantize::layout::{Runs, check_length};
 use crate::quantize::rules::is_large;
 use crate::quantize::threads::share_all;
-use crate::round::bits::INFINITY;
+use crate::round::bits::{ABS, INFINITY};
 use crate::round::with_rule;
 use crate::{BlockFormat, PackError, Rounder};
 use alloc::{vec, vec::Vec};
@@ -101,18 +102,40 @@ impl Packed {
         axis: usize,
         rounder: Rounder,
     ) -> Result<Self, PackError> {
+        Self::encode_from(format, data, shape, axis, rounder)
+    }
+
+    /// [`encode`](Self::encode) of a tensor in any of these number types: the same bytes as of the float32 numbers that its
+    /// elements are, which are not written anywhere.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_from<T: EncodeNumber>(
+        format: BlockFormat,
+        data: &[T],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
         check_length(data, shape)?;
+        let largest = || {
+            largest_of(
+                data,
+                #[inline(always)]
+                |x| x.pattern(),
+            )
+        };
         if let BlockFormat::Bfp(_) = format
-            && largest(data) >= INFINITY
-            && let Some(position) = data.iter().position(|x| !x.is_finite())
+            && largest() >= INFINITY
+            && let Some(position) = data.iter().position(|x| x.pattern() & ABS >= INFINITY)
         {
             return Err(PackError::NotFinite {
                 format: "bfp",
                 position,
             });
         }
-        let tensor_scale = format.tensor_scale(|| largest(data));
+        let tensor_scale = format.tensor_scale(largest);
         let mut packed = Self {
             format,
             shape: shape.to_vec(),
@@ -137,7 +160,7 @@ impl Packed {
             let job = plan.job(codec, bytes.bits);
             share_all(bytes, &|bytes: Bytes<'_>| {
                 let start = bytes.start();
-                dispatch(Encode {
+                encode(Encode {
                     job,
                     rule,
                     stream: rounder.stream(),

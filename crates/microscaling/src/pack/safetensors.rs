@@ -10,9 +10,9 @@
 //! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a
 //! [`BlockFormat`]. A file may hold other tensors, which are skipped.
 
-use crate::{
-    BlockFormat, PackError, Packed, PackedView, ParseFormatError, StoredTensor, StoredType,
-};
+mod error;
+
+use crate::{BlockFormat, Packed, PackedView, StoredTensor, StoredType};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use alloc::{
     borrow::ToOwned,
@@ -22,76 +22,12 @@ use alloc::{
     vec,
     vec::Vec,
 };
+pub use error::FileError;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use thiserror::Error;
 
 /// The key of the file's metadata that [`metadata`] is the value of.
 pub const METADATA_KEY: &str = "microscaling";
-
-/// Why a file was not written, or is none of packed tensors.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// It is no safetensors file: truncated, or what its header says does not fit its length.
-    #[error("packed tensors: no safetensors file: {0}")]
-    Safetensors(#[from] SafeTensorError),
-    /// The header says that a tensor lies outside of the file, or does not say where.
-    #[error("packed tensors: `{name}` does not lie within the {size} bytes of data")]
-    Offsets {
-        /// Name of the stored tensor.
-        name: String,
-        /// Length of what follows the header.
-        size: usize,
-    },
-    /// The header or the metadata are not what is expected of their JSON.
-    #[error("packed tensors: the {part} cannot be read: {source}")]
-    Json {
-        /// "header" or "metadata".
-        part: &'static str,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// The metadata have no key `microscaling`: a safetensors file of something else.
-    #[error("packed tensors: the metadata have no key `microscaling`")]
-    NoMetadata,
-    /// The format of a tensor is unknown or not valid.
-    #[error("packed tensors: tensor `{tensor}`: {source}")]
-    Format {
-        /// Name of the tensor.
-        tensor: String,
-        /// What is wrong with its format.
-        source: ParseFormatError,
-    },
-    /// A part of a tensor is missing.
-    #[error("packed tensors: tensor `{tensor}`: `{part}` is missing")]
-    Missing {
-        /// Name of the tensor.
-        tensor: String,
-        /// Name of the stored tensor that is missing.
-        part: String,
-    },
-    /// A part of a tensor has another type or another shape.
-    #[error("packed tensors: tensor `{tensor}`: `{part}` is {got}, expected {expected}")]
-    Part {
-        /// Name of the tensor.
-        tensor: String,
-        /// Name of the stored tensor.
-        part: String,
-        /// What it has to be.
-        expected: String,
-        /// What it is.
-        got: String,
-    },
-    /// The parts do not make up a tensor of the format and shape that the metadata say.
-    #[error("packed tensors: tensor `{tensor}`: {source}")]
-    Pack {
-        /// Name of the tensor.
-        tensor: String,
-        /// What does not fit.
-        source: PackError,
-    },
-}
 
 impl StoredType {
     /// Of the crate safetensors.
@@ -99,6 +35,7 @@ impl StoredType {
         match self {
             Self::U8 => Dtype::U8,
             Self::F8E4M3 => Dtype::F8_E4M3,
+            Self::F8E8M0 => Dtype::F8_E8M0,
             Self::F32 => Dtype::F32,
         }
     }

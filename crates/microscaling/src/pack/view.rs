@@ -139,7 +139,7 @@ impl<'a> PackedView<'a> {
         }
     }
 
-    fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         Plan::new(&self.format, self.shape, self.axis)
             .expect("what a packed tensor is made of was checked when it was made")
     }
@@ -174,8 +174,8 @@ impl<'a> PackedView<'a> {
     /// them in row-major order. The numbers are those of [`decode`](Self::decode), rounded half to even where `T` is not
     /// `f32`.
     ///
-    /// Rows of blocks along the last axis, of MX with float elements of at most 8 bits, NVFP4, and microexponents as `mx4`,
-    /// `mx6` and `mx9` have them, are decoded eight elements at a time where the axis is a multiple of eight.
+    /// Rows of blocks along the last axis, of MX with float elements of at most 8 bits or int8, NVFP4, and microexponents as
+    /// `mx4`, `mx6` and `mx9` have them, are decoded by vectors where the axis is a multiple of eight.
     ///
     /// # Errors
     /// * [`PackError::Rows`]: the range ends behind the last row, or before it begins.
@@ -224,7 +224,7 @@ impl<'a> PackedView<'a> {
 
     /// Decodes blocks from the one on that begins at position `start` of the tensor and `at` of its axis, if they are such
     /// that there is a way by eights.
-    fn decode_eights<T: DecodeNumber>(
+    pub(super) fn decode_eights<T: DecodeNumber>(
         &self,
         plan: &Plan,
         data: &mut [T],

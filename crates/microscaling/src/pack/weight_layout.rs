@@ -52,6 +52,8 @@ pub enum StoredType {
     U8,
     /// `F8_E4M3`.
     F8E4M3,
+    /// `F8_E8M0`: powers of two. Files have scales of MX as these or as `U8`; the bytes are the same.
+    F8E8M0,
     /// `F32`, little-endian.
     F32,
 }
@@ -59,7 +61,7 @@ pub enum StoredType {
 impl StoredType {
     const fn bytes(self) -> usize {
         match self {
-            Self::U8 | Self::F8E4M3 => 1,
+            Self::U8 | Self::F8E4M3 | Self::F8E8M0 => 1,
             Self::F32 => 4,
         }
     }

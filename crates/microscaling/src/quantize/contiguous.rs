@@ -9,10 +9,10 @@ use crate::round::draws::{Draws, WINDOW};
 use core::hint::black_box;
 
 /// Elements of the longest vector.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Contiguous blocks that are worked on together.
-const TOGETHER: usize = 16;
+pub(crate) const TOGETHER: usize = 16;
 
 /// Contiguous blocks, with the draws of the elements.
 pub(crate) struct Line<G, R> {
@@ -146,7 +146,7 @@ impl<G: BlockRule, R: RoundingRule> Line<G, R> {
 
 /// What second looks at blocks of B elements say.
 #[inline(always)]
-fn look_twice<G: BlockRule, const B: usize>(
+pub(crate) fn look_twice<G: BlockRule, const B: usize>(
     block_rule: G,
     maxima: &[u32; TOGETHER],
     window: &[f32],
@@ -173,7 +173,7 @@ fn look_twice<G: BlockRule, const B: usize>(
 /// The word of a block in its lanes, and that of the next one in the others if blocks of B elements leave
 /// some.
 #[inline(always)]
-fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
+pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
     // The remainders only show that the indices are less.
     let mut lanes = [of_blocks[block % TOGETHER]; LANES];
     if B < LANES {
@@ -184,7 +184,7 @@ fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LAN
 
 /// The largest counted magnitude of some vectors.
 #[inline(always)]
-fn largest<G: BlockRule, const L: usize>(vectors: &[[f32; L]]) -> u32 {
+pub(crate) fn largest<G: BlockRule, const L: usize>(vectors: &[[f32; L]]) -> u32 {
     let mut magnitudes = [0; L];
     for vector in vectors {
         for (max, x) in magnitudes.iter_mut().zip(vector) {
@@ -200,7 +200,7 @@ fn largest<G: BlockRule, const L: usize>(vectors: &[[f32; L]]) -> u32 {
 
 /// In each lane the largest counted magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
 #[inline(always)]
-fn across<G: BlockRule, const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
+pub(crate) fn across<G: BlockRule, const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
     /// In each lane the larger one of it and the lane at that distance.
     #[inline(always)]
     fn fold<const DISTANCE: usize>(x: [u32; LANES]) -> [u32; LANES] {

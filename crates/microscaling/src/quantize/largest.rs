@@ -13,17 +13,31 @@ pub(crate) fn counted_max<G: BlockRule>(data: &[f32]) -> u32 {
 }
 
 /// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
+#[cfg(feature = "std")]
 #[inline(always)]
 pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
     data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
 }
 
-/// [`magnitude_max`] of a whole tensor, by all threads.
+/// The largest magnitude of a whole tensor as a pattern: of a NaN or Inf if there is one. By all threads.
 pub(crate) fn largest(data: &[f32]) -> u32 {
+    largest_of(
+        data,
+        #[inline(always)]
+        |x| x.to_bits(),
+    )
+}
+
+/// [`largest`] of elements that `pattern` makes float32 patterns of. It must be `#[inline(always)]`.
+pub(crate) fn largest_of<T: Copy + Sync>(
+    data: &[T],
+    pattern: impl Fn(T) -> u32 + Copy + Sync,
+) -> u32 {
     let largest = |data| {
         let mut amax = 0;
         dispatch(Largest {
             data,
+            pattern,
             amax: &mut amax,
         });
         amax
@@ -31,15 +45,20 @@ pub(crate) fn largest(data: &[f32]) -> u32 {
     share(data, &largest, &u32::max)
 }
 
-/// [`largest`] on one thread.
-struct Largest<'a> {
-    data: &'a [f32],
+/// [`largest_of`] on one thread.
+struct Largest<'a, T, P> {
+    data: &'a [T],
+    pattern: P,
     amax: &'a mut u32,
 }
 
-impl Kernel for Largest<'_> {
+impl<T: Copy, P: Fn(T) -> u32> Kernel for Largest<'_, T, P> {
     #[inline(always)]
     fn run(self) {
-        *self.amax = magnitude_max(self.data);
+        let magnitudes = self.data.iter().map(
+            #[inline(always)]
+            |x| (self.pattern)(*x) & ABS,
+        );
+        *self.amax = magnitudes.fold(0, u32::max);
     }
 }

@@ -203,7 +203,7 @@ pub(crate) fn checked_layout(
 }
 
 /// Checks that the data have as many elements as the shape.
-pub(crate) fn check_length(data: &[f32], shape: &[usize]) -> Result<(), QuantizeError> {
+pub(crate) fn check_length<T>(data: &[T], shape: &[usize]) -> Result<(), QuantizeError> {
     let expected = count(shape)?;
     if data.len() == expected {
         return Ok(());
@@ -247,7 +247,7 @@ impl Runs {
     }
 
     /// All runs of the tensor whose elements `data` are.
-    pub(crate) fn all(&self, data: &[f32]) -> Range<usize> {
+    pub(crate) fn all<T>(&self, data: &[T]) -> Range<usize> {
         0..data.len() / (self.layout.axis * self.layout.inner) * self.per_axis
     }
 

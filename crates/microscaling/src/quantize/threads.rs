@@ -62,7 +62,7 @@ pub(crate) fn threads() -> usize {
     1
 }
 
-impl Divide for &[f32] {
+impl<T: Sync> Divide for &[T] {
     fn elements(&self) -> usize {
         self.len()
     }

@@ -31,6 +31,9 @@ mod oracle;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
+mod pack_dot;
+#[cfg(feature = "half")]
+mod pack_numbers;
 mod pack_rows;
 mod packed;
 mod product;

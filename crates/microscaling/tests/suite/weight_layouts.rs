@@ -3,8 +3,8 @@
 use crate::inputs::numbers;
 use crate::packed::encode;
 use microscaling::{
-    BlockFormat, Dialect, Packed, RandomStream, StoredTensor, StoredType, StoredView, WeightLayout,
-    WeightLayoutError,
+    BlockFormat, Dialect, Packed, RandomStream, Rounder, StoredTensor, StoredType, StoredView,
+    WeightLayout, WeightLayoutError,
 };
 
 fn find<'a>(stored: &'a [StoredTensor]) -> impl Fn(&str) -> Option<StoredView<'a>> {
@@ -386,6 +386,37 @@ fn what_a_config_says() {
                 let weights = &config["config_groups"]["group_0"]["weights"];
                 assert_eq!(weights["group_size"], layout.format().block_size());
                 assert_eq!(weights["num_bits"], layout.format().element_bits());
+            }
+        }
+    }
+}
+
+/// Scales of MX under the type's own name are the same bytes; those of NVFP4 are E4M3, and elements are no scales.
+#[test]
+fn scales_as_e8m0() {
+    for layout in WeightLayout::ALL {
+        let weight: Vec<f32> = (0..128).map(|i| i as f32 - 60.0).collect();
+        let packed = Packed::encode(layout.format(), &weight, &[2, 64], 1, Rounder::Even).unwrap();
+        let stored = layout.store("w", &packed.view(), None).unwrap();
+        for i in 0..stored.len() {
+            let mut retyped = stored.clone();
+            retyped[i].dtype = StoredType::F8E8M0;
+            let loaded = layout.load("w", |name| {
+                let tensor = retyped.iter().find(|tensor| tensor.name == name)?;
+                Some(StoredView {
+                    dtype: tensor.dtype,
+                    shape: &tensor.shape,
+                    bytes: &tensor.bytes,
+                })
+            });
+            let scales = stored[i].name.ends_with("_scale") || stored[i].name.ends_with("_scales");
+            if scales && matches!(layout.format(), BlockFormat::Mx(_)) {
+                assert_eq!(loaded.as_ref(), Ok(&packed), "{layout}");
+            } else {
+                assert!(
+                    matches!(&loaded, Err(WeightLayoutError::Type { part, .. }) if *part == stored[i].name),
+                    "{layout}: {loaded:?}"
+                );
             }
         }
     }

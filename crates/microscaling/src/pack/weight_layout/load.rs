@@ -7,7 +7,8 @@ use crate::Packed;
 use alloc::{borrow::ToOwned, format};
 
 impl WeightLayout {
-    /// The packed weight `name` of a file, whose tensors `find` looks up by their names.
+    /// The packed weight `name` of a file, whose tensors `find` looks up by their names. Scales of MX may be
+    /// [`U8`](StoredType::U8) or [`F8E8M0`](StoredType::F8E8M0).
     ///
     /// # Errors
     /// [`WeightLayoutError`]: a part is missing, or is not what the layout says.
@@ -16,15 +17,17 @@ impl WeightLayout {
         name: &str,
         find: impl Fn(&str) -> Option<StoredView<'a>>,
     ) -> Result<Packed, WeightLayoutError> {
-        let part = |(suffix, dtype): (&str, StoredType)| {
+        let typed = |(suffix, dtype): (&str, StoredType), also: StoredType| {
             let part = format!("{name}{suffix}");
             match find(&part) {
                 None => Err(WeightLayoutError::Missing { part }),
-                Some(view) if view.dtype != dtype => Err(WeightLayoutError::Type {
-                    part,
-                    expected: dtype,
-                    got: view.dtype,
-                }),
+                Some(view) if view.dtype != dtype && view.dtype != also => {
+                    Err(WeightLayoutError::Type {
+                        part,
+                        expected: dtype,
+                        got: view.dtype,
+                    })
+                }
                 Some(view) => {
                     let of = |count: usize, length: &usize| count.checked_mul(*length);
                     let bytes = view.shape.iter().try_fold(dtype.bytes(), of);
@@ -39,6 +42,7 @@ impl WeightLayout {
                 }
             }
         };
+        let part = |(suffix, dtype)| typed((suffix, dtype), dtype);
         let number = |suffix| {
             let (part, view) = part((suffix, StoredType::F32))?;
             // One number, with an axis or without.
@@ -52,7 +56,11 @@ impl WeightLayout {
             Ok(f32::from_le_bytes([a, b, c, d]))
         };
         let parts = self.parts();
-        let scales = parts.scales.map(&part).transpose()?;
+        let scales = parts.scales.map(|(suffix, dtype)| match dtype {
+            StoredType::U8 => typed((suffix, dtype), StoredType::F8E8M0),
+            _ => part((suffix, dtype)),
+        });
+        let scales = scales.transpose()?;
         let (of_elements, view) = part(parts.elements)?;
         let odd = || WeightLayoutError::Part {
             part: of_elements.clone(),

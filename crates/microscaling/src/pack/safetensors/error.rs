@@ -1,0 +1,70 @@
+//! Why a file is not written, or not read.
+
+use crate::{PackError, ParseFormatError};
+use ::safetensors::SafeTensorError;
+use alloc::string::String;
+use thiserror::Error;
+
+/// Why a file was not written, or is none of packed tensors.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It is no safetensors file: truncated, or what its header says does not fit its length.
+    #[error("packed tensors: no safetensors file: {0}")]
+    Safetensors(#[from] SafeTensorError),
+    /// The header says that a tensor lies outside of the file, or does not say where.
+    #[error("packed tensors: `{name}` does not lie within the {size} bytes of data")]
+    Offsets {
+        /// Name of the stored tensor.
+        name: String,
+        /// Length of what follows the header.
+        size: usize,
+    },
+    /// The header or the metadata are not what is expected of their JSON.
+    #[error("packed tensors: the {part} cannot be read: {source}")]
+    Json {
+        /// "header" or "metadata".
+        part: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The metadata have no key `microscaling`: a safetensors file of something else.
+    #[error("packed tensors: the metadata have no key `microscaling`")]
+    NoMetadata,
+    /// The format of a tensor is unknown or not valid.
+    #[error("packed tensors: tensor `{tensor}`: {source}")]
+    Format {
+        /// Name of the tensor.
+        tensor: String,
+        /// What is wrong with its format.
+        source: ParseFormatError,
+    },
+    /// A part of a tensor is missing.
+    #[error("packed tensors: tensor `{tensor}`: `{part}` is missing")]
+    Missing {
+        /// Name of the tensor.
+        tensor: String,
+        /// Name of the stored tensor that is missing.
+        part: String,
+    },
+    /// A part of a tensor has another type or another shape.
+    #[error("packed tensors: tensor `{tensor}`: `{part}` is {got}, expected {expected}")]
+    Part {
+        /// Name of the tensor.
+        tensor: String,
+        /// Name of the stored tensor.
+        part: String,
+        /// What it has to be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// The parts do not make up a tensor of the format and shape that the metadata say.
+    #[error("packed tensors: tensor `{tensor}`: {source}")]
+    Pack {
+        /// Name of the tensor.
+        tensor: String,
+        /// What does not fit.
+        source: PackError,
+    },
+}
