@@ -86,6 +86,10 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod ptq;
     #[cfg(test_backend = "flex")]
+    mod ptq_adaround;
+    #[cfg(test_backend = "flex")]
+    mod ptq_fold;
+    #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;

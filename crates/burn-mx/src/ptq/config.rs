@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use microscaling::BlockFormat;
 use serde::{Deserialize, Serialize};
 
 use super::PtqError;
 use super::quark::QuarkOptions;
-use crate::specs::{MxSpecs, ResolvedSpecs};
+use crate::specs::{MxSpecs, ResolvedSpecs, Slot};
 
 /// The base of a named configuration and the preset of [`MxSpecs`] that has its format.
 const NAMED: [(&str, &str); 10] = [
@@ -52,9 +53,20 @@ pub struct QuantConfig {
     /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, MxSpecs>,
+    /// Whether batch norms are folded into the layers before them, first of all; Quark's optimization of CNNs. Calibration data
+    /// show which norm is given a layer's output as it is, and `forward` must give one tensor of floats, by which the folded
+    /// model is compared with the other one: a norm whose folding would change that is left. Default: false.
+    ///
+    /// A norm stays as the identity of inference. The folded model is not one to train further.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fold_batch_norm: bool,
     /// Whether weights and biases are tuned after that, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Fast fine-tuning: layer by layer, weights and biases are changed so that the layer's quantized output comes close to the
@@ -73,12 +85,19 @@ pub struct FastFinetune {
     pub batch_size: usize,
     /// Steps for a layer. Default: 1000.
     pub num_iterations: usize,
-    /// Of Adam. Default: 0.00001.
-    pub learning_rate: f64,
-    /// The algorithm; there is one. Default: `adaquant`.
+    /// Of Adam. Default: that of the algorithm, 0.00001 of AdaQuant and 0.1 of AdaRound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// The algorithm. Default: `adaquant`.
     pub optim_algorithm: OptimAlgorithm,
-    /// Whether a layer is left once it gets no better. Default: true.
+    /// Whether a layer is left once it gets no better; with AdaRound after its warm start. Default: true.
     pub early_stop: bool,
+    /// λ of AdaRound's regularizer, see [`OptimAlgorithm::AdaRound`]; AdaQuant has none. Default: 0.01.
+    pub reg_param: f64,
+    /// β of AdaRound's regularizer, from the first number down to the second. Default: 20 to 2.
+    pub beta_range: [f64; 2],
+    /// The part of AdaRound's steps before there is a regularizer, from 0 to less than 1. Default: 0.2.
+    pub warm_start: f64,
 }
 
 /// What fast fine-tuning changes.
@@ -89,6 +108,13 @@ pub enum OptimAlgorithm {
     /// pass the quantizer as if it were not there.
     #[default]
     AdaQuant,
+    /// AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): which of its two neighbours on the grid of its block
+    /// each element of a weight is rounded to; biases and the scales of blocks stay. With h from 0 to 1 how far an element is
+    /// on its way from one neighbour to the other, the loss is the squared error of the layer's output, summed over channels,
+    /// plus λ Σ (1 − |2h − 1|^β). The weight that a layer gets is that on the grid, which its quantizer leaves as it is.
+    ///
+    /// For the block formats of weights but NVFP4, without square blocks and Hadamard transform.
+    AdaRound,
 }
 
 impl Default for FastFinetune {
@@ -98,9 +124,12 @@ impl Default for FastFinetune {
             fixed_seed: 1_705_472_343,
             batch_size: 2,
             num_iterations: 1000,
-            learning_rate: 1e-5,
+            learning_rate: None,
             optim_algorithm: OptimAlgorithm::AdaQuant,
             early_stop: true,
+            reg_param: 0.01,
+            beta_range: [20.0, 2.0],
+            warm_start: 0.2,
         }
     }
 }
@@ -179,9 +208,9 @@ impl QuantConfig {
         }
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;
-            if self.fast_finetune.is_none() {
+            let Some(tuning) = &self.fast_finetune else {
                 continue;
-            }
+            };
             if resolved.is_random() {
                 return Err(PtqError::Field {
                     field: "specs",
@@ -196,6 +225,9 @@ impl QuantConfig {
                     allowed: "`bfloat` and `fp` 0, where layers are tuned",
                 });
             }
+            if tuning.optim_algorithm == OptimAlgorithm::AdaRound {
+                check_grid(&resolved)?;
+            }
         }
         if self.specs.w_elem_format.is_none() && self.specs.a_elem_format.is_none() {
             return Err(PtqError::Field {
@@ -208,7 +240,31 @@ impl QuantConfig {
     }
 }
 
+/// Whether weights have a grid that AdaRound can choose on.
+fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
+    let has_grid = resolved
+        .block_format(Slot::W)
+        .is_some_and(|format| !format.is_square() && !matches!(format, BlockFormat::Nvfp4(_)));
+    match has_grid && resolved.hadamard_forward().is_none() {
+        true => Ok(()),
+        false => Err(PtqError::Field {
+            field: "OptimAlgorithm",
+            value: format!("`adaround` with the specs `{resolved}`"),
+            allowed: "with weights in MX, microexponents or block floating point, in blocks that are not square, without \
+                      `hadamard_forward`; or `adaquant`",
+        }),
+    }
+}
+
 impl FastFinetune {
+    /// Of Adam: what is given, or the algorithm's own.
+    pub(super) fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(match self.optim_algorithm {
+            OptimAlgorithm::AdaQuant => 1e-5,
+            OptimAlgorithm::AdaRound => 0.1,
+        })
+    }
+
     fn check(&self) -> Result<(), PtqError> {
         let counts = [
             ("DataSize", self.data_size),
@@ -224,12 +280,30 @@ impl FastFinetune {
                 });
             }
         }
-        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return Err(PtqError::Field {
-                field: "LearningRate",
-                value: self.learning_rate.to_string(),
-                allowed: "a positive number",
-            });
+        let refuse = |field, value: &dyn core::fmt::Debug, allowed| {
+            Err(PtqError::Field {
+                field,
+                value: format!("{value:?}"),
+                allowed,
+            })
+        };
+        let learning_rate = self.learning_rate();
+        if !(learning_rate.is_finite() && learning_rate > 0.0) {
+            return refuse("LearningRate", &learning_rate, "a positive number");
+        }
+        if !(self.reg_param.is_finite() && self.reg_param >= 0.0) {
+            return refuse("RegParam", &self.reg_param, "0 or a positive number");
+        }
+        let [first, last] = self.beta_range;
+        if !(first.is_finite() && last >= 1.0 && first >= last) {
+            return refuse(
+                "BetaRange",
+                &self.beta_range,
+                "two numbers, the second 1 or more and the first no less",
+            );
+        }
+        if !(0.0..1.0).contains(&self.warm_start) {
+            return refuse("WarmStart", &self.warm_start, "from 0 to less than 1");
         }
         Ok(())
     }

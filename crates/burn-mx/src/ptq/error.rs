@@ -52,9 +52,16 @@ pub enum PtqError {
     NoLayers,
     /// There is no calibration data.
     #[error(
-        "there is no calibration data, which fast fine-tuning needs: give one batch or more, with items in it"
+        "there is no calibration data, which fast fine-tuning and the folding of batch norms need: give one batch or more, with \
+         items in it"
     )]
     NoCalibration,
+    /// The output of a model is not one that can be compared.
+    #[error(
+        "batch norms can be folded where `forward` gives one tensor of floats of `MxBackend`, by which the folded model is \
+         compared with the other one; here it gives something else"
+    )]
+    Output,
     /// A layer was given, or gave, what is no number.
     #[error(
         "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"

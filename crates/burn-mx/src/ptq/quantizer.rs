@@ -5,7 +5,7 @@ use burn_core::module::Module;
 use super::calls::{self, Call, Side};
 use super::parameters;
 use super::tuning::{Parameters, TunedLayer, Tuner};
-use super::{FastFinetune, PtqError, QuantConfig};
+use super::{FastFinetune, FoldedNorm, PtqError, QuantConfig, fold};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::module::{Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at};
@@ -27,6 +27,8 @@ pub struct Quantized<M> {
     /// The model, whose layers carry the specs that they are computed by. Its weights are the trained ones, or what fast
     /// fine-tuning made of them; each product quantizes them.
     pub model: M,
+    /// The batch norms that were folded, in the model's order; empty without.
+    pub folded: Vec<FoldedNorm>,
     /// What fast fine-tuning did, in the order in which layers are called; empty without.
     pub tuned: Vec<TunedLayer>,
 }
@@ -52,7 +54,7 @@ impl Quantizer {
     }
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning needs; without that there may be none. Layers are heard on the thread that
+    /// of calibration data, which fast fine-tuning and the folding of batch norms need; without these there may be none. Layers are heard on the thread that
     /// `forward` is called on.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
@@ -70,6 +72,7 @@ impl Quantizer {
     where
         B: MxKernels,
         M: Module<MxBackend<B>>,
+        R: 'static,
     {
         self.quantize_with_progress(model, calibration, forward, |_, _| ())
     }
@@ -89,14 +92,30 @@ impl Quantizer {
     where
         B: MxKernels,
         M: Module<MxBackend<B>>,
+        R: 'static,
     {
         let chosen = self.choose(&layers(&model))?;
         let tuning = self.config.fast_finetune.as_ref();
-        if tuning.is_some() && calibration.is_empty() {
+        let folds = self.config.fold_batch_norm;
+        let needs_original = tuning.is_some() || folds;
+        if needs_original && calibration.is_empty() {
             return Err(PtqError::NoCalibration);
         }
-        let original = tuning.map(|_| model.clone());
         let mut quantized = model;
+        let mut original = None;
+        let mut folded = Vec::new();
+        if needs_original {
+            let none = MxSpecs::none().resolve()?;
+            let mut float = label_parameters(set_specs(quantized.clone(), &none));
+            if folds {
+                let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
+                // A part may have labels from a model of its own.
+                quantized = label_parameters(quantized);
+                (quantized, float, folded) =
+                    fold::fold::<B, M, T, R>(quantized, float, &layers, calibration, &forward)?;
+            }
+            original = Some(float);
+        }
         for Chosen { layer, specs } in &chosen {
             quantized = set_specs_at(quantized, layer, specs)?;
         }
@@ -105,16 +124,20 @@ impl Quantizer {
         let (Some(original), Some(tuning)) = (original, tuning) else {
             return Ok(Quantized {
                 model: quantized,
+                folded,
                 tuned: Vec::new(),
             });
         };
-        let none = MxSpecs::none().resolve()?;
-        let original = label_parameters(set_specs(original, &none));
         let passes = Passes {
             calibration,
             forward,
         };
-        tune(quantized, original, chosen, &passes, tuning, progress)
+        let (model, tuned) = tune(quantized, original, chosen, &passes, tuning, progress)?;
+        Ok(Quantized {
+            model,
+            folded,
+            tuned,
+        })
     }
 
     /// The layers that are quantized, of these.
@@ -229,7 +252,7 @@ fn tune<B, M, T, R, F>(
     passes: &Passes<'_, T, F>,
     config: &FastFinetune,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Quantized<M>, PtqError>
+) -> Result<(M, Vec<TunedLayer>), PtqError>
 where
     B: MxKernels,
     M: Module<MxBackend<B>>,
@@ -273,7 +296,7 @@ where
         let tuner = Tuner::new(layer, config, specs, &start, inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
-        let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all));
+        let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
             report.error_before,
@@ -286,8 +309,5 @@ where
         model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
         reports.push(report);
     }
-    Ok(Quantized {
-        model,
-        tuned: reports,
-    })
+    Ok((model, reports))
 }
