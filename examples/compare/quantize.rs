@@ -362,7 +362,7 @@ fn quantized(
             match model {
                 $(Model::$variant(model) => {
                     let forward = |model: &_, batch: &Batch<B>| {
-                        Model::$variant(Clone::clone(model)).output(batch.clone())
+                        Model::$variant(Clone::clone(model)).output(batch.clone()).output
                     };
                     let model = model.clone();
                     let quantized =

@@ -37,6 +37,7 @@
 
 mod adaquant;
 mod adaround;
+mod calibration;
 mod calls;
 mod config;
 mod error;
@@ -49,7 +50,7 @@ mod quark;
 mod tuning;
 
 pub(crate) use calls::{Linear, layer};
-pub use config::{FastFinetune, OptimAlgorithm, QuantConfig};
+pub use config::{Activations, FastFinetune, OptimAlgorithm, QuantConfig};
 pub use error::PtqError;
 pub use fold::FoldedNorm;
 pub(crate) use norms::{multiplied, scalar_added, subtracted};

@@ -9,6 +9,7 @@ use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
+use super::calibration::Largest;
 use super::norms::{Given, Norms};
 use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
@@ -185,6 +186,8 @@ pub(super) enum Listener<B: MxKernels> {
     },
     /// The batch norms, and the layers that may give them their inputs.
     Norms(Norms<B>),
+    /// The largest magnitudes of all layers' inputs.
+    Largest(Largest),
 }
 
 impl<B: MxKernels> Listener<B> {
@@ -234,6 +237,14 @@ pub(super) fn norms<B: MxKernels>(pass: impl FnOnce()) -> Norms<B> {
     }
 }
 
+/// What the layers of a pass are given at most.
+pub(super) fn largest<B: MxKernels>(pass: impl FnOnce()) -> Largest {
+    match listen::<B>(Listener::Largest(Largest::default()), pass) {
+        Listener::Largest(largest) => largest,
+        _ => unreachable!("a listener stays what it is"),
+    }
+}
+
 fn listen<B: MxKernels>(listener: Listener<B>, pass: impl FnOnce()) -> Listener<B> {
     /// Ends it, also where the pass panics.
     struct End;
@@ -266,6 +277,7 @@ pub(crate) fn layer<B: MxKernels, O: Into<LayerOp>>(
     let is_plain = weight.kept.is_some();
     let has_bias = bias.is_some();
     let samples = x.shape()[0];
+    let weight_rank = weight.rank();
     let input = (heard == Some(Side::Input)).then(|| x.inner.clone());
     let output = forward(x, weight, bias);
     with_listener::<B, _>(|listener| match listener {
@@ -285,6 +297,11 @@ pub(crate) fn layer<B: MxKernels, O: Into<LayerOp>>(
             is_plain,
             has_bias,
         }),
+        Listener::Largest(largest) => {
+            if let Some(input) = input {
+                largest.hear::<B>(label, &op().into(), input, weight_rank);
+            }
+        }
     });
     output
 }
@@ -295,6 +312,7 @@ fn heard<B: MxKernels>(layer: &'static str) -> Option<Option<Side>> {
         Listener::Order(order) => (!order.contains(&layer)).then_some(None),
         Listener::Calls { label, side, .. } => (*label == layer).then_some(Some(*side)),
         Listener::Norms(_) => Some(None),
+        Listener::Largest(_) => Some(Some(Side::Input)),
     };
     with_listener::<B, _>(wants).flatten()
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use microscaling::BlockFormat;
 use serde::{Deserialize, Serialize};
 
-use super::PtqError;
 use super::quark::QuarkOptions;
+use super::{PtqError, calibration};
 use crate::specs::{MxSpecs, ResolvedSpecs, Slot};
 
 /// The base of a named configuration and the preset of [`MxSpecs`] that has its format.
@@ -41,8 +41,11 @@ const ADAQUANT: &str = "_ADAQUANT";
 #[serde(default, deny_unknown_fields)]
 pub struct QuantConfig {
     /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, either of which may be absent, with block
-    /// size, rounding and all else that [`MxSpecs`] say. Activations are quantized as they come, block by block.
+    /// size, rounding and all else that [`MxSpecs`] say.
     pub specs: MxSpecs,
+    /// Where the scales of activations come from; `is_dynamic` in JSON, Quark's name. Default: dynamic, which is `true`.
+    #[serde(rename = "is_dynamic", skip_serializing_if = "Activations::is_dynamic")]
+    pub activations: Activations,
     /// Layers that are quantized: paths, prefixes of paths, or globs, as for [`set_specs_at`](crate::module::set_specs_at).
     /// Empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +66,45 @@ pub struct QuantConfig {
     /// Whether weights and biases are tuned after that, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
+}
+
+/// Where the scales of activations come from. In JSON `is_dynamic`, a bool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
+pub enum Activations {
+    /// Each block has the scale that its own elements give it, as they come.
+    #[default]
+    Dynamic,
+    /// Each block of a layer's input has the scale of the largest magnitude that calibration found at its place along the axis
+    /// that the product sums over (the last one of a linear layer's input, the channels of a convolution's), over all items and
+    /// all other places, in the model that is not quantized. What is larger becomes the largest number of that scale. Shifts of
+    /// sub-blocks, as microexponents have them, stay those of their own elements.
+    ///
+    /// An input whose blocks are not those of the calibration is an error, when it comes a panic, which names both shapes. Scales
+    /// are kept with the layer's parameters in memory, as [`set_specs`](crate::module::set_specs) keeps specs; records and files
+    /// do not have them ([`ResolvedSpecs::has_static_input`](crate::ResolvedSpecs::has_static_input)).
+    Static,
+}
+
+impl Activations {
+    fn is_dynamic(&self) -> bool {
+        *self == Self::Dynamic
+    }
+}
+
+impl From<bool> for Activations {
+    fn from(is_dynamic: bool) -> Self {
+        match is_dynamic {
+            true => Self::Dynamic,
+            false => Self::Static,
+        }
+    }
+}
+
+impl From<Activations> for bool {
+    fn from(activations: Activations) -> Self {
+        activations.is_dynamic()
+    }
 }
 
 fn is_false(value: &bool) -> bool {
@@ -206,8 +248,13 @@ impl QuantConfig {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
         }
+        let mut has_activations = false;
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;
+            if self.activations == Activations::Static {
+                calibration::check(&resolved)?;
+                has_activations |= resolved.block_format(Slot::A).is_some();
+            }
             let Some(tuning) = &self.fast_finetune else {
                 continue;
             };
@@ -228,6 +275,13 @@ impl QuantConfig {
             if tuning.optim_algorithm == OptimAlgorithm::AdaRound {
                 check_grid(&resolved)?;
             }
+        }
+        if self.activations == Activations::Static && !has_activations {
+            return Err(PtqError::Field {
+                field: "is_dynamic",
+                value: "false without a format of activations".into(),
+                allowed: "with `a_elem_format`; or true",
+            });
         }
         if self.specs.w_elem_format.is_none() && self.specs.a_elem_format.is_none() {
             return Err(PtqError::Field {

@@ -52,8 +52,8 @@ pub enum PtqError {
     NoLayers,
     /// There is no calibration data.
     #[error(
-        "there is no calibration data, which fast fine-tuning and the folding of batch norms need: give one batch or more, with \
-         items in it"
+        "there is no calibration data, which fast fine-tuning, static activations and the folding of batch norms need: give one batch \
+         or more, with items in it"
     )]
     NoCalibration,
     /// The output of a model is not one that can be compared.
@@ -71,6 +71,28 @@ pub enum PtqError {
         layer: String,
         /// Input or output.
         what: &'static str,
+    },
+    /// A layer's input has no scales.
+    #[error(
+        "layer `{layer}` cannot have static activations: it computes nothing on the calibration data, on the thread that calls \
+         the model, or is a deformable convolution; exclude the layer"
+    )]
+    NotCalibrated {
+        /// The layer's path.
+        layer: String,
+    },
+    /// Inputs of a layer do not have the same blocks.
+    #[error(
+        "layer `{layer}` cannot have static activations: on the calibration data it is given the shapes {calibrated:?} and \
+         {other:?}, which differ along the axis that the product sums over; exclude the layer"
+    )]
+    Shapes {
+        /// The layer's path.
+        layer: String,
+        /// The shape of an input.
+        calibrated: Vec<usize>,
+        /// That of another one.
+        other: Vec<usize>,
     },
     /// The quantized model calls a layer otherwise than the other one does.
     #[error(

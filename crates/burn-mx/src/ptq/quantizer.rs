@@ -5,7 +5,7 @@ use burn_core::module::Module;
 use super::calls::{self, Call, Side};
 use super::parameters;
 use super::tuning::{Parameters, TunedLayer, Tuner};
-use super::{FastFinetune, FoldedNorm, PtqError, QuantConfig, fold};
+use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::module::{Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at};
@@ -54,7 +54,7 @@ impl Quantizer {
     }
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning and the folding of batch norms need; without these there may be none. Layers are heard on the thread that
+    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there may be none. Layers are heard on the thread that
     /// `forward` is called on.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
@@ -94,10 +94,11 @@ impl Quantizer {
         M: Module<MxBackend<B>>,
         R: 'static,
     {
-        let chosen = self.choose(&layers(&model))?;
+        let mut chosen = self.choose(&layers(&model))?;
         let tuning = self.config.fast_finetune.as_ref();
         let folds = self.config.fold_batch_norm;
-        let needs_original = tuning.is_some() || folds;
+        let is_static = self.config.activations == Activations::Static;
+        let needs_original = tuning.is_some() || folds || is_static;
         if needs_original && calibration.is_empty() {
             return Err(PtqError::NoCalibration);
         }
@@ -113,6 +114,15 @@ impl Quantizer {
                 quantized = label_parameters(quantized);
                 (quantized, float, folded) =
                     fold::fold::<B, M, T, R>(quantized, float, &layers, calibration, &forward)?;
+            }
+            if is_static {
+                let layers = chosen.iter().map(|chosen| (&*chosen.layer, &chosen.specs));
+                let layers = layers.collect();
+                let specs =
+                    calibration::calibrated::<B, M, T, R>(&float, layers, calibration, &forward)?;
+                for (chosen, specs) in chosen.iter_mut().zip(specs) {
+                    chosen.specs = specs;
+                }
             }
             original = Some(float);
         }

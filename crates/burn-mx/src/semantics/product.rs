@@ -3,6 +3,7 @@
 
 mod kind;
 mod operands;
+mod static_input;
 mod straight_through;
 
 use core::cell::Cell;
