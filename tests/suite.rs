@@ -90,6 +90,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod ptq_fold;
     #[cfg(test_backend = "flex")]
+    mod ptq_resume;
+    #[cfg(test_backend = "flex")]
     mod ptq_static;
     #[cfg(test_backend = "flex")]
     mod rayon_tasks;

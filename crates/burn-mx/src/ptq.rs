@@ -47,6 +47,7 @@ mod norms;
 mod parameters;
 mod quantizer;
 mod quark;
+mod resume;
 mod tuning;
 
 pub(crate) use calls::{Linear, layer};

@@ -112,6 +112,14 @@ pub enum PtqError {
         /// The layer's path.
         layer: String,
     },
+    /// A folder of tuned layers cannot be written.
+    #[error("tuned layers cannot be kept at {}: {reason}", path.display())]
+    Folder {
+        /// The folder, or a file in it.
+        path: std::path::PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// No layer was heard.
     #[error(
         "no layer that is to be tuned computes anything on the calibration data, on the thread that calls the model"

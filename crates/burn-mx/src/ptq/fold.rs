@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorData, TensorMetadata};
-use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::module::Module;
 use burn_core::tensor::Tensor;
 
 use super::PtqError;
 use super::calls::{self, LayerOp};
-use super::norms::{Given, NormCall, are_same, same_bits, values};
+use super::norms::{BETA, GAMMA, Given, Norm, NormCall, are_same, norms_of, same_bits, values};
 use super::parameters::{self, Replacements};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, to_f32};
@@ -28,8 +28,6 @@ use crate::module::parameter_of;
 /// ‖a − b‖ / ‖b‖ of the outputs a and b of a model with and without folding, at most. Float32 is good for a hundredth of it.
 const TOLERANCE: f64 = 1e-4;
 
-const GAMMA: &str = "gamma";
-const BETA: &str = "beta";
 const WEIGHT: &str = "weight";
 const BIAS: &str = "bias";
 
@@ -41,16 +39,6 @@ pub struct FoldedNorm {
     pub layer: String,
     /// The norm's path.
     pub norm: String,
-}
-
-/// A batch norm of a model.
-#[derive(Clone, Debug, Default)]
-struct Norm {
-    path: String,
-    gamma: Vec<f32>,
-    beta: Vec<f32>,
-    mean: Vec<f32>,
-    variance: Vec<f32>,
 }
 
 /// A norm, and the layer that it is folded into.
@@ -355,57 +343,6 @@ fn out_channel(op: &LayerOp, shape: &Shape) -> impl Fn(usize) -> usize + use<> {
             Some(groups) => row / (first / groups) * second + column,
         }
     }
-}
-
-/// The batch norms of a model, by their kind.
-fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(model: &M) -> Vec<Norm> {
-    #[derive(Default)]
-    struct Find {
-        path: Vec<String>,
-        norms: Vec<Norm>,
-        /// Whether the walk is in a field of a norm.
-        within: bool,
-    }
-    impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find {
-        // Called for each field: the type is that of the module which has it.
-        fn enter_module(&mut self, name: &str, container_type: &str) {
-            self.within = container_type == "Struct:BatchNorm";
-            if self.within {
-                let path = self.path.join(".");
-                if self.norms.last().is_none_or(|norm| norm.path != path) {
-                    self.norms.push(Norm {
-                        path,
-                        ..Norm::default()
-                    });
-                }
-            }
-            self.path.push(name.to_owned());
-        }
-
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.within = false;
-            self.path.pop();
-        }
-
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
-            let (true, Some(norm), Some(name)) =
-                (self.within, self.norms.last_mut(), self.path.last())
-            else {
-                return;
-            };
-            let field = match name.as_str() {
-                GAMMA => &mut norm.gamma,
-                BETA => &mut norm.beta,
-                "running_mean" => &mut norm.mean,
-                "running_var" => &mut norm.variance,
-                _ => return,
-            };
-            *field = values::<B>(param.val().into_primitive().tensor().inner);
-        }
-    }
-    let mut find = Find::default();
-    model.visit(&mut find);
-    find.norms
 }
 
 /// The values of a tensor of floats of any rank that Burn's modules give.

@@ -5,10 +5,26 @@
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Scalar, TensorMetadata, read_sync};
+use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::tensor::Tensor;
 
 use super::calls::{LayerOp, with_listener};
+use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
+
+pub(super) const GAMMA: &str = "gamma";
+pub(super) const BETA: &str = "beta";
+
+/// A batch norm of a model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Norm {
+    pub(super) path: String,
+    pub(super) gamma: Vec<f32>,
+    pub(super) beta: Vec<f32>,
+    pub(super) mean: Vec<f32>,
+    pub(super) variance: Vec<f32>,
+}
 
 /// A call of a batch norm.
 pub(super) struct NormCall<B: MxKernels> {
@@ -101,6 +117,57 @@ pub(crate) fn multiplied<B: MxKernels>(rhs: &Float<B>) {
             norms.multiplied(label);
         }
     });
+}
+
+/// The batch norms of a model, by their kind.
+pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(model: &M) -> Vec<Norm> {
+    #[derive(Default)]
+    struct Find {
+        path: Vec<String>,
+        norms: Vec<Norm>,
+        /// Whether the walk is in a field of a norm.
+        within: bool,
+    }
+    impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find {
+        // Called for each field: the type is that of the module which has it.
+        fn enter_module(&mut self, name: &str, container_type: &str) {
+            self.within = container_type == "Struct:BatchNorm";
+            if self.within {
+                let path = self.path.join(".");
+                if self.norms.last().is_none_or(|norm| norm.path != path) {
+                    self.norms.push(Norm {
+                        path,
+                        ..Norm::default()
+                    });
+                }
+            }
+            self.path.push(name.to_owned());
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.within = false;
+            self.path.pop();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
+            let (true, Some(norm), Some(name)) =
+                (self.within, self.norms.last_mut(), self.path.last())
+            else {
+                return;
+            };
+            let field = match name.as_str() {
+                GAMMA => &mut norm.gamma,
+                BETA => &mut norm.beta,
+                "running_mean" => &mut norm.mean,
+                "running_var" => &mut norm.variance,
+                _ => return,
+            };
+            *field = values::<B>(param.val().into_primitive().tensor().inner);
+        }
+    }
+    let mut find = Find::default();
+    model.visit(&mut find);
+    find.norms
 }
 
 /// The values in row-major order.

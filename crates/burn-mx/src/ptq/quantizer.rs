@@ -1,9 +1,12 @@
 //! Quantizes models.
 
+use std::path::PathBuf;
+
 use burn_core::module::Module;
 
 use super::calls::{self, Call, Side};
 use super::parameters;
+use super::resume::Folder;
 use super::tuning::{Parameters, TunedLayer, Tuner};
 use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
 use crate::backend::MxBackend;
@@ -18,6 +21,8 @@ pub struct Quantizer {
     config: QuantConfig,
     /// Of layers without specs of their own.
     specs: ResolvedSpecs,
+    /// Where tuned layers are kept.
+    folder: Option<Folder>,
 }
 
 /// A model that was quantized.
@@ -45,7 +50,29 @@ impl Quantizer {
     /// If a field of the configuration cannot be used.
     pub fn new(config: QuantConfig) -> Result<Self, PtqError> {
         let specs = config.resolve()?;
-        Ok(Self { config, specs })
+        Ok(Self {
+            config,
+            specs,
+            folder: None,
+        })
+    }
+
+    /// Keeps each layer that fast fine-tuning has finished in this folder, created if missing, and takes from there those that
+    /// it has finished before from the same model, data and settings: a run that was stopped goes on with the layer that it was
+    /// at, and ends with the bits of one that was not. A layer's file is safetensors, `<place>-<path>.safetensors`, complete or
+    /// not there; one of something else is tuned anew and replaced.
+    ///
+    /// Layers are recognized by all that they are tuned from, their inputs and wanted outputs included, so the passes over the
+    /// calibration data are made again.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be created; if later a file cannot be written, from [`quantize`](Self::quantize).
+    pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
+        Ok(Self {
+            folder: Some(Folder::open(folder.into())?),
+            ..self
+        })
     }
 
     /// The configuration.
@@ -142,7 +169,15 @@ impl Quantizer {
             calibration,
             forward,
         };
-        let (model, tuned) = tune(quantized, original, chosen, &passes, tuning, progress)?;
+        let folder = self.folder.as_ref();
+        let (model, tuned) = tune(
+            quantized,
+            original,
+            chosen,
+            &passes,
+            (tuning, folder),
+            progress,
+        )?;
         Ok(Quantized {
             model,
             folded,
@@ -260,7 +295,7 @@ fn tune<B, M, T, R, F>(
     original: M,
     mut chosen: Vec<Chosen>,
     passes: &Passes<'_, T, F>,
-    config: &FastFinetune,
+    (config, folder): (&FastFinetune, Option<&Folder>),
     mut progress: impl FnMut(usize, usize),
 ) -> Result<(M, Vec<TunedLayer>), PtqError>
 where
@@ -306,7 +341,18 @@ where
         let tuner = Tuner::new(layer, config, specs, &start, inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
-        let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
+        let print = folder.map(|folder| (folder, tuner.fingerprint(&start, seed)));
+        let kept = print.and_then(|(folder, print)| folder.load(number, layer, print, &start));
+        let (tuned, report) = match kept {
+            Some(kept) => kept,
+            None => {
+                let tuned = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
+                if let Some((folder, print)) = print {
+                    folder.save(number, print, &tuned.0, &tuned.1)?;
+                }
+                tuned
+            }
+        };
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
             report.error_before,

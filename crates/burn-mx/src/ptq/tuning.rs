@@ -11,6 +11,7 @@ use super::adaquant::AdaQuant;
 use super::adaround::AdaRound;
 use super::calls::{Call, LayerOp};
 use super::grid::Neighbours;
+use super::resume::Fingerprint;
 use super::{FastFinetune, OptimAlgorithm, PtqError};
 use crate::kernels::{MxKernels, from_f32, to_f32};
 use crate::registry::Interned;
@@ -226,6 +227,37 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             iterations,
         };
         Ok((parameters, tuned))
+    }
+
+    /// Of all that [`tune`](Self::tune) goes by.
+    pub(super) fn fingerprint(&self, start: &Parameters<B>, seed: u64) -> Fingerprint {
+        let specs = self.product.specs().specs.specs().to_json();
+        let texts = [
+            format!("{:?}", self.config),
+            specs,
+            format!("{:?}", start.storage),
+        ];
+        let print = Fingerprint::new()
+            .with(self.layer.as_bytes())
+            .with(&seed.to_le_bytes());
+        let print = texts
+            .iter()
+            .fold(print, |print, text| print.with(text.as_bytes()));
+        let parameters = [Some(&start.weight), start.bias.as_ref()]
+            .into_iter()
+            .flatten();
+        let samples = self
+            .samples
+            .iter()
+            .flat_map(|samples| [&samples.x, &samples.wanted]);
+        let ops = self
+            .samples
+            .iter()
+            .map(|samples| format!("{:?}", samples.op));
+        let print = ops.fold(print, |print, op| print.with(op.as_bytes()));
+        parameters
+            .chain(samples)
+            .fold(print, |print, tensor| print.with_tensor::<B>(tensor))
     }
 
     pub(super) fn learning_rate(&self) -> f64 {
