@@ -155,4 +155,10 @@ fn a_folder_that_cannot_be_is_an_error_at_once() {
     let error = quantizer.resumable(file.path().join("tuned")).unwrap_err();
     assert!(matches!(error, PtqError::Folder { .. }), "{error}");
     assert!(error.to_string().contains("tuned"), "{error}");
+    let untuned = Quantizer::new(QuantConfig::named("MX6").unwrap()).unwrap();
+    let error = untuned.resumable(std::env::temp_dir()).unwrap_err();
+    assert!(
+        error.to_string().contains("`fast_finetune` is missing"),
+        "{error}"
+    );
 }

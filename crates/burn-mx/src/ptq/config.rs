@@ -56,9 +56,9 @@ pub struct QuantConfig {
     /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, MxSpecs>,
-    /// Whether batch norms are folded into the layers before them, first of all; Quark's optimization of CNNs. Calibration data
-    /// show which norm is given a layer's output as it is, and `forward` must give one tensor of floats, by which the folded
-    /// model is compared with the other one: a norm whose folding would change that is left. Default: false.
+    /// Whether batch norms are folded into the quantized layers before them, first of all; Quark's optimization of CNNs.
+    /// Calibration data show which norm is given a layer's output as it is, and `forward` must give one tensor of floats, by
+    /// which the folded model is compared with the other one: a norm whose folding would change that is left. Default: false.
     ///
     /// A norm stays as the identity of inference. The folded model is not one to train further.
     #[serde(skip_serializing_if = "is_false")]

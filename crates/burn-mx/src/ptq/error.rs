@@ -69,7 +69,7 @@ pub enum PtqError {
     NotFinite {
         /// The layer's path.
         layer: String,
-        /// Input or output.
+        /// Input, output or weight.
         what: &'static str,
     },
     /// A layer's input has no scales.

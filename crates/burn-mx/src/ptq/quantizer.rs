@@ -67,8 +67,16 @@ impl Quantizer {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created; if later a file cannot be written, from [`quantize`](Self::quantize).
+    /// If the configuration has no fast fine-tuning, or the folder cannot be created; if later a file cannot be written, from
+    /// [`quantize`](Self::quantize).
     pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
+        if self.config.fast_finetune.is_none() {
+            return Err(PtqError::Field {
+                field: "fast_finetune",
+                value: "missing".into(),
+                allowed: "fast fine-tuning, the one thing that can be resumed",
+            });
+        }
         Ok(Self {
             folder: Some(Folder::open(folder.into())?),
             ..self
@@ -81,8 +89,8 @@ impl Quantizer {
     }
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there may be none. Layers are heard on the thread that
-    /// `forward` is called on.
+    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there
+    /// may be none. Layers are heard on the thread that `forward` is called on.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
     /// it has any, count for everything else.

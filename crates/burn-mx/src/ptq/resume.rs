@@ -1,8 +1,8 @@
 //! Layers that were tuned, kept in a folder, so that fast fine-tuning goes on where it was stopped.
 //!
 //! A layer has one file, `<place>-<path>.safetensors`: its `weight`, and its `bias` if it has one, in float32, with the fingerprint
-//! of all that they were made from. That is the algorithm with its numbers, the specs, the parameters before, and every input
-//! and wanted output; so a layer is taken from its file only where tuning it again would give the same bits.
+//! of all that they were made from. That is the algorithm with its numbers, the specs, the backend, the parameters before, and
+//! every input and wanted output; so a layer is taken from its file only where tuning it again would give the same bits.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -138,7 +138,7 @@ impl Folder {
             });
         }
         let mut header = header.to_string();
-        while header.len() % 8 != 0 {
+        while !header.len().is_multiple_of(8) {
             header.push(' ');
         }
         let write = || {

@@ -236,6 +236,8 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             format!("{:?}", self.config),
             specs,
             format!("{:?}", start.storage),
+            // Another backend sums in another order.
+            B::name(&B::float_device(&start.weight)),
         ];
         let print = Fingerprint::new()
             .with(self.layer.as_bytes())
