@@ -231,6 +231,37 @@ fn layers_with_fixed_scales_are_tuned() {
     }
 }
 
+/// What a layer was calibrated for is nothing to products of other things, and to layers that are left out.
+#[test]
+fn scales_are_those_of_one_layer_alone() {
+    let d = device();
+    let layers = [(40, 24), (24, 5)].map(|(from, to)| LinearConfig::new(from, to).init::<B>(&d));
+    let layers = with_noise_weights(layers, 1);
+    let x = noise_tensor::<B, 2>([32, 40], 2, &d);
+    let forward = |layers: &[Linear<B>; 2], x: &Tensor<B, 2>| {
+        let hidden = layers[0].forward(x.clone());
+        let scores = hidden.clone().matmul(hidden.clone().transpose());
+        layers[1].forward(scores.div_scalar(64.0).matmul(hidden))
+    };
+    let of_first = |config| QuantConfig {
+        exclude: vec!["1".into()],
+        ..config
+    };
+    let calibration = std::slice::from_ref(&x);
+    let got = quantized!(of_first(fixed("MXINT8")), layers, calibration, forward);
+    let specs = |layer: &Linear<B>| specs_of(&layer.weight.val());
+    assert!(specs(&got[0]).unwrap().has_static_input());
+    assert!(specs(&got[1]).is_none());
+    let dynamic = QuantConfig::named("MXINT8").unwrap();
+    let dynamic = quantized!(of_first(dynamic), layers, calibration, forward);
+    // By the first layer alone they differ, and not by much.
+    let [got, dynamic] = [&got, &dynamic].map(|layers| values(forward(layers, &x)));
+    let squares = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x).powi(2)).sum::<f64>();
+    let apart = squares(&mut got.iter().zip(&dynamic).map(|(a, b)| a - b));
+    let apart = (apart / squares(&mut dynamic.iter().copied())).sqrt();
+    assert!(apart < 0.2, "{apart}");
+}
+
 #[test]
 fn what_does_not_fit_is_said() {
     let d = device();

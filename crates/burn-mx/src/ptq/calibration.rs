@@ -12,7 +12,7 @@ use super::norms::values;
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, to_f32};
 use crate::module::parameter_of;
-use crate::specs::{ResolvedSpecs, Slot, StaticInput};
+use crate::specs::{GradientOperands, ResolvedSpecs, Slot, StaticInput};
 use burn_core::module::Module;
 
 /// What is known of the inputs of each layer, by the label of its weight.
@@ -153,6 +153,7 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
         && specs.float_format().is_none()
         && specs.hadamard_forward().is_none()
         && !specs.mask_clipped()
+        && specs.gradient_operands() == GradientOperands::Original
         && specs.round_mx_output() != Rounding::Stochastic;
     match is_simple {
         true => Ok(()),
@@ -160,7 +161,7 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
             field: "is_dynamic",
             value: format!("false with the specs `{specs}`"),
             allowed: "with activations in MX of the scale mode `floor`, microexponents or block floating point, without an \
-                      elementwise format, `hadamard_forward`, `mask_clipped` and random rounding; or true",
+                      elementwise format, `hadamard_forward`, `mask_clipped`, `gradient_operands` and random rounding; or true",
         }),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use microscaling::BlockFormat;
 
-use super::{ResolvedSpecs, Slot};
+use super::ResolvedSpecs;
 
 /// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the axis that the
 /// product sums over: its scale is that of a block with this magnitude, whatever comes.
@@ -50,9 +50,9 @@ impl ResolvedSpecs {
         self.static_input.is_some()
     }
 
-    /// The scales of the input, of which this slot is the operand.
-    pub(crate) fn static_input(&self, slot: Slot) -> Option<&StaticInput> {
-        self.static_input.as_deref().filter(|_| slot == Slot::A)
+    /// The scales of the input of the layer that these are the specs of.
+    pub(crate) fn static_input(&self) -> Option<&StaticInput> {
+        self.static_input.as_deref()
     }
 
     /// The same specs with scales of the input.

@@ -324,7 +324,7 @@ impl<B: MxKernels> Product<B> {
 
     /// The scales of the slot's operand, if a calibration fixed them.
     fn static_input(&self, slot: Slot) -> Option<&'static StaticInput> {
-        self.specs.specs.static_input(slot)
+        self.static_input.filter(|_| slot == Slot::A)
     }
 
     /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
