@@ -88,6 +88,14 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod ptq;
     #[cfg(test_backend = "flex")]
+    mod ptq_adaround;
+    #[cfg(test_backend = "flex")]
+    mod ptq_fold;
+    #[cfg(test_backend = "flex")]
+    mod ptq_resume;
+    #[cfg(test_backend = "flex")]
+    mod ptq_static;
+    #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;

@@ -213,7 +213,7 @@ impl Cli {
             num_iterations: self
                 .iterations
                 .map_or(tuning.num_iterations, |n| n as usize),
-            learning_rate: self.learning_rate.unwrap_or(tuning.learning_rate),
+            learning_rate: self.learning_rate.or(tuning.learning_rate),
             batch_size: self.batch_size.map_or(tuning.batch_size, |n| n as usize),
             // Far apart: those of layers follow each other.
             fixed_seed: tuning.fixed_seed.wrapping_add(self.seed << 32),
@@ -362,7 +362,7 @@ fn quantized(
             match model {
                 $(Model::$variant(model) => {
                     let forward = |model: &_, batch: &Batch<B>| {
-                        Model::$variant(Clone::clone(model)).output(batch.clone())
+                        Model::$variant(Clone::clone(model)).output(batch.clone()).output
                     };
                     let model = model.clone();
                     let quantized =

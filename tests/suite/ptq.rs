@@ -132,6 +132,7 @@ fn configurations_have_quarks_names_formats_and_attributes() {
         tuning,
         FastFinetune {
             data_size: 100,
+            learning_rate: Some(1e-5),
             ..FastFinetune::default()
         }
     );
@@ -183,8 +184,8 @@ fn configurations_that_make_no_sense_are_refused() {
             ["`sub_block_size` is 2", "to_bfp"],
         ),
         (
-            r#"{ "MXAttributes": {}, "FastFinetune": { "OptimAlgorithm": "adaround" } }"#,
-            ["adaround", "adaquant"],
+            r#"{ "MXAttributes": {}, "FastFinetune": { "OptimAlgorithm": "gptq" } }"#,
+            ["gptq", "adaround"],
         ),
         (
             r#"{ "MXAttributes": {}, "FastFinetune": { "Epochs": 3 } }"#,
@@ -232,7 +233,7 @@ fn configurations_that_make_no_sense_are_refused() {
         ),
         (
             tuning(FastFinetune {
-                learning_rate: -1.0,
+                learning_rate: Some(-1.0),
                 ..usual()
             }),
             ["`LearningRate` is -1", "a positive number"],
@@ -427,7 +428,7 @@ fn quick(name: &str) -> QuantConfig {
         fast_finetune: Some(FastFinetune {
             data_size: 20,
             num_iterations: 200,
-            learning_rate: 1e-3,
+            learning_rate: Some(1e-3),
             ..FastFinetune::default()
         }),
         ..named(name)
@@ -515,7 +516,7 @@ fn tuning_is_the_same_each_time_and_another_with_another_seed() {
 fn a_layer_that_gets_worse_keeps_its_weights() {
     let config = quick("MX9");
     let fast_finetune = config.fast_finetune.map(|tuning| FastFinetune {
-        learning_rate: 10.0,
+        learning_rate: Some(10.0),
         ..tuning
     });
     let quantized = quantize(QuantConfig {

@@ -35,16 +35,25 @@
 //! The quantized model is the module that it was, whose layers carry specs of their own: their products quantize weights and
 //! inputs. Between layers nothing is rounded, and products of two activations, as attention has, go by the specs of the device.
 
+mod adaquant;
+mod adaround;
+mod calibration;
 mod calls;
 mod config;
 mod error;
+mod fold;
+mod grid;
+mod norms;
 mod parameters;
 mod quantizer;
 mod quark;
+mod resume;
 mod tuning;
 
 pub(crate) use calls::{Linear, layer};
-pub use config::{FastFinetune, OptimAlgorithm, QuantConfig};
+pub use config::{Activations, FastFinetune, OptimAlgorithm, QuantConfig};
 pub use error::PtqError;
+pub use fold::FoldedNorm;
+pub(crate) use norms::{multiplied, scalar_added, subtracted};
 pub use quantizer::{Quantized, Quantizer};
 pub use tuning::TunedLayer;

@@ -14,6 +14,7 @@ pub use self::recipe::{Exemptions, Recipe};
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs};
 pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
+pub(crate) use self::static_input::{StaticInput, block_length};
 #[cfg(feature = "clap")]
 pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
@@ -29,5 +30,6 @@ mod resolve;
 mod resolved;
 mod slot;
 mod slot_format;
+mod static_input;
 mod summary;
 mod validate;

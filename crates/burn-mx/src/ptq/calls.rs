@@ -9,6 +9,8 @@ use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
+use super::calibration::Largest;
+use super::norms::{Given, Norms};
 use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
 use crate::semantics::conv::Geometry;
@@ -61,6 +63,14 @@ impl LayerOp {
         match self {
             Self::Linear => Op::Linear,
             _ => Op::Convolution,
+        }
+    }
+
+    /// The axis of the channels of an output of this rank.
+    pub(super) fn channel_axis(&self, rank: usize) -> usize {
+        match self {
+            Self::Linear => rank - 1,
+            _ => 1,
         }
     }
 
@@ -165,7 +175,7 @@ pub(super) struct Call<B: MxKernels> {
 }
 
 /// What a thread listens to.
-enum Listener<B: MxKernels> {
+pub(super) enum Listener<B: MxKernels> {
     /// The labels of all layers, in the order in which they are called first.
     Order(Vec<&'static str>),
     /// The calls of one layer.
@@ -174,6 +184,19 @@ enum Listener<B: MxKernels> {
         side: Side,
         calls: Vec<Call<B>>,
     },
+    /// The batch norms, and the layers that may give them their inputs.
+    Norms(Norms<B>),
+    /// The largest magnitudes of all layers' inputs.
+    Largest(Largest),
+}
+
+impl<B: MxKernels> Listener<B> {
+    pub(super) fn norms(&mut self) -> Option<&mut Norms<B>> {
+        match self {
+            Self::Norms(norms) => Some(norms),
+            _ => None,
+        }
+    }
 }
 
 thread_local! {
@@ -185,7 +208,7 @@ thread_local! {
 pub(super) fn order<B: MxKernels>(pass: impl FnOnce()) -> Vec<&'static str> {
     match listen::<B>(Listener::Order(Vec::new()), pass) {
         Listener::Order(order) => order,
-        Listener::Calls { .. } => unreachable!("a listener stays what it is"),
+        _ => unreachable!("a listener stays what it is"),
     }
 }
 
@@ -202,7 +225,23 @@ pub(super) fn calls<B: MxKernels>(
     };
     match listen::<B>(listener, pass) {
         Listener::Calls { calls, .. } => calls,
-        Listener::Order(_) => unreachable!("a listener stays what it is"),
+        _ => unreachable!("a listener stays what it is"),
+    }
+}
+
+/// The batch norms of a pass, and its layers.
+pub(super) fn norms<B: MxKernels>(pass: impl FnOnce()) -> Norms<B> {
+    match listen::<B>(Listener::Norms(Norms::new()), pass) {
+        Listener::Norms(norms) => norms,
+        _ => unreachable!("a listener stays what it is"),
+    }
+}
+
+/// What the layers of a pass are given at most.
+pub(super) fn largest<B: MxKernels>(pass: impl FnOnce()) -> Largest {
+    match listen::<B>(Listener::Largest(Largest::default()), pass) {
+        Listener::Largest(largest) => largest,
+        _ => unreachable!("a listener stays what it is"),
     }
 }
 
@@ -238,6 +277,7 @@ pub(crate) fn layer<B: MxKernels, O: Into<LayerOp>>(
     let is_plain = weight.kept.is_some();
     let has_bias = bias.is_some();
     let samples = x.shape()[0];
+    let weight_rank = weight.rank();
     let input = (heard == Some(Side::Input)).then(|| x.inner.clone());
     let output = forward(x, weight, bias);
     with_listener::<B, _>(|listener| match listener {
@@ -250,6 +290,18 @@ pub(crate) fn layer<B: MxKernels, O: Into<LayerOp>>(
             has_bias,
             samples,
         }),
+        Listener::Norms(norms) => norms.layers.push(Given {
+            label,
+            op: op().into(),
+            output: output.inner.clone(),
+            is_plain,
+            has_bias,
+        }),
+        Listener::Largest(largest) => {
+            if let Some(input) = input {
+                largest.hear::<B>(label, &op().into(), input, weight_rank);
+            }
+        }
     });
     output
 }
@@ -259,10 +311,14 @@ fn heard<B: MxKernels>(layer: &'static str) -> Option<Option<Side>> {
     let wants = |listener: &mut Listener<B>| match listener {
         Listener::Order(order) => (!order.contains(&layer)).then_some(None),
         Listener::Calls { label, side, .. } => (*label == layer).then_some(Some(*side)),
+        Listener::Norms(_) => Some(None),
+        Listener::Largest(_) => Some(Some(Side::Input)),
     };
     with_listener::<B, _>(wants).flatten()
 }
 
-fn with_listener<B: MxKernels, R>(work: impl FnOnce(&mut Listener<B>) -> R) -> Option<R> {
+pub(super) fn with_listener<B: MxKernels, R>(
+    work: impl FnOnce(&mut Listener<B>) -> R,
+) -> Option<R> {
     LISTENER.with_borrow_mut(|listener| listener.as_mut()?.downcast_mut().map(work))
 }

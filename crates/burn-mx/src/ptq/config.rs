@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use microscaling::BlockFormat;
 use serde::{Deserialize, Serialize};
 
-use super::PtqError;
 use super::quark::QuarkOptions;
-use crate::specs::{MxSpecs, ResolvedSpecs};
+use super::{PtqError, calibration};
+use crate::specs::{MxSpecs, ResolvedSpecs, Slot};
 
 /// The base of a named configuration and the preset of [`MxSpecs`] that has its format.
 const NAMED: [(&str, &str); 10] = [
@@ -40,8 +41,11 @@ const ADAQUANT: &str = "_ADAQUANT";
 #[serde(default, deny_unknown_fields)]
 pub struct QuantConfig {
     /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, either of which may be absent, with block
-    /// size, rounding and all else that [`MxSpecs`] say. Activations are quantized as they come, block by block.
+    /// size, rounding and all else that [`MxSpecs`] say.
     pub specs: MxSpecs,
+    /// Where the scales of activations come from; `is_dynamic` in JSON, Quark's name. Default: dynamic, which is `true`.
+    #[serde(rename = "is_dynamic", skip_serializing_if = "Activations::is_dynamic")]
+    pub activations: Activations,
     /// Layers that are quantized: paths, prefixes of paths, or globs, as for [`set_specs_at`](crate::module::set_specs_at).
     /// Empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -52,9 +56,59 @@ pub struct QuantConfig {
     /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, MxSpecs>,
+    /// Whether batch norms are folded into the quantized layers before them, first of all; Quark's optimization of CNNs.
+    /// Calibration data show which norm is given a layer's output as it is, and `forward` must give one tensor of floats, by
+    /// which the folded model is compared with the other one: a norm whose folding would change that is left. Default: false.
+    ///
+    /// A norm stays as the identity of inference. The folded model is not one to train further.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fold_batch_norm: bool,
     /// Whether weights and biases are tuned after that, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
+}
+
+/// Where the scales of activations come from. In JSON `is_dynamic`, a bool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
+pub enum Activations {
+    /// Each block has the scale that its own elements give it, as they come.
+    #[default]
+    Dynamic,
+    /// Each block of a layer's input has the scale of the largest magnitude that calibration found at its place along the axis
+    /// that the product sums over (the last one of a linear layer's input, the channels of a convolution's), over all items and
+    /// all other places, in the model that is not quantized. What is larger becomes the largest number of that scale. Shifts of
+    /// sub-blocks, as microexponents have them, stay those of their own elements.
+    ///
+    /// An input whose blocks are not those of the calibration is an error, when it comes a panic, which names both shapes. Scales
+    /// are kept with the layer's parameters in memory, as [`set_specs`](crate::module::set_specs) keeps specs; records and files
+    /// do not have them ([`ResolvedSpecs::has_static_input`](crate::ResolvedSpecs::has_static_input)).
+    Static,
+}
+
+impl Activations {
+    fn is_dynamic(&self) -> bool {
+        *self == Self::Dynamic
+    }
+}
+
+impl From<bool> for Activations {
+    fn from(is_dynamic: bool) -> Self {
+        match is_dynamic {
+            true => Self::Dynamic,
+            false => Self::Static,
+        }
+    }
+}
+
+impl From<Activations> for bool {
+    fn from(activations: Activations) -> Self {
+        activations.is_dynamic()
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Fast fine-tuning: layer by layer, weights and biases are changed so that the layer's quantized output comes close to the
@@ -73,12 +127,19 @@ pub struct FastFinetune {
     pub batch_size: usize,
     /// Steps for a layer. Default: 1000.
     pub num_iterations: usize,
-    /// Of Adam. Default: 0.00001.
-    pub learning_rate: f64,
-    /// The algorithm; there is one. Default: `adaquant`.
+    /// Of Adam. Default: that of the algorithm, 0.00001 of AdaQuant and 0.1 of AdaRound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// The algorithm. Default: `adaquant`.
     pub optim_algorithm: OptimAlgorithm,
-    /// Whether a layer is left once it gets no better. Default: true.
+    /// Whether a layer is left once it gets no better; with AdaRound after its warm start. Default: true.
     pub early_stop: bool,
+    /// λ of AdaRound's regularizer, see [`OptimAlgorithm::AdaRound`]; AdaQuant has none. Default: 0.01.
+    pub reg_param: f64,
+    /// β of AdaRound's regularizer, from the first number down to the second. Default: 20 to 2.
+    pub beta_range: [f64; 2],
+    /// The part of AdaRound's steps before there is a regularizer, from 0 to less than 1. Default: 0.2.
+    pub warm_start: f64,
 }
 
 /// What fast fine-tuning changes.
@@ -89,6 +150,13 @@ pub enum OptimAlgorithm {
     /// pass the quantizer as if it were not there.
     #[default]
     AdaQuant,
+    /// AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): which of its two neighbours on the grid of its block
+    /// each element of a weight is rounded to; biases and the scales of blocks stay. With h from 0 to 1 how far an element is
+    /// on its way from one neighbour to the other, the loss is the squared error of the layer's output, summed over channels,
+    /// plus λ Σ (1 − |2h − 1|^β). The weight that a layer gets is that on the grid, which its quantizer leaves as it is.
+    ///
+    /// For the block formats of weights but NVFP4, without square blocks and Hadamard transform.
+    AdaRound,
 }
 
 impl Default for FastFinetune {
@@ -98,9 +166,12 @@ impl Default for FastFinetune {
             fixed_seed: 1_705_472_343,
             batch_size: 2,
             num_iterations: 1000,
-            learning_rate: 1e-5,
+            learning_rate: None,
             optim_algorithm: OptimAlgorithm::AdaQuant,
             early_stop: true,
+            reg_param: 0.01,
+            beta_range: [20.0, 2.0],
+            warm_start: 0.2,
         }
     }
 }
@@ -177,11 +248,16 @@ impl QuantConfig {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
         }
+        let mut has_activations = false;
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;
-            if self.fast_finetune.is_none() {
-                continue;
+            if self.activations == Activations::Static {
+                calibration::check(&resolved)?;
+                has_activations |= resolved.block_format(Slot::A).is_some();
             }
+            let Some(tuning) = &self.fast_finetune else {
+                continue;
+            };
             if resolved.is_random() {
                 return Err(PtqError::Field {
                     field: "specs",
@@ -196,6 +272,16 @@ impl QuantConfig {
                     allowed: "`bfloat` and `fp` 0, where layers are tuned",
                 });
             }
+            if tuning.optim_algorithm == OptimAlgorithm::AdaRound {
+                check_grid(&resolved)?;
+            }
+        }
+        if self.activations == Activations::Static && !has_activations {
+            return Err(PtqError::Field {
+                field: "is_dynamic",
+                value: "false without a format of activations".into(),
+                allowed: "with `a_elem_format`; or true",
+            });
         }
         if self.specs.w_elem_format.is_none() && self.specs.a_elem_format.is_none() {
             return Err(PtqError::Field {
@@ -208,7 +294,31 @@ impl QuantConfig {
     }
 }
 
+/// Whether weights have a grid that AdaRound can choose on.
+fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
+    let has_grid = resolved
+        .block_format(Slot::W)
+        .is_some_and(|format| !format.is_square() && !matches!(format, BlockFormat::Nvfp4(_)));
+    match has_grid && resolved.hadamard_forward().is_none() {
+        true => Ok(()),
+        false => Err(PtqError::Field {
+            field: "OptimAlgorithm",
+            value: format!("`adaround` with the specs `{resolved}`"),
+            allowed: "with weights in MX, microexponents or block floating point, in blocks that are not square, without \
+                      `hadamard_forward`; or `adaquant`",
+        }),
+    }
+}
+
 impl FastFinetune {
+    /// Of Adam: what is given, or the algorithm's own.
+    pub(super) fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(match self.optim_algorithm {
+            OptimAlgorithm::AdaQuant => 1e-5,
+            OptimAlgorithm::AdaRound => 0.1,
+        })
+    }
+
     fn check(&self) -> Result<(), PtqError> {
         let counts = [
             ("DataSize", self.data_size),
@@ -224,12 +334,30 @@ impl FastFinetune {
                 });
             }
         }
-        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return Err(PtqError::Field {
-                field: "LearningRate",
-                value: self.learning_rate.to_string(),
-                allowed: "a positive number",
-            });
+        let refuse = |field, value: &dyn core::fmt::Debug, allowed| {
+            Err(PtqError::Field {
+                field,
+                value: format!("{value:?}"),
+                allowed,
+            })
+        };
+        let learning_rate = self.learning_rate();
+        if !(learning_rate.is_finite() && learning_rate > 0.0) {
+            return refuse("LearningRate", &learning_rate, "a positive number");
+        }
+        if !(self.reg_param.is_finite() && self.reg_param >= 0.0) {
+            return refuse("RegParam", &self.reg_param, "0 or a positive number");
+        }
+        let [first, last] = self.beta_range;
+        if !(first.is_finite() && last >= 1.0 && first >= last) {
+            return refuse(
+                "BetaRange",
+                &self.beta_range,
+                "two numbers, the second 1 or more and the first no less",
+            );
+        }
+        if !(0.0..1.0).contains(&self.warm_start) {
+            return refuse("WarmStart", &self.warm_start, "from 0 to less than 1");
         }
         Ok(())
     }

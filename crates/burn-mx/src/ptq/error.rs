@@ -52,9 +52,16 @@ pub enum PtqError {
     NoLayers,
     /// There is no calibration data.
     #[error(
-        "there is no calibration data, which fast fine-tuning needs: give one batch or more, with items in it"
+        "there is no calibration data, which fast fine-tuning, static activations and the folding of batch norms need: give one batch \
+         or more, with items in it"
     )]
     NoCalibration,
+    /// The output of a model is not one that can be compared.
+    #[error(
+        "batch norms can be folded where `forward` gives one tensor of floats of `MxBackend`, by which the folded model is \
+         compared with the other one; here it gives something else"
+    )]
+    Output,
     /// A layer was given, or gave, what is no number.
     #[error(
         "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"
@@ -62,8 +69,30 @@ pub enum PtqError {
     NotFinite {
         /// The layer's path.
         layer: String,
-        /// Input or output.
+        /// Input, output or weight.
         what: &'static str,
+    },
+    /// A layer's input has no scales.
+    #[error(
+        "layer `{layer}` cannot have static activations: it computes nothing on the calibration data, on the thread that calls \
+         the model, or is a deformable convolution; exclude the layer"
+    )]
+    NotCalibrated {
+        /// The layer's path.
+        layer: String,
+    },
+    /// Inputs of a layer do not have the same blocks.
+    #[error(
+        "layer `{layer}` cannot have static activations: on the calibration data it is given the shapes {calibrated:?} and \
+         {other:?}, which differ along the axis that the product sums over; exclude the layer"
+    )]
+    Shapes {
+        /// The layer's path.
+        layer: String,
+        /// The shape of an input.
+        calibrated: Vec<usize>,
+        /// That of another one.
+        other: Vec<usize>,
     },
     /// The quantized model calls a layer otherwise than the other one does.
     #[error(
@@ -82,6 +111,14 @@ pub enum PtqError {
     View {
         /// The layer's path.
         layer: String,
+    },
+    /// A folder of tuned layers cannot be written.
+    #[error("tuned layers cannot be kept at {}: {reason}", path.display())]
+    Folder {
+        /// The folder, or a file in it.
+        path: std::path::PathBuf,
+        /// What the system says.
+        reason: String,
     },
     /// No layer was heard.
     #[error(

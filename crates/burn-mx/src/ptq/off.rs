@@ -1,5 +1,7 @@
 //! A build without post-training quantization: nobody listens to layers.
 
+use burn_backend::Scalar;
+
 use crate::kernels::MxKernels;
 use crate::semantics::Float;
 
@@ -15,3 +17,9 @@ pub(crate) fn layer<B: MxKernels, O>(
 ) -> Float<B> {
     forward(x, weight, bias)
 }
+
+pub(crate) fn scalar_added<B: MxKernels>(_: &Float<B>, _: &Scalar) {}
+
+pub(crate) fn subtracted<B: MxKernels>(_: &Float<B>, _: &Float<B>) {}
+
+pub(crate) fn multiplied<B: MxKernels>(_: &Float<B>) {}

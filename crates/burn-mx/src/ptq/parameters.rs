@@ -9,6 +9,9 @@ use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, from_f32, to_f32};
 use crate::tensor::MxTensor;
 
+/// Values in `f32` of parameters, by their labels.
+pub(super) type Replacements<B> = Vec<(String, FloatTensor<B>)>;
+
 /// The values in `f32` of the parameter with this label, if the model has one, and what it stores them as.
 pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
     model: &M,
@@ -34,9 +37,9 @@ pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
 /// The model with these values in the parameters with these labels.
 pub(super) fn replace<B: MxKernels, M: Module<MxBackend<B>>>(
     model: M,
-    values: Vec<(String, FloatTensor<B>)>,
+    values: Replacements<B>,
 ) -> M {
-    struct Replace<B: MxKernels>(Vec<(String, FloatTensor<B>)>);
+    struct Replace<B: MxKernels>(Replacements<B>);
     impl<B: MxKernels> ModuleMapper<MxBackend<B>> for Replace<B> {
         fn map_float<const D: usize>(
             &mut self,

@@ -1,11 +1,14 @@
 //! Quantizes models.
 
+use std::path::PathBuf;
+
 use burn_core::module::Module;
 
 use super::calls::{self, Call, Side};
 use super::parameters;
+use super::resume::Folder;
 use super::tuning::{Parameters, TunedLayer, Tuner};
-use super::{FastFinetune, PtqError, QuantConfig};
+use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::module::{Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at};
@@ -18,6 +21,8 @@ pub struct Quantizer {
     config: QuantConfig,
     /// Of layers without specs of their own.
     specs: ResolvedSpecs,
+    /// Where tuned layers are kept.
+    folder: Option<Folder>,
 }
 
 /// A model that was quantized.
@@ -27,6 +32,8 @@ pub struct Quantized<M> {
     /// The model, whose layers carry the specs that they are computed by. Its weights are the trained ones, or what fast
     /// fine-tuning made of them; each product quantizes them.
     pub model: M,
+    /// The batch norms that were folded, in the model's order; empty without.
+    pub folded: Vec<FoldedNorm>,
     /// What fast fine-tuning did, in the order in which layers are called; empty without.
     pub tuned: Vec<TunedLayer>,
 }
@@ -43,7 +50,37 @@ impl Quantizer {
     /// If a field of the configuration cannot be used.
     pub fn new(config: QuantConfig) -> Result<Self, PtqError> {
         let specs = config.resolve()?;
-        Ok(Self { config, specs })
+        Ok(Self {
+            config,
+            specs,
+            folder: None,
+        })
+    }
+
+    /// Keeps each layer that fast fine-tuning has finished in this folder, created if missing, and takes from there those that
+    /// it has finished before from the same model, data and settings: a run that was stopped goes on with the layer that it was
+    /// at, and ends with the bits of one that was not. A layer's file is safetensors, `<place>-<path>.safetensors`, complete or
+    /// not there; one of something else is tuned anew and replaced.
+    ///
+    /// Layers are recognized by all that they are tuned from, their inputs and wanted outputs included, so the passes over the
+    /// calibration data are made again.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration has no fast fine-tuning, or the folder cannot be created; if later a file cannot be written, from
+    /// [`quantize`](Self::quantize).
+    pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
+        if self.config.fast_finetune.is_none() {
+            return Err(PtqError::Field {
+                field: "fast_finetune",
+                value: "missing".into(),
+                allowed: "fast fine-tuning, the one thing that can be resumed",
+            });
+        }
+        Ok(Self {
+            folder: Some(Folder::open(folder.into())?),
+            ..self
+        })
     }
 
     /// The configuration.
@@ -52,8 +89,8 @@ impl Quantizer {
     }
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning needs; without that there may be none. Layers are heard on the thread that
-    /// `forward` is called on.
+    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there
+    /// may be none. Layers are heard on the thread that `forward` is called on.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
     /// it has any, count for everything else.
@@ -70,6 +107,7 @@ impl Quantizer {
     where
         B: MxKernels,
         M: Module<MxBackend<B>>,
+        R: 'static,
     {
         self.quantize_with_progress(model, calibration, forward, |_, _| ())
     }
@@ -89,14 +127,40 @@ impl Quantizer {
     where
         B: MxKernels,
         M: Module<MxBackend<B>>,
+        R: 'static,
     {
-        let chosen = self.choose(&layers(&model))?;
+        let mut chosen = self.choose(&layers(&model))?;
         let tuning = self.config.fast_finetune.as_ref();
-        if tuning.is_some() && calibration.is_empty() {
+        let folds = self.config.fold_batch_norm;
+        let is_static = self.config.activations == Activations::Static;
+        let needs_original = tuning.is_some() || folds || is_static;
+        if needs_original && calibration.is_empty() {
             return Err(PtqError::NoCalibration);
         }
-        let original = tuning.map(|_| model.clone());
         let mut quantized = model;
+        let mut original = None;
+        let mut folded = Vec::new();
+        if needs_original {
+            let none = MxSpecs::none().resolve()?;
+            let mut float = label_parameters(set_specs(quantized.clone(), &none));
+            if folds {
+                let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
+                // A part may have labels from a model of its own.
+                quantized = label_parameters(quantized);
+                (quantized, float, folded) =
+                    fold::fold::<B, M, T, R>(quantized, float, &layers, calibration, &forward)?;
+            }
+            if is_static {
+                let layers = chosen.iter().map(|chosen| (&*chosen.layer, &chosen.specs));
+                let layers = layers.collect();
+                let specs =
+                    calibration::calibrated::<B, M, T, R>(&float, layers, calibration, &forward)?;
+                for (chosen, specs) in chosen.iter_mut().zip(specs) {
+                    chosen.specs = specs;
+                }
+            }
+            original = Some(float);
+        }
         for Chosen { layer, specs } in &chosen {
             quantized = set_specs_at(quantized, layer, specs)?;
         }
@@ -105,16 +169,28 @@ impl Quantizer {
         let (Some(original), Some(tuning)) = (original, tuning) else {
             return Ok(Quantized {
                 model: quantized,
+                folded,
                 tuned: Vec::new(),
             });
         };
-        let none = MxSpecs::none().resolve()?;
-        let original = label_parameters(set_specs(original, &none));
         let passes = Passes {
             calibration,
             forward,
         };
-        tune(quantized, original, chosen, &passes, tuning, progress)
+        let folder = self.folder.as_ref();
+        let (model, tuned) = tune(
+            quantized,
+            original,
+            chosen,
+            &passes,
+            (tuning, folder),
+            progress,
+        )?;
+        Ok(Quantized {
+            model,
+            folded,
+            tuned,
+        })
     }
 
     /// The layers that are quantized, of these.
@@ -227,9 +303,9 @@ fn tune<B, M, T, R, F>(
     original: M,
     mut chosen: Vec<Chosen>,
     passes: &Passes<'_, T, F>,
-    config: &FastFinetune,
+    (config, folder): (&FastFinetune, Option<&Folder>),
     mut progress: impl FnMut(usize, usize),
-) -> Result<Quantized<M>, PtqError>
+) -> Result<(M, Vec<TunedLayer>), PtqError>
 where
     B: MxKernels,
     M: Module<MxBackend<B>>,
@@ -273,7 +349,18 @@ where
         let tuner = Tuner::new(layer, config, specs, &start, inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
-        let (tuned, report) = tuner.tune(start, seed, |steps| progress(done + steps, all));
+        let print = folder.map(|folder| (folder, tuner.fingerprint(&start, seed)));
+        let kept = print.and_then(|(folder, print)| folder.load(number, layer, print, &start));
+        let (tuned, report) = match kept {
+            Some(kept) => kept,
+            None => {
+                let tuned = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
+                if let Some((folder, print)) = print {
+                    folder.save(number, print, &tuned.0, &tuned.1)?;
+                }
+                tuned
+            }
+        };
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
             report.error_before,
@@ -286,8 +373,5 @@ where
         model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
         reports.push(report);
     }
-    Ok(Quantized {
-        model,
-        tuned: reports,
-    })
+    Ok((model, reports))
 }

@@ -2,17 +2,21 @@
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata, read_sync};
-use burn_core::tensor::{Int, Shape, Tensor, TensorPrimitive};
-use burn_optim::{Adam, AdamConfig, SimpleOptimizer};
+use burn_core::tensor::{Int, Shape, Tensor};
 use rand::rngs::StdRng;
 use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 
+use super::adaquant::AdaQuant;
+use super::adaround::AdaRound;
 use super::calls::{Call, LayerOp};
-use super::{FastFinetune, PtqError};
+use super::grid::Neighbours;
+use super::resume::Fingerprint;
+use super::{FastFinetune, OptimAlgorithm, PtqError};
 use crate::kernels::{MxKernels, from_f32, to_f32};
 use crate::registry::Interned;
 use crate::semantics::product::{ForwardOperand, Product};
+use crate::specs::Slot;
 use crate::tensor::{Meta, MxTensor};
 
 /// How often the error over all samples is looked at, in so many steps of a layer's.
@@ -20,9 +24,6 @@ const CHECKS: usize = 20;
 
 /// A layer is left after so many looks that found it no better.
 const PATIENCE: usize = 5;
-
-/// PyTorch's: gradients of a mean over many outputs are small.
-const EPSILON: f32 = 1e-8;
 
 /// What fast fine-tuning did to a layer.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -37,6 +38,31 @@ pub struct TunedLayer {
     pub error_after: f64,
     /// Steps that were taken.
     pub iterations: usize,
+}
+
+/// What is tuned of a layer, and how.
+pub(super) trait Algorithm<B: MxKernels> {
+    /// A step by these samples, after this part of all steps, from 0 to 1.
+    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, done: f64);
+
+    /// The parameters as the model would store them now.
+    fn result(&self, tuner: &Tuner<'_, B>) -> Parameters<B>;
+}
+
+/// What the gradients are of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Loss {
+    /// The mean of the squared errors.
+    Mean,
+    /// Their sum over channels, its mean over all else, as AdaRound has it.
+    OfSamples,
+}
+
+/// Samples of one step.
+pub(super) struct Drawn<B: MxKernels> {
+    op: LayerOp,
+    x: FloatTensor<B>,
+    wanted: FloatTensor<B>,
 }
 
 /// Samples of one call of a layer: its input, quantized, and the output that is wanted.
@@ -68,7 +94,7 @@ pub(super) struct Parameters<B: MxKernels> {
 
 impl<B: MxKernels> Parameters<B> {
     /// With the values that are left when they are stored.
-    fn stored(self) -> Self {
+    pub(super) fn stored(self) -> Self {
         let stored = |values| to_f32::<B>(from_f32::<B>(values, self.storage));
         Self {
             weight: stored(self.weight),
@@ -152,33 +178,41 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         start: Parameters<B>,
         seed: u64,
         mut progress: impl FnMut(usize),
-    ) -> (Parameters<B>, TunedLayer) {
-        let optimizer = AdamConfig::new().with_epsilon(EPSILON).build();
-        let mut variables = Variables::new(&start);
+    ) -> Result<(Parameters<B>, TunedLayer), PtqError> {
+        let mut algorithm: Box<dyn Algorithm<B>> =
+            match self.config.optim_algorithm {
+                OptimAlgorithm::AdaQuant => Box::new(AdaQuant::new(&start)),
+                OptimAlgorithm::AdaRound => Box::new(AdaRound::new(self, &start).ok_or_else(
+                    || PtqError::NotFinite {
+                        layer: self.layer.to_owned(),
+                        what: "weight",
+                    },
+                )?),
+            };
         let mut random = StdRng::seed_from_u64(seed);
         let before = self.error(&start);
         let mut best = (before, start);
         let mut worse = 0;
         let mut iterations = 0;
-        let interval = self.config.num_iterations.div_ceil(CHECKS);
-        while iterations < self.config.num_iterations {
-            let samples = self.draw(&mut random);
-            let all = samples.x.shape()[0];
-            let drawn = index::sample(&mut random, all, self.config.batch_size.min(all)).into_vec();
-            let gradients = self.gradients(samples, drawn, variables.values());
-            variables.step(&optimizer, self.config.learning_rate, gradients);
+        let all = self.config.num_iterations;
+        let interval = all.div_ceil(CHECKS);
+        while iterations < all {
+            let drawn = self.draw(&mut random);
+            algorithm.step(self, drawn, iterations as f64 / all as f64);
             iterations += 1;
-            if iterations % interval != 0 && iterations != self.config.num_iterations {
+            if iterations % interval != 0 && iterations != all {
                 continue;
             }
             progress(iterations);
-            let now = variables.values().stored();
+            let now = algorithm.result(self);
             let error = self.error(&now);
             worse = match error < best.0 {
                 true => {
                     best = (error, now);
                     0
                 }
+                // Before roundings are pushed to one side or the other they are not expected to be good.
+                false if self.is_warming_up(iterations as f64 / all as f64) => 0,
                 false => worse + 1,
             };
             if self.config.early_stop && worse == PATIENCE {
@@ -192,11 +226,84 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             error_after: after,
             iterations,
         };
-        (parameters, tuned)
+        Ok((parameters, tuned))
+    }
+
+    /// Of all that [`tune`](Self::tune) goes by.
+    pub(super) fn fingerprint(&self, start: &Parameters<B>, seed: u64) -> Fingerprint {
+        let specs = self.product.specs().specs.specs().to_json();
+        let texts = [
+            format!("{:?}", self.config),
+            specs,
+            format!("{:?}", start.storage),
+            // Another backend sums in another order.
+            B::name(&B::float_device(&start.weight)),
+        ];
+        let print = Fingerprint::new()
+            .with(self.layer.as_bytes())
+            .with(&seed.to_le_bytes());
+        let print = texts
+            .iter()
+            .fold(print, |print, text| print.with(text.as_bytes()));
+        let parameters = [Some(&start.weight), start.bias.as_ref()]
+            .into_iter()
+            .flatten();
+        let samples = self
+            .samples
+            .iter()
+            .flat_map(|samples| [&samples.x, &samples.wanted]);
+        let ops = self
+            .samples
+            .iter()
+            .map(|samples| format!("{:?}", samples.op));
+        let print = ops.fold(print, |print, op| print.with(op.as_bytes()));
+        parameters
+            .chain(samples)
+            .fold(print, |print, tensor| print.with_tensor::<B>(tensor))
+    }
+
+    pub(super) fn learning_rate(&self) -> f64 {
+        self.config.learning_rate()
+    }
+
+    /// Whether AdaRound's steps go by the error alone, after this part of all.
+    fn is_warming_up(&self, done: f64) -> bool {
+        self.config.optim_algorithm == OptimAlgorithm::AdaRound && done < self.config.warm_start
+    }
+
+    /// λ and β of AdaRound's regularizer after this part of all steps: β goes down by half a cosine, as the authors'
+    /// implementation has it (AIMET).
+    pub(super) fn regularizer(&self, done: f64) -> Option<(f64, f64)> {
+        if self.is_warming_up(done) {
+            return None;
+        }
+        let [first, last] = self.config.beta_range;
+        let way = (done - self.config.warm_start) / (1.0 - self.config.warm_start);
+        let beta = last + 0.5 * (first - last) * (1.0 + (way * core::f64::consts::PI).cos());
+        Some((self.config.reg_param, beta))
+    }
+
+    /// The neighbours of a weight's elements on the grid of its format; `None` if it is not finite.
+    pub(super) fn neighbours(&self, weight: &[f32], shape: &Shape) -> Option<Neighbours> {
+        let format = self.product.specs().specs.block_format(Slot::W);
+        let format = format.expect("the configuration was checked");
+        Neighbours::of(format, weight, shape, self.of_weight.along.axis)
+    }
+
+    /// Samples of one step, all of one call.
+    fn draw(&self, random: &mut StdRng) -> Drawn<B> {
+        let samples = self.draw_call(random);
+        let all = samples.x.shape()[0];
+        let places = index::sample(random, all, self.config.batch_size.min(all)).into_vec();
+        Drawn {
+            op: samples.op.clone(),
+            x: select::<B>(samples.x.clone(), places.clone()),
+            wanted: select::<B>(samples.wanted.clone(), places),
+        }
     }
 
     /// Samples of one call, by their number: a call with twice as many comes up twice as often.
-    fn draw(&self, random: &mut StdRng) -> &Samples<B> {
+    fn draw_call(&self, random: &mut StdRng) -> &Samples<B> {
         let count = |samples: &Samples<B>| samples.x.shape()[0];
         let all = self.samples.iter().map(count).sum();
         let mut place = random.random_range(0..all);
@@ -209,7 +316,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// The weight as products take it.
-    fn quantized(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
+    pub(super) fn quantized(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
         let weight = MxTensor::new(weight, Meta::default());
         self.product
             .tensor_operand(self.of_weight.slot, weight, self.of_weight.along)
@@ -232,97 +339,26 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         }
     }
 
-    /// The gradients of the mean squared error of the samples at `drawn`, as if the weight were not quantized.
-    fn gradients(
+    /// The gradients of weight and bias, of a layer that multiplies by this weight as it is.
+    pub(super) fn gradients(
         &self,
-        samples: &Samples<B>,
-        drawn: Vec<usize>,
-        Parameters { weight, bias, .. }: Parameters<B>,
+        Drawn { op, x, wanted }: Drawn<B>,
+        weight: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+        loss: Loss,
     ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
-        let x = select::<B>(samples.x.clone(), drawn.clone());
-        let wanted = select::<B>(samples.wanted.clone(), drawn);
-        let weight = self.quantized(weight);
-        let output = samples
-            .op
-            .output::<B>(x.clone(), weight.clone(), bias.clone());
-        let scale = 2.0 / wanted.shape().num_elements() as f32;
+        let output = op.output::<B>(x.clone(), weight.clone(), bias.clone());
+        let shape = wanted.shape();
+        let terms = match loss {
+            Loss::Mean => shape.num_elements(),
+            Loss::OfSamples => {
+                shape.num_elements() / shape[op.channel_axis(shape.num_dims())].max(1)
+            }
+        };
+        let scale = 2.0 / terms as f32;
         let error = B::float_mul_scalar(B::float_sub(output, wanted), scale.into());
-        samples.op.gradients::<B>(x, weight, bias, error)
+        op.gradients::<B>(x, weight, bias, error)
     }
-}
-
-/// What an optimizer changes of a layer.
-struct Variables<B: MxKernels> {
-    weight: Variable<B>,
-    bias: Option<Variable<B>>,
-    storage: Option<FloatDType>,
-}
-
-impl<B: MxKernels> Variables<B> {
-    fn new(start: &Parameters<B>) -> Self {
-        Self {
-            weight: Variable::new(start.weight.clone()),
-            bias: start.bias.clone().map(Variable::new),
-            storage: start.storage,
-        }
-    }
-
-    fn values(&self) -> Parameters<B> {
-        Parameters {
-            weight: self.weight.value(),
-            bias: self.bias.as_ref().map(Variable::value),
-            storage: self.storage,
-        }
-    }
-
-    fn step(
-        &mut self,
-        optimizer: &Adam,
-        learning_rate: f64,
-        (of_weight, of_bias): (FloatTensor<B>, Option<FloatTensor<B>>),
-    ) {
-        self.weight.step(optimizer, learning_rate, of_weight);
-        if let (Some(bias), Some(gradient)) = (&mut self.bias, of_bias) {
-            bias.step(optimizer, learning_rate, gradient);
-        }
-    }
-}
-
-/// One of them, which the optimizer wants without its axes.
-struct Variable<B: Backend> {
-    shape: Shape,
-    value: Tensor<B, 1>,
-    state: Option<<Adam as SimpleOptimizer<B>>::State<1>>,
-}
-
-impl<B: Backend> Variable<B> {
-    fn new(value: FloatTensor<B>) -> Self {
-        Self {
-            shape: value.shape(),
-            value: flat::<B>(value),
-            state: None,
-        }
-    }
-
-    fn value(&self) -> FloatTensor<B> {
-        let value = self.value.clone().into_primitive().tensor();
-        B::float_reshape(value, self.shape.clone())
-    }
-
-    fn step(&mut self, optimizer: &Adam, learning_rate: f64, gradient: FloatTensor<B>) {
-        let (value, state) = optimizer.step(
-            learning_rate,
-            self.value.clone(),
-            flat::<B>(gradient),
-            self.state.take(),
-        );
-        (self.value, self.state) = (value, state);
-    }
-}
-
-fn flat<B: Backend>(tensor: FloatTensor<B>) -> Tensor<B, 1> {
-    let shape = Shape::new([tensor.shape().num_elements()]);
-    Tensor::from_primitive(TensorPrimitive::Float(B::float_reshape(tensor, shape)))
 }
 
 /// The entries at these places of the first axis.

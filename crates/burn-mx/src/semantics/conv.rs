@@ -207,7 +207,8 @@ pub(crate) fn forward<B: MxKernels>(
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
         return MxTensor::new(product, join.result);
     };
-    let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label);
+    let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label)
+        .of_weight(weight.meta);
     let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
     let [of_x, of_weight] = direction.forward_operands(groups);
     let x = product.tensor_operand(of_x.slot, x, of_x.along);

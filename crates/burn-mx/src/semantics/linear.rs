@@ -24,7 +24,8 @@ pub(crate) fn forward<B: MxKernels>(
         let bias = bias.map(|bias| bias.inner);
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), join.result);
     };
-    let product = Product::<B>::new(Op::Linear, Kind::Forward, interned, weight.meta.label);
+    let product = Product::<B>::new(Op::Linear, Kind::Forward, interned, weight.meta.label)
+        .of_weight(weight.meta);
     let shape = x.shape();
     let x = product.operand(Slot::A, x, Place::LHS.flat());
     let weight = product.operand(Slot::W, weight, Place::RHS);

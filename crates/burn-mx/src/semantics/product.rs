@@ -3,6 +3,7 @@
 
 mod kind;
 mod operands;
+mod static_input;
 mod straight_through;
 
 use core::cell::Cell;
@@ -19,7 +20,7 @@ use crate::phase;
 use crate::random::Draws;
 use crate::record::{ElementwiseObserver, Observer};
 use crate::registry::Interned;
-use crate::specs::{Hadamard, Slot};
+use crate::specs::{Hadamard, Slot, StaticInput};
 use crate::tensor::Meta;
 pub use kind::{Kind, Op};
 pub(crate) use operands::Along;
@@ -47,6 +48,9 @@ pub(crate) struct Product<B: MxKernels> {
     hadamard: Option<(Hadamard, Signs)>,
     /// What the operands were multiplied by: the product is divided by it.
     margins: Cell<f32>,
+    /// The scales of the input, if a calibration fixed them for the layer whose weight this is. Activations may carry a layer's
+    /// specs on to products of others, which have nothing to do with its input.
+    static_input: Option<&'static StaticInput>,
     /// The random numbers of every rounding.
     draws: Draws,
     /// The recorder's eye, if it looks at this product.
@@ -97,7 +101,17 @@ impl<B: MxKernels> Product<B> {
     /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
     #[cfg(feature = "ptq")]
     pub(crate) fn unobserved(op: Op, specs: &'static Interned) -> Self {
-        Self::by(op, Kind::Forward, specs, specs.common_draws(), false)
+        let mut product = Self::by(op, Kind::Forward, specs, specs.common_draws(), false);
+        product.static_input = specs.specs.static_input();
+        product
+    }
+
+    /// The forward product of a layer with this weight, by the scales of its input that the weight's own specs have.
+    pub(crate) fn of_weight(mut self, weight: Meta) -> Self {
+        self.static_input = weight
+            .specs
+            .and_then(|interned| interned.specs.static_input());
+        self
     }
 
     /// A product that nobody observes.
@@ -115,6 +129,7 @@ impl<B: MxKernels> Product<B> {
             label: None,
             of_activations,
             hadamard: None,
+            static_input: None,
             margins: Cell::new(1.0),
             draws,
             observer: None,

@@ -2,7 +2,7 @@
 
 use microscaling::{BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, Rounding};
 
-use super::{GradientOperands, Hadamard, MxSpecs, Slot};
+use super::{GradientOperands, Hadamard, MxSpecs, Slot, static_input};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -13,6 +13,8 @@ pub struct ResolvedSpecs {
     /// By `Slot as usize`.
     formats: [Option<BlockFormat>; Slot::ALL.len()],
     float_format: Option<FloatFormat>,
+    /// The scales of a layer's input, if a calibration fixed them.
+    pub(super) static_input: static_input::Shared,
 }
 
 /// [`ResolvedSpecs`], or a reference to them; what takes specs to compute with takes a reference to this.
@@ -97,6 +99,7 @@ impl ResolvedSpecs {
             specs,
             formats,
             float_format,
+            static_input: None,
         }
     }
 

@@ -73,6 +73,9 @@ impl Display for ResolvedSpecs {
         if !specs.quantize_backprop {
             parts.push("forward only".into());
         }
+        if self.has_static_input() {
+            parts.push("static input".into());
+        }
         f.write_str(&parts.join(", "))
     }
 }

@@ -6,13 +6,13 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs, Statistics};
 
-use super::{Product, Rounder, Roundings};
+use super::{Product, Rounder, Roundings, static_input};
 use crate::kept::{CopyKey, Unpacked};
 use crate::kernels::product::in_tensor;
 use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
 use crate::record::Views;
 use crate::semantics::Float;
-use crate::specs::Slot;
+use crate::specs::{Slot, StaticInput};
 use crate::tensor::{Meta, MxTensor};
 
 /// Which of its elements a product sums over: along them an operand is transformed and has its blocks.
@@ -288,10 +288,12 @@ impl<B: MxKernels> Product<B> {
     ) -> Operand<FloatTensor<B>> {
         debug_assert!(along.axis < tensor.rank(), "{self}: {along:?}");
         match tensor.kept.take() {
+            // Of a parameter that is an input the copies would be those of any scales.
             Some(kept)
-                if self
-                    .hadamard
-                    .is_none_or(|(transform, _)| transform.is_fixed()) =>
+                if self.static_input(slot).is_none()
+                    && self
+                        .hadamard
+                        .is_none_or(|(transform, _)| transform.is_fixed()) =>
             {
                 let key = CopyKey {
                     elementwise: self.rounder(slot).map(Rounder::format_and_rounding),
@@ -329,11 +331,17 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Whether a backend can quantize an operand in any order: without random numbers, a transform or a margin.
+    /// Whether a backend can quantize an operand in any order: without random numbers, a transform, a margin or fixed scales.
     fn is_plain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
-        self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
+        let is_free = self.static_input(slot).is_none();
+        is_free && self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
+    }
+
+    /// The scales of the slot's operand, if a calibration fixed them.
+    fn static_input(&self, slot: Slot) -> Option<&'static StaticInput> {
+        self.static_input.filter(|_| slot == Slot::A)
     }
 
     /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
@@ -359,8 +367,26 @@ impl<B: MxKernels> Product<B> {
         let axis = along.block_axis(format, tensor.rank());
         let Some(format) = format else { return tensor };
         let rounding = self.roundings(slot).mx;
+        if let Some(input) = self.static_input(slot) {
+            self.check_length(input, &tensor.shape(), axis);
+            return static_input::quantize::<B>(tensor, axis, format, rounding, input);
+        }
         let stream = self.draws.next(rounding);
         B::mx_quantize(tensor, axis, format, rounding, stream)
+    }
+
+    /// # Panics
+    ///
+    /// If an input has not the length that it was calibrated with.
+    fn check_length(&self, input: &StaticInput, shape: &[usize], axis: usize) {
+        assert!(
+            shape[axis] == input.length,
+            "burn-mx: {self}: the scales of its input were calibrated for {} elements along the axis that it sums over, and \
+             the input has the shape {shape:?} with {} along axis {axis}. Scales that are static belong to one layer, and to \
+             inputs as those that it was calibrated with.",
+            input.length,
+            shape[axis],
+        );
     }
 
     /// What an operand of the slot is multiplied by before it is quantized: 1 / headroom.

@@ -1,0 +1,371 @@
+//! Folding of batch norms into the layers before them.
+//!
+//! A norm in inference computes `(y − mean) / √(variance + ε) · γ + β` of the output y of a layer, channel by channel, which the
+//! layer can give itself: with s = γ / √(variance + ε), its weights times s, and its bias as `(b − mean) · s + β`. What is
+//! quantized then is the weight that the two of them are together.
+//!
+//! The norm stays where it is, as the identity. Its running statistics are shared by all clones of a model, so they are left as
+//! they are, and γ and β take them back: γ = √(variance + ε), β = mean. A layer without a bias cannot be given one, so that its
+//! norm adds that instead.
+
+use core::any::Any;
+use std::collections::BTreeMap;
+
+use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
+use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{Shape, TensorData, TensorMetadata};
+use burn_core::module::Module;
+use burn_core::tensor::Tensor;
+
+use super::PtqError;
+use super::calls::{self, LayerOp};
+use super::norms::{BETA, GAMMA, Given, Norm, NormCall, are_same, norms_of, same_bits, values};
+use super::parameters::{self, Replacements};
+use crate::backend::MxBackend;
+use crate::kernels::{MxKernels, to_f32};
+use crate::module::parameter_of;
+
+/// ‖a − b‖ / ‖b‖ of the outputs a and b of a model with and without folding, at most. Float32 is good for a hundredth of it.
+const TOLERANCE: f64 = 1e-4;
+
+const WEIGHT: &str = "weight";
+const BIAS: &str = "bias";
+
+/// A batch norm that was folded into the layer that gives it its input.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct FoldedNorm {
+    /// The layer's path.
+    pub layer: String,
+    /// The norm's path.
+    pub norm: String,
+}
+
+/// A norm, and the layer that it is folded into.
+struct Pair {
+    norm: Norm,
+    layer: String,
+    op: LayerOp,
+    has_bias: bool,
+    epsilon: f64,
+}
+
+/// What is known of where a norm's inputs come from.
+enum Source {
+    /// So many calls, each on an output of this layer.
+    Layer {
+        label: &'static str,
+        op: LayerOp,
+        has_bias: bool,
+        epsilon: f64,
+        calls: usize,
+    },
+    /// It is not folded, for this reason.
+    Other(&'static str),
+}
+
+/// Folds the batch norms of `model` into those of `layers` that give them their inputs, as the passes over the calibration data
+/// show. `float` is the same model without emulation; both are labelled. Gives both, folded, and what was folded.
+pub(super) fn fold<B, M, T, R>(
+    model: M,
+    float: M,
+    layers: &[&str],
+    calibration: &[T],
+    forward: impl Fn(&M, &T) -> R,
+) -> Result<(M, M, Vec<FoldedNorm>), PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>>,
+    R: 'static,
+{
+    let outputs = |model: &M| -> Result<Vec<f32>, PtqError> {
+        let outputs = calibration.iter().map(|batch| {
+            let output = forward(model, batch);
+            floats_of::<B>(&output).ok_or(PtqError::Output)
+        });
+        Ok(outputs.collect::<Result<Vec<_>, _>>()?.concat())
+    };
+    let wanted = outputs(&float)?;
+    let pairs = pairs::<B, M, T, R>(&float, layers, calibration, &forward);
+    if pairs.is_empty() {
+        log::warn!("burn-mx: no batch norm was folded");
+        return Ok((model, float, Vec::new()));
+    }
+    let is_kept = |folded: &M| -> Result<bool, PtqError> {
+        Ok(distance(&outputs(folded)?, &wanted) <= TOLERANCE)
+    };
+    let replacements = |pairs: &[Pair]| -> Replacements<B> {
+        let values = pairs.iter().flat_map(|pair| folded::<B, M>(&float, pair));
+        values.collect()
+    };
+    let all = replacements(&pairs);
+    let mut good = pairs;
+    if !is_kept(&parameters::replace(float.clone(), all))? {
+        // One of them is used in a way that the passes do not show, as an output that goes somewhere else, too.
+        let candidates = core::mem::take(&mut good);
+        for pair in candidates {
+            good.push(pair);
+            if !is_kept(&parameters::replace(float.clone(), replacements(&good)))? {
+                let Pair { norm, layer, .. } = good.pop().expect("it was just added");
+                log::warn!(
+                    "burn-mx: batch norm `{}` is not folded into `{layer}`: it would change the model's output",
+                    norm.path
+                );
+            }
+        }
+    }
+    let values = replacements(&good);
+    let model = parameters::replace(model, values.clone());
+    let float = parameters::replace(float, values);
+    let pairs = good.into_iter().map(|pair| {
+        log::info!(
+            "burn-mx: batch norm `{}` is folded into `{}`",
+            pair.norm.path,
+            pair.layer
+        );
+        FoldedNorm {
+            layer: pair.layer,
+            norm: pair.norm.path,
+        }
+    });
+    let pairs = pairs.collect();
+    Ok((model, float, pairs))
+}
+
+/// The norms that are given nothing but outputs of one layer, which go nowhere else among the norms.
+fn pairs<B, M, T, R>(
+    float: &M,
+    layers: &[&str],
+    calibration: &[T],
+    forward: &impl Fn(&M, &T) -> R,
+) -> Vec<Pair>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>>,
+{
+    let norms = norms_of(float);
+    let mut sources: BTreeMap<usize, Source> = BTreeMap::new();
+    let mut layer_calls: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for batch in calibration {
+        let heard = calls::norms::<B>(|| {
+            forward(float, batch);
+        });
+        for given in &heard.layers {
+            *layer_calls.entry(given.label).or_default() += 1;
+        }
+        for call in &heard.norms {
+            let is_it = |norm: &Norm| parameter_of(&norm.path, GAMMA) == call.gamma;
+            let Some(at) = norms.iter().position(is_it) else {
+                continue;
+            };
+            let source = match sources.remove(&at) {
+                Some(Source::Other(reason)) => Source::Other(reason),
+                before => next_source(&norms[at], call, &heard.layers, before),
+            };
+            sources.insert(at, source);
+        }
+    }
+    let mut pairs = Vec::new();
+    for (at, norm) in norms.into_iter().enumerate() {
+        let reason = match sources.remove(&at) {
+            None => "it computes nothing on the calibration data",
+            Some(Source::Other(reason)) => reason,
+            Some(Source::Layer { label, calls, .. }) if layer_calls[label] != calls => {
+                "its layer has outputs that it is not given"
+            }
+            Some(Source::Layer {
+                label,
+                op,
+                has_bias,
+                epsilon,
+                ..
+            }) => {
+                let of_label = |layer: &&&str| parameter_of(layer, WEIGHT) == label;
+                match layers.iter().find(of_label) {
+                    Some(layer) => {
+                        pairs.push(Pair {
+                            norm,
+                            layer: (*layer).to_owned(),
+                            op,
+                            has_bias,
+                            epsilon,
+                        });
+                        continue;
+                    }
+                    None => "its layer is not quantized",
+                }
+            }
+        };
+        log::warn!(
+            "burn-mx: batch norm `{}` is not folded: {reason}",
+            norm.path
+        );
+    }
+    pairs
+}
+
+/// Where the inputs of a norm come from, after one more call.
+fn next_source<B: MxKernels>(
+    norm: &Norm,
+    call: &NormCall<B>,
+    layers: &[Given<B>],
+    before: Option<Source>,
+) -> Source {
+    let is = |tensor: &FloatTensor<B>, wanted: &[f32]| {
+        tensor.shape().num_elements() == wanted.len()
+            && same_bits(&values::<B>(tensor.clone()), wanted)
+    };
+    if !is(&call.mean, &norm.mean) || !is(&call.variance, &norm.variance) {
+        return Source::Other("it computes by statistics of its input, as in training");
+    }
+    let given = layers
+        .iter()
+        .rev()
+        .find(|given| are_same::<B>(&given.output, &call.input));
+    let Some(given) = given else {
+        return Source::Other("its input is not a layer's output as it is");
+    };
+    if !given.is_plain {
+        return Source::Other("its layer's weight is used as a view");
+    }
+    if matches!(given.op, LayerOp::Linear) && call.input.rank() != 2 {
+        return Source::Other("its channels are not those of its linear layer");
+    }
+    let calls = match before {
+        Some(Source::Layer {
+            label,
+            has_bias,
+            epsilon,
+            calls,
+            ..
+        }) if label == given.label && has_bias == given.has_bias && epsilon == call.epsilon => {
+            calls
+        }
+        Some(_) => return Source::Other("it is given outputs of several layers"),
+        None => 0,
+    };
+    Source::Layer {
+        label: given.label,
+        op: given.op.clone(),
+        has_bias: given.has_bias,
+        epsilon: call.epsilon,
+        calls: calls + 1,
+    }
+}
+
+/// The parameters of a pair, folded.
+fn folded<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    Pair {
+        norm,
+        layer,
+        op,
+        has_bias,
+        epsilon,
+    }: &Pair,
+) -> Replacements<B> {
+    let value = |label: &str| {
+        let (value, _) = parameters::value(model, label).expect("a layer that is called has it");
+        let device = B::float_device(&value);
+        (value.shape(), device, values::<B>(value))
+    };
+    let channels = norm.gamma.len();
+    // As the norm itself computes it.
+    let deviation: Vec<f32> = norm
+        .variance
+        .iter()
+        .map(|variance| (variance + *epsilon as f32).sqrt())
+        .collect();
+    let scale: Vec<f64> = (0..channels)
+        .map(|c| f64::from(norm.gamma[c]) / (f64::from(norm.variance[c]) + epsilon).sqrt())
+        .collect();
+    let weight_label = parameter_of(layer, WEIGHT);
+    let (shape, device, mut weight) = value(&weight_label);
+    let channel = out_channel(op, &shape);
+    for (at, weight) in weight.iter_mut().enumerate() {
+        *weight = (f64::from(*weight) * scale[channel(at)]) as f32;
+    }
+    let flat = Shape::new([channels]);
+    let mut beta = norm.mean.clone();
+    let mut replacements = Vec::new();
+    if *has_bias {
+        let bias_label = parameter_of(layer, BIAS);
+        let (_, _, mut bias) = value(&bias_label);
+        for (c, bias) in bias.iter_mut().enumerate() {
+            let centred = f64::from(*bias) - f64::from(norm.mean[c]);
+            *bias = (centred * scale[c] + f64::from(norm.beta[c])) as f32;
+        }
+        replacements.push((bias_label, tensor::<B>(bias, flat.clone(), &device)));
+    } else {
+        for (c, beta) in beta.iter_mut().enumerate() {
+            let mean = f64::from(norm.mean[c]);
+            *beta = (mean + f64::from(norm.beta[c]) - mean * scale[c]) as f32;
+        }
+    }
+    replacements.extend([
+        (weight_label, tensor::<B>(weight, shape, &device)),
+        (
+            parameter_of(&norm.path, GAMMA),
+            tensor::<B>(deviation, flat.clone(), &device),
+        ),
+        (
+            parameter_of(&norm.path, BETA),
+            tensor::<B>(beta, flat, &device),
+        ),
+    ]);
+    replacements
+}
+
+fn tensor<B: MxKernels>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> FloatTensor<B> {
+    B::float_from_data(TensorData::new(values, shape), device)
+}
+
+/// Which output channel an element of a weight of this shape belongs to.
+fn out_channel(op: &LayerOp, shape: &Shape) -> impl Fn(usize) -> usize + use<> {
+    let groups = match op {
+        LayerOp::ConvTranspose1d(ConvTransposeOptions { groups, .. }) => Some(*groups),
+        LayerOp::ConvTranspose2d(ConvTransposeOptions { groups, .. }) => Some(*groups),
+        LayerOp::ConvTranspose3d(ConvTransposeOptions { groups, .. }) => Some(*groups),
+        // [K, N] is [C, O] of one group.
+        LayerOp::Linear => Some(1),
+        LayerOp::Conv1d(ConvOptions { .. })
+        | LayerOp::Conv2d(ConvOptions { .. })
+        | LayerOp::Conv3d(ConvOptions { .. }) => None,
+    };
+    let [first, second] = [shape[0], shape[1]];
+    let window = shape.num_elements() / (first * second).max(1);
+    move |at| {
+        let (row, column) = (at / (second * window), at / window % second);
+        match groups {
+            // [O, C / groups, ..]
+            None => row,
+            // [C, O / groups, ..]
+            Some(groups) => row / (first / groups) * second + column,
+        }
+    }
+}
+
+/// The values of a tensor of floats of any rank that Burn's modules give.
+fn floats_of<B: MxKernels>(output: &dyn Any) -> Option<Vec<f32>> {
+    macro_rules! ranks {
+        ($($rank:literal)*) => { $(
+            if let Some(tensor) = output.downcast_ref::<Tensor<MxBackend<B>, $rank>>() {
+                return Some(values::<B>(to_f32::<B>(tensor.clone().into_primitive().tensor().inner)));
+            }
+        )* };
+    }
+    ranks!(1 2 3 4 5 6 7 8);
+    None
+}
+
+/// ‖a − b‖ / ‖b‖, or ‖a − b‖ where b is zero.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>();
+    let pairs = a.iter().zip(b);
+    let apart = squares(&mut pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    let all = squares(&mut b.iter().map(|b| f64::from(*b)));
+    match all > 0.0 {
+        true => (apart / all).sqrt(),
+        false => apart.sqrt(),
+    }
+}
