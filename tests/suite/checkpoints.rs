@@ -22,6 +22,7 @@ use burn_mx::checkpoint::{
 use burn_mx::microscaling::safetensors::PackedFile;
 use burn_mx::microscaling::{BlockFormat, Dialect, Packed, WeightLayout};
 use burn_mx::module::{MxTensorOps, load_checkpoint, save_checkpoint, specs_of};
+use burn_mx::ptq::{Activations, QuantConfig, Quantizer};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -800,4 +801,49 @@ proptest! {
         }
         let _ = inspect(&path);
     }
+}
+
+/// A layer's own scales of its input, which are no part of its specs as text.
+#[test]
+fn static_scales_are_saved_too() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let device = MxDevice::<TestDevice>::default();
+    let model = Block::<B>::new(124, &device);
+    let config = QuantConfig {
+        activations: Activations::Static,
+        ..QuantConfig::named("MXFP6E2M3").unwrap()
+    };
+    let batch = |seed| noise_tensor::<B, 2>([5, 64], seed, &device);
+    let pass = |model: &Block<B>, x: &Tensor<B, 2>| {
+        let x = model.hidden.forward(model.norm.forward(x.clone()));
+        model.head.forward(Relu.forward(x))
+    };
+    let quantizer = Quantizer::new(config).unwrap();
+    let model = quantizer
+        .quantize(model, &[batch(125)], pass)
+        .unwrap()
+        .model;
+    save_checkpoint(&model, &path, CheckpointLayout::Microscaling).unwrap();
+    let loaded = load_checkpoint(Block::<B>::new(126, &device), &path).unwrap();
+    assert!(
+        specs_of(&loaded.head.weight.val())
+            .unwrap()
+            .has_static_input()
+    );
+    // Larger inputs than those of the calibration are cut off, and so they are after loading.
+    let x = batch(127).mul_scalar(3.0);
+    let [got, wanted] = [&loaded, &model].map(|model| values(pass(model, &x)));
+    assert_same_bits(&got, &wanted, "static");
+    let bytes = fs::read(&path).unwrap();
+    let from = br#"\"length\":64"#;
+    let at = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .unwrap();
+    let mut broken = bytes.clone();
+    broken[at..][..from.len()].copy_from_slice(br#"\"length\":99"#);
+    fs::write(&path, broken).unwrap();
+    let error = load_checkpoint(Block::<B>::new(126, &device), &path).unwrap_err();
+    assert!(error.to_string().contains("input do not fit"), "{error}");
 }

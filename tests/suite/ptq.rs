@@ -44,7 +44,11 @@ impl<B: Backend> Net<B> {
     }
 
     fn forward(&self, x: &Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = Relu.forward(self.conv.forward(x.clone()));
+        self.after_conv(self.conv.forward(x.clone()))
+    }
+
+    fn after_conv(&self, x: Tensor<B, 4>) -> Tensor<B, 2> {
+        let x = Relu.forward(x);
         let x = Relu.forward(self.up.forward(x)).mean_dim(1);
         let x = self.hidden.forward(x.flatten(1, 3));
         let x = self.hidden.forward(Relu.forward(x).div_scalar(16.0));
@@ -797,4 +801,22 @@ fn the_model_that_was_given_is_left_alone() {
         .unwrap();
     assert_same_bits(&outputs(&model), &before, "output");
     assert_ne!(outputs(&quantized.model), before);
+}
+
+/// What a quantized layer gives is an activation as any other: it takes no specs on to layers that are left out, nor to what is
+/// between layers.
+#[test]
+fn layers_that_are_left_out_compute_in_float32() {
+    let config = QuantConfig {
+        include: vec!["conv".into()],
+        ..named("MXFP4E2M1")
+    };
+    let quantized = quantize(config).unwrap().model;
+    let float = net();
+    for x in images() {
+        let of_conv = quantized.conv.forward(x.clone()).into_data();
+        let expected = float.after_conv(Tensor::from_data(of_conv, &device()));
+        let got = values(quantized.forward(&x));
+        assert_same_bits(&got, &values(expected), "after the one quantized layer");
+    }
 }

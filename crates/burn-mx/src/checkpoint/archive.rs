@@ -11,7 +11,7 @@ use microscaling::{Packed, StoredType, StoredView, WeightLayout};
 use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, CheckpointLayout};
-use crate::specs::MxSpecs;
+use crate::specs::{MxSpecs, StaticInput};
 
 /// The key of a file's metadata that [`Written`] is the value of.
 pub(super) const KEY: &str = "burn_mx";
@@ -25,6 +25,9 @@ pub(super) struct Written {
     pub(super) specs: Vec<MxSpecs>,
     /// The name of a packed weight, and the number of its specs.
     pub(super) weights: BTreeMap<String, usize>,
+    /// The name of a packed weight, and the scales of its layer's input, where a calibration fixed them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) inputs: BTreeMap<String, StaticInput>,
 }
 
 /// The index of several files, as others have it, too.
@@ -221,6 +224,7 @@ impl<'a> Archive<'a> {
             self.written.weights.insert(name, before + number);
         }
         self.written.specs.extend(written.specs);
+        self.written.inputs.extend(written.inputs);
         self.written.layout = written.layout;
         Ok(())
     }
@@ -297,6 +301,11 @@ impl<'a> Archive<'a> {
     pub(super) fn specs(&self, name: &str) -> Option<&MxSpecs> {
         let number = self.written.weights.get(name)?;
         self.written.specs.get(*number)
+    }
+
+    /// The scales of the input of a packed weight's layer, if the file has them.
+    pub(super) fn input(&self, name: &str) -> Option<&StaticInput> {
+        self.written.inputs.get(name)
     }
 
     /// The weight of this name, which is packed.

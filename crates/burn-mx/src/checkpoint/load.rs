@@ -19,7 +19,7 @@ use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use crate::kept::{CopyKey, Unpacked};
 use crate::module::{Change, MxTensorOps, Update, change};
 use crate::registry::Interned;
-use crate::specs::{MxSpecs, ResolvedSpecs, SlotFormat};
+use crate::specs::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
 
 /// A model that was loaded.
 #[derive(Clone, Debug)]
@@ -397,10 +397,21 @@ impl Unpacker<'_> {
         };
         let specs = self.archive.specs(name).cloned();
         let specs = specs.unwrap_or_else(of_parameter).resolve();
-        specs.map_err(|source| CheckpointError::Specs {
+        let specs = specs.map_err(|source| CheckpointError::Specs {
             weight: path.to_owned(),
             source: Box::new(source),
-        })
+        })?;
+        match self.archive.input(name) {
+            None => Ok(specs),
+            Some(input) if input.fits(specs.block_format(Slot::A)) => {
+                Ok(specs.with_static_input(input.clone()))
+            }
+            Some(_) => Err(CheckpointError::Json {
+                path: self.checkpoint.path.clone(),
+                what: "the metadata `burn_mx`",
+                reason: format!("the scales of `{name}`'s input do not fit its specs"),
+            }),
+        }
     }
 }
 

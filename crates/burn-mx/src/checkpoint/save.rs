@@ -250,6 +250,10 @@ fn metadata<'a>(
             written.specs.len() - 1
         });
         written.weights.insert(name.clone(), number);
+        let input = weight.specs.static_input();
+        written
+            .inputs
+            .extend(input.map(|input| (name.clone(), input.clone())));
         described.insert(name, weight);
     }
     let text = serde_json::to_string(&written).expect("specs are JSON");

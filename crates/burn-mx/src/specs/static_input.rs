@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use microscaling::BlockFormat;
+use serde::{Deserialize, Serialize};
 
 use super::ResolvedSpecs;
 
 /// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the axis that the
 /// product sums over: its scale is that of a block with this magnitude, whatever comes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct StaticInput {
     /// The length of that axis.
     pub(crate) length: usize,
@@ -26,6 +28,14 @@ impl StaticInput {
             length: largest.len(),
             amax: amax.collect(),
         }
+    }
+
+    /// Whether these are scales of inputs in this format.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn fits(&self, format: Option<BlockFormat>) -> bool {
+        let blocks = format.map(|format| self.length.div_ceil(block_length(format, self.length)));
+        let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
+        self.length > 0 && blocks == Some(self.amax.len()) && self.amax.iter().all(is_magnitude)
     }
 
     /// The largest magnitudes, one a block.
@@ -56,7 +66,7 @@ impl ResolvedSpecs {
     }
 
     /// The same specs with scales of the input.
-    #[cfg(feature = "ptq")]
+    #[cfg(any(feature = "checkpoint", feature = "ptq"))]
     pub(crate) fn with_static_input(mut self, input: StaticInput) -> Self {
         self.static_input = Some(Arc::new(input));
         self

@@ -34,6 +34,7 @@ impl Join {
         let (mut by_device, mut differing) = (None::<&Interned>, None);
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
+        let mut bare_activation = false;
         for meta in operands.into_iter().flatten() {
             if !any {
                 storage = meta.storage;
@@ -48,6 +49,7 @@ impl Join {
                 None => any_unset = true,
             }
             any_weight |= meta.is_weight();
+            bare_activation |= !meta.is_weight() && meta.specs.is_none();
             let role = if meta.is_weight() {
                 &mut weight
             } else {
@@ -77,14 +79,21 @@ impl Join {
             true => weight,
             false => activation.or(weight),
         };
-        let mut carried = source.and_then(|meta| meta.specs);
+        let is_pinned = |meta: Meta| meta.flags.contains(Flags::PINNED);
+        // What was set for a parameter by name does not go on by way of an activation, also of one without specs; what is
+        // computed of the parameter alone still has it.
+        let ends = source.is_some_and(is_pinned) && bare_activation;
+        let mut carried = source.and_then(|meta| match ends {
+            true => meta.home,
+            false => meta.specs,
+        });
         let mut home = None;
         if let Some(parameter) = pinned
             && by_optimizer
         {
             flags |= Flags::PINNED;
             (carried, home) = (parameter.specs, parameter.home);
-        } else if source.is_some_and(|meta| meta.specs_of_device().is_none()) {
+        } else if source.is_some_and(|meta| !ends && meta.specs_of_device().is_none()) {
             flags |= Flags::CHOSEN;
         }
         if let Some([first, second]) = differing
