@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items; accuracies are
-//! those of the test items.
+//! those of the test items, of the model as it comes out of the checkpoint that it was saved in, whose size the table has.
 
 #![allow(dead_code, reason = "what is shared with `compare` is needed in part")]
 
@@ -39,6 +39,7 @@ use burn::{
 };
 use burn_mx::{
     MxBackend, MxDevice,
+    checkpoint::Checkpoint,
     ptq::{FastFinetune, PtqError, QuantConfig, Quantizer, TunedLayer},
 };
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
@@ -103,11 +104,11 @@ struct Cli {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Folder for <architecture>_quantized.svg; created if missing
+    /// Folder for <architecture>_quantized.svg and the checkpoints <architecture>-<config>.safetensors; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Write the table as JSON: {"rows":[{"config","top1","top5","sqnr","tuned"}]}
+    /// Write the table as JSON: {"rows":[{"config","bytes","top1","top5","sqnr","tuned"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -122,6 +123,8 @@ struct Named {
 #[derive(Debug, Serialize)]
 struct Row {
     config: String,
+    /// Of the checkpoint: packed weights, all else in float32.
+    bytes: u64,
     #[serde(flatten)]
     scores: Scores,
     /// ‖y‖² / ‖q − y‖² in dB, with q the logits of all test items and y those of the model that is not quantized.
@@ -240,9 +243,11 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
     let model = float_model(cli, &split, &device)?;
     let test = in_order::<B>(task, &split.test, TEST_BATCH, &device);
     let calibration = calibration(cli, task, &split, &device);
+    let (model, bytes) = saved_and_loaded(cli, "Float", model, &device)?;
     let (float, wanted) = scores(task, &model, test.as_ref());
     let mut rows = vec![Row {
         config: "Float".into(),
+        bytes,
         scores: float,
         sqnr: None,
         tuned: Vec::new(),
@@ -258,9 +263,11 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             bar.set_position(done as u64);
         })?;
         bar.finish_and_clear();
+        let (quantized, bytes) = saved_and_loaded(cli, name, quantized, &device)?;
         let (scores, logits) = scores(task, &quantized, test.as_ref());
         rows.push(Row {
             config: name.clone(),
+            bytes,
             scores,
             sqnr: Some(sqnr(&logits, &wanted)),
             tuned,
@@ -320,6 +327,32 @@ fn float_model(
     let weights = Recorder::<Flex>::record(&recorder, model.valid().into_record(), ())?;
     let weights = Recorder::<B>::load(&recorder, weights, device)?;
     Ok(architecture.init::<B>(device).load_record(weights))
+}
+
+/// The model out of the checkpoint that it was saved in, by its own paths, and the bytes of that file.
+fn saved_and_loaded(
+    cli: &Cli,
+    config: &str,
+    model: Model<B>,
+    device: &MxDevice<FlexDevice>,
+) -> Result<(Model<B>, u64), Box<dyn Error>> {
+    let name = Path::new(config).file_stem().unwrap_or_default();
+    let name = format!("{}-{}", cli.architecture.name(), name.to_string_lossy());
+    let checkpoint = Checkpoint::new(cli.out.join(format!("{name}.safetensors")));
+    let fresh = cli.architecture.of(Sizes::default())?.init::<B>(device);
+    macro_rules! each {
+        ($($variant:ident)*) => {
+            match (model, fresh) {
+                $((Model::$variant(model), Model::$variant(fresh)) => {
+                    checkpoint.save(&model)?;
+                    Model::$variant(checkpoint.load(fresh)?.model)
+                })*
+                _ => unreachable!("both are of one architecture"),
+            }
+        };
+    }
+    let model = each! { Ffn Cnn Lstm Transformer };
+    Ok((model, fs::metadata(checkpoint.path())?.len()))
 }
 
 /// The model with the values of a record as `compare` saves it, which is that of the model's own type.
@@ -426,7 +459,7 @@ fn sqnr(got: &[f32], wanted: &[f32]) -> f64 {
 }
 
 impl Row {
-    fn cells(&self) -> [String; 4] {
+    fn cells(&self) -> [String; 5] {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let [first, second] = match self.scores {
             Scores::Digits { top1, top5 } => [percent(top1), percent(top5)],
@@ -436,7 +469,14 @@ impl Row {
             } => [percent(exact_match), format!("{perplexity:.4}")],
         };
         let sqnr = self.sqnr.map(|sqnr| format!("{sqnr:.1} dB"));
-        [self.config.clone(), first, second, sqnr.unwrap_or_default()]
+        let size = format!("{:.1} kB", self.bytes as f64 / 1e3);
+        [
+            self.config.clone(),
+            size,
+            first,
+            second,
+            sqnr.unwrap_or_default(),
+        ]
     }
 
     /// The first score.
@@ -451,8 +491,8 @@ impl Row {
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     let scores = match rows[0].scores {
-        Scores::Digits { .. } => ["Top1", "Top5", "SQNR of logits"],
-        Scores::Sums { .. } => ["Exact match", "Perplexity", "SQNR of logits"],
+        Scores::Digits { .. } => ["Model size", "Top1", "Top5", "SQNR of logits"],
+        Scores::Sums { .. } => ["Model size", "Exact match", "Perplexity", "SQNR of logits"],
     };
     table.load_preset(ASCII_MARKDOWN);
     table.set_header([&["DataType / Config"], &scores[..]].concat());

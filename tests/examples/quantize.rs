@@ -66,6 +66,15 @@ fn a_cnn_is_trained_quantized_and_tuned() {
         let line = stdout
             .lines()
             .find(|line| line.starts_with(&format!("| {} ", row["config"].as_str().unwrap())));
+        // The size is that of the file, out of which the model came.
+        let name = row["config"].as_str().unwrap().trim_end_matches(".json");
+        let file = place.path(&format!("out/cnn-{name}.safetensors"));
+        let bytes = fs::metadata(file).expect("it was saved").len();
+        assert_eq!(row["bytes"], bytes, "{row}");
+        assert!(
+            name == "Float" || bytes < rows[0]["bytes"].as_u64().unwrap() / 2,
+            "{row}"
+        );
         let percent = format!("{:.2} %", 100.0 * number(row, "top1"));
         assert!(line.is_some_and(|line| line.contains(&percent)), "{stdout}");
     }

@@ -15,6 +15,7 @@ mod plan;
 mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+mod source;
 mod tame;
 mod view;
 mod weight_layout;

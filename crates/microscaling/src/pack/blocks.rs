@@ -2,7 +2,6 @@
 
 use super::bitstream::{Reader, Writer};
 use super::codes::BlockCodec;
-use super::number::EncodeNumber;
 use crate::RandomStream;
 use crate::quantize::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
@@ -24,12 +23,12 @@ pub(crate) struct Job<C> {
 }
 
 /// Packs consecutive runs of whole blocks. A run is `inner` columns of interleaved blocks.
-pub(crate) struct Encode<'a, C, R, T> {
+pub(crate) struct Encode<'a, C, R> {
     pub(crate) job: Job<C>,
     pub(crate) rule: R,
     pub(crate) stream: RandomStream,
     /// Begins with the elements of the first run.
-    pub(crate) data: &'a [T],
+    pub(crate) data: &'a [f32],
     /// Position of the data on the axis, a multiple of the block length.
     pub(crate) at: usize,
     /// Position of the data in the tensor.
@@ -40,7 +39,7 @@ pub(crate) struct Encode<'a, C, R, T> {
     pub(crate) elements: &'a mut [u8],
 }
 
-impl<C: BlockCodec, R: RoundingRule, T: EncodeNumber> Kernel for Encode<'_, C, R, T> {
+impl<C: BlockCodec, R: RoundingRule> Kernel for Encode<'_, C, R> {
     #[inline(always)]
     fn run(self) {
         let Job {
@@ -65,17 +64,17 @@ impl<C: BlockCodec, R: RoundingRule, T: EncodeNumber> Kernel for Encode<'_, C, R
                 let codes = out.next(length);
                 let pairs = run.chunks(2).zip(codes.chunks_mut(2)).zip(draws.chunks(2));
                 for (index, ((elements, codes), draws)) in pairs.enumerate() {
-                    let second = codec.second(amax, elements.iter().map(widened));
+                    let second = codec.second(amax, elements.iter().copied());
                     let second = second.unwrap_or_else(|| magnitude_max(elements));
                     let scale = codec.scale([amax, second], index, records);
                     for ((code, x), draw) in codes.iter_mut().zip(elements).zip(draws) {
-                        *code = codec.code(scale, self.rule, widened(x), *draw);
+                        *code = codec.code(scale, self.rule, *x, *draw);
                     }
                 }
             } else if inner == 1 {
                 let amax = magnitude_max(run);
                 for (index, elements) in run.chunks(sub_rows).enumerate() {
-                    let second = codec.second(amax, elements.iter().map(widened));
+                    let second = codec.second(amax, elements.iter().copied());
                     let second = second.unwrap_or_else(|| magnitude_max(elements));
                     let scale = codec.scale([amax, second], index, records);
                     let start = start + (index * sub_rows) as u64;
@@ -83,7 +82,7 @@ impl<C: BlockCodec, R: RoundingRule, T: EncodeNumber> Kernel for Encode<'_, C, R
                         let draws = draws.get::<R>(start + (i * WINDOW) as u64, piece.len());
                         let codes = out.next(piece.len());
                         for ((code, x), draw) in codes.iter_mut().zip(piece).zip(draws) {
-                            *code = codec.code(scale, self.rule, widened(x), *draw);
+                            *code = codec.code(scale, self.rule, *x, *draw);
                         }
                     }
                 }
@@ -107,7 +106,7 @@ impl<C: BlockCodec, R: RoundingRule, T: EncodeNumber> Kernel for Encode<'_, C, R
                             let elements = piece.iter().zip(scales).zip(draws);
                             let codes = out.next(piece.len());
                             for (code, ((x, scale), draw)) in codes.iter_mut().zip(elements) {
-                                *code = codec.code(*scale, self.rule, widened(x), *draw);
+                                *code = codec.code(*scale, self.rule, *x, *draw);
                             }
                         }
                     }
@@ -121,16 +120,10 @@ impl<C: BlockCodec, R: RoundingRule, T: EncodeNumber> Kernel for Encode<'_, C, R
     }
 }
 
-/// An element as float32.
-#[inline(always)]
-fn widened(x: &impl EncodeNumber) -> f32 {
-    f32::from_bits(x.pattern())
-}
-
 /// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
 #[inline(always)]
-fn magnitude_max(data: &[impl EncodeNumber]) -> u32 {
-    data.iter().fold(0, |amax, x| amax.max(x.pattern() & ABS))
+fn magnitude_max(data: &[f32]) -> u32 {
+    data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
 }
 
 /// What is known of interleaved blocks, those of a row.
@@ -153,10 +146,10 @@ impl<S> Default for Kept<S> {
 impl<S: Copy> Kept<S> {
     /// From the largest magnitudes of the blocks to the scales of sub-blocks, whose elements `rows` are.
     #[inline(always)]
-    fn scales<'r, C: BlockCodec<Scale = S>, T: EncodeNumber>(
+    fn scales<'r, C: BlockCodec<Scale = S>>(
         &mut self,
         codec: &C,
-        rows: &[T],
+        rows: &[f32],
         layout: &Layout,
         index: usize,
         records: impl Iterator<Item = &'r mut [u8]>,
@@ -167,8 +160,7 @@ impl<S: Copy> Kept<S> {
         for ((block, (amax, sub_amax)), record) in maxima.enumerate().zip(records) {
             let (columns, step) = layout.columns(block);
             let rows = rows.chunks_exact(layout.inner);
-            let elements =
-                rows.flat_map(|row| row[columns.clone()].iter().step_by(step).map(widened));
+            let elements = rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
             let second = codec.second(*amax, elements);
             let maxima = [*amax, second.unwrap_or(*sub_amax)];
             self.scales.push(codec.scale(maxima, index, record));
@@ -224,12 +216,12 @@ fn spread<T: Copy>(of_blocks: &mut Vec<T>, layout: &Layout) {
 
 /// The largest magnitude of each block of some rows.
 #[inline(always)]
-fn largest_of_columns<T: EncodeNumber>(rows: &[T], layout: &Layout, maxima: &mut Vec<u32>) {
+fn largest_of_columns(rows: &[f32], layout: &Layout, maxima: &mut Vec<u32>) {
     maxima.clear();
     maxima.resize(layout.inner, 0);
     for row in rows.chunks_exact(layout.inner) {
         for (max, x) in maxima.iter_mut().zip(row) {
-            *max = (*max).max(x.pattern() & ABS);
+            *max = (*max).max(x.to_bits() & ABS);
         }
     }
     if let Some(pool) = layout.pool {

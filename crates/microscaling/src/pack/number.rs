@@ -32,13 +32,9 @@ mod sealed {
         /// The pattern of the same number as float32; of a NaN for a NaN.
         fn pattern(self) -> u32;
 
-        /// The same numbers as float32, in `buffer` if they are not; it must be as long.
-        #[inline(always)]
-        fn widened<'a>(data: &'a [Self], buffer: &'a mut [f32]) -> &'a [f32] {
-            for (wide, x) in buffer.iter_mut().zip(data) {
-                *wide = f32::from_bits(x.pattern());
-            }
-            buffer
+        /// The numbers where they are float32 already.
+        fn as_f32(_: &[Self]) -> Option<&[f32]> {
+            None
         }
     }
 }
@@ -51,9 +47,8 @@ impl Widen for f32 {
         self.to_bits()
     }
 
-    #[inline(always)]
-    fn widened<'a>(data: &'a [Self], _: &'a mut [f32]) -> &'a [f32] {
-        data
+    fn as_f32(data: &[Self]) -> Option<&[f32]> {
+        Some(data)
     }
 }
 

@@ -3,13 +3,13 @@
 use super::blocks::Encode;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
+use super::source::Source;
 use super::view::PackedView;
 use super::windows::encode;
-use crate::quantize::largest::largest_of;
-use crate::quantize::layout::{Runs, check_length};
+use crate::quantize::layout::Runs;
 use crate::quantize::rules::is_large;
 use crate::quantize::threads::share_all;
-use crate::round::bits::{ABS, INFINITY};
+use crate::round::bits::INFINITY;
 use crate::round::with_rule;
 use crate::{BlockFormat, PackError, Rounder};
 use alloc::{vec, vec::Vec};
@@ -106,7 +106,7 @@ impl Packed {
     }
 
     /// [`encode`](Self::encode) of a tensor in any of these number types: the same bytes as of the float32 numbers that its
-    /// elements are, which are not written anywhere.
+    /// elements are, of which a few thousand are written at a time, or as many as one row of blocks has.
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
@@ -117,25 +117,29 @@ impl Packed {
         axis: usize,
         rounder: Rounder,
     ) -> Result<Self, PackError> {
+        Self::encode_source(format, &data, shape, axis, rounder)
+    }
+
+    /// [`encode_from`](Self::encode_from), compiled once for all number types.
+    fn encode_source(
+        format: BlockFormat,
+        source: &dyn Source,
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
-        check_length(data, shape)?;
-        let largest = || {
-            largest_of(
-                data,
-                #[inline(always)]
-                |x| x.pattern(),
-            )
-        };
+        source.check_length(shape)?;
         if let BlockFormat::Bfp(_) = format
-            && largest() >= INFINITY
-            && let Some(position) = data.iter().position(|x| x.pattern() & ABS >= INFINITY)
+            && source.largest() >= INFINITY
+            && let Some(position) = source.not_finite()
         {
             return Err(PackError::NotFinite {
                 format: "bfp",
                 position,
             });
         }
-        let tensor_scale = format.tensor_scale(largest);
+        let tensor_scale = format.tensor_scale(|| source.largest());
         let mut packed = Self {
             format,
             shape: shape.to_vec(),
@@ -152,24 +156,23 @@ impl Packed {
             plan: &plan,
             bits: format.element_bits(),
             runs,
-            range: runs.all(data),
+            range: runs.all_of(plan.count),
             scales: &mut packed.scales,
             elements: &mut packed.elements,
         };
         with_codec!(format, tensor_scale.unwrap_or(1.0), codec => with_rule!(rounder.rounding(), rule => {
             let job = plan.job(codec, bytes.bits);
             share_all(bytes, &|bytes: Bytes<'_>| {
-                let start = bytes.start();
-                encode(Encode {
+                source.pieces(bytes, &mut |data, bytes| encode(Encode {
                     job,
                     rule,
                     stream: rounder.stream(),
-                    data: &data[start..],
+                    data,
                     at: runs.at(bytes.range.start),
-                    start: start as u64,
+                    start: bytes.start() as u64,
                     scales: bytes.scales,
                     elements: bytes.elements,
-                });
+                }));
             });
         }));
         Ok(packed)

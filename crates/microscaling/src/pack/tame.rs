@@ -13,6 +13,13 @@ use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format
 pub(crate) trait TameCodec: Copy + Sync {
     type Rule: BlockRule;
 
+    /// Whether blocks of so many elements are packed together: those that formats have. Each is a loop of its own.
+    const OF_8: bool = false;
+    /// The same of sixteen.
+    const OF_16: bool = false;
+    /// The same of thirty-two.
+    const OF_32: bool = false;
+
     fn rule(&self) -> Self::Rule;
 
     /// The first byte of a block's record, and its [`tame_grid`](BlockRule::tame_grid); where there are sub-blocks, that is
@@ -64,6 +71,9 @@ impl<const RMS: bool> TameMx<RMS> {
 impl<const RMS: bool> TameCodec for TameMx<RMS> {
     type Rule = MxRule<RMS>;
 
+    const OF_16: bool = !RMS;
+    const OF_32: bool = true;
+
     #[inline(always)]
     fn rule(&self) -> Self::Rule {
         self.rule
@@ -103,6 +113,9 @@ impl TameBfp {
 impl TameCodec for TameBfp {
     type Rule = BfpRule;
 
+    const OF_8: bool = true;
+    const OF_16: bool = true;
+
     #[inline(always)]
     fn rule(&self) -> Self::Rule {
         self.rule
@@ -141,6 +154,8 @@ impl TameMicroexponent {
 impl TameCodec for TameMicroexponent {
     type Rule = MicroexponentRule;
 
+    const OF_16: bool = true;
+
     #[inline(always)]
     fn rule(&self) -> Self::Rule {
         self.rule
@@ -177,6 +192,8 @@ impl<const FOUR: bool> TameNvfp4<FOUR> {
 
 impl<const FOUR: bool> TameCodec for TameNvfp4<FOUR> {
     type Rule = Nvfp4Rule<false, FOUR>;
+
+    const OF_16: bool = true;
 
     #[inline(always)]
     fn rule(&self) -> Self::Rule {

@@ -7,7 +7,6 @@
 use super::blocks::Encode;
 use super::codes::BlockCodec;
 use super::eights;
-use super::number::EncodeNumber;
 use super::tame::TameCodec;
 use crate::RandomStream;
 use crate::quantize::block_rule::BlockRule;
@@ -23,16 +22,16 @@ use core::hint::black_box;
 const LONGEST: usize = 32 * TOGETHER;
 
 /// Packs consecutive runs of whole blocks.
-pub(crate) fn encode<C: BlockCodec, R: RoundingRule, T: EncodeNumber>(part: Encode<'_, C, R, T>) {
+pub(crate) fn encode<C: BlockCodec, R: RoundingRule>(part: Encode<'_, C, R>) {
     let layout = part.job.layout;
     // No block is shorter than the others, and the records are as many as the blocks.
     let contiguous =
         layout.inner == 1 && layout.pool.is_none() && layout.axis.is_multiple_of(layout.block);
     match part.job.codec.tame() {
         Some(tame) if contiguous => match layout.block {
-            8 => encode_windows::<_, _, _, _, 8>(part, tame),
-            16 => encode_windows::<_, _, _, _, 16>(part, tame),
-            32 => encode_windows::<_, _, _, _, 32>(part, tame),
+            8 if C::Tame::OF_8 => encode_windows::<_, _, _, 8>(part, tame),
+            16 if C::Tame::OF_16 => encode_windows::<_, _, _, 16>(part, tame),
+            32 if C::Tame::OF_32 => encode_windows::<_, _, _, 32>(part, tame),
             _ => dispatch(part),
         },
         _ => dispatch(part),
@@ -40,12 +39,11 @@ pub(crate) fn encode<C: BlockCodec, R: RoundingRule, T: EncodeNumber>(part: Enco
 }
 
 /// Packs contiguous blocks of B elements.
-fn encode_windows<W, C, R, T, const B: usize>(part: Encode<'_, C, R, T>, tame: W)
+fn encode_windows<W, C, R, const B: usize>(part: Encode<'_, C, R>, tame: W)
 where
     W: TameCodec,
     C: BlockCodec,
     R: RoundingRule,
-    T: EncodeNumber,
 {
     let Encode {
         job,
@@ -55,16 +53,13 @@ where
         start,
         ..
     } = part;
-    if W::Rule::HAS_SUB_BLOCKS && B != LANES {
-        return dispatch(part);
-    }
     let (records, bytes) = (TOGETHER * job.record, TOGETHER * B / 8 * job.bits as usize);
     let count = part.scales.len() / job.record * B;
     let (mut data, mut scales, mut elements) = (&part.data[..count], part.scales, part.elements);
     let mut position = 0;
     while !data.is_empty() {
         let mut done = 0;
-        dispatch(Windows::<_, _, _, B> {
+        dispatch(Windows::<_, _, B> {
             tame,
             rule,
             stream,
@@ -102,7 +97,7 @@ where
 }
 
 /// Packs windows of [`TOGETHER`] contiguous blocks of B elements, until one has a block that is not tame.
-struct Windows<'a, W, R, T, const B: usize> {
+struct Windows<'a, W, R, const B: usize> {
     tame: W,
     rule: R,
     stream: RandomStream,
@@ -110,7 +105,7 @@ struct Windows<'a, W, R, T, const B: usize> {
     bits: u32,
     /// Bytes of a block's record.
     record: usize,
-    data: &'a [T],
+    data: &'a [f32],
     /// Position of the data in the tensor.
     start: u64,
     /// Zeros.
@@ -120,23 +115,20 @@ struct Windows<'a, W, R, T, const B: usize> {
     done: &'a mut usize,
 }
 
-impl<W: TameCodec, R: RoundingRule, T: EncodeNumber, const B: usize> Kernel
-    for Windows<'_, W, R, T, B>
-{
+impl<W: TameCodec, R: RoundingRule, const B: usize> Kernel for Windows<'_, W, R, B> {
     #[inline(always)]
     fn run(self) {
         let (tame, rule) = (self.tame, self.rule);
         let block_rule = tame.rule();
         let range = block_rule.tame();
         let mut draws = Draws::new(self.stream, self.start + self.data.len() as u64);
-        let (mut buffer, mut codes) = ([0.0; LONGEST], [0; LONGEST]);
-        let (buffer, codes) = (&mut buffer[..TOGETHER * B], &mut codes[..TOGETHER * B]);
+        let mut codes = [0; LONGEST];
+        let codes = &mut codes[..TOGETHER * B];
         let windows = self.data.chunks_exact(TOGETHER * B);
         let windows = windows.zip(self.scales.chunks_exact_mut(TOGETHER * self.record));
         let bytes = TOGETHER * B / 8 * self.bits as usize;
         let windows = windows.zip(self.elements.chunks_exact_mut(bytes));
-        for (i, ((data, records), bytes)) in windows.enumerate() {
-            let window = T::widened(data, buffer);
+        for (i, ((window, records), bytes)) in windows.enumerate() {
             let mut maxima = [0; TOGETHER];
             for (amax, block) in maxima.iter_mut().zip(window.chunks_exact(B)) {
                 // Hidden, lest blocks become lanes, each element a load of its own.

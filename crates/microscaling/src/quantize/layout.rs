@@ -247,8 +247,13 @@ impl Runs {
     }
 
     /// All runs of the tensor whose elements `data` are.
-    pub(crate) fn all<T>(&self, data: &[T]) -> Range<usize> {
-        0..data.len() / (self.layout.axis * self.layout.inner) * self.per_axis
+    pub(crate) fn all(&self, data: &[f32]) -> Range<usize> {
+        self.all_of(data.len())
+    }
+
+    /// All runs of a tensor of so many elements.
+    pub(crate) fn all_of(&self, count: usize) -> Range<usize> {
+        0..count / (self.layout.axis * self.layout.inner) * self.per_axis
     }
 
     /// Position of a run in the tensor.
