@@ -21,6 +21,8 @@ mod golden_file;
     allow(dead_code, reason = "used by tests that need serde")
 )]
 mod inputs;
+#[cfg(feature = "safetensors")]
+mod layout_files;
 #[cfg(feature = "serde")]
 mod names;
 #[cfg_attr(

@@ -375,7 +375,7 @@ fn what_a_config_says() {
             WeightLayout::ModelOptNvfp4 => {
                 assert_eq!(
                     (method, &config["quant_algo"]),
-                    ("modelopt", &"NVFP4".into())
+                    ("modelopt", &"W4A16_NVFP4".into())
                 );
             }
             _ => {

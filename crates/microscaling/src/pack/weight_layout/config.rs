@@ -8,7 +8,8 @@ impl WeightLayout {
     /// whose files have no such thing. `ignore` are the names of the linear layers that are not quantized.
     ///
     /// Of weights alone: what activations become is the engine's matter (compressed-tensors and Model Optimizer call that W4A16
-    /// and W8A16). (Feature `safetensors`.)
+    /// and W8A16). Of `modelopt-nvfp4` the `quant_algo` is `W4A16_NVFP4`, as Model Optimizer writes it from 0.45 on; until 0.44 it
+    /// wrote `NVFP4`, which says of activations, too, that they become NVFP4. (Feature `safetensors`.)
     pub fn quantization_config(self, ignore: &[&str]) -> Option<Value> {
         let group = |bits: u32, strategy: &str, size: u32, scale: &str| {
             json!({
@@ -40,7 +41,7 @@ impl WeightLayout {
             }
             Self::ModelOptNvfp4 => json!({
                 "quant_method": "modelopt",
-                "quant_algo": "NVFP4",
+                "quant_algo": "W4A16_NVFP4",
                 "config_groups": {
                     "group_0": {
                         "targets": ["Linear"],
