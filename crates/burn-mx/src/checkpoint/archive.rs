@@ -1,6 +1,6 @@
 //! The files of a checkpoint, mapped, and what is in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -236,7 +236,7 @@ impl<'a> Archive<'a> {
             Some(CheckpointLayout::Microscaling) => Vec::new(),
             None => FOUND_BY_NAMES.to_vec(),
         };
-        let mut parts = Vec::new();
+        let mut parts = BTreeSet::new();
         for (_, file) in &self.files {
             for name in file.packed() {
                 parts.extend(file.parts_of(name));
@@ -266,8 +266,7 @@ impl<'a> Archive<'a> {
                 self.weights.insert(base.to_owned(), layout.into());
             }
         }
-        parts.sort_unstable();
-        let is_other = |name: &&String| parts.binary_search(name).is_err();
+        let is_other = |name: &&String| !parts.contains(*name);
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
     }
 

@@ -303,20 +303,24 @@ fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, con
 ) -> [T; N] {
     let bytes = codes.as_flattened();
     let words = words(codes);
-    let numbers: [u32; N] = core::array::from_fn(
-        #[inline(always)]
-        |lane| {
-            let code = match BITS {
-                8 => u32::from(bytes[lane]),
-                _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
-            };
-            lanes.number::<BITS>(tame, first + lane, code)
-        },
-    );
-    match C::SHORT {
-        true => numbers.map(T::from_short_pattern),
-        false => numbers.map(T::from_pattern),
+    // By loops: the functions of arrays are not always inlined, and have no vectors of their own. By two, so that rounding is
+    // one vector's, too.
+    let mut patterns = [0; N];
+    for (lane, pattern) in patterns.iter_mut().enumerate() {
+        let code = match BITS {
+            8 => u32::from(bytes[lane]),
+            _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
+        };
+        *pattern = lanes.number::<BITS>(tame, first + lane, code);
     }
+    let mut numbers = [T::default(); N];
+    for (number, pattern) in numbers.iter_mut().zip(patterns) {
+        *number = match C::SHORT {
+            true => T::from_short_pattern(pattern),
+            false => T::from_pattern(pattern),
+        };
+    }
+    numbers
 }
 
 /// Words that begin with eight codes each; what comes then is anything.
