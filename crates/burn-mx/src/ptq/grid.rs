@@ -6,7 +6,7 @@
 use core::ops::Range;
 
 use burn_backend::Shape;
-use microscaling::{BlockFormat, Packed, PackedParts, Rounder};
+use microscaling::{BlockFormat, Packed, Rounder};
 
 /// A weight's elements between their neighbours, in row-major order.
 #[derive(Clone, Debug)]
@@ -36,28 +36,21 @@ impl Neighbours {
         let bits = format.element_bits();
         let is_complement =
             matches!(format, BlockFormat::Mx(format) if format.element.is_integer());
-        let PackedParts {
-            scales, elements, ..
-        } = packed.into_parts();
-        let mut next = vec![0; elements.len()];
         let sign = 1_u32 << (bits - 1);
-        for (at, value) in weight.iter().enumerate() {
-            let code = get(&elements, at, bits);
-            let is_negative = value.is_sign_negative();
+        let next = packed.map_codes(|at, code| {
+            let is_negative = weight[at].is_sign_negative();
             let magnitude = match is_complement && code & sign != 0 {
                 true => code.wrapping_neg() & (2 * sign - 1),
                 false => code & (sign - 1),
             };
             // Codes end where the grid does, but for those that are no numbers, which are left out below.
             let magnitude = (magnitude + 1).min(sign - 1);
-            let code = match (is_negative, is_complement) {
+            match (is_negative, is_complement) {
                 (false, _) => magnitude,
-                (true, true) => magnitude.wrapping_neg() & (2 * sign - 1),
+                (true, true) => magnitude.wrapping_neg(),
                 (true, false) => magnitude | sign,
-            };
-            put(&mut next, at, bits, code);
-        }
-        let next = Packed::from_parts(format, shape, axis, None, scales, next).ok()?;
+            }
+        });
         let mut outer = next.decode();
         for ((outer, inner), value) in outer.iter_mut().zip(&inner).zip(weight) {
             let is_between =
@@ -94,22 +87,6 @@ impl Neighbours {
         let range: Range<usize> = first..(first + size).min(length);
         let start = at - along * stride;
         range.map(move |along| start + along * stride)
-    }
-}
-
-/// Code number `index` of so many bits, low bits first.
-fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
-    let bit = |at: usize| u32::from(bytes[at / 8] >> (at % 8) & 1);
-    let first = index * bits as usize;
-    (0..bits as usize).fold(0, |code, place| code | bit(first + place) << place)
-}
-
-/// Writes a code over zeros.
-fn put(bytes: &mut [u8], index: usize, bits: u32, code: u32) {
-    let first = index * bits as usize;
-    for place in 0..bits as usize {
-        let bit = (code >> place & 1) as u8;
-        bytes[(first + place) / 8] |= bit << ((first + place) % 8);
     }
 }
 

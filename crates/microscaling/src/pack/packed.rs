@@ -1,5 +1,6 @@
 //! Packed tensors: the bytes that a format really takes.
 
+use super::bitstream::Writer;
 use super::blocks::Encode;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
@@ -240,6 +241,20 @@ impl Packed {
             scales,
             elements,
         })
+    }
+
+    /// The same tensor with what `change` makes of each code, given the element's position in row-major order; its low
+    /// [bits](BlockFormat::element_bits) count.
+    pub fn map_codes(mut self, mut change: impl FnMut(usize, u32) -> u32) -> Self {
+        let bits = self.format.element_bits();
+        let mut codes = self.view().codes();
+        for (position, code) in codes.iter_mut().enumerate() {
+            *code = change(position, *code) & ((1 << bits) - 1);
+        }
+        let mut writer = Writer::new(&mut self.elements, bits);
+        writer.put(&codes);
+        writer.finish();
+        self
     }
 
     /// The parts, from which [`from_parts`](Self::from_parts) makes the same tensor again.

@@ -1,5 +1,6 @@
 //! Packed tensors whose bytes belong to somebody else.
 
+use super::bitstream::Reader;
 use super::blocks::Decode;
 use super::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
 use super::number::DecodeNumber;
@@ -119,6 +120,15 @@ impl<'a> PackedView<'a> {
     /// The element codes, as [`Packed::elements`] are.
     pub const fn elements(&self) -> &'a [u8] {
         self.elements
+    }
+
+    /// The codes themselves, one an element, in row-major order.
+    pub fn codes(&self) -> Vec<u32> {
+        let mut codes = vec![0; self.plan().count];
+        if !codes.is_empty() {
+            Reader::new(self.elements, 0, self.format.element_bits()).get(&mut codes);
+        }
+        codes
     }
 
     /// The shape of the element codes, as [`Packed::elements_shape`] says.

@@ -30,6 +30,15 @@ fn every_code_of_every_element_and_scale() {
                 }
             }
             assert_eq!(packed.elements(), stored, "{element} 2^{scale}");
+            assert_eq!(packed.view().codes(), codes, "{element} 2^{scale}");
+            // What is above a code is no part of it.
+            let next = |at: usize| codes[(at + 1) % codes.len()];
+            let turned = packed.clone().map_codes(|at, code| {
+                assert_eq!(code, codes[at]);
+                next(at) | 1 << element.bits()
+            });
+            let expected: Vec<u32> = (0..codes.len()).map(next).collect();
+            assert_eq!(turned.view().codes(), expected, "{element} 2^{scale}");
             assert_decodes_to(&packed, &data, &(element, scale));
         }
     }
