@@ -11,6 +11,7 @@ mod inspect;
 mod layout;
 mod load;
 mod save;
+mod types;
 mod weights;
 mod write;
 

@@ -18,6 +18,8 @@ pub use crate::checkpoint::{load_checkpoint, save_checkpoint};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use exempt::{ExemptError, exempt_layers, set_exemptions};
 pub use functions::{gelu_first_order, rms_norm, silu};
+#[cfg(feature = "checkpoint")]
+pub(crate) use layers::Layer;
 pub use layers::layers;
 #[cfg(feature = "ptq")]
 pub(crate) use layers::parameter_of;

@@ -346,10 +346,11 @@ const FOUND_BY_NAMES: [WeightLayout; 5] = [
     WeightLayout::GptOss,
 ];
 
-/// The type, where weights have such parts. Scales in E8M0 are bytes by another name.
+/// The type, where weights have such parts.
 fn stored_type(tensor: &FileTensor<'_>) -> Option<StoredType> {
     Some(match tensor.dtype.as_str() {
-        "U8" | "F8_E8M0" => StoredType::U8,
+        "U8" => StoredType::U8,
+        "F8_E8M0" => StoredType::F8E8M0,
         "F8_E4M3" => StoredType::F8E4M3,
         "F32" => StoredType::F32,
         _ => return None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use burn_backend::{BoolStore, DType, Shape};
+use burn_backend::{DType, Shape};
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::{Bool, Int, Tensor, TensorData};
 use burn_store::{
@@ -14,10 +14,11 @@ use burn_store::{
 use microscaling::{Packed, PackedView};
 
 use super::archive::{Archive, files};
-use super::weights::{Layer, NO_STREAM, Path, round};
+use super::types;
+use super::weights::{NO_STREAM, Path, round};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use crate::kept::{CopyKey, Unpacked};
-use crate::module::{Change, MxTensorOps, Update, change};
+use crate::module::{Change, Layer, MxTensorOps, Update, change};
 use crate::registry::Interned;
 use crate::specs::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
 
@@ -123,7 +124,7 @@ fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
         let start = tensor.bytes.as_ptr().addr() - file.bytes().as_ptr().addr();
         let range = start..start + tensor.bytes.len();
         let shape = Shape::from(tensor.shape);
-        let Some(dtype) = dtype_of(&tensor.dtype) else {
+        let Some(dtype) = types::of_stored(&tensor.dtype) else {
             let reason = format!("is {}, which no tensor of Burn is", tensor.dtype);
             let fail = move || Err(TensorSnapshotError::DataError(reason.clone()));
             return snapshot(name, DType::F32, shape, Rc::new(fail));
@@ -136,25 +137,6 @@ fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
         snapshot(name, dtype, shape, Rc::new(data))
     };
     archive.others.iter().map(of).collect()
-}
-
-fn dtype_of(name: &str) -> Option<DType> {
-    Some(match name {
-        "F64" => DType::F64,
-        "F32" => DType::F32,
-        "F16" => DType::F16,
-        "BF16" => DType::BF16,
-        "I64" => DType::I64,
-        "I32" => DType::I32,
-        "I16" => DType::I16,
-        "I8" => DType::I8,
-        "U64" => DType::U64,
-        "U32" => DType::U32,
-        "U16" => DType::U16,
-        "U8" => DType::U8,
-        "BOOL" => DType::Bool(BoolStore::Native),
-        _ => return None,
-    })
 }
 
 fn of_apply(error: ApplyError) -> CheckpointError {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use burn_backend::DType;
 use burn_core::module::Module;
 use burn_store::{BurnToPyTorchAdapter, ModuleAdapter, ModuleSnapshot, TensorSnapshot};
 use microscaling::{BlockFormat, StoredTensor, StoredType};
@@ -11,6 +10,7 @@ use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use super::archive::{KEY, Written, file_error};
+use super::types;
 use super::weights::{Weight, weights};
 use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
@@ -151,9 +151,10 @@ fn describe(
                 name, dtype, shape, ..
             } = stored;
             let dtype = match dtype {
+                StoredType::U8 => Dtype::U8,
                 StoredType::F8E4M3 => Dtype::F8_E4M3,
+                StoredType::F8E8M0 => Dtype::F8_E8M0,
                 StoredType::F32 => Dtype::F32,
-                _ => Dtype::U8,
             };
             size += stored.bytes.len();
             entries.push(Entry {
@@ -175,7 +176,7 @@ fn describe(
         });
     }
     for (name, snapshot) in others {
-        let dtype = dtype_of(snapshot.dtype).ok_or_else(|| CheckpointError::Type {
+        let dtype = types::stored_as(snapshot.dtype).ok_or_else(|| CheckpointError::Type {
             tensor: name.clone(),
             dtype: format!("{:?}", snapshot.dtype),
         })?;
@@ -197,26 +198,7 @@ fn describe(
     }
 }
 
-fn dtype_of(dtype: DType) -> Option<Dtype> {
-    Some(match dtype {
-        DType::F64 => Dtype::F64,
-        DType::F32 | DType::Flex32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::I64 => Dtype::I64,
-        DType::I32 => Dtype::I32,
-        DType::I16 => Dtype::I16,
-        DType::I8 => Dtype::I8,
-        DType::U64 => Dtype::U64,
-        DType::U32 => Dtype::U32,
-        DType::U16 => Dtype::U16,
-        DType::U8 => Dtype::U8,
-        DType::Bool(burn_backend::BoolStore::Native) => Dtype::BOOL,
-        _ => return None,
-    })
-}
-
-/// The linear layers, and all others with a weight of two axes, that are not packed: what a `quantization_config` names.
+/// The linear layers that are not packed: what a `quantization_config` names.
 fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
     if named.is_empty() {
         return Vec::new();

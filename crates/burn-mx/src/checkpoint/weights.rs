@@ -9,34 +9,10 @@ use microscaling::{BlockFormat, Dialect, FloatFormat, Packed, RandomStream, Roun
 
 use super::CheckpointError;
 use crate::kept::CopyKey;
-use crate::module::MxTensorOps;
+use crate::module::{Layer, MxTensorOps};
 use crate::specs::{ResolvedSpecs, Slot};
 
-/// Whose weight a parameter is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layer {
-    /// `[in, out]`, stored `[out, in]` as everywhere else.
-    Linear,
-    /// `[out, in / groups, …]`.
-    Convolution,
-    /// `[in, out / groups, …]`.
-    Transposed,
-}
-
 impl Layer {
-    /// By the name of a parameter and of what it is part of, as Burn's modules are called.
-    pub(super) fn of(container: &str, parameter: &str) -> Option<Self> {
-        if parameter != "weight" {
-            return None;
-        }
-        Some(match container.strip_prefix("Struct:")? {
-            "Linear" => Self::Linear,
-            "Conv1d" | "Conv2d" | "Conv3d" | "DeformConv2d" => Self::Convolution,
-            "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => Self::Transposed,
-            _ => return None,
-        })
-    }
-
     /// The axis of the parameter that the forward product sums over.
     pub(super) fn summed_axis(self) -> usize {
         match self {
@@ -45,7 +21,7 @@ impl Layer {
         }
     }
 
-    /// The shape that a parameter of this one is stored with.
+    /// The shape that a parameter of this one is stored with: `[out, in]` of a linear layer, as everywhere else.
     pub(super) fn stored_shape(self, mut shape: Vec<usize>) -> Vec<usize> {
         if self == Self::Linear {
             shape.reverse();
@@ -196,7 +172,8 @@ impl Path {
 
     /// The layer whose weight the parameter is that the walk is at.
     pub(super) fn layer(&self) -> Option<Layer> {
-        Layer::of(self.containers.last()?, self.names.last()?)
+        let is_weight = self.names.last()? == "weight";
+        Layer::of(self.containers.last()?).filter(|_| is_weight)
     }
 }
 

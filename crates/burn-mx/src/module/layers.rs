@@ -4,17 +4,28 @@ use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::Backend;
 
-/// Modules with a product of their own, as Burn's modules are called.
-const LAYERS: [&str; 8] = [
-    "Linear",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "DeformConv2d",
-];
+/// A module with a product of its own, and how its weight lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// `[in, out]`.
+    Linear,
+    /// `[out, in / groups, …]`.
+    Convolution,
+    /// `[in, out / groups, …]`.
+    Transposed,
+}
+
+impl Layer {
+    /// By the kind of a container, as Burn's modules are called.
+    pub(crate) fn of(container: &str) -> Option<Self> {
+        Some(match container.strip_prefix("Struct:")? {
+            "Linear" => Self::Linear,
+            "Conv1d" | "Conv2d" | "Conv3d" | "DeformConv2d" => Self::Convolution,
+            "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => Self::Transposed,
+            _ => return None,
+        })
+    }
+}
 
 /// The paths of a model's layers with a weight, Burn's linear layers and convolutions, in the model's order. A model that is
 /// such a layer itself is `*`.
@@ -59,8 +70,7 @@ struct Finder {
 impl<B: Backend> ModuleVisitor<B> for Finder {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_owned());
-        let kind = container_type.strip_prefix("Struct:");
-        if kind.is_some_and(|kind| LAYERS.contains(&kind)) {
+        if Layer::of(container_type).is_some() {
             self.within.push(self.path.len());
         }
     }
