@@ -55,6 +55,9 @@ pub mod diagnose;
 #[cfg(not(feature = "record"))]
 #[path = "diagnose/off.rs"]
 mod diagnose;
+#[cfg(any(feature = "checkpoint", feature = "ptq"))]
+mod file;
+mod hash;
 #[cfg_attr(
     not(feature = "module"),
     allow(dead_code, reason = "used by that feature")

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use microscaling::{RandomStream, Rounding, Signs};
 
+use crate::hash;
 use crate::specs::{HadamardSigns, MxSpecs, ResolvedSpecs};
 
 /// The numbers that the ops of some specs get, one after another.
@@ -202,12 +203,7 @@ fn fingerprint(specs: &MxSpecs) -> u64 {
         .collect();
     set.sort();
     // FNV-1a, whose low bits are good, then the finalizer of SplitMix64 for the others.
-    let hash = set
-        .concat()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+    let hash = hash::fnv_1a(hash::EMPTY, set.concat().as_bytes());
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

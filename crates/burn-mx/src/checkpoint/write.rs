@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use burn_store::TensorSnapshot;
 use microscaling::{Dialect, StoredTensor};
 use safetensors::tensor::{Dtype, View};
-use tempfile::{Builder, NamedTempFile};
+use tempfile::NamedTempFile;
 
 use super::archive::{Index, file_error, index_of, io as io_error};
 use super::weights::Weight;
 use super::{CheckpointError, CheckpointLayout};
+use crate::file;
 
 /// What a stored tensor comes from.
 pub(super) enum Source {
@@ -127,9 +128,7 @@ impl<'a> Bytes<'a> {
             safetensors::SafeTensorError::IoError(source) => io_error(folder, source),
             error => file_error(folder, error.into()),
         })?;
-        sort_header(file.as_file())
-            .and_then(|()| file.as_file().sync_all())
-            .map_err(|source| io_error(folder, source))?;
+        sort_header(file.as_file()).map_err(|source| io_error(folder, source))?;
         Ok(file)
     }
 }
@@ -189,22 +188,12 @@ impl View for Lazy<'_> {
     }
 }
 
-/// A file in this folder that is gone again unless it gets a name.
 fn new_file(folder: &Path) -> Result<NamedTempFile, CheckpointError> {
-    let mut builder = Builder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // What a new file has; the process's mask takes away from it.
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    let file = builder.prefix(".checkpoint-").tempfile_in(folder);
-    file.map_err(|source| io_error(folder, source))
+    file::new_in(folder).map_err(|source| io_error(folder, source))
 }
 
 fn name_it(file: NamedTempFile, path: &Path) -> Result<(), CheckpointError> {
-    let named = file.persist(path);
-    named.map_err(|error| io_error(path, error.error)).map(drop)
+    file::put(file, path).map_err(|source| io_error(path, source))
 }
 
 fn folder_of(path: &Path) -> &Path {

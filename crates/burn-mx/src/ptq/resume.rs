@@ -4,18 +4,20 @@
 //! of all that they were made from. That is the algorithm with its numbers, the specs, the backend, the parameters before, and
 //! every input and wanted output; so a layer is taken from its file only where tuning it again would give the same bits.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{TensorData, TensorMetadata};
-use serde_json::{Value, json};
+use burn_backend::{DType, TensorData, TensorMetadata};
+use microscaling::safetensors::PackedFile;
+use safetensors::tensor::{Dtype, TensorView};
 
 use super::PtqError;
 use super::norms::values;
 use super::tuning::{Parameters, TunedLayer};
 use crate::kernels::MxKernels;
+use crate::{file, hash};
 
 /// 64-bit FNV-1a of what a layer is tuned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +25,18 @@ pub(super) struct Fingerprint(u64);
 
 impl Fingerprint {
     pub(super) fn new() -> Self {
-        let new = Self(0xcbf2_9ce4_8422_2325);
+        let new = Self(hash::EMPTY);
         // Another version may tune otherwise.
         new.with(env!("CARGO_PKG_VERSION").as_bytes())
     }
 
     pub(super) fn with(self, bytes: &[u8]) -> Self {
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let length = (bytes.len() as u64).to_le_bytes();
-        Self(length.iter().chain(bytes).fold(self.0, step))
+        Self(hash::fnv_1a(hash::fnv_1a(self.0, &length), bytes))
+    }
+
+    fn text(self) -> String {
+        format!("{:016x}", self.0)
     }
 
     pub(super) fn with_tensor<B: MxKernels>(self, tensor: &FloatTensor<B>) -> Self {
@@ -88,18 +93,21 @@ impl Folder {
                 return None;
             }
         };
-        let Some(kept) = Kept::parse(&bytes) else {
-            warn(&path, "it is no file of a tuned layer, or a damaged one");
-            return None;
+        let kept = match PackedFile::read(&bytes) {
+            Ok(kept) => kept,
+            Err(error) => {
+                warn(&path, &error.to_string());
+                return None;
+            }
         };
-        if kept.text("fingerprint") != Some(&format!("{:016x}", fingerprint.0)) {
+        if kept.metadata("fingerprint") != Some(&fingerprint.text()) {
             log::info!(
                 "burn-mx: layer `{layer}` is tuned anew: {} is of other data, parameters or settings",
                 path.display()
             );
             return None;
         }
-        let found = kept.layer::<B>(layer, start);
+        let found = tuned::<B>(&kept, layer, start);
         if found.is_none() {
             warn(&path, "it does not have what it should");
         }
@@ -115,111 +123,83 @@ impl Folder {
         report: &TunedLayer,
     ) -> Result<(), PtqError> {
         let path = self.file(place, &report.layer);
-        let mut header = json!({ "__metadata__": {
-            "fingerprint": format!("{:016x}", fingerprint.0),
-            "layer": report.layer,
-            "error_before": bits(report.error_before),
-            "error_after": bits(report.error_after),
-            "iterations": report.iterations.to_string(),
-        } });
-        let mut data = Vec::new();
+        let metadata = [
+            ("fingerprint", fingerprint.text()),
+            ("layer", report.layer.clone()),
+            ("error_before", bits(report.error_before)),
+            ("error_after", bits(report.error_after)),
+            ("iterations", report.iterations.to_string()),
+        ];
+        let metadata = metadata.map(|(field, text)| (field.to_owned(), text));
         let tensors = [
             ("weight", Some(&parameters.weight)),
             ("bias", parameters.bias.as_ref()),
         ];
-        for (name, tensor) in tensors {
-            let Some(tensor) = tensor else { continue };
-            let start = data.len();
-            data.extend(bytes::<B>(tensor.clone()));
-            header[name] = json!({
-                "dtype": "F32",
-                "shape": tensor.shape().to_vec(),
-                "data_offsets": [start, data.len()],
-            });
-        }
-        let mut header = header.to_string();
-        while !header.len().is_multiple_of(8) {
-            header.push(' ');
-        }
-        let write = || {
-            let beside = path.with_extension("partial");
-            let mut file = File::create(&beside)?;
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(header.as_bytes())?;
-            file.write_all(&data)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)
-        };
-        write().map_err(|error: std::io::Error| PtqError::Folder {
+        let tensors = tensors.into_iter().filter_map(|(name, tensor)| {
+            let tensor = tensor?;
+            Some((name, tensor.shape().to_vec(), bytes::<B>(tensor.clone())))
+        });
+        let tensors: Vec<_> = tensors.collect();
+        let views = tensors.iter().map(|(name, shape, bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+            (
+                *name,
+                view.expect("there are as many bytes as the shape has"),
+            )
+        });
+        let file = file::new_in(&self.0).and_then(|file| {
+            safetensors::serialize_to_file(views, Some(metadata.into()), file.path())
+                .map_err(std::io::Error::other)?;
+            file::put(file, &path)
+        });
+        file.map_err(|error| PtqError::Folder {
             path: path.clone(),
             reason: error.to_string(),
         })
     }
 }
 
-/// A file, read.
-struct Kept<'a> {
-    header: Value,
-    data: &'a [u8],
+/// The layer that a file has.
+fn tuned<B: MxKernels>(
+    kept: &PackedFile<'_>,
+    layer: &str,
+    start: &Parameters<B>,
+) -> Option<(Parameters<B>, TunedLayer)> {
+    let error = |field| {
+        let bits = u64::from_str_radix(kept.metadata(field)?, 16).ok()?;
+        Some(f64::from_bits(bits))
+    };
+    let report = TunedLayer {
+        layer: layer.to_owned(),
+        error_before: error("error_before")?,
+        error_after: error("error_after")?,
+        iterations: kept.metadata("iterations")?.parse().ok()?,
+    };
+    let bias = match &start.bias {
+        Some(bias) => Some(tensor::<B>(kept, "bias", bias)?),
+        None => None,
+    };
+    let parameters = Parameters {
+        weight: tensor::<B>(kept, "weight", &start.weight)?,
+        bias,
+        storage: start.storage,
+    };
+    Some((parameters, report))
 }
 
-impl<'a> Kept<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (length, rest) = bytes.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let (header, data) = rest.split_at_checked(length)?;
-        let header = serde_json::from_slice(header).ok()?;
-        Some(Self { header, data })
+/// A tensor that a file has, of the shape and on the device of another one.
+fn tensor<B: MxKernels>(
+    kept: &PackedFile<'_>,
+    name: &str,
+    like: &FloatTensor<B>,
+) -> Option<FloatTensor<B>> {
+    let stored = kept.tensor(name)?;
+    let shape = like.shape();
+    if stored.dtype != Dtype::F32.to_string() || stored.shape != shape.to_vec() {
+        return None;
     }
-
-    fn text(&self, field: &str) -> Option<&str> {
-        self.header["__metadata__"][field].as_str()
-    }
-
-    fn layer<B: MxKernels>(
-        &self,
-        layer: &str,
-        start: &Parameters<B>,
-    ) -> Option<(Parameters<B>, TunedLayer)> {
-        let error = |field| {
-            let bits = u64::from_str_radix(self.text(field)?, 16).ok()?;
-            Some(f64::from_bits(bits))
-        };
-        let report = TunedLayer {
-            layer: layer.to_owned(),
-            error_before: error("error_before")?,
-            error_after: error("error_after")?,
-            iterations: self.text("iterations")?.parse().ok()?,
-        };
-        let bias = match &start.bias {
-            Some(bias) => Some(self.tensor::<B>("bias", bias)?),
-            None => None,
-        };
-        let parameters = Parameters {
-            weight: self.tensor::<B>("weight", &start.weight)?,
-            bias,
-            storage: start.storage,
-        };
-        Some((parameters, report))
-    }
-
-    /// Of the shape and on the device of another one.
-    fn tensor<B: MxKernels>(&self, name: &str, like: &FloatTensor<B>) -> Option<FloatTensor<B>> {
-        let offsets = self.header[name]["data_offsets"].as_array()?;
-        let offset = |at: usize| usize::try_from(offsets.get(at)?.as_u64()?).ok();
-        let bytes = self.data.get(offset(0)?..offset(1)?)?;
-        let shape = like.shape();
-        if bytes.len() != 4 * shape.num_elements() {
-            return None;
-        }
-        let (values, _) = bytes.as_chunks::<4>();
-        let values: Vec<f32> = values
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect();
-        let device = B::float_device(like);
-        Some(B::float_from_data(TensorData::new(values, shape), &device))
-    }
+    let data = TensorData::from_bytes_vec(stored.bytes.to_vec(), shape, DType::F32);
+    Some(B::float_from_data(data, &B::float_device(like)))
 }
 
 fn warn(path: &Path, reason: &str) {
