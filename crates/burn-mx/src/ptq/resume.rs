@@ -4,6 +4,7 @@
 //! of all that they were made from. That is the algorithm with its numbers, the specs, the backend, the parameters before, and
 //! every input and wanted output; so a layer is taken from its file only where tuning it again would give the same bits.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData, TensorMetadata};
 use microscaling::safetensors::PackedFile;
 use safetensors::tensor::{Dtype, TensorView};
+use serde::{Deserialize, Serialize};
 
 use super::PtqError;
 use super::norms::values;
@@ -19,8 +21,23 @@ use super::tuning::{Parameters, TunedLayer};
 use crate::kernels::MxKernels;
 use crate::{file, hash};
 
+/// The key of a file's metadata that [`Kept`] is the value of; the only one, because those of a file come in no order, and the
+/// same layer is to give the same bytes.
+const KEY: &str = "tuned";
+
+/// What a file has beside the parameters, as JSON.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    fingerprint: Fingerprint,
+    layer: String,
+    /// The bits of float64, as those of the other error.
+    error_before: u64,
+    error_after: u64,
+    iterations: usize,
+}
+
 /// 64-bit FNV-1a of what a layer is tuned from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fingerprint(u64);
 
 impl Fingerprint {
@@ -33,10 +50,6 @@ impl Fingerprint {
     pub(super) fn with(self, bytes: &[u8]) -> Self {
         let length = (bytes.len() as u64).to_le_bytes();
         Self(hash::fnv_1a(hash::fnv_1a(self.0, &length), bytes))
-    }
-
-    fn text(self) -> String {
-        format!("{:016x}", self.0)
     }
 
     pub(super) fn with_tensor<B: MxKernels>(self, tensor: &FloatTensor<B>) -> Self {
@@ -93,25 +106,36 @@ impl Folder {
                 return None;
             }
         };
-        let kept = match PackedFile::read(&bytes) {
-            Ok(kept) => kept,
+        let file = match PackedFile::read(&bytes) {
+            Ok(file) => file,
             Err(error) => {
                 warn(&path, &error.to_string());
                 return None;
             }
         };
-        if kept.metadata("fingerprint") != Some(&fingerprint.text()) {
+        let kept = file.metadata(KEY).map(serde_json::from_str::<Kept>);
+        let Some(Ok(kept)) = kept else {
+            warn(&path, &format!("its metadata have no `{KEY}`"));
+            return None;
+        };
+        if kept.fingerprint != fingerprint {
             log::info!(
                 "burn-mx: layer `{layer}` is tuned anew: {} is of other data, parameters or settings",
                 path.display()
             );
             return None;
         }
-        let found = tuned::<B>(&kept, layer, start);
-        if found.is_none() {
-            warn(&path, "it does not have what it should");
-        }
-        found
+        let Some(parameters) = parameters::<B>(&file, start) else {
+            warn(&path, "it does not have the layer's parameters");
+            return None;
+        };
+        let report = TunedLayer {
+            layer: layer.to_owned(),
+            error_before: f64::from_bits(kept.error_before),
+            error_after: f64::from_bits(kept.error_after),
+            iterations: kept.iterations,
+        };
+        Some((parameters, report))
     }
 
     /// Keeps a layer. The file is complete or not there: it is written beside its place and moved.
@@ -123,14 +147,15 @@ impl Folder {
         report: &TunedLayer,
     ) -> Result<(), PtqError> {
         let path = self.file(place, &report.layer);
-        let metadata = [
-            ("fingerprint", fingerprint.text()),
-            ("layer", report.layer.clone()),
-            ("error_before", bits(report.error_before)),
-            ("error_after", bits(report.error_after)),
-            ("iterations", report.iterations.to_string()),
-        ];
-        let metadata = metadata.map(|(field, text)| (field.to_owned(), text));
+        let kept = Kept {
+            fingerprint,
+            layer: report.layer.clone(),
+            error_before: report.error_before.to_bits(),
+            error_after: report.error_after.to_bits(),
+            iterations: report.iterations,
+        };
+        let kept = serde_json::to_string(&kept).expect("numbers and texts are JSON");
+        let metadata = HashMap::from([(KEY.to_owned(), kept)]);
         let tensors = [
             ("weight", Some(&parameters.weight)),
             ("bias", parameters.bias.as_ref()),
@@ -148,7 +173,7 @@ impl Folder {
             )
         });
         let file = file::new_in(&self.0).and_then(|file| {
-            safetensors::serialize_to_file(views, Some(metadata.into()), file.path())
+            safetensors::serialize_to_file(views, Some(metadata), file.path())
                 .map_err(std::io::Error::other)?;
             file::put(file, &path)
         });
@@ -159,41 +184,26 @@ impl Folder {
     }
 }
 
-/// The layer that a file has.
-fn tuned<B: MxKernels>(
-    kept: &PackedFile<'_>,
-    layer: &str,
-    start: &Parameters<B>,
-) -> Option<(Parameters<B>, TunedLayer)> {
-    let error = |field| {
-        let bits = u64::from_str_radix(kept.metadata(field)?, 16).ok()?;
-        Some(f64::from_bits(bits))
-    };
-    let report = TunedLayer {
-        layer: layer.to_owned(),
-        error_before: error("error_before")?,
-        error_after: error("error_after")?,
-        iterations: kept.metadata("iterations")?.parse().ok()?,
-    };
-    let bias = match &start.bias {
-        Some(bias) => Some(tensor::<B>(kept, "bias", bias)?),
+/// The parameters that a file has, of the shapes and on the device of others.
+fn parameters<B: MxKernels>(file: &PackedFile<'_>, like: &Parameters<B>) -> Option<Parameters<B>> {
+    let bias = match &like.bias {
+        Some(bias) => Some(tensor::<B>(file, "bias", bias)?),
         None => None,
     };
-    let parameters = Parameters {
-        weight: tensor::<B>(kept, "weight", &start.weight)?,
+    Some(Parameters {
+        weight: tensor::<B>(file, "weight", &like.weight)?,
         bias,
-        storage: start.storage,
-    };
-    Some((parameters, report))
+        storage: like.storage,
+    })
 }
 
 /// A tensor that a file has, of the shape and on the device of another one.
 fn tensor<B: MxKernels>(
-    kept: &PackedFile<'_>,
+    file: &PackedFile<'_>,
     name: &str,
     like: &FloatTensor<B>,
 ) -> Option<FloatTensor<B>> {
-    let stored = kept.tensor(name)?;
+    let stored = file.tensor(name)?;
     let shape = like.shape();
     if stored.dtype != Dtype::F32.to_string() || stored.shape != shape.to_vec() {
         return None;
@@ -207,10 +217,6 @@ fn warn(path: &Path, reason: &str) {
         "burn-mx: {} is not used, its layer is tuned anew: {reason}",
         path.display()
     );
-}
-
-fn bits(value: f64) -> String {
-    format!("{:016x}", value.to_bits())
 }
 
 fn bytes<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<u8> {
