@@ -513,8 +513,8 @@ fn a_weight_in_columns_is_stored_as_any_other() {
     let folder = folder();
     let path = folder.path().join("model.safetensors");
     let device = mx_device(&MxSpecs::mxfp6_e2m3());
-    let layer = |layout, seed| {
-        let layer = LinearConfig::new(32, 24)
+    let layer = |layout, seed, outputs| {
+        let layer = LinearConfig::new(32, outputs)
             .with_layout(layout)
             .init::<B>(&device);
         with_noise_weights::<B, _>(layer, seed)
@@ -523,15 +523,42 @@ fn a_weight_in_columns_is_stored_as_any_other() {
     for (from, to) in [
         (LinearLayout::Col, LinearLayout::Row),
         (LinearLayout::Row, LinearLayout::Col),
+        (LinearLayout::Col, LinearLayout::Col),
     ] {
-        let model = layer(from, 116);
-        save_checkpoint(&model, &path, CheckpointLayout::Microscaling).unwrap();
-        let loaded = load_checkpoint(layer(to, 117), &path).unwrap();
-        assert_same_bits(
-            &values(loaded.forward(x())),
-            &values(model.forward(x())),
-            "columns",
-        );
+        // Packed, not packed as it is and as PyTorch has it, and of a square shape, that nothing but its values tells.
+        let packed = |checkpoint: Checkpoint| checkpoint;
+        let unpacked = |checkpoint: Checkpoint| checkpoint.leave_unpacked("weight");
+        let as_pytorch = |checkpoint: Checkpoint| {
+            let layout = CheckpointLayout::from(WeightLayout::Mxfp4PackQuantized);
+            checkpoint.layout(layout).leave_unpacked("weight")
+        };
+        let ways: [fn(Checkpoint) -> Checkpoint; 3] = [packed, unpacked, as_pytorch];
+        for (way, outputs) in ways.into_iter().flat_map(|way| [(way, 24), (way, 32)]) {
+            let model = layer(from, 116, outputs);
+            way(Checkpoint::new(&path)).save(&model).unwrap();
+            let used = layer(to, 117, outputs);
+            let fresh = LinearConfig::new(32, outputs).with_layout(to);
+            for into in [used, fresh.init::<B>(&device)] {
+                let loaded = load_checkpoint(into, &path).unwrap();
+                assert_same_bits(
+                    &values(loaded.forward(x())),
+                    &values(model.forward(x())),
+                    "columns",
+                );
+                // What the layer is saved as by Burn is as before.
+                let saved = loaded.weight.transform_for_save().val().dims();
+                let rows = [32, outputs];
+                let columns = [outputs, 32];
+                assert_eq!(
+                    saved,
+                    if matches!(to, LinearLayout::Col) {
+                        columns
+                    } else {
+                        rows
+                    }
+                );
+            }
+        }
     }
 }
 

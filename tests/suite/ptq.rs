@@ -820,3 +820,26 @@ fn layers_that_are_left_out_compute_in_float32() {
         assert_same_bits(&got, &values(expected), "after the one quantized layer");
     }
 }
+
+/// Burn draws a parameter when it is first looked at, and a clone before that draws its own.
+#[test]
+fn a_model_that_nobody_looked_at_is_one_model() {
+    let layer: Linear<B> = LinearConfig::new(32, 16).init(&device());
+    let batch = || noise_tensor::<B, 2>([8, 32], 77, &device());
+    let config = QuantConfig {
+        fast_finetune: Some(FastFinetune {
+            num_iterations: 1,
+            ..FastFinetune::default()
+        }),
+        ..named("MXINT8")
+    };
+    let quantizer = Quantizer::new(config).unwrap();
+    let forward = |layer: &Linear<B>, x: &Tensor<B, 2>| layer.forward(x.clone());
+    let quantized = quantizer.quantize(layer, &[batch()], forward).unwrap();
+    // What eight bits lose, not what two sets of weights have in common.
+    assert!(
+        quantized.tuned[0].error_before < 1e-3,
+        "{:?}",
+        quantized.tuned
+    );
+}

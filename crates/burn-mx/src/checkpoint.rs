@@ -6,6 +6,7 @@
 //! multiplies with: a model that is loaded computes what the one that was saved did.
 
 mod archive;
+mod columns;
 mod error;
 mod inspect;
 mod layout;

@@ -5,6 +5,8 @@
 mod by_path;
 mod exempt;
 mod functions;
+#[cfg(any(feature = "checkpoint", feature = "ptq"))]
+mod initialize;
 mod layers;
 mod on_load;
 mod pattern;
@@ -18,6 +20,8 @@ pub use crate::checkpoint::{load_checkpoint, save_checkpoint};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use exempt::{ExemptError, exempt_layers, set_exemptions};
 pub use functions::{gelu_first_order, rms_norm, silu};
+#[cfg(any(feature = "checkpoint", feature = "ptq"))]
+pub(crate) use initialize::initialize;
 #[cfg(feature = "checkpoint")]
 pub(crate) use layers::Layer;
 pub use layers::layers;

@@ -14,6 +14,7 @@ use burn_store::{
 use microscaling::{Packed, PackedView};
 
 use super::archive::{Archive, files};
+use super::columns::in_rows;
 use super::types;
 use super::weights::{NO_STREAM, Path, round};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
@@ -62,12 +63,13 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
         packed: Vec::new(),
         error: None,
     };
-    let mut model = Module::<B>::map(model, &mut unpacker);
+    let model = Module::<B>::map(model, &mut unpacker);
     if let Some(error) = unpacker.error {
         return Err(error);
     }
     let packed = unpacker.packed;
 
+    let (mut model, columns) = in_rows::<B, M>(model);
     let adapter = AsInModel::new::<B, M>(&model, foreign, adapter);
     let (snapshots, _) = checkpoint.renames.remap(snapshots(&archive));
     let filter = checkpoint.filter.clone();
@@ -93,7 +95,7 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     let unused = unused.cloned().chain(applied.unused);
     Ok(Loaded {
         unused: unused.filter(|name| !found.contains(name)).collect(),
-        model,
+        model: columns.back_in::<B, M>(model),
         packed,
         others: applied.applied,
         missing,

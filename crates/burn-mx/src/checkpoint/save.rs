@@ -10,11 +10,12 @@ use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use super::archive::{KEY, Written, file_error};
+use super::columns::in_rows;
 use super::types;
 use super::weights::{Weight, weights};
 use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
-use crate::module::{MxTensorOps, PathError, Pattern};
+use crate::module::{MxTensorOps, PathError, Pattern, initialize};
 use crate::specs::MxSpecs;
 
 /// What was saved.
@@ -104,7 +105,9 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     let foreign = layout != CheckpointLayout::Microscaling;
     let own = || foreign.then(|| Box::new(BurnToPyTorchAdapter) as Box<dyn ModuleAdapter>);
     let adapter = checkpoint.adapter.clone().or_else(own);
-    let snapshots = model.collect(checkpoint.filter.clone(), None, foreign);
+    initialize::<B, M>(model);
+    let (straight, _) = in_rows::<B, M>(model.clone());
+    let snapshots = straight.collect(checkpoint.filter.clone(), None, foreign);
     let patterns = checkpoint.unpacked.iter();
     let patterns: Vec<Pattern> = patterns
         .map(|text| Pattern::new(text))

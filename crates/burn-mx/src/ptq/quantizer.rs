@@ -11,7 +11,9 @@ use super::tuning::{Parameters, TunedLayer, Tuner};
 use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::module::{Pattern, label_parameters, layers, parameter_of, set_specs, set_specs_at};
+use crate::module::{
+    Pattern, initialize, label_parameters, layers, parameter_of, set_specs, set_specs_at,
+};
 use crate::registry::{self, Interned};
 use crate::specs::{MxSpecs, ResolvedSpecs};
 
@@ -141,6 +143,7 @@ impl Quantizer {
         let mut original = None;
         let mut folded = Vec::new();
         if needs_original {
+            initialize::<MxBackend<B>, M>(&quantized);
             let none = MxSpecs::none().resolve()?;
             let mut float = label_parameters(set_specs(quantized.clone(), &none));
             if folds {

@@ -1,0 +1,443 @@
+//! Quantizes networks that others trained, and shows how much of what they compute is left.
+//!
+//! ```text
+//! python3 examples/pretrained/fetch.py target/pretrained
+//! cargo run --release --example pretrained -- --config all
+//! cargo run --release --example pretrained -- --model minilm --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
+//! ```
+//!
+//! The script brings weights, photographs and sentences, and what PyTorch computes of them: the float model here has to agree
+//! with that before anything is quantized. Scores are agreement with the float model, on other photographs and sentences than
+//! those of the calibration, of the model as it comes out of the checkpoint that it was saved in.
+
+mod efficientnet;
+mod minilm;
+#[path = "../compare/output.rs"]
+#[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
+mod output;
+#[path = "../support/quantization.rs"]
+mod quantization;
+
+use std::{
+    error::Error,
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use burn::{
+    backend::{Flex, flex::FlexDevice},
+    prelude::*,
+    tensor::{DType, TensorData},
+};
+use burn_mx::{MxBackend, MxDevice, checkpoint::Checkpoint};
+use burn_store::{KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
+use clap::{CommandFactory, Parser, ValueEnum, error::ErrorKind, value_parser};
+use safetensors::{Dtype, SafeTensors};
+
+use efficientnet::EfficientNet;
+use minilm::{MiniLm, Sentences};
+use output::OutputFile;
+use quantization::{Named, Row, Score, file_stem, progress, rank, sqnr};
+
+type B = MxBackend<Flex>;
+type Device = MxDevice<FlexDevice>;
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// Quantize a pretrained network by named configurations, and measure how far it agrees with itself in float
+#[derive(Debug, Parser)]
+#[command(name = "pretrained")]
+struct Cli {
+    /// Which network
+    #[arg(long, value_enum, default_value_t = ModelName::EfficientnetLite0)]
+    model: ModelName,
+
+    /// Folder of what fetch.py brought
+    #[arg(long, value_name = "DIR", default_value = "target/pretrained")]
+    data: PathBuf,
+
+    #[command(flatten)]
+    options: quantization::Options,
+
+    /// Items to calibrate with, at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(1..))]
+    calibration: u64,
+
+    /// Items to measure with, at most
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = value_parser!(u64).range(2..))]
+    test: u64,
+
+    /// Seed of the tuning
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+
+    /// Folder for <model>_quantized.svg and the checkpoints <model>-<config>.safetensors; created if missing
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+
+    /// Write the table as JSON: {"rows":[{"config","bytes",<scores>,"sqnr","tuned"}]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModelName {
+    /// convolutions, on photographs: the first of 1,000 classes, and whether it is among the first five
+    EfficientnetLite0,
+    /// transformer, on sentences: the cosine of their vectors with float's, and the ranks of all pairs by closeness
+    Minilm,
+}
+
+/// What is to be done, checked.
+struct Plan {
+    configs: Vec<Named>,
+    svg: OutputFile,
+    json: Option<OutputFile>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let plan = cli.plan().unwrap_or_else(|message| {
+        let error = Cli::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    });
+    let result = match cli.model {
+        ModelName::EfficientnetLite0 => run::<EfficientNet<B>>(&cli, plan),
+        ModelName::Minilm => run::<MiniLm<B>>(&cli, plan),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Cli {
+    fn plan(&self) -> Result<Plan, String> {
+        let unusable = |option: &str, path: &Path, error: io::Error| {
+            format!("{option} '{}': {error}", path.display())
+        };
+        let configs = self.options.configurations(self.seed)?;
+        fs::read_dir(&self.data).map_err(|error| {
+            let error = unusable("--data", &self.data, error);
+            format!("{error}; `python3 examples/pretrained/fetch.py` fills it")
+        })?;
+        fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
+        let svg = self.out.join(format!("{}_quantized.svg", self.model()));
+        let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
+        let json = self
+            .json
+            .as_ref()
+            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
+        Ok(Plan {
+            configs,
+            svg,
+            json: json.transpose()?,
+        })
+    }
+
+    fn model(&self) -> String {
+        let value = self.model.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// A pretrained network, and the items that it is given.
+trait Network: Module<B> {
+    /// Of one forward pass.
+    type Batch;
+    /// The file of its weights.
+    const WEIGHTS: &str;
+    /// Expressions of the names that PyTorch's weights have, and the paths that they have here.
+    const NAMES: &[(&str, &str)];
+    /// The file of its inputs.
+    const INPUTS: &str;
+    /// Of those, what PyTorch computes of the test items.
+    const OUTPUTS: &str;
+    /// Of the chart, which shows the first score.
+    const TITLE: &str;
+
+    fn new(device: &Device) -> Self;
+    fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>>;
+    fn output(&self, batch: &Self::Batch) -> Tensor<B, 2>;
+    /// How far outputs agree with those of the float model, each in rows of `width`.
+    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score>;
+}
+
+impl Network for EfficientNet<B> {
+    type Batch = Tensor<B, 4>;
+    const WEIGHTS: &str = "efficientnet-lite0.safetensors";
+    const NAMES: &[(&str, &str)] = &[
+        (r"^_conv_stem\.", "stem.conv."),
+        (r"^_bn0\.", "stem.norm."),
+        (r"^_conv_head\.", "top.conv."),
+        (r"^_bn1\.", "top.norm."),
+        (r"^_fc\.", "head."),
+        (r"^_blocks\.", "blocks."),
+        (r"\._expand_conv\.", ".expand.conv."),
+        (r"\._bn0\.", ".expand.norm."),
+        (r"\._depthwise_conv\.", ".filter.conv."),
+        (r"\._bn1\.", ".filter.norm."),
+        (r"\._project_conv\.", ".project.conv."),
+        (r"\._bn2\.", ".project.norm."),
+    ];
+    const INPUTS: &str = "photos.safetensors";
+    const OUTPUTS: &str = "logits";
+    const TITLE: &str = "EfficientNet-Lite0: photographs with float's first class";
+
+    fn new(device: &Device) -> Self {
+        EfficientNet::new(device)
+    }
+
+    fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>> {
+        let photos = Tensor::<B, 4>::from_data(file.tensor(part, 4, count)?, device);
+        Ok(photos.split(16, 0))
+    }
+
+    fn output(&self, batch: &Self::Batch) -> Tensor<B, 2> {
+        self.forward(batch.clone())
+    }
+
+    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score> {
+        let rows = outputs.chunks(width).zip(float.chunks(width));
+        let ranks = rows.map(|(output, float)| rank(output, largest(float)));
+        let ranks: Vec<usize> = ranks.collect();
+        let share = |among: usize| {
+            let count = ranks.iter().filter(|rank| **rank < among).count();
+            count as f64 / ranks.len() as f64
+        };
+        vec![
+            Score::share("top1", "Top1 of float", share(1)),
+            Score::share("top5", "in top5", share(5)),
+            Score::number("cosine", "Cosine", mean_cosine(outputs, float, width)),
+        ]
+    }
+}
+
+impl Network for MiniLm<B> {
+    type Batch = Sentences<B>;
+    const WEIGHTS: &str = "minilm.safetensors";
+    const NAMES: &[(&str, &str)] = &[
+        (r"^embeddings\.word_embeddings\.", "tokens."),
+        (r"^embeddings\.position_embeddings\.", "positions."),
+        (r"^embeddings\.token_type_embeddings\.", "kinds."),
+        (r"^embeddings\.LayerNorm\.", "norm."),
+        (r"^encoder\.layer\.", "encoder.layers."),
+        (r"\.attention\.self\.", ".mha."),
+        (r"\.attention\.output\.dense\.", ".mha.output."),
+        (r"\.attention\.output\.LayerNorm\.", ".norm_1."),
+        (r"\.intermediate\.dense\.", ".pwff.linear_inner."),
+        (r"\.output\.dense\.", ".pwff.linear_outer."),
+        (r"\.output\.LayerNorm\.", ".norm_2."),
+    ];
+    const INPUTS: &str = "sentences.safetensors";
+    const OUTPUTS: &str = "embeddings";
+    const TITLE: &str = "MiniLM: rank correlation of sentence pairs with float's";
+
+    fn new(device: &Device) -> Self {
+        MiniLm::new(device)
+    }
+
+    fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>> {
+        let tensor = |name: &str| {
+            let data = file.tensor(&format!("{part}.{name}"), 2, count)?;
+            Ok::<_, Box<dyn Error>>(Tensor::<B, 2, Int>::from_data(data, device).split(16, 0))
+        };
+        let batches = tensor("ids")?.into_iter().zip(tensor("mask")?);
+        Ok(batches.map(|(ids, mask)| Sentences { ids, mask }).collect())
+    }
+
+    fn output(&self, batch: &Self::Batch) -> Tensor<B, 2> {
+        self.forward(batch)
+    }
+
+    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score> {
+        let [got, wanted] = [outputs, float].map(|vectors| ranks(&pairs(vectors, width)));
+        let correlation = cosine(&centred(&got), &centred(&wanted));
+        vec![
+            Score::share("ranks", "Ranks of pairs", correlation),
+            Score::number("cosine", "Cosine", mean_cosine(outputs, float, width)),
+        ]
+    }
+}
+
+fn run<N: Network>(cli: &Cli, plan: Plan) -> Result<()> {
+    // No specs: what is not quantized is float32.
+    let device = Device::default();
+    let inputs = Inputs::read(&cli.data.join(N::INPUTS))?;
+    let calibration = N::batches(&inputs, "calibration", cli.calibration, &device)?;
+    let test = N::batches(&inputs, "test", cli.test, &device)?;
+    let model = load::<N>(&cli.data.join(N::WEIGHTS), &device)?;
+    let (model, bytes) = saved_and_loaded(cli, "Float", model, &device)?;
+    let (float, width) = outputs(&model, &test);
+    let reference = inputs.tensor(N::OUTPUTS, 2, cli.test)?;
+    let agreement = sqnr(&float, reference.as_slice().expect("it was checked"));
+    println!("PyTorch's outputs and those of the float model here: {agreement:.1} dB");
+    if agreement.is_nan() || agreement < 60.0 {
+        let (weights, inputs) = (N::WEIGHTS, N::INPUTS);
+        return Err(format!(
+            "{weights} and {inputs} do not belong together: at least 60 dB is what rounding leaves"
+        )
+        .into());
+    }
+    let mut rows = vec![Row {
+        config: "Float".into(),
+        bytes,
+        scores: N::scores(&float, &float, width),
+        sqnr: None,
+        tuned: Vec::new(),
+    }];
+    for Named { name, quantizer } in &plan.configs {
+        let bar = progress(name)?;
+        let quantized = quantizer.quantize_with_progress(
+            model.clone(),
+            &calibration,
+            N::output,
+            |done, all| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            },
+        )?;
+        bar.finish_and_clear();
+        let (quantized_model, bytes) = saved_and_loaded(cli, name, quantized.model, &device)?;
+        let (outputs, _) = outputs(&quantized_model, &test);
+        rows.push(Row {
+            config: name.clone(),
+            bytes,
+            scores: N::scores(&outputs, &float, width),
+            sqnr: Some(sqnr(&outputs, &float)),
+            tuned: quantized.tuned,
+        });
+    }
+    println!("{}", quantization::table(&rows));
+    let chart = quantization::chart(N::TITLE, &rows)?;
+    println!("chart: {}", plan.svg.replace(chart.as_bytes())?.display());
+    if let Some(json) = plan.json {
+        json.replace(&quantization::json(&rows)?)?;
+    }
+    Ok(())
+}
+
+/// The network with PyTorch's weights.
+fn load<N: Network>(path: &Path, device: &Device) -> Result<N> {
+    let names = N::NAMES.to_vec();
+    let mut store = SafetensorsStore::from_file(path)
+        .with_from_adapter(PyTorchToBurnAdapter)
+        .remap(KeyRemapper::from_patterns(names)?);
+    let mut model = N::new(device);
+    let result = model
+        .load_from(&mut store)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    match result.errors.is_empty() {
+        true => Ok(model),
+        false => Err(format!("{}: {result}", path.display()).into()),
+    }
+}
+
+/// The model out of the checkpoint that it was saved in, and the bytes of that file.
+fn saved_and_loaded<N: Network>(
+    cli: &Cli,
+    config: &str,
+    model: N,
+    device: &Device,
+) -> Result<(N, u64)> {
+    let name = format!("{}-{}.safetensors", cli.model(), file_stem(config));
+    let checkpoint = Checkpoint::new(cli.out.join(name));
+    checkpoint.save(&model)?;
+    let model = checkpoint.load(N::new(device))?.model;
+    Ok((model, fs::metadata(checkpoint.path())?.len()))
+}
+
+/// The outputs of all batches, and the length of one item's.
+fn outputs<N: Network>(model: &N, batches: &[N::Batch]) -> (Vec<f32>, usize) {
+    let outputs = batches.iter().map(|batch| model.output(batch)).collect();
+    let outputs = Tensor::cat(outputs, 0);
+    let [_, width] = outputs.dims();
+    let outputs = outputs.into_data().into_vec();
+    (outputs.expect("they are float32"), width)
+}
+
+/// A file of inputs, in memory.
+struct Inputs {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Inputs {
+    fn read(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    /// The first items of a tensor of so many axes.
+    fn tensor(&self, name: &str, axes: usize, count: u64) -> Result<TensorData> {
+        let unusable = |reason: String| format!("{}: `{name}`: {reason}", self.path.display());
+        let file = SafeTensors::deserialize(&self.bytes).map_err(|e| unusable(e.to_string()))?;
+        let tensor = file.tensor(name).map_err(|e| unusable(e.to_string()))?;
+        let dtype = match tensor.dtype() {
+            Dtype::F32 => DType::F32,
+            Dtype::I64 => DType::I64,
+            other => return Err(unusable(format!("{other:?}; allowed: F32, I64")).into()),
+        };
+        let mut shape = tensor.shape().to_vec();
+        if shape.len() != axes || shape.contains(&0) {
+            return Err(unusable(format!("shape {shape:?}; allowed: {axes} axes")).into());
+        }
+        let item = tensor.data().len() / shape[0];
+        shape[0] = shape[0].min(count as usize);
+        let bytes = tensor.data()[..shape[0] * item].to_vec();
+        Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
+    }
+}
+
+fn largest(row: &[f32]) -> usize {
+    let largest = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    largest.map_or(0, |(at, _)| at)
+}
+
+fn cosine(a: &[f64], b: &[f64]) -> f64 {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+fn wide(row: &[f32]) -> Vec<f64> {
+    row.iter().map(|value| f64::from(*value)).collect()
+}
+
+/// Of the rows of one with those of the other.
+fn mean_cosine(outputs: &[f32], float: &[f32], width: usize) -> f64 {
+    let rows = outputs.chunks(width).zip(float.chunks(width));
+    let sum: f64 = rows.map(|(a, b)| cosine(&wide(a), &wide(b))).sum();
+    sum * width as f64 / outputs.len() as f64
+}
+
+/// The cosine of each two rows.
+fn pairs(vectors: &[f32], width: usize) -> Vec<f64> {
+    let rows: Vec<_> = vectors.chunks(width).map(wide).collect();
+    let later = |at: usize| rows[at + 1..].iter();
+    let pairs = rows.iter().enumerate();
+    pairs
+        .flat_map(|(at, row)| later(at).map(|other| cosine(row, other)))
+        .collect()
+}
+
+/// The place of each number in their order.
+fn ranks(numbers: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
+    let mut ranks = vec![0.0; numbers.len()];
+    for (rank, at) in order.into_iter().enumerate() {
+        ranks[at] = rank as f64;
+    }
+    ranks
+}
+
+fn centred(numbers: &[f64]) -> Vec<f64> {
+    let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+    numbers.iter().map(|number| number - mean).collect()
+}

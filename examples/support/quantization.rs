@@ -1,0 +1,316 @@
+//! What programs that quantize models have in common: configurations on the command line, and what came of them as a table,
+//! a chart and JSON.
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use burn_mx::ptq::{Activations, FastFinetune, OptimAlgorithm, QuantConfig, Quantizer, TunedLayer};
+use clap::{Args, value_parser};
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use indicatif::{ProgressBar, ProgressStyle};
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+/// Options that say what is quantized, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Configuration, one of AMD Quark's names (MX9, MXFP4E2M1_ADAQUANT, ...), `all`, or a JSON file; repeat it
+    #[arg(long = "config", value_name = "NAME", default_value = "all")]
+    configs: Vec<String>,
+
+    /// Fold batch norms into the layers before them, in every configuration
+    #[arg(long)]
+    fold: bool,
+
+    /// Fix the scales of activations by the calibration data, in every configuration
+    #[arg(long = "static")]
+    is_static: bool,
+
+    /// Algorithm of fast fine-tuning, in place of that of the configurations: adaquant or adaround
+    #[arg(long, value_parser = algorithm)]
+    algorithm: Option<OptimAlgorithm>,
+
+    /// Steps of fast fine-tuning for a layer, in place of those of the configurations
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+
+    /// Learning rate of fast fine-tuning, in place of that of the configurations
+    #[arg(long)]
+    learning_rate: Option<f64>,
+
+    /// Items in a step of fast fine-tuning, in place of those of the configurations
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    batch_size: Option<u64>,
+
+    /// Folder that keeps each layer that was tuned, by configuration: a run that is broken off goes on from there
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+}
+
+fn algorithm(name: &str) -> Result<OptimAlgorithm, String> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
+}
+
+/// A configuration by its name.
+pub(crate) struct Named {
+    /// With what the command line changes of it.
+    pub(crate) name: String,
+    pub(crate) quantizer: Quantizer,
+}
+
+impl Options {
+    /// The configurations; `seed` is added to that of fast fine-tuning.
+    pub(crate) fn configurations(&self, seed: u64) -> Result<Vec<Named>, String> {
+        let mut configs = Vec::new();
+        for name in &self.configs {
+            match name.as_str() {
+                "all" => {
+                    for name in QuantConfig::names() {
+                        configs.push(self.named(&name, seed)?);
+                    }
+                }
+                name => configs.push(self.named(name, seed)?),
+            }
+        }
+        Ok(configs)
+    }
+
+    fn named(&self, name: &str, seed: u64) -> Result<Named, String> {
+        let unusable = |error: &dyn Error| format!("--config '{name}': {error}");
+        let path = Path::new(name);
+        let mut config = match path.extension().is_some_and(|ending| ending == "json") {
+            true => {
+                let text = fs::read_to_string(path).map_err(|error| unusable(&error))?;
+                QuantConfig::from_json(&text)
+            }
+            false => QuantConfig::named(name),
+        }
+        .map_err(|error| unusable(&error))?;
+        let mut label = name.to_owned();
+        if self.fold {
+            config.fold_batch_norm = true;
+            label += ", folded";
+        }
+        if self.is_static {
+            config.activations = Activations::Static;
+            label += ", static";
+        }
+        if let (Some(_), Some(OptimAlgorithm::AdaRound)) = (&config.fast_finetune, self.algorithm) {
+            label += ", AdaRound";
+        }
+        config.fast_finetune = config.fast_finetune.map(|tuning| FastFinetune {
+            num_iterations: self
+                .iterations
+                .map_or(tuning.num_iterations, |n| n as usize),
+            learning_rate: self.learning_rate.or(tuning.learning_rate),
+            batch_size: self.batch_size.map_or(tuning.batch_size, |n| n as usize),
+            optim_algorithm: self.algorithm.unwrap_or(tuning.optim_algorithm),
+            // Far apart: those of layers follow each other.
+            fixed_seed: tuning.fixed_seed.wrapping_add(seed << 32),
+            ..tuning
+        });
+        let is_tuned = config.fast_finetune.is_some();
+        let mut quantizer = Quantizer::new(config).map_err(|error| unusable(&error))?;
+        if let (Some(folder), true) = (&self.resume, is_tuned) {
+            let folder = folder.join(file_stem(&label));
+            quantizer = quantizer
+                .resumable(folder)
+                .map_err(|error| format!("--resume: {error}"))?;
+        }
+        Ok(Named {
+            name: label,
+            quantizer,
+        })
+    }
+}
+
+/// A configuration's name as part of a file's.
+pub(crate) fn file_stem(name: &str) -> String {
+    let name = name.replace(".json", "");
+    let name = Path::new(&name).file_name().unwrap_or_default();
+    name.to_string_lossy().replace(", ", "-")
+}
+
+/// A bar for the steps of fast fine-tuning, and what sets it.
+pub(crate) fn progress(name: &str) -> Result<ProgressBar, Box<dyn Error>> {
+    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
+        "{prefix} {bar:30} {pos}/{len} steps, {eta}",
+    )?);
+    bar.set_prefix(name.to_owned());
+    Ok(bar)
+}
+
+/// What a configuration made of a model.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) config: String,
+    /// Of the checkpoint: packed weights, all else in float32.
+    pub(crate) bytes: u64,
+    #[serde(flatten, serialize_with = "by_key")]
+    pub(crate) scores: Vec<Score>,
+    /// ‖y‖² / ‖q − y‖² in dB, with q all outputs and y those of the model that is not quantized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sqnr: Option<f64>,
+    /// What fast fine-tuning did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tuned: Vec<TunedLayer>,
+}
+
+/// A number that says how good a model is.
+#[derive(Debug)]
+pub(crate) struct Score {
+    /// In JSON.
+    pub(crate) key: &'static str,
+    /// In the table.
+    pub(crate) heading: &'static str,
+    pub(crate) value: f64,
+    /// Whether it is a share from 0 to 1, shown in percent.
+    pub(crate) is_share: bool,
+}
+
+impl Score {
+    pub(crate) fn share(key: &'static str, heading: &'static str, value: f64) -> Self {
+        Self {
+            is_share: true,
+            ..Self::number(key, heading, value)
+        }
+    }
+
+    pub(crate) fn number(key: &'static str, heading: &'static str, value: f64) -> Self {
+        Self {
+            key,
+            heading,
+            value,
+            is_share: false,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self.is_share {
+            true => format!("{:.2} %", 100.0 * self.value),
+            false => format!("{:.4}", self.value),
+        }
+    }
+}
+
+fn by_key<S: Serializer>(scores: &[Score], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    for score in scores {
+        map.serialize_entry(score.key, &score.value)?;
+    }
+    map.end()
+}
+
+/// Signal to quantization noise, in dB.
+pub(crate) fn sqnr(got: &[f32], wanted: &[f32]) -> f64 {
+    let noise = got
+        .iter()
+        .zip(wanted)
+        .map(|(q, y)| f64::from(q - y).powi(2));
+    let signal = wanted.iter().map(|y| f64::from(*y).powi(2));
+    10.0 * (signal.sum::<f64>() / noise.sum::<f64>()).log10()
+}
+
+/// How many of an item's logits are before that of this class.
+pub(crate) fn rank(logits: &[f32], class: usize) -> usize {
+    let wanted = logits[class];
+    // A number that is none is right of nothing.
+    let is_before = |logit: &&f32| **logit >= wanted || logit.is_nan() || wanted.is_nan();
+    logits.iter().filter(is_before).count() - 1
+}
+
+/// The rows as a table, of the same scores each.
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    let scores = rows[0].scores.iter().map(|score| score.heading);
+    let headings = ["DataType / Config", "Model size"].into_iter();
+    table.load_preset(ASCII_MARKDOWN);
+    table.set_header(headings.chain(scores).chain(["SQNR"]));
+    for row in rows {
+        let sqnr = row.sqnr.map(|sqnr| format!("{sqnr:.1} dB"));
+        let cells = [
+            row.config.clone(),
+            format!("{:.1} kB", row.bytes as f64 / 1e3),
+        ];
+        let scores = row.scores.iter().map(Score::text);
+        table.add_row(
+            cells
+                .into_iter()
+                .chain(scores)
+                .chain([sqnr.unwrap_or_default()]),
+        );
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The rows as JSON.
+pub(crate) fn json(rows: &[Row]) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec_pretty(&serde_json::json!({ "rows": rows }))
+}
+
+/// The first score of each row, a share, as bars.
+pub(crate) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
+    const ROW: u32 = 26;
+    let mut svg = String::new();
+    {
+        let size = (900, 90 + ROW * rows.len() as u32);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        let count = rows.len();
+        let longest = rows.iter().map(|row| row.config.len()).max().unwrap_or(0);
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(30)
+            .y_label_area_size(10 + 10 * longest as u32)
+            .build_cartesian_2d(0.0..112.0, (0..count).into_segmented())?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .x_max_light_lines(1)
+            .x_labels(11)
+            .x_label_formatter(&|share| match *share <= 100.0 {
+                true => format!("{share:.0} %"),
+                false => String::new(),
+            })
+            .y_labels(count)
+            .y_label_style(("sans-serif", 15))
+            .y_label_formatter(&|place| match place {
+                SegmentValue::CenterOf(at) => rows
+                    .get(count - 1 - at)
+                    .map_or_else(String::new, |row| row.config.clone()),
+                _ => String::new(),
+            })
+            .draw()?;
+        for (at, row) in rows.iter().rev().enumerate() {
+            let percent = 100.0 * row.scores[0].value;
+            let colour = match (row.config.as_str(), row.tuned.is_empty()) {
+                ("Float", _) => BLACK,
+                (_, true) => RGBColor(86, 180, 233),
+                (_, false) => RGBColor(0, 114, 178),
+            };
+            let ends = [
+                (0.0, SegmentValue::Exact(at)),
+                (percent.max(0.0), SegmentValue::Exact(at + 1)),
+            ];
+            let mut bar = Rectangle::new(ends, colour.filled());
+            bar.set_margin(4, 4, 0, 0);
+            chart.draw_series([bar])?;
+            let place = (percent.max(0.0) + 1.0, SegmentValue::CenterOf(at));
+            let style = ("sans-serif", 14).into_text_style(&root);
+            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+            chart.draw_series([Text::new(format!("{percent:.2}"), place, style)])?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}
