@@ -1,0 +1,46 @@
+//! The network from the ONNX file, as a user runs it.
+
+use std::{error::Error, fs, process::Command};
+
+use serde_json::Value;
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{field}: {row}"))
+}
+
+#[test]
+fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let run = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-mx-onnx"));
+        command.args(options).args(["--json", "rows.json"]);
+        let output = command.current_dir(&folder).output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        // It fails where its float outputs are not ONNX Runtime's.
+        assert!(output.status.success(), "{options:?}: {stderr}");
+        let rows: Value = serde_json::from_slice(&fs::read(folder.path().join("rows.json"))?)?;
+        Ok::<_, Box<dyn Error>>(rows["rows"].as_array().cloned().unwrap_or_default())
+    };
+    let configs = ["MXINT8", "MXFP4E2M1", "MXFP4E2M1_ADAQUANT"];
+    let configs = configs.map(|config| ["--config", config]).concat();
+    let quick = ["--iterations", "100", "--learning-rate", "1e-4"];
+    let rows = run(&[&configs[..], &quick].concat())?;
+    let names: Vec<_> = rows.iter().map(|row| row["config"].as_str()).collect();
+    let expected = ["Float", "MXINT8", "MXFP4E2M1", "MXFP4E2M1_ADAQUANT"];
+    assert_eq!(names, expected.map(Some));
+    // What PyTorch's training reached, and what formats are to leave of it.
+    assert!(number(&rows[0], "top1") > 0.99);
+    assert!(number(&rows[1], "top1") > number(&rows[0], "top1") - 0.005);
+    let [int8, fp4, tuned] = [1, 2, 3].map(|row| number(&rows[row], "sqnr"));
+    assert!(int8 > 35.0 && int8 > tuned && tuned > fp4 + 1.0, "{rows:?}");
+    let bytes = |row: &Value| number(row, "bytes");
+    assert!(3.5 * bytes(&rows[2]) < bytes(&rows[0]), "{rows:?}");
+
+    // Its norms are nodes of their own, and found.
+    let rows = run(&["--config", "MXINT8", "--fold", "--static"])?;
+    assert_eq!(rows[1]["config"], "MXINT8, folded, static");
+    assert!(number(&rows[1], "sqnr") > 30.0, "{rows:?}");
+    Ok(())
+}
