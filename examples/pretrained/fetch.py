@@ -154,7 +154,7 @@ def sentences(name, count):
         if "tests" in path.parts:
             continue
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
+        nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, documented)]
         text = " ".join(filter(None, (ast.get_docstring(node) for node in nodes)))
         text = re.sub(r"\s+", " ", text)
         plain = re.findall(r"(?<=[.:] )[A-Z][a-z]*(?: [A-Za-z',;-]+){9,30}\.(?= |$)", text)

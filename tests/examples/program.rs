@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     "ffn",
     "compare",
     "conformance",
@@ -16,6 +16,7 @@ const EXAMPLES: [&str; 7] = [
     "gradient_bias",
     "quantize",
     "checkpoint",
+    "pretrained",
 ];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.

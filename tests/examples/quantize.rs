@@ -109,6 +109,50 @@ fn a_record_of_compare_is_quantized() {
 }
 
 #[test]
+fn a_run_goes_on_where_it_was_broken_off() {
+    let place = Place::new();
+    let options = [
+        &["--epochs", "2", "--resume", "kept", "--fold"][..],
+        &["--algorithm", "adaround", "--config", "MXFP4E2M1_ADAQUANT"],
+    ]
+    .concat();
+    let (first, _) = rows(&place, &options);
+    let name = "MXFP4E2M1_ADAQUANT, folded, AdaRound";
+    assert_eq!(first[1]["config"], name);
+    let folder = place.path("kept/MXFP4E2M1_ADAQUANT-folded-AdaRound");
+    let kept = || {
+        let files = fs::read_dir(&folder).expect("it keeps layers");
+        let times = files.map(|file| {
+            let file = file.expect("it can be read");
+            let changed = file.metadata().and_then(|metadata| metadata.modified());
+            (file.file_name(), changed.expect("there are times"))
+        });
+        let mut times: Vec<_> = times.collect();
+        times.sort();
+        times
+    };
+    let before = kept();
+    assert_eq!(before.len(), 3);
+    let (again, _) = rows(&place, &options);
+    assert_eq!(again, first);
+    assert_eq!(kept(), before, "nothing was tuned again");
+}
+
+#[test]
+fn pretrained_networks_need_their_files() {
+    let place = Place::new();
+    let message = place.refusal("pretrained", &["--data", "missing"]);
+    for part in ["--data 'missing'", "fetch.py"] {
+        assert!(message.contains(part), "{message}");
+    }
+    fs::create_dir(place.path("empty")).expect("it can be created");
+    let output = place.command("pretrained", &["--data", "empty"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("photos.safetensors"), "{message}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn what_cannot_be_quantized_is_refused() {
     let place = Place::new();
     fs::write(place.path("none.json"), "{}").expect("it can be written");
@@ -124,6 +168,7 @@ fn what_cannot_be_quantized_is_refused() {
         ),
         (&["--config", "wrong.json"], &["wrong.json", "formats"]),
         (&["--config", "missing.json"], &["missing.json"]),
+        (&["--algorithm", "adam"], &["adam", "adaquant", "adaround"]),
         (
             &["--learning-rate", "0"],
             &["`LearningRate` is 0", "a positive number"],

@@ -202,6 +202,12 @@ fn folded_models_are_tuned() {
     }
     let apart = |model| distance(&outputs(model, &device), &wanted);
     assert!(apart(&tuned.model) < apart(&plain.model));
+    // Where a layer has no bias its norm has it.
+    let beta = |norm: &BatchNorm<B>| values(norm.beta.val());
+    let [plain, tuned] = [plain.model, tuned.model];
+    assert_ne!(beta(&tuned.first_norm), beta(&plain.first_norm));
+    assert!(tuned.first.bias.is_none());
+    assert_eq!(beta(&tuned.second_norm), beta(&plain.second_norm));
 }
 
 /// What of a layer's outputs goes elsewhere, and how.

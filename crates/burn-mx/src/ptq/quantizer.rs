@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use burn_backend::{FloatDType, TensorMetadata};
 use burn_core::module::Module;
 
 use super::calls::{self, Call, Side};
+use super::norms::BETA;
 use super::parameters;
 use super::resume::Folder;
 use super::tuning::{Parameters, TunedLayer, Tuner};
@@ -184,7 +186,7 @@ impl Quantizer {
         let (model, tuned) = tune(
             quantized,
             original,
-            chosen,
+            (chosen, &folded),
             &passes,
             (tuning, folder),
             progress,
@@ -304,7 +306,7 @@ impl<T, F> Passes<'_, T, F> {
 fn tune<B, M, T, R, F>(
     mut model: M,
     original: M,
-    mut chosen: Vec<Chosen>,
+    (mut chosen, folded): (Vec<Chosen>, &[FoldedNorm]),
     passes: &Passes<'_, T, F>,
     (config, folder): (&FastFinetune, Option<&Folder>),
     mut progress: impl FnMut(usize, usize),
@@ -337,19 +339,36 @@ where
     let mut reports = Vec::new();
     for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
         let label = registry::label(&parameter_of(layer, WEIGHT));
-        let bias_label = parameter_of(layer, BIAS);
         let value = |label: &str| parameters::value(&model, label);
         let (weight, storage) = value(label).expect("a layer that is called has its weight");
+        let bias_label = parameter_of(layer, BIAS);
+        let own_bias = value(&bias_label).map(|(bias, _)| bias);
+        // The bias of a layer that was folded without one is in its norm.
+        let in_norm = || {
+            let norm = folded.iter().find(|pair| pair.layer == *layer)?;
+            let beta_label = parameter_of(&norm.norm, BETA);
+            let (beta, _) = value(&beta_label)?;
+            Some((beta_label, beta))
+        };
+        let in_norm = match &own_bias {
+            Some(_) => None,
+            None => in_norm(),
+        };
+        let change = in_norm.as_ref().map(|(_, beta)| {
+            let (shape, device) = (beta.shape(), B::float_device(beta));
+            B::float_zeros(shape, &device, FloatDType::F32)
+        });
+        let has_bias = own_bias.is_some();
         let start = Parameters::<B> {
             weight,
-            bias: value(&bias_label).map(|(bias, _)| bias),
+            bias: own_bias.or(change),
             storage,
         };
         let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
         let inputs = calls(&model, Side::Input);
         let wanted = calls(&original, Side::Output);
         let specs = Interned::of(specs);
-        let tuner = Tuner::new(layer, config, specs, &start, inputs, wanted)?;
+        let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
         let print = folder.map(|folder| (folder, tuner.fingerprint(&start, seed)));
@@ -372,7 +391,10 @@ where
         );
         progress(done + config.num_iterations, all);
         let weight = (label.to_owned(), tuned.weight);
-        let bias = tuned.bias.map(|bias| (bias_label, bias));
+        let bias = tuned.bias.map(|bias| match in_norm {
+            Some((beta_label, beta)) => (beta_label, B::float_add(beta, bias)),
+            None => (bias_label, bias),
+        });
         model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
         reports.push(report);
     }

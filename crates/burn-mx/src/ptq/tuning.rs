@@ -105,13 +105,13 @@ impl<B: MxKernels> Parameters<B> {
 }
 
 impl<'a, B: MxKernels> Tuner<'a, B> {
-    /// Of a layer that these specs quantize, with these parameters; `inputs` are its calls in the quantized model, `wanted` those
-    /// in the other one.
+    /// Of a layer that these specs quantize, with these parameters, the bias of which is its own or else added after it; `inputs`
+    /// are its calls in the quantized model, `wanted` those in the other one.
     pub(super) fn new(
         layer: &'a str,
         config: &'a FastFinetune,
         specs: &'static Interned,
-        start: &Parameters<B>,
+        (start, has_bias): (&Parameters<B>, bool),
         inputs: Vec<Call<B>>,
         wanted: Vec<Call<B>>,
     ) -> Result<Self, PtqError> {
@@ -132,7 +132,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         let mut samples: Vec<Samples<B>> = Vec::new();
         let mut squared = 0.0;
         for (call, wanted) in inputs.into_iter().zip(wanted) {
-            if !call.is_plain || call.has_bias != start.bias.is_some() {
+            if !call.is_plain || call.has_bias != has_bias {
                 return Err(PtqError::View {
                     layer: layer.to_owned(),
                 });
