@@ -58,7 +58,7 @@ struct Cli {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Folder for the checkpoints digits_cnn-<config>.safetensors; created if missing
+    /// Folder for the checkpoints digits_cnn-CONFIG.safetensors; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
