@@ -40,21 +40,19 @@ use burn::{
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder, RecorderError},
 };
 use burn_mx::{
-    MxBackend, MxDevice,
-    checkpoint::Checkpoint,
+    MxDevice,
     ptq::{PtqError, Quantizer, TunedLayer},
 };
-use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
+use clap::{Parser, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use epochs::{Epochs, in_order};
 use models::{Model, ModelName, Sizes};
-use output::OutputFile;
-use quantization::{Named, Row, Score, file_stem, progress, rank, sqnr};
+use quantization::{
+    B, FLOAT, Named, Options, Plan, Row, Score, among_first, progress, sqnr, unusable,
+};
 use saved::FileRecorder;
 use tasks::{Batch, Split, Task};
-
-type B = MxBackend<Flex>;
 
 /// Items in a batch of the training, as `compare` has it.
 const TRAIN_BATCH: usize = 64;
@@ -66,7 +64,7 @@ const TEST_BATCH: usize = 256;
 #[command(name = "quantize")]
 struct Cli {
     #[command(flatten)]
-    options: quantization::Options,
+    options: Options,
 
     /// Record of a trained model, as `compare --save` leaves it; without, one is trained
     #[arg(long, value_name = "FILE")]
@@ -83,65 +81,19 @@ struct Cli {
     /// Training items to calibrate with
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u64).range(1..))]
     calibration: u64,
-
-    /// Seed of the training, and of the tuning
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    seed: u64,
-
-    /// Folder for <architecture>_quantized.svg and the checkpoints <architecture>-<config>.safetensors; created if missing
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
-
-    /// Write the table as JSON: {"rows":[{"config","bytes","top1","top5","sqnr","tuned"}]}
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let plan = cli.plan().unwrap_or_else(|message| {
-        let error = Cli::command().error(ErrorKind::ValueValidation, message);
-        error.exit()
-    });
-    match run(&cli, plan) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// What is to be done, checked.
-struct Plan {
-    configs: Vec<Named>,
-    svg: OutputFile,
-    json: Option<OutputFile>,
+    quantization::run::<Cli>(cli.plan(), |plan| run(&cli, plan))
 }
 
 impl Cli {
     fn plan(&self) -> Result<Plan, String> {
-        let configs = self.options.configurations(self.seed)?;
-        let unusable = |option: &str, path: &Path, error: std::io::Error| {
-            format!("{option} '{}': {error}", path.display())
-        };
         if let Some(model) = &self.model {
             fs::File::open(model).map_err(|error| unusable("--model", model, error))?;
         }
-        fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
-        let svg = self
-            .out
-            .join(format!("{}_quantized.svg", self.architecture.name()));
-        let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
-        let json = self
-            .json
-            .as_ref()
-            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
-        Ok(Plan {
-            configs,
-            svg,
-            json: json.transpose()?,
-        })
+        self.options.plan(self.architecture.name())
     }
 }
 
@@ -153,10 +105,10 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
     let model = float_model(cli, &split, &device)?;
     let test = in_order::<B>(task, &split.test, TEST_BATCH, &device);
     let calibration = calibration(cli, task, &split, &device);
-    let (model, bytes) = saved_and_loaded(cli, "Float", model, &device)?;
+    let (model, bytes) = saved_and_loaded(cli, &plan, FLOAT, model, &device)?;
     let (float, wanted) = scores(task, &model, test.as_ref());
     let mut rows = vec![Row {
-        config: "Float".into(),
+        config: FLOAT.into(),
         bytes,
         scores: float,
         sqnr: None,
@@ -169,7 +121,7 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             bar.set_position(done as u64);
         })?;
         bar.finish_and_clear();
-        let (quantized, bytes) = saved_and_loaded(cli, name, quantized, &device)?;
+        let (quantized, bytes) = saved_and_loaded(cli, &plan, name, quantized, &device)?;
         let (scores, logits) = scores(task, &quantized, test.as_ref());
         rows.push(Row {
             config: name.clone(),
@@ -179,17 +131,11 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             tuned,
         });
     }
-    println!("{}", quantization::table(&rows));
     let title = match task {
         Task::Digits => "Top-1 accuracy after quantization",
         Task::Sums => "Exact match after quantization",
     };
-    let chart = quantization::chart(title, &rows)?;
-    println!("chart: {}", plan.svg.replace(chart.as_bytes())?.display());
-    if let Some(json) = plan.json {
-        json.replace(&quantization::json(&rows)?)?;
-    }
-    Ok(())
+    plan.report(title, &rows)
 }
 
 /// The model before it is quantized: from its record, or trained.
@@ -203,7 +149,7 @@ fn float_model(
         return Ok(load(architecture.init(device), file, device)?);
     }
     type Train = Autodiff<Flex>;
-    Train::seed(&FlexDevice, cli.seed);
+    Train::seed(&FlexDevice, cli.options.seed);
     let mut model = architecture.init::<Train>(&FlexDevice);
     let mut optimizer = AdamWConfig::new().init();
     let reseed = Arc::new(|seed| Train::seed(&FlexDevice, seed));
@@ -213,7 +159,7 @@ fn float_model(
         task,
         split.train.clone(),
         TRAIN_BATCH,
-        (cli.seed, 0),
+        (cli.options.seed, 0),
         FlexDevice,
         reseed,
     );
@@ -238,26 +184,24 @@ fn float_model(
 /// The model out of the checkpoint that it was saved in, by its own paths, and the bytes of that file.
 fn saved_and_loaded(
     cli: &Cli,
+    plan: &Plan,
     config: &str,
     model: Model<B>,
     device: &MxDevice<FlexDevice>,
 ) -> Result<(Model<B>, u64), Box<dyn Error>> {
-    let name = format!("{}-{}", cli.architecture.name(), file_stem(config));
-    let checkpoint = Checkpoint::new(cli.out.join(format!("{name}.safetensors")));
     let fresh = cli.architecture.of(Sizes::default())?.init::<B>(device);
     macro_rules! each {
         ($($variant:ident)*) => {
             match (model, fresh) {
                 $((Model::$variant(model), Model::$variant(fresh)) => {
-                    checkpoint.save(&model)?;
-                    Model::$variant(checkpoint.load(fresh)?.model)
+                    let (model, bytes) = plan.saved_and_loaded(config, model, fresh)?;
+                    Ok((Model::$variant(model), bytes))
                 })*
                 _ => unreachable!("both are of one architecture"),
             }
         };
     }
-    let model = each! { Ffn Cnn Lstm Transformer };
-    Ok((model, fs::metadata(checkpoint.path())?.len()))
+    each! { Ffn Cnn Lstm Transformer }
 }
 
 /// The model with the values of a record as `compare` saves it, which is that of the model's own type.
@@ -320,35 +264,31 @@ fn scores(
     test: &dyn DataLoader<B, Batch<B>>,
 ) -> (Vec<Score>, Vec<f32>) {
     let mut all = Vec::new();
-    let (mut items, mut first, mut among_five, mut loss, mut solved) = (0, 0, 0, 0.0, 0);
+    let mut classes = Vec::new();
+    let (mut loss, mut solved) = (0.0, 0);
     for batch in test.iter() {
         if task == Task::Sums {
             solved += model.solved(batch.clone());
         }
         let output = model.output(batch);
-        let [count, classes] = output.output.dims();
-        items += count;
+        let [count, _] = output.output.dims();
         loss += output.loss.into_scalar().elem::<f64>() * count as f64;
         let logits = output.output.into_data().convert::<f32>();
-        let logits: Vec<f32> = logits.into_vec().expect("they were converted");
-        let targets = output.targets.into_data().convert::<i64>();
-        let targets: Vec<i64> = targets.into_vec().expect("they were converted");
-        for (logits, target) in logits.chunks(classes).zip(targets) {
-            let rank = rank(logits, target as usize);
-            first += usize::from(rank == 0);
-            among_five += usize::from(rank < 5);
-        }
-        all.extend(logits);
+        all.extend(logits.into_vec::<f32>().expect("they were converted"));
+        let targets = output.targets.into_data();
+        classes.extend(targets.iter::<i64>().map(|class| class as usize));
     }
-    let share = |count: usize| count as f64 / items as f64;
     let scores = match task {
-        Task::Digits => vec![
-            Score::share("top1", "Top1", share(first)),
-            Score::share("top5", "Top5", share(among_five)),
-        ],
+        Task::Digits => {
+            let [first, five] = among_first(&all, &classes);
+            vec![
+                Score::share("top1", "Top1", first),
+                Score::share("top5", "Top5", five),
+            ]
+        }
         Task::Sums => {
             let exact_match = solved as f64 / test.num_items() as f64;
-            let perplexity = (loss / items as f64).exp();
+            let perplexity = (loss / classes.len() as f64).exp();
             vec![
                 Score::share("exact_match", "Exact match", exact_match),
                 Score::number("perplexity", "Perplexity", perplexity),

@@ -16,31 +16,30 @@ mod minilm;
 #[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
 mod output;
 #[path = "../support/quantization.rs"]
+#[allow(dead_code, reason = "what `quantize` does is not done here")]
 mod quantization;
 
 use std::{
     error::Error,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use burn::{
-    backend::{Flex, flex::FlexDevice},
+    backend::flex::FlexDevice,
     prelude::*,
     tensor::{DType, TensorData},
 };
-use burn_mx::{MxBackend, MxDevice, checkpoint::Checkpoint};
+use burn_mx::MxDevice;
 use burn_store::{KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
-use clap::{CommandFactory, Parser, ValueEnum, error::ErrorKind, value_parser};
+use clap::{Parser, ValueEnum, value_parser};
 use safetensors::{Dtype, SafeTensors};
 
 use efficientnet::EfficientNet;
 use minilm::{MiniLm, Sentences};
-use output::OutputFile;
-use quantization::{Named, Row, Score, file_stem, progress, rank, sqnr};
+use quantization::{B, Options, Plan, Score, Subject, among_first, sqnr, unusable};
 
-type B = MxBackend<Flex>;
 type Device = MxDevice<FlexDevice>;
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -57,7 +56,7 @@ struct Cli {
     data: PathBuf,
 
     #[command(flatten)]
-    options: quantization::Options,
+    options: Options,
 
     /// Items to calibrate with, at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(1..))]
@@ -66,18 +65,6 @@ struct Cli {
     /// Items to measure with, at most
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = value_parser!(u64).range(2..))]
     test: u64,
-
-    /// Seed of the tuning
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    seed: u64,
-
-    /// Folder for <model>_quantized.svg and the checkpoints <model>-<config>.safetensors; created if missing
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
-
-    /// Write the table as JSON: {"rows":[{"config","bytes",<scores>,"sqnr","tuned"}]}
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,60 +75,29 @@ enum ModelName {
     Minilm,
 }
 
-/// What is to be done, checked.
-struct Plan {
-    configs: Vec<Named>,
-    svg: OutputFile,
-    json: Option<OutputFile>,
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let plan = cli.plan().unwrap_or_else(|message| {
-        let error = Cli::command().error(ErrorKind::ValueValidation, message);
-        error.exit()
-    });
-    let result = match cli.model {
-        ModelName::EfficientnetLite0 => run::<EfficientNet<B>>(&cli, plan),
-        ModelName::Minilm => run::<MiniLm<B>>(&cli, plan),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    quantization::run::<Cli>(cli.plan(), |plan| match cli.model {
+        ModelName::EfficientnetLite0 => measure::<EfficientNet<B>>(&cli, plan),
+        ModelName::Minilm => measure::<MiniLm<B>>(&cli, plan),
+    })
 }
 
 impl Cli {
     fn plan(&self) -> Result<Plan, String> {
-        let unusable = |option: &str, path: &Path, error: io::Error| {
-            format!("{option} '{}': {error}", path.display())
-        };
-        let configs = self.options.configurations(self.seed)?;
         fs::read_dir(&self.data).map_err(|error| {
             let error = unusable("--data", &self.data, error);
             format!("{error}; `python3 examples/pretrained/fetch.py` fills it")
         })?;
-        fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
-        let svg = self.out.join(format!("{}_quantized.svg", self.model()));
-        let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
-        let json = self
-            .json
-            .as_ref()
-            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
-        Ok(Plan {
-            configs,
-            svg,
-            json: json.transpose()?,
-        })
+        let model = self.model.to_possible_value();
+        let model = model.map_or_else(String::new, |value| value.get_name().to_owned());
+        self.options.plan(&model)
     }
+}
 
-    fn model(&self) -> String {
-        let value = self.model.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
+fn measure<N: Network>(cli: &Cli, plan: Plan) -> Result<()> {
+    let rows = plan.rows(&Items::<N>::read(cli)?)?;
+    plan.report(N::TITLE, &rows)
 }
 
 /// A pretrained network, and the items that it is given.
@@ -158,12 +114,14 @@ trait Network: Module<B> {
     const OUTPUTS: &str;
     /// Of the chart, which shows the first score.
     const TITLE: &str;
+    /// The length of an output.
+    const WIDTH: usize;
 
     fn new(device: &Device) -> Self;
     fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>>;
     fn output(&self, batch: &Self::Batch) -> Tensor<B, 2>;
-    /// How far outputs agree with those of the float model, each in rows of `width`.
-    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score>;
+    /// How far outputs agree with those of the float model.
+    fn scores(outputs: &[f32], float: &[f32]) -> Vec<Score>;
 }
 
 impl Network for EfficientNet<B> {
@@ -186,6 +144,7 @@ impl Network for EfficientNet<B> {
     const INPUTS: &str = "photos.safetensors";
     const OUTPUTS: &str = "logits";
     const TITLE: &str = "EfficientNet-Lite0: photographs with float's first class";
+    const WIDTH: usize = 1000;
 
     fn new(device: &Device) -> Self {
         EfficientNet::new(device)
@@ -200,18 +159,13 @@ impl Network for EfficientNet<B> {
         self.forward(batch.clone())
     }
 
-    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score> {
-        let rows = outputs.chunks(width).zip(float.chunks(width));
-        let ranks = rows.map(|(output, float)| rank(output, largest(float)));
-        let ranks: Vec<usize> = ranks.collect();
-        let share = |among: usize| {
-            let count = ranks.iter().filter(|rank| **rank < among).count();
-            count as f64 / ranks.len() as f64
-        };
+    fn scores(outputs: &[f32], float: &[f32]) -> Vec<Score> {
+        let classes: Vec<usize> = float.chunks(Self::WIDTH).map(largest).collect();
+        let [first, five] = among_first(outputs, &classes);
         vec![
-            Score::share("top1", "Top1 of float", share(1)),
-            Score::share("top5", "in top5", share(5)),
-            Score::number("cosine", "Cosine", mean_cosine(outputs, float, width)),
+            Score::share("top1", "Top1 of float", first),
+            Score::share("top5", "in top5", five),
+            Score::number("cosine", "Cosine", mean_cosine(outputs, float, Self::WIDTH)),
         ]
     }
 }
@@ -235,6 +189,7 @@ impl Network for MiniLm<B> {
     const INPUTS: &str = "sentences.safetensors";
     const OUTPUTS: &str = "embeddings";
     const TITLE: &str = "MiniLM: rank correlation of sentence pairs with float's";
+    const WIDTH: usize = 384;
 
     fn new(device: &Device) -> Self {
         MiniLm::new(device)
@@ -253,71 +208,85 @@ impl Network for MiniLm<B> {
         self.forward(batch)
     }
 
-    fn scores(outputs: &[f32], float: &[f32], width: usize) -> Vec<Score> {
-        let [got, wanted] = [outputs, float].map(|vectors| ranks(&pairs(vectors, width)));
+    fn scores(outputs: &[f32], float: &[f32]) -> Vec<Score> {
+        let [got, wanted] = [outputs, float].map(|vectors| ranks(&pairs(vectors, Self::WIDTH)));
         let correlation = cosine(&centred(&got), &centred(&wanted));
         vec![
             Score::share("ranks", "Ranks of pairs", correlation),
-            Score::number("cosine", "Cosine", mean_cosine(outputs, float, width)),
+            Score::number("cosine", "Cosine", mean_cosine(outputs, float, Self::WIDTH)),
         ]
     }
 }
 
-fn run<N: Network>(cli: &Cli, plan: Plan) -> Result<()> {
-    // No specs: what is not quantized is float32.
-    let device = Device::default();
-    let inputs = Inputs::read(&cli.data.join(N::INPUTS))?;
-    let calibration = N::batches(&inputs, "calibration", cli.calibration, &device)?;
-    let test = N::batches(&inputs, "test", cli.test, &device)?;
-    let model = load::<N>(&cli.data.join(N::WEIGHTS), &device)?;
-    let (model, bytes) = saved_and_loaded(cli, "Float", model, &device)?;
-    let (float, width) = outputs(&model, &test);
-    let reference = inputs.tensor(N::OUTPUTS, 2, cli.test)?;
-    let agreement = sqnr(&float, reference.as_slice().expect("it was checked"));
-    println!("PyTorch's outputs and those of the float model here: {agreement:.1} dB");
-    if agreement.is_nan() || agreement < 60.0 {
-        let (weights, inputs) = (N::WEIGHTS, N::INPUTS);
-        return Err(format!(
-            "{weights} and {inputs} do not belong together: at least 60 dB is what rounding leaves"
-        )
-        .into());
+/// A network with its weights and items.
+struct Items<N: Network> {
+    model: N,
+    calibration: Vec<N::Batch>,
+    test: Vec<N::Batch>,
+    /// What PyTorch computes of the test items.
+    outputs: TensorData,
+    /// Without specs: what is not quantized is float32.
+    device: Device,
+}
+
+impl<N: Network> Items<N> {
+    fn read(cli: &Cli) -> Result<Self> {
+        let device = Device::default();
+        let inputs = Inputs::read(&cli.data.join(N::INPUTS))?;
+        Ok(Self {
+            calibration: N::batches(&inputs, "calibration", cli.calibration, &device)?,
+            test: N::batches(&inputs, "test", cli.test, &device)?,
+            outputs: inputs.tensor(N::OUTPUTS, 2, cli.test)?,
+            model: load(&cli.data.join(N::WEIGHTS), &device)?,
+            device,
+        })
     }
-    let mut rows = vec![Row {
-        config: "Float".into(),
-        bytes,
-        scores: N::scores(&float, &float, width),
-        sqnr: None,
-        tuned: Vec::new(),
-    }];
-    for Named { name, quantizer } in &plan.configs {
-        let bar = progress(name)?;
-        let quantized = quantizer.quantize_with_progress(
-            model.clone(),
-            &calibration,
-            N::output,
-            |done, all| {
-                bar.set_length(all as u64);
-                bar.set_position(done as u64);
-            },
-        )?;
-        bar.finish_and_clear();
-        let (quantized_model, bytes) = saved_and_loaded(cli, name, quantized.model, &device)?;
-        let (outputs, _) = outputs(&quantized_model, &test);
-        rows.push(Row {
-            config: name.clone(),
-            bytes,
-            scores: N::scores(&outputs, &float, width),
-            sqnr: Some(sqnr(&outputs, &float)),
-            tuned: quantized.tuned,
-        });
+}
+
+impl<N: Network> Subject for Items<N> {
+    type Model = N;
+    type Batch = N::Batch;
+
+    fn model(&self) -> N {
+        self.model.clone()
     }
-    println!("{}", quantization::table(&rows));
-    let chart = quantization::chart(N::TITLE, &rows)?;
-    println!("chart: {}", plan.svg.replace(chart.as_bytes())?.display());
-    if let Some(json) = plan.json {
-        json.replace(&quantization::json(&rows)?)?;
+
+    fn fresh(&self) -> N {
+        N::new(&self.device)
     }
-    Ok(())
+
+    fn calibration(&self) -> &[N::Batch] {
+        &self.calibration
+    }
+
+    fn forward(model: &N, batch: &N::Batch) -> Tensor<B, 2> {
+        model.output(batch)
+    }
+
+    fn outputs(&self, model: &N) -> Vec<f32> {
+        let outputs = self.test.iter().map(|batch| model.output(batch)).collect();
+        let outputs = Tensor::cat(outputs, 0).into_data();
+        outputs.into_vec().expect("they are float32")
+    }
+
+    fn check(&self, float: &[f32]) -> Result<()> {
+        let wanted = self.outputs.as_slice();
+        let agreement = sqnr(float, wanted.map_err(|error| format!("{error:?}"))?);
+        println!("PyTorch's outputs and those of the float model here: {agreement:.1} dB");
+        match agreement >= 60.0 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} and {} do not belong together: rounding leaves 60 dB and more",
+                N::WEIGHTS,
+                N::INPUTS
+            )
+            .into()),
+        }
+    }
+
+    fn scores(&self, outputs: &[f32], float: &[f32]) -> Vec<Score> {
+        N::scores(outputs, float)
+    }
 }
 
 /// The network with PyTorch's weights.
@@ -334,29 +303,6 @@ fn load<N: Network>(path: &Path, device: &Device) -> Result<N> {
         true => Ok(model),
         false => Err(format!("{}: {result}", path.display()).into()),
     }
-}
-
-/// The model out of the checkpoint that it was saved in, and the bytes of that file.
-fn saved_and_loaded<N: Network>(
-    cli: &Cli,
-    config: &str,
-    model: N,
-    device: &Device,
-) -> Result<(N, u64)> {
-    let name = format!("{}-{}.safetensors", cli.model(), file_stem(config));
-    let checkpoint = Checkpoint::new(cli.out.join(name));
-    checkpoint.save(&model)?;
-    let model = checkpoint.load(N::new(device))?.model;
-    Ok((model, fs::metadata(checkpoint.path())?.len()))
-}
-
-/// The outputs of all batches, and the length of one item's.
-fn outputs<N: Network>(model: &N, batches: &[N::Batch]) -> (Vec<f32>, usize) {
-    let outputs = batches.iter().map(|batch| model.output(batch)).collect();
-    let outputs = Tensor::cat(outputs, 0);
-    let [_, width] = outputs.dims();
-    let outputs = outputs.into_data().into_vec();
-    (outputs.expect("they are float32"), width)
 }
 
 /// A file of inputs, in memory.

@@ -1,14 +1,20 @@
-//! What programs that quantize models have in common: configurations on the command line, and what came of them as a table,
-//! a chart and JSON.
+//! What programs that quantize models have in common: configurations on the command line, the work, and what came of it as a
+//! table, a chart and JSON.
 
 use std::{
     error::Error,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
-use burn_mx::ptq::{Activations, FastFinetune, OptimAlgorithm, QuantConfig, Quantizer, TunedLayer};
-use clap::{Args, value_parser};
+use burn::{backend::Flex, module::Module, tensor::Tensor};
+use burn_mx::{
+    MxBackend,
+    checkpoint::Checkpoint,
+    ptq::{Activations, FastFinetune, OptimAlgorithm, QuantConfig, Quantizer, TunedLayer},
+};
+use clap::{Args, CommandFactory, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
 use plotters::{
@@ -17,7 +23,12 @@ use plotters::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// Options that say what is quantized, and how.
+use crate::output::OutputFile;
+
+/// The backend, on which what is not quantized is float32.
+pub(crate) type B = MxBackend<Flex>;
+
+/// Options that say what is quantized, how, and where to.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Configuration, one of AMD Quark's names (MX9, MXFP4E2M1_ADAQUANT, ...), `all`, or a JSON file; repeat it
@@ -51,6 +62,51 @@ pub(crate) struct Options {
     /// Folder that keeps each layer that was tuned, by configuration: a run that is broken off goes on from there
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
+
+    /// Seed of the tuning, and of the training where there is one
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Folder for the chart MODEL_quantized.svg and the checkpoints MODEL-CONFIG.safetensors; created if missing
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+
+    /// Write the table as JSON: {"rows":[{"config","bytes",<scores>,"sqnr","tuned"}]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What is to be done, checked.
+pub(crate) struct Plan {
+    pub(crate) configs: Vec<Named>,
+    /// What the model's files begin with.
+    model: String,
+    out: PathBuf,
+    svg: OutputFile,
+    json: Option<OutputFile>,
+}
+
+/// Runs a program of this command line, whose plan was made: an error ends it with status 1, an unusable plan with 2 before.
+pub(crate) fn run<C: CommandFactory>(
+    plan: Result<Plan, String>,
+    program: impl FnOnce(Plan) -> Result<(), Box<dyn Error>>,
+) -> ExitCode {
+    let plan = plan.unwrap_or_else(|message| {
+        let error = C::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    });
+    match program(plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is wrong with the path that an option has.
+pub(crate) fn unusable(option: &str, path: &Path, error: io::Error) -> String {
+    format!("{option} '{}': {error}", path.display())
 }
 
 fn algorithm(name: &str) -> Result<OptimAlgorithm, String> {
@@ -65,23 +121,36 @@ pub(crate) struct Named {
 }
 
 impl Options {
-    /// The configurations; `seed` is added to that of fast fine-tuning.
-    pub(crate) fn configurations(&self, seed: u64) -> Result<Vec<Named>, String> {
+    /// Of a model of this name.
+    pub(crate) fn plan(&self, model: &str) -> Result<Plan, String> {
         let mut configs = Vec::new();
         for name in &self.configs {
             match name.as_str() {
                 "all" => {
                     for name in QuantConfig::names() {
-                        configs.push(self.named(&name, seed)?);
+                        configs.push(self.named(&name)?);
                     }
                 }
-                name => configs.push(self.named(name, seed)?),
+                name => configs.push(self.named(name)?),
             }
         }
-        Ok(configs)
+        fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
+        let svg = self.out.join(format!("{model}_quantized.svg"));
+        let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
+        let json = self
+            .json
+            .as_ref()
+            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
+        Ok(Plan {
+            configs,
+            model: model.to_owned(),
+            out: self.out.clone(),
+            svg,
+            json: json.transpose()?,
+        })
     }
 
-    fn named(&self, name: &str, seed: u64) -> Result<Named, String> {
+    fn named(&self, name: &str) -> Result<Named, String> {
         let unusable = |error: &dyn Error| format!("--config '{name}': {error}");
         let path = Path::new(name);
         let mut config = match path.extension().is_some_and(|ending| ending == "json") {
@@ -112,7 +181,7 @@ impl Options {
             batch_size: self.batch_size.map_or(tuning.batch_size, |n| n as usize),
             optim_algorithm: self.algorithm.unwrap_or(tuning.optim_algorithm),
             // Far apart: those of layers follow each other.
-            fixed_seed: tuning.fixed_seed.wrapping_add(seed << 32),
+            fixed_seed: tuning.fixed_seed.wrapping_add(self.seed << 32),
             ..tuning
         });
         let is_tuned = config.fast_finetune.is_some();
@@ -130,14 +199,101 @@ impl Options {
     }
 }
 
+impl Plan {
+    /// The model out of the checkpoint that it is saved in, and the bytes of that file.
+    pub(crate) fn saved_and_loaded<M: Module<B>>(
+        &self,
+        config: &str,
+        model: M,
+        fresh: M,
+    ) -> Result<(M, u64), Box<dyn Error>> {
+        let name = format!("{}-{}.safetensors", self.model, file_stem(config));
+        let checkpoint = Checkpoint::new(self.out.join(name));
+        checkpoint.save(&model)?;
+        let bytes = fs::metadata(checkpoint.path())?.len();
+        Ok((checkpoint.load(fresh)?.model, bytes))
+    }
+
+    /// The rows of a model and of what each configuration makes of it, measured as they come out of their checkpoints.
+    pub(crate) fn rows<S: Subject>(&self, subject: &S) -> Result<Vec<Row>, Box<dyn Error>> {
+        let (model, bytes) = self.saved_and_loaded(FLOAT, subject.model(), subject.fresh())?;
+        let float = subject.outputs(&model);
+        subject.check(&float)?;
+        let mut rows = vec![Row {
+            config: FLOAT.into(),
+            bytes,
+            scores: subject.scores(&float, &float),
+            sqnr: None,
+            tuned: Vec::new(),
+        }];
+        for Named { name, quantizer } in &self.configs {
+            let bar = progress(name)?;
+            let quantized = quantizer.quantize_with_progress(
+                model.clone(),
+                subject.calibration(),
+                S::forward,
+                |done, all| {
+                    bar.set_length(all as u64);
+                    bar.set_position(done as u64);
+                },
+            )?;
+            bar.finish_and_clear();
+            let (model, bytes) = self.saved_and_loaded(name, quantized.model, subject.fresh())?;
+            let outputs = subject.outputs(&model);
+            rows.push(Row {
+                config: name.clone(),
+                bytes,
+                scores: subject.scores(&outputs, &float),
+                sqnr: Some(sqnr(&outputs, &float)),
+                tuned: quantized.tuned,
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Shows the rows: the table, the chart of their first score, JSON.
+    pub(crate) fn report(self, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+        println!("{}", table(rows));
+        let chart = chart(title, rows)?;
+        println!("chart: {}", self.svg.replace(chart.as_bytes())?.display());
+        if let Some(json) = self.json {
+            let rows = serde_json::json!({ "rows": rows });
+            json.replace(&serde_json::to_vec_pretty(&rows)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A model, and how good it is.
+pub(crate) trait Subject {
+    type Model: Module<B>;
+    /// Of calibration data.
+    type Batch;
+
+    /// As it was trained.
+    fn model(&self) -> Self::Model;
+    /// One to load into.
+    fn fresh(&self) -> Self::Model;
+    fn calibration(&self) -> &[Self::Batch];
+    fn forward(model: &Self::Model, batch: &Self::Batch) -> Tensor<B, 2>;
+    /// Of all test items.
+    fn outputs(&self, model: &Self::Model) -> Vec<f32>;
+    /// Whether the outputs of the model that is not quantized are those that they should be.
+    fn check(&self, float: &[f32]) -> Result<(), Box<dyn Error>>;
+    fn scores(&self, outputs: &[f32], float: &[f32]) -> Vec<Score>;
+}
+
+/// The row of the model that is not quantized.
+pub(crate) const FLOAT: &str = "Float";
+
 /// A configuration's name as part of a file's.
-pub(crate) fn file_stem(name: &str) -> String {
+fn file_stem(name: &str) -> String {
     let name = name.replace(".json", "");
     let name = Path::new(&name).file_name().unwrap_or_default();
     name.to_string_lossy().replace(", ", "-")
 }
 
-/// A bar for the steps of fast fine-tuning, and what sets it.
+/// A bar for the steps of fast fine-tuning.
 pub(crate) fn progress(name: &str) -> Result<ProgressBar, Box<dyn Error>> {
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{prefix} {bar:30} {pos}/{len} steps, {eta}",
@@ -217,8 +373,19 @@ pub(crate) fn sqnr(got: &[f32], wanted: &[f32]) -> f64 {
     10.0 * (signal.sum::<f64>() / noise.sum::<f64>()).log10()
 }
 
+/// The share of items whose class is the first, and among the first five, by logits.
+pub(crate) fn among_first(logits: &[f32], classes: &[usize]) -> [f64; 2] {
+    let count = classes.len();
+    let rows = logits.chunks(logits.len() / count).zip(classes);
+    let ranks: Vec<usize> = rows.map(|(logits, class)| rank(logits, *class)).collect();
+    [1, 5].map(|among| {
+        let right = ranks.iter().filter(|rank| **rank < among).count();
+        right as f64 / count as f64
+    })
+}
+
 /// How many of an item's logits are before that of this class.
-pub(crate) fn rank(logits: &[f32], class: usize) -> usize {
+fn rank(logits: &[f32], class: usize) -> usize {
     let wanted = logits[class];
     // A number that is none is right of nothing.
     let is_before = |logit: &&f32| **logit >= wanted || logit.is_nan() || wanted.is_nan();
@@ -226,7 +393,7 @@ pub(crate) fn rank(logits: &[f32], class: usize) -> usize {
 }
 
 /// The rows as a table, of the same scores each.
-pub(crate) fn table(rows: &[Row]) -> Table {
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     let scores = rows[0].scores.iter().map(|score| score.heading);
     let headings = ["DataType / Config", "Model size"].into_iter();
@@ -252,13 +419,8 @@ pub(crate) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The rows as JSON.
-pub(crate) fn json(rows: &[Row]) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec_pretty(&serde_json::json!({ "rows": rows }))
-}
-
 /// The first score of each row, a share, as bars.
-pub(crate) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
+fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
     const ROW: u32 = 26;
     let mut svg = String::new();
     {
@@ -294,7 +456,7 @@ pub(crate) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>>
         for (at, row) in rows.iter().rev().enumerate() {
             let percent = 100.0 * row.scores[0].value;
             let colour = match (row.config.as_str(), row.tuned.is_empty()) {
-                ("Float", _) => BLACK,
+                (FLOAT, _) => BLACK,
                 (_, true) => RGBColor(86, 180, 233),
                 (_, false) => RGBColor(0, 114, 178),
             };
