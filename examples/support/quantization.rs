@@ -71,7 +71,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Write the table as JSON: {"rows":[{"config","bytes",<scores>,"sqnr","tuned"}]}
+    /// Write the table as JSON: {"rows":[{"config","bytes",SCORES,"sqnr","tuned"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
