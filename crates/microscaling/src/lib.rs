@@ -30,4 +30,4 @@ pub use quantize::{RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]
-pub use statistics::{Comparison, Statistics};
+pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};

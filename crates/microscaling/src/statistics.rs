@@ -3,6 +3,7 @@
 mod lanes;
 mod look;
 mod partial;
+mod parts;
 mod pass;
 mod quantizer;
 mod scales;
@@ -13,6 +14,7 @@ use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use partial::Partial;
+pub use parts::{PartStatistics, StatisticsParts};
 use pass::Source;
 use quantizer::Quantizer;
 use scales::Scales;

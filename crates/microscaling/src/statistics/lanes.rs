@@ -1,6 +1,8 @@
 //! Sums, lane by lane.
 
-use crate::round::bits::INFINITY;
+/// Lanes of the sums over a block whose elements are contiguous, and over a part. Kernels of devices have the same.
+pub(super) const BLOCK_LANES: usize = 8;
+pub(super) const PART_LANES: usize = 32;
 
 /// The sums of blocks, lane by lane.
 pub(super) struct Sums<const W: usize> {
@@ -20,8 +22,11 @@ impl<const W: usize> Sums<W> {
 
 /// The sum of `term` of each pair, in lanes.
 #[inline(always)]
-pub(super) fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
-    const LANES: usize = 8;
+pub(super) fn sum_of<const LANES: usize>(
+    a: &[f32],
+    b: &[f32],
+    term: impl Fn(f64, f64) -> f64,
+) -> f64 {
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
@@ -47,12 +52,6 @@ fn fold<const W: usize>(mut lanes: [f64; W]) -> f64 {
         }
     }
     lanes[0]
-}
-
-/// The pattern of a magnitude, of zero if it is no number.
-#[inline(always)]
-pub(super) fn finite(abs: u32) -> u32 {
-    if abs < INFINITY { abs } else { 0 }
 }
 
 #[inline(always)]

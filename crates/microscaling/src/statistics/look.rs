@@ -1,6 +1,6 @@
 //! The look at a part: contiguous blocks are seen one after another, interleaved ones side by side, a lane for each.
 
-use super::lanes::{Sums, finite, product, square_of_difference, sum_of};
+use super::lanes::{BLOCK_LANES, PART_LANES, Sums, product, square_of_difference, sum_of};
 use super::partial::Partial;
 use super::pass::Views;
 use super::scales::Scales;
@@ -29,67 +29,71 @@ pub(super) struct Look<'a> {
 impl Kernel for Look<'_> {
     #[inline(always)]
     fn run(self) {
-        let Self { layout, scales, .. } = self;
         let [x, q] = self.views;
-        let [amax, after] = [magnitude_max(x), magnitude_max(q)];
-        if amax.max(after) < INFINITY {
-            // What needs no block, in loops so simple that they are vectorized.
-            let partial = &mut *self.partial;
-            partial.amax = amax;
-            partial.smallest = smallest(x);
-            partial.underflow = lost(x, q);
-            partial.product = sum_of(x, q, product);
-            partial.quantized_power = sum_of(q, q, product);
-            self.each_run(
-                #[inline(always)]
-                |partial, views, rows| {
-                    let inner = layout.inner;
-                    if inner == 1 {
-                        return contiguous(partial, views, scales);
-                    }
-                    if let Some(pool) = layout.pool {
-                        return each_pooled(
-                            views,
-                            inner,
-                            pool,
-                            #[inline(always)]
-                            |views| contiguous(partial, views, scales),
-                        );
-                    }
-                    each_column(
-                        views,
-                        inner,
-                        #[inline(always)]
-                        |views, left| {
-                            let blocks = Interleaved { views, rows, inner };
-                            match left {
-                                WIDE.. => blocks.look_at_numbers::<WIDE>(partial, scales),
-                                NARROW.. => blocks.look_at_numbers::<NARROW>(partial, scales),
-                                _ => blocks.look_at_numbers::<1>(partial, scales),
-                            }
-                        },
-                    );
-                },
-            );
-            return;
+        if magnitude_max(x).max(magnitude_max(q)) < INFINITY {
+            return self.look_at_numbers();
         }
-        // Rare, and so written to be short.
-        self.each_run(|partial, views, rows| {
-            let inner = layout.inner;
-            if let Some(pool) = layout.pool {
-                return each_pooled(views, inner, pool, |views| {
-                    let (rows, inner) = (views[0].len(), 1);
-                    Interleaved { views, rows, inner }.look_at_each(partial, scales);
-                });
+        // Rare, and so written to be short: what is no number counts as zeros.
+        let mut numbers = self.views.map(<[f32]>::to_vec);
+        let [x, q] = &mut numbers;
+        for (x, q) in x.iter_mut().zip(q) {
+            if !(x.is_finite() && q.is_finite()) {
+                self.partial.non_finite += 1;
+                self.partial.overflow += u64::from(x.is_finite() && q.is_infinite());
+                [*x, *q] = [0.0; 2];
             }
-            each_column(views, inner, |views, _| {
-                Interleaved { views, rows, inner }.look_at_each(partial, scales)
-            });
-        });
+        }
+        let views = numbers.each_ref().map(Vec::as_slice);
+        Look { views, ..self }.look_at_numbers();
     }
 }
 
 impl<'a> Look<'a> {
+    /// Looks at a part of finite numbers.
+    #[inline(always)]
+    fn look_at_numbers(self) {
+        let Self { layout, scales, .. } = self;
+        let [x, q] = self.views;
+        // What needs no block, in loops so simple that they are vectorized.
+        let partial = &mut *self.partial;
+        partial.amax = magnitude_max(x);
+        partial.smallest = smallest(x);
+        partial.underflow = lost(x, q);
+        partial.product = sum_of::<PART_LANES>(x, q, product);
+        partial.quantized_power = sum_of::<PART_LANES>(q, q, product);
+        self.each_run(
+            #[inline(always)]
+            |partial, views, rows| {
+                let inner = layout.inner;
+                if inner == 1 {
+                    return contiguous(partial, views, scales);
+                }
+                if let Some(pool) = layout.pool {
+                    return each_pooled(
+                        views,
+                        inner,
+                        pool,
+                        #[inline(always)]
+                        |views| contiguous(partial, views, scales),
+                    );
+                }
+                each_column(
+                    views,
+                    inner,
+                    #[inline(always)]
+                    |views, left| {
+                        let blocks = Interleaved { views, rows, inner };
+                        match left {
+                            WIDE.. => blocks.look::<WIDE>(partial, scales),
+                            NARROW.. => blocks.look::<NARROW>(partial, scales),
+                            _ => blocks.look::<1>(partial, scales),
+                        }
+                    },
+                );
+            },
+        );
+    }
+
     /// Calls `look` with each run, and its number of rows.
     #[inline(always)]
     fn each_run(self, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) {
@@ -155,8 +159,8 @@ fn contiguous(partial: &mut Partial, [x, q]: Views<'_>, scales: Option<&Scales>)
             partial.saturated += beyond(piece, scales.limit(amax, sub_amax));
         }
     }
-    let power = sum_of(x, x, product);
-    let error = sum_of(x, q, square_of_difference);
+    let power = sum_of::<BLOCK_LANES>(x, x, product);
+    let error = sum_of::<BLOCK_LANES>(x, q, square_of_difference);
     partial.block([amax, second], power, error, scales);
 }
 
@@ -213,14 +217,14 @@ impl Interleaved<'_> {
         column.take(self.rows).copied()
     }
 
-    /// The largest finite magnitudes of some rows of the first `W` blocks.
+    /// The largest magnitudes of some rows of the first `W` blocks.
     #[inline(always)]
     fn maxima<const W: usize>(&self, rows: Range<usize>) -> [u32; W] {
         let mut amax = [0; W];
         for at in rows {
             let x = self.row::<W>(self.views[0], at);
             for (amax, x) in amax.iter_mut().zip(x) {
-                *amax = (*amax).max(finite(x.to_bits() & ABS));
+                *amax = (*amax).max(x.to_bits() & ABS);
             }
         }
         amax
@@ -263,13 +267,9 @@ impl Interleaved<'_> {
         [amax, second]
     }
 
-    /// Looks at the first `W` blocks, all of numbers: at what needs the block. Returns `W`.
+    /// Looks at the first `W` blocks: at what needs the block. Returns `W`.
     #[inline(always)]
-    fn look_at_numbers<const W: usize>(
-        &self,
-        partial: &mut Partial,
-        scales: Option<&Scales>,
-    ) -> usize {
+    fn look<const W: usize>(&self, partial: &mut Partial, scales: Option<&Scales>) -> usize {
         let [x, q] = self.views;
         let mut sums = Sums::<W>::new();
         let mut saturated = [0; W];
@@ -294,26 +294,5 @@ impl Interleaved<'_> {
         partial.saturated += saturated.iter().map(|count| u64::from(*count)).sum::<u64>();
         partial.blocks(maxima, &sums, scales);
         W
-    }
-
-    /// Looks at the first block, element by element: not all of them are numbers. Returns 1.
-    fn look_at_each(&self, partial: &mut Partial, scales: Option<&Scales>) -> usize {
-        let [x, q] = self.views;
-        let mut sums = Sums::<1>::new();
-        let maxima = self.each_sub_block::<1>(scales, |rows, [limit]| {
-            for at in rows {
-                let ([x], [q]) = (self.row(x, at), self.row(q, at));
-                if x.is_finite() && q.is_finite() {
-                    partial.see(x, q, x.to_bits() & ABS > *limit);
-                    sums.power[0] += product(f64::from(x), f64::from(x));
-                    sums.error[0] += square_of_difference(f64::from(x), f64::from(q));
-                } else {
-                    partial.non_finite += 1;
-                    partial.overflow += u64::from(x.is_finite() && q.is_infinite());
-                }
-            }
-        });
-        partial.blocks(maxima, &sums, scales);
-        1
     }
 }

@@ -1,8 +1,7 @@
 //! What is seen of a part of a tensor.
 
-use super::lanes::{Sums, product};
+use super::lanes::Sums;
 use super::scales::{Scales, SeenScales};
-use crate::round::bits::ABS;
 use alloc::vec::Vec;
 
 /// What is seen of a part.
@@ -27,19 +26,6 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Adds a number before and after, and whether it is beyond what its block can hold: what needs no block's sum.
-    pub(super) fn see(&mut self, x: f32, q: f32, saturated: bool) {
-        let abs = x.to_bits() & ABS;
-        self.product += product(f64::from(x), f64::from(q));
-        self.quantized_power += product(f64::from(q), f64::from(q));
-        self.underflow += u64::from(abs != 0 && q.to_bits() & ABS == 0);
-        self.saturated += u64::from(saturated);
-        self.amax = self.amax.max(abs);
-        if abs != 0 && (self.smallest == 0 || abs < self.smallest) {
-            self.smallest = abs;
-        }
-    }
-
     /// Adds blocks.
     #[inline(always)]
     pub(super) fn blocks<const W: usize>(

@@ -1,9 +1,10 @@
 //! The pass over the elements.
 //!
-//! The tensor is cut into parts, by its shape alone, and the parts are shared among threads.
+//! The parts of the tensor are shared among threads.
 
-use super::look::{Look, WIDE};
+use super::look::Look;
 use super::partial::Partial;
+use super::parts::{PART, StatisticsParts};
 use super::quantizer::Quantizer;
 use super::scales::Scales;
 use crate::quantize::instruction_set::dispatch;
@@ -14,9 +15,6 @@ use core::ops::Range;
 
 /// The tensor before and after.
 pub(super) type Views<'a> = [&'a [f32]; 2];
-
-/// Elements of a part, about.
-const PART: usize = 1 << 14;
 
 /// A tensor with at least one element before and after, as it lies in memory, or made part by part.
 pub(super) enum Source<'a> {
@@ -40,7 +38,7 @@ pub(super) fn partials(
     scales: Option<&Scales>,
 ) -> Vec<Partial> {
     let runs = Runs::of(layout);
-    let parts = Parts::of(runs, runs.all(source.original()).len());
+    let parts = StatisticsParts::of_layout(layout, source.original().len());
     let mut partials: Vec<Partial> = (0..parts.count()).map(|_| Partial::default()).collect();
     let piece = Piece {
         partials: &mut partials,
@@ -49,7 +47,7 @@ pub(super) fn partials(
     share_all(piece, &|Piece { partials, first }| {
         let mut scratch = [const { Vec::new() }; 2];
         for (i, partial) in partials.iter_mut().enumerate() {
-            let part = parts.part(first + i);
+            let part = parts.runs_and_columns(first + i);
             let (views, layout, at) = part_of(source, runs, part, &mut scratch);
             dispatch(Look {
                 views,
@@ -120,56 +118,6 @@ fn part_of<'a>(
         }
     };
     (views, layout, at)
-}
-
-/// How the runs of a tensor are cut: several together, or one into ranges of columns.
-#[derive(Clone, Copy)]
-struct Parts {
-    runs: usize,
-    inner: usize,
-    runs_together: usize,
-    columns: usize,
-}
-
-impl Parts {
-    fn of(runs: Runs, count: usize) -> Self {
-        let Layout {
-            inner, block, pool, ..
-        } = runs.layout;
-        let together = PART / (block * inner).max(1);
-        // Whole blocks, and as many as are looked at side by side.
-        let unit = pool.map_or(WIDE, |pool| pool.width());
-        Self {
-            runs: count,
-            inner,
-            runs_together: together.max(1),
-            columns: match together {
-                0 => (PART / block).next_multiple_of(unit).max(unit).min(inner),
-                _ => inner,
-            },
-        }
-    }
-
-    /// Parts of the columns of a run.
-    fn of_a_run(&self) -> usize {
-        self.inner.div_ceil(self.columns)
-    }
-
-    fn count(&self) -> usize {
-        self.runs.div_ceil(self.runs_together) * self.of_a_run()
-    }
-
-    /// The runs and the columns of a part.
-    fn part(&self, index: usize) -> [Range<usize>; 2] {
-        let range = |index: usize, step: usize, end: usize| {
-            let start = index * step;
-            start..(start + step).min(end)
-        };
-        [
-            range(index / self.of_a_run(), self.runs_together, self.runs),
-            range(index % self.of_a_run(), self.columns, self.inner),
-        ]
-    }
 }
 
 /// Some of the parts.

@@ -45,20 +45,19 @@ impl Scales {
         }
     }
 
-    /// What the finite elements of a block say beside the largest of their magnitudes, where they say something: what
+    /// What the elements of a block say beside the largest of their magnitudes, where they say something: what
     /// [`scale`](Self::scale) and [`limit`](Self::limit) take in place of a sub-block's. Else that magnitude.
     #[inline(always)]
     pub(super) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
-        let finite = elements.filter(|x| x.is_finite());
         match self {
-            Self::RmsMx(rule) => rule.second(amax, finite),
-            Self::BetterNvfp4(rule) => rule.second(amax, finite),
+            Self::RmsMx(rule) => rule.second(amax, elements),
+            Self::BetterNvfp4(rule) => rule.second(amax, elements),
             _ => amax,
         }
     }
 
-    /// The scale of a block whose largest finite magnitude, not zero, has this pattern, and whose elements
-    /// [say](Self::second) that; `None` if it is NaN.
+    /// The scale of a block whose largest magnitude, not zero, has this pattern, and whose elements
+    /// [say](Self::second) that; `None` if it is NaN, or too small for any.
     #[inline(always)]
     pub(super) fn scale(&self, amax: u32, second: u32) -> Option<f32> {
         let power = |(exponent, nan)| if nan { NAN } else { bits::pow2(exponent) };
@@ -73,7 +72,9 @@ impl Scales {
             Self::TinyNvfp4(rule) => rule.grid(amax, second).words()[0],
             Self::BetterNvfp4(rule) => rule.grid(amax, second).words()[0],
         };
-        (pattern < INFINITY).then(|| f32::from_bits(pattern))
+        (1..INFINITY)
+            .contains(&pattern)
+            .then(|| f32::from_bits(pattern))
     }
 
     /// Pattern of the largest number that an element can become, from the largest magnitudes of its block and its

@@ -1,0 +1,238 @@
+//! The parts that a tensor is cut into, by its shape alone.
+
+use super::layout_of;
+use super::look::WIDE;
+use super::partial::Partial;
+use crate::quantize::layout::{Layout, Runs, count};
+use crate::{BlockFormat, QuantizeError, Statistics};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Elements of a part, about.
+pub(super) const PART: usize = 1 << 14;
+
+/// Where the parts and the blocks of a tensor lie whose [`Statistics`] are taken, for kernels that take them on a device: sums in
+/// the order that this says are the same to the bit.
+///
+/// The tensor, in row-major order, is seen as `[outer, axis, inner]`. A run is a range of [`rows`](Self::rows) along the
+/// axis, shorter at its end, and all columns beyond it, so that it is contiguous. Its blocks lie side by side. A part is some
+/// whole runs, or a range of the columns of one ([`runs_and_columns`](Self::runs_and_columns)); its elements are numbered in
+/// row-major order.
+///
+/// * A block's Σ x² and Σ (x − q)² are sums in [`BLOCK_LANES`](Self::BLOCK_LANES) lanes if its elements are contiguous or its
+///   columns share blocks: element `i`, row by row, goes to lane `i` modulo their number, in float64, and the lanes are
+///   folded by halves, the upper on the lower ones. Otherwise they are added one after the other.
+/// * A part's are those of its blocks, added one after the other, run by run; Σ x q and Σ q² are sums over its elements in
+///   [`PART_LANES`](Self::PART_LANES) lanes. The tensor's are those of its parts, one after the other.
+/// * Pairs that are not both finite count as zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatisticsParts {
+    axis: usize,
+    inner: usize,
+    rows: usize,
+    pool: Option<[usize; 2]>,
+    blocks_of_a_run: usize,
+    runs: usize,
+    runs_together: usize,
+    columns: usize,
+}
+
+impl StatisticsParts {
+    /// Lanes of the sums of a block whose elements are contiguous.
+    pub const BLOCK_LANES: usize = super::lanes::BLOCK_LANES;
+    /// Lanes of the sums of a part.
+    pub const PART_LANES: usize = super::lanes::PART_LANES;
+
+    /// The parts of a tensor of this shape with blocks along `axis`; without a format it is cut into blocks all the same,
+    /// which are not counted.
+    ///
+    /// # Errors
+    /// * [`QuantizeError::Format`]: the format is not valid.
+    /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::ShapeOverflow`]: the number of elements overflows.
+    pub fn of(
+        format: Option<BlockFormat>,
+        shape: &[usize],
+        axis: usize,
+    ) -> Result<Self, QuantizeError> {
+        let layout = layout_of(format, shape, axis)?;
+        Ok(Self::of_layout(layout, count(shape)?))
+    }
+
+    pub(super) fn of_layout(layout: Layout, elements: usize) -> Self {
+        let Layout {
+            axis,
+            inner,
+            block,
+            pool,
+        } = layout;
+        let runs = match elements {
+            0 => 0,
+            _ => Runs::of(layout).all_of(elements).len(),
+        };
+        let together = PART / (block * inner).max(1);
+        // Whole blocks, and as many as are looked at side by side.
+        let unit = pool.map_or(WIDE, |pool| pool.width());
+        Self {
+            axis,
+            inner,
+            rows: block,
+            pool: pool.map(|pool| [pool.block, pool.stride]),
+            blocks_of_a_run: layout.blocks(inner),
+            runs,
+            runs_together: together.max(1),
+            columns: match together {
+                0 => (PART / block).next_multiple_of(unit).max(unit).min(inner),
+                _ => inner,
+            },
+        }
+    }
+
+    /// Length of the axis.
+    pub fn axis(&self) -> usize {
+        self.axis
+    }
+
+    /// Elements between neighbours on the axis.
+    pub fn inner(&self) -> usize {
+        self.inner
+    }
+
+    /// Elements of a block along the axis; the last one may have less.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Of blocks of several columns, as square ones are: how many columns they have at most, and how far these lie apart.
+    /// Columns from one multiple of the product of both to the next have as many blocks as they lie apart.
+    pub fn columns_of_blocks(&self) -> Option<[usize; 2]> {
+        self.pool
+    }
+
+    /// Blocks of a run.
+    pub fn blocks_of_a_run(&self) -> usize {
+        self.blocks_of_a_run
+    }
+
+    /// Runs of the tensor.
+    pub fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// Runs of a part, the last one of which may have less.
+    pub fn runs_together(&self) -> usize {
+        self.runs_together
+    }
+
+    /// Columns of a part, the last one of a run of which may have less.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Parts of the columns of a run.
+    pub fn parts_of_a_run(&self) -> usize {
+        match self.inner {
+            0 => 0,
+            inner => inner.div_ceil(self.columns),
+        }
+    }
+
+    /// Blocks of the tensor.
+    pub fn blocks(&self) -> usize {
+        self.runs * self.blocks_of_a_run
+    }
+
+    /// Parts of the tensor.
+    pub fn count(&self) -> usize {
+        self.runs.div_ceil(self.runs_together) * self.parts_of_a_run()
+    }
+
+    /// The runs and the columns of a part.
+    pub fn runs_and_columns(&self, part: usize) -> [Range<usize>; 2] {
+        let range = |index: usize, step: usize, end: usize| {
+            let start = index * step;
+            start..(start + step).min(end)
+        };
+        let of_a_run = self.parts_of_a_run();
+        [
+            range(part / of_a_run, self.runs_together, self.runs),
+            range(part % of_a_run, self.columns, self.inner),
+        ]
+    }
+
+    /// The blocks of a part, in the order in which they are added, numbered run by run.
+    pub fn blocks_of(&self, part: usize) -> impl Iterator<Item = usize> + use<> {
+        let [runs, columns] = self.runs_and_columns(part);
+        let block = |column: usize| match self.pool {
+            // Parts begin and end where blocks do.
+            Some([columns, stride]) => column.div_ceil(columns * stride) * stride,
+            None => column,
+        };
+        let blocks = block(columns.start)..block(columns.end);
+        let of_a_run = self.blocks_of_a_run;
+        runs.flat_map(move |run| blocks.clone().map(move |block| run * of_a_run + block))
+    }
+}
+
+/// What a kernel found of a part; see [`StatisticsParts`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PartStatistics {
+    /// Pairs that are not both finite.
+    pub non_finite: u64,
+    /// Those of them that are finite before and ±Inf after.
+    pub overflow: u64,
+    /// Σ x².
+    pub power: f64,
+    /// Σ q².
+    pub quantized_power: f64,
+    /// Σ (x − q)².
+    pub error: f64,
+    /// Σ x q.
+    pub product: f64,
+    /// Elements that are not zero and became zero.
+    pub underflow: u64,
+    /// Elements beyond the largest number that their block can hold.
+    pub saturated: u64,
+    /// The largest magnitude.
+    pub amax: f32,
+    /// The smallest magnitude but zero; 0 if there is none.
+    pub smallest: f32,
+    /// Blocks, those of zeros included.
+    pub blocks: u64,
+    /// Of each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
+    pub ratios: Vec<f32>,
+    /// Of each of these blocks, in order, the scale, if it has one.
+    pub scales: Vec<f32>,
+}
+
+impl Statistics {
+    /// The statistics of a tensor of so many elements that were taken part by part; see [`StatisticsParts`].
+    pub fn of_parts(elements: u64, parts: impl IntoIterator<Item = PartStatistics>) -> Self {
+        let mut statistics = Self {
+            elements,
+            ..Self::default()
+        };
+        for part in parts {
+            let mut partial = Partial {
+                non_finite: part.non_finite,
+                overflow: part.overflow,
+                blocks: part.blocks,
+                power: part.power,
+                quantized_power: part.quantized_power,
+                error: part.error,
+                product: part.product,
+                underflow: part.underflow,
+                saturated: part.saturated,
+                amax: part.amax.to_bits(),
+                smallest: part.smallest.to_bits(),
+                ratios: part.ratios,
+                ..Partial::default()
+            };
+            for scale in part.scales {
+                partial.scales.see(scale);
+            }
+            statistics.add(partial);
+        }
+        statistics
+    }
+}
