@@ -13,5 +13,6 @@ mod kernels {
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray")))]
     mod products;
     mod slices;
+    mod statistics;
     mod support;
 }

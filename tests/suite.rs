@@ -26,6 +26,7 @@ mod suite {
     // On any backend.
     mod digit_models;
     mod models;
+    mod recorder;
     mod reuse;
     mod roles;
     mod slots;
@@ -99,8 +100,6 @@ mod suite {
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;
-    #[cfg(test_backend = "flex")]
-    mod recorder;
     #[cfg(test_backend = "flex")]
     mod specs_by_path;
     #[cfg(test_backend = "flex")]

@@ -1,12 +1,20 @@
 //! The recorder: it changes nothing, and its figures are what they say.
 
-mod choices;
-mod elementwise;
+// On any backend.
 mod figures;
-mod files;
-mod metrics;
-mod names;
 mod undisturbed;
+
+// Of processors.
+#[cfg(test_backend = "flex")]
+mod choices;
+#[cfg(test_backend = "flex")]
+mod elementwise;
+#[cfg(test_backend = "flex")]
+mod files;
+#[cfg(test_backend = "flex")]
+mod metrics;
+#[cfg(test_backend = "flex")]
+mod names;
 
 use burn_mx::record::{
     OperandRecord, ProductKind, ProductRecord, Recorder, RecorderConfig, Recording, Report,

@@ -29,6 +29,7 @@ pub(crate) mod product;
 mod quantize;
 mod rounding;
 mod softmax;
+pub(crate) mod statistics;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod windows;
 
@@ -41,12 +42,13 @@ pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use product::{Operand, OperandForm, Place};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
+pub use statistics::{StatisticsWords, TensorStatistics};
 
-use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
 use microscaling::{
     BlockFormat, Comparison, FloatFormat, OperandQuantization, QuantizeError, RandomHadamard,
-    RandomStream, Rounding, Signs, Statistics,
+    RandomStream, Rounding, Signs, Statistics, StatisticsParts,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -154,15 +156,30 @@ pub trait MxKernels: Backend {
         tensor: &FloatTensor<Self>,
         axis: usize,
         quantization: OperandQuantization,
-    ) -> Statistics {
+    ) -> TensorStatistics<Self> {
         let shape = tensor.shape();
+        let format = quantization.blocks.map(|(format, _)| format);
+        if let Some(parts) = parts_on_device::<Self>(&shape, axis, format) {
+            let stream = RandomStream::new(0, 0);
+            let mut before = tensor.clone();
+            if let Some((format, rounding)) = quantization.elementwise {
+                before = Self::float_round_to(before, format, rounding, stream);
+            }
+            let after = match quantization.blocks {
+                Some((format, rounding)) => {
+                    Self::mx_quantize(before.clone(), axis, format, rounding, stream)
+                }
+                None => before.clone(),
+            };
+            return on_device::<Self>([&before, &after], format, parts);
+        }
         let values = host::observe::<Self>(tensor);
-        of_known(Statistics::of_quantizing(
+        TensorStatistics::Known(of_known(Statistics::of_quantizing(
             &values,
             &shape,
             axis,
             quantization,
-        ))
+        )))
     }
 
     /// What quantization in blocks along `axis` did: of a tensor before and after, what [`Statistics::of`] says.
@@ -170,10 +187,29 @@ pub trait MxKernels: Backend {
         before_and_after: [&FloatTensor<Self>; 2],
         axis: usize,
         format: Option<BlockFormat>,
-    ) -> Statistics {
-        let [before, after] = before_and_after.map(host::observe::<Self>);
+    ) -> TensorStatistics<Self> {
         let shape = before_and_after[0].shape();
-        statistics([&before, &after], &shape, axis, format)
+        if let Some(parts) = parts_on_device::<Self>(&shape, axis, format) {
+            return on_device::<Self>(before_and_after, format, parts);
+        }
+        let [before, after] = before_and_after.map(host::observe::<Self>);
+        TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
+    }
+
+    /// Whether [`statistics_words`](Self::statistics_words) sums such tensors up. `false`, the default, if they are read to host
+    /// memory to be looked at there.
+    fn has_statistics_words(_format: Option<BlockFormat>, _parts: &StatisticsParts) -> bool {
+        false
+    }
+
+    /// Sums up on the device what quantization did to a tensor with elements, which has these parts: [`StatisticsWords`] says
+    /// what the words are.
+    fn statistics_words(
+        _before_and_after: [&FloatTensor<Self>; 2],
+        _format: Option<BlockFormat>,
+        _parts: &StatisticsParts,
+    ) -> IntTensor<Self> {
+        unimplemented!("burn-mx: a backend whose `has_statistics_words` says so has these words")
     }
 
     /// The gradient of `values` with zeros where quantizing these along `axis` clips them, as
@@ -321,6 +357,29 @@ fn quantize_dense(
     stream: RandomStream,
 ) {
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
+}
+
+/// The parts of a tensor that is summed up on its device, if it is.
+fn parts_on_device<B: MxKernels>(
+    shape: &Shape,
+    axis: usize,
+    format: Option<BlockFormat>,
+) -> Option<StatisticsParts> {
+    let parts = of_known(StatisticsParts::of(format, shape, axis));
+    let has_elements = shape.num_elements() > 0;
+    (has_elements && B::has_statistics_words(format, &parts)).then_some(parts)
+}
+
+/// The words of a tensor before and after quantization.
+fn on_device<B: MxKernels>(
+    before_and_after: [&FloatTensor<B>; 2],
+    format: Option<BlockFormat>,
+    parts: StatisticsParts,
+) -> TensorStatistics<B> {
+    let words = B::statistics_words(before_and_after, format, &parts);
+    let elements = before_and_after[0].shape().num_elements();
+    let has_format = format.is_some();
+    TensorStatistics::OnDevice(StatisticsWords::new(words, elements, parts, has_format))
 }
 
 /// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].

@@ -115,7 +115,7 @@ pub use kernels::reproducible_products;
 pub use kernels::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, Place, Softmax,
-    UnaryFunction, UnaryOp,
+    StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
 pub use specs::{

@@ -47,6 +47,7 @@ mod config;
 mod elementwise;
 mod figures;
 mod file;
+mod late;
 mod observer;
 mod report;
 mod running;

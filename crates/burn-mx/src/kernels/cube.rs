@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod bits;
+mod double;
 mod elementwise;
 mod float;
 mod functions;
@@ -20,12 +21,15 @@ mod second_look;
 #[cfg(all(test, feature = "cuda"))]
 mod sources;
 mod square;
+mod statistics;
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, TensorMetadata, get_device_settings};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
+use microscaling::{
+    BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs, StatisticsParts,
+};
 
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
@@ -91,6 +95,18 @@ where
         let bool_dtype = get_device_settings::<Self>(&gradient.device).bool_dtype;
         let clipped = Self::float_equal_elem(clipped, 1.0.into(), bool_dtype);
         Self::float_mask_fill(gradient, clipped, 0.0.into())
+    }
+
+    fn has_statistics_words(format: Option<BlockFormat>, parts: &StatisticsParts) -> bool {
+        statistics::is_short_enough(format, parts)
+    }
+
+    fn statistics_words(
+        before_and_after: [&CubeTensor<R>; 2],
+        format: Option<BlockFormat>,
+        parts: &StatisticsParts,
+    ) -> CubeTensor<R> {
+        statistics::words(before_and_after, format, parts)
     }
 
     fn random_hadamard(

@@ -8,7 +8,6 @@ use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
-    Statistics,
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
@@ -17,8 +16,8 @@ use super::panels;
 use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, UnaryFunction, UnaryOp,
-    product, windows,
+    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
+    UnaryFunction, UnaryOp, product, windows,
 };
 
 impl MxKernels for Flex {

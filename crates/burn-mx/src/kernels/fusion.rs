@@ -6,14 +6,17 @@
 use core::fmt;
 use std::marker::PhantomData;
 
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{DType, Shape, TensorMetadata, calculate_matmul_output};
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionBackend, FusionTensor};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
+use microscaling::{
+    BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs, StatisticsParts,
+};
 
 use super::product::{self, Operand, OperandForm};
+use super::statistics;
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
     Softmax, UnaryFunction, UnaryOp,
@@ -53,6 +56,24 @@ where
 /// A function of tensors, with how many it takes and gives.
 struct Kernel<F, const INPUTS: usize, const OUTPUTS: usize>(F);
 
+impl<B, F, const INPUTS: usize> Operation<B::FusionRuntime>
+    for KernelOperation<B, WordsKernel<F, INPUTS>>
+where
+    B: FusionBackend,
+    F: Fn([FloatTensor<B>; INPUTS]) -> IntTensor<B> + Send + Sync,
+{
+    fn execute(&self, handles: &mut HandleContainer<B::Handle>) {
+        let (inputs, [output]) = self.description.as_fixed::<INPUTS, 1>();
+        let inputs = inputs
+            .each_ref()
+            .map(|input| handles.get_float_tensor::<B>(input));
+        handles.register_int_tensor::<B>(&output.id, (self.run.0)(inputs));
+    }
+}
+
+/// A function of tensors that gives words.
+struct WordsKernel<F, const INPUTS: usize>(F);
+
 type Tensor<B> = FusionTensor<<B as FusionBackend>::FusionRuntime>;
 
 /// Puts a kernel into the stream of its inputs.
@@ -62,6 +83,19 @@ fn register<B: FusionBackend + 'static, const INPUTS: usize, const OUTPUTS: usiz
     outputs: [(Shape, DType); OUTPUTS],
     run: impl Fn([FloatTensor<B>; INPUTS]) -> [FloatTensor<B>; OUTPUTS] + Send + Sync + 'static,
 ) -> [Tensor<B>; OUTPUTS] {
+    register_kernel::<B, _, INPUTS, OUTPUTS>(id, inputs, outputs, Kernel(run))
+}
+
+fn register_kernel<B, K, const INPUTS: usize, const OUTPUTS: usize>(
+    id: &'static str,
+    inputs: [Tensor<B>; INPUTS],
+    outputs: [(Shape, DType); OUTPUTS],
+    run: K,
+) -> [Tensor<B>; OUTPUTS]
+where
+    B: FusionBackend + 'static,
+    KernelOperation<B, K>: Operation<B::FusionRuntime> + 'static,
+{
     let client = inputs[0].client.clone();
     // A tensor that is there twice is left to the last of its uses only if the streams are known before.
     let streams = OperationStreams::with_inputs(inputs.iter());
@@ -69,9 +103,9 @@ fn register<B: FusionBackend + 'static, const INPUTS: usize, const OUTPUTS: usiz
     let outputs =
         outputs.map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype));
     let description = CustomOpIr::new(id, &inputs, &outputs);
-    let operation = KernelOperation::<B, _> {
+    let operation = KernelOperation::<B, K> {
         description: description.clone(),
-        run: Kernel(run),
+        run,
         _backend: PhantomData,
     };
     let outputs = client.register(streams, OperationIr::Custom(description), operation);
@@ -137,6 +171,28 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
             [gradient, values],
             move |[gradient, values]| B::mask_clipped(gradient, values, axis, format),
         )
+    }
+
+    fn has_statistics_words(format: Option<BlockFormat>, parts: &StatisticsParts) -> bool {
+        B::has_statistics_words(format, parts)
+    }
+
+    fn statistics_words(
+        before_and_after: [&Tensor<B>; 2],
+        format: Option<BlockFormat>,
+        parts: &StatisticsParts,
+    ) -> Tensor<B> {
+        let (parts, words) = (*parts, statistics::length(parts));
+        let run = move |[before, after]: [FloatTensor<B>; 2]| {
+            B::statistics_words([&before, &after], format, &parts)
+        };
+        let [output] = register_kernel::<B, _, 2, 1>(
+            "mx_statistics",
+            before_and_after.map(Clone::clone),
+            [(Shape::new([words]), DType::I32)],
+            WordsKernel(run),
+        );
+        output
     }
 
     fn round_and_quantize(

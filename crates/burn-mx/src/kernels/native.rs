@@ -299,18 +299,18 @@ macro_rules! native_kernels {
             tensor: &FloatTensor<Self>,
             axis: usize,
             quantization: OperandQuantization,
-        ) -> Statistics {
+        ) -> TensorStatistics<Self> {
             let tensor = $in_memory(tensor.clone());
-            native::quantizing_statistics(tensor, axis, quantization)
+            TensorStatistics::Known(native::quantizing_statistics(tensor, axis, quantization))
         }
 
         fn quantization_statistics(
             before_and_after: [&FloatTensor<Self>; 2],
             axis: usize,
             format: Option<BlockFormat>,
-        ) -> Statistics {
+        ) -> TensorStatistics<Self> {
             let tensors = before_and_after.map(|tensor| $in_memory(tensor.clone()));
-            native::quantization_statistics(tensors, axis, format)
+            TensorStatistics::Known(native::quantization_statistics(tensors, axis, format))
         }
 
         fn random_hadamard(

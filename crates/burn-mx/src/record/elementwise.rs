@@ -79,8 +79,10 @@ impl ElementwiseObserver {
         before_and_after: [&FloatTensor<B>; 2],
     ) {
         let statistics = B::quantization_statistics(before_and_after, 0, None);
-        self.running
-            .with_stream(|stream| stream.add_rounding(self.key, name, statistics));
+        self.running.with_stream(|stream| {
+            let statistics = stream.late.add(statistics);
+            stream.add_rounding(self.key, name, statistics);
+        });
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, Side, Statistics};
+use microscaling::{BlockFormat, Side};
 
 use super::config::Statistic;
 use super::running::{self, Running};
 use super::stream::Operand as Seen;
 use super::{ProductKind, ProductOp};
-use crate::kernels::{MxKernels, Operand, Place};
+use crate::kernels::{MxKernels, Operand, Place, TensorStatistics};
 use crate::random::Draws;
 use crate::registry::Interned;
 use crate::specs::Slot;
@@ -107,20 +107,29 @@ impl<B: MxKernels> Observer<B> {
         views: &Views<FloatTensor<B>>,
         axis: usize,
         format: Option<BlockFormat>,
-    ) -> Statistics {
+    ) -> TensorStatistics<B> {
         B::quantization_statistics([&views.original, &views.quantized], axis, format)
     }
 
     /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
-    pub(crate) fn operand(&self, slot: Slot, place: Option<Place>, statistics: Vec<Statistics>) {
-        let operand = Seen {
-            slot,
-            name: self.name_of(slot, place.map(|place| place.side)),
-            statistics,
-        };
+    pub(crate) fn operand(
+        &self,
+        slot: Slot,
+        place: Option<Place>,
+        statistics: Vec<TensorStatistics<B>>,
+    ) {
+        let name = self.name_of(slot, place.map(|place| place.side));
         let key = (self.layer, self.kind);
-        self.running
-            .with_stream(|stream| stream.add_operand(key, operand));
+        self.running.with_stream(|stream| {
+            let statistics = statistics.into_iter().map(|one| stream.late.add(one));
+            let statistics = statistics.collect();
+            let operand = Seen {
+                slot,
+                name,
+                statistics,
+            };
+            stream.add_operand(key, operand);
+        });
     }
 
     /// What an operand is to its layer. The gradients of the two activations of a product are one kind of product.
@@ -187,8 +196,10 @@ impl<B: MxKernels> Observer<B> {
         debug_assert_eq!(reference.shape(), result.shape());
         let statistics = B::quantization_statistics([&reference, result], 0, None);
         let key = (self.layer, self.kind);
-        self.running
-            .with_stream(|stream| stream.add_result(key, statistics));
+        self.running.with_stream(|stream| {
+            let statistics = stream.late.add(statistics);
+            stream.add_result(key, statistics);
+        });
     }
 }
 

@@ -4,9 +4,9 @@ use core::convert::Infallible;
 use core::marker::PhantomData;
 
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, FloatFormat, Statistics};
+use microscaling::{BlockFormat, FloatFormat};
 
-use crate::kernels::{MxKernels, Operand, Place};
+use crate::kernels::{MxKernels, Operand, Place, TensorStatistics};
 use crate::random::Draws;
 use crate::registry::Interned;
 use crate::semantics::product::{Kind, Op};
@@ -53,11 +53,11 @@ impl<B: MxKernels> Observer<B> {
         _: &Views<FloatTensor<B>>,
         _: usize,
         _: Option<BlockFormat>,
-    ) -> Statistics {
+    ) -> TensorStatistics<B> {
         match self.0 {}
     }
 
-    pub(crate) fn operand(&self, _: Slot, _: Option<Place>, _: Vec<Statistics>) {
+    pub(crate) fn operand(&self, _: Slot, _: Option<Place>, _: Vec<TensorStatistics<B>>) {
         match self.0 {}
     }
 

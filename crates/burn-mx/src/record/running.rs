@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 
 use super::config::{Pass, Selection};
 use super::file::Writer;
-use super::stream::Stream;
+use super::stream::{Step, Stream};
 use super::{ProductOp, RecordError, StepRecord};
 use crate::diagnose::Substitution;
 use crate::phase;
@@ -196,17 +196,18 @@ impl Running {
 
     /// Ends a step of this thread, if there was any product in it.
     pub(super) fn end_step(&self) {
-        let record = {
+        let step = {
             let mut streams = lock(&self.streams);
             let stream = streams.get_mut(&owner()).filter(|stream| stream.begun);
-            stream.and_then(|stream| stream.end_step(&self.run, &self.selection))
+            stream.and_then(|stream| stream.end_step(&self.selection))
         };
-        if let Some(record) = record {
-            self.write(record);
+        if let Some(step) = step {
+            self.write(step);
         }
     }
 
-    fn write(&self, record: StepRecord) {
+    fn write(&self, step: Step) {
+        let record = step.record(&self.run, &self.selection);
         let mut failed = lock(&self.failed);
         if failed.is_some() {
             return;
@@ -228,8 +229,8 @@ impl Running {
             let mut streams = lock(&self.streams);
             let begun = streams.values_mut().filter(|stream| stream.begun);
             for stream in begun {
-                if let Some(record) = stream.end_step(&self.run, &self.selection) {
-                    self.write(record);
+                if let Some(step) = stream.end_step(&self.selection) {
+                    self.write(step);
                 }
             }
         }

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use microscaling::{FloatFormat, Statistics};
+use microscaling::FloatFormat;
 
 use super::config::Selection;
 use super::elementwise::{self, Key as ElementwiseKey};
+use super::late::{Deferred, Late, Read};
 use super::{
     ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
     RoundingRecord, StepRecord,
@@ -29,6 +30,8 @@ pub(super) struct Stream {
     elementwise_places: HashMap<ElementwiseKey, usize>,
     /// Of the random numbers of formats that are not in use.
     pub(super) draws: u64,
+    /// What of the current step lies on devices.
+    pub(super) late: Late,
 }
 
 /// What tells products of a step apart.
@@ -41,7 +44,7 @@ struct Product {
     specs: &'static Interned,
     uses: u64,
     operands: Vec<Operand>,
-    result: Option<Statistics>,
+    result: Option<Deferred>,
 }
 
 /// An operand.
@@ -49,7 +52,7 @@ pub(super) struct Operand {
     pub(super) slot: Slot,
     pub(super) name: &'static str,
     /// As it is, and by each of the formats that are not in use.
-    pub(super) statistics: Vec<Statistics>,
+    pub(super) statistics: Vec<Deferred>,
 }
 
 /// An elementwise op, all its uses together.
@@ -57,7 +60,7 @@ struct Elementwise {
     key: ElementwiseKey,
     format: FloatFormat,
     uses: u64,
-    roundings: Vec<(&'static str, Statistics)>,
+    roundings: Vec<(&'static str, Deferred)>,
 }
 
 impl Stream {
@@ -73,6 +76,7 @@ impl Stream {
             elementwise: Vec::new(),
             elementwise_places: HashMap::new(),
             draws: 0,
+            late: Late::default(),
         }
     }
 
@@ -124,7 +128,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn add_result(&mut self, key: Key, statistics: Statistics) {
+    pub(super) fn add_result(&mut self, key: Key, statistics: Deferred) {
         let Some(product) = self.product(key) else {
             return;
         };
@@ -158,7 +162,7 @@ impl Stream {
         &mut self,
         key: ElementwiseKey,
         name: &'static str,
-        statistics: Statistics,
+        statistics: Deferred,
     ) {
         let place = self.elementwise_places.get(&key);
         let Some(op) = place.and_then(|place| self.elementwise.get_mut(*place)) else {
@@ -171,71 +175,96 @@ impl Stream {
     }
 
     /// Ends the step; what was seen of it, if it was recorded.
-    pub(super) fn end_step(&mut self, run: &str, selection: &Selection) -> Option<StepRecord> {
-        let products = std::mem::take(&mut self.products);
-        let elementwise = std::mem::take(&mut self.elementwise);
-        let record = self.recorded.then(|| StepRecord {
-            run: run.to_owned(),
+    pub(super) fn end_step(&mut self, selection: &Selection) -> Option<Step> {
+        let step = Step {
             thread: self.thread,
             step: self.step,
-            products: products
-                .into_iter()
-                .map(|product| product.record(selection))
-                .collect(),
-            elementwise: elementwise
-                .into_iter()
-                .map(|op| op.record(selection))
-                .collect(),
-        });
+            products: std::mem::take(&mut self.products),
+            elementwise: std::mem::take(&mut self.elementwise),
+            late: std::mem::take(&mut self.late),
+        };
+        let recorded = self.recorded.then_some(step);
         self.places.clear();
         self.elementwise_places.clear();
         self.names = Names::default();
         self.begun = false;
         self.step += 1;
         self.recorded = selection.has_step(self.step);
-        record
+        recorded
+    }
+}
+
+/// A step that is over.
+pub(super) struct Step {
+    thread: usize,
+    step: u64,
+    products: Vec<Product>,
+    elementwise: Vec<Elementwise>,
+    late: Late,
+}
+
+impl Step {
+    /// The step in figures; waits for those that lie on devices.
+    pub(super) fn record(self, run: &str, selection: &Selection) -> StepRecord {
+        let mut read = self.late.read();
+        let products = self.products.into_iter();
+        let elementwise = self.elementwise.into_iter();
+        StepRecord {
+            run: run.to_owned(),
+            thread: self.thread,
+            step: self.step,
+            products: products
+                .map(|product| product.record(selection, &mut read))
+                .collect(),
+            elementwise: elementwise
+                .map(|op| op.record(selection, &mut read))
+                .collect(),
+        }
     }
 }
 
 impl Product {
-    fn record(self, selection: &Selection) -> ProductRecord {
+    fn record(self, selection: &Selection, read: &mut Read) -> ProductRecord {
         let (layer, product) = self.key;
-        let figures =
-            |statistics: &Statistics| Figures::of(statistics, |which| selection.has(which));
-        let operands = self.operands.iter().map(|operand| {
-            let [used, what_if @ ..] = operand.statistics.as_slice() else {
-                unreachable!("the format in use comes first");
-            };
-            let format = self.specs.specs.block_format(operand.slot);
+        let specs = self.specs;
+        let operands = self.operands.into_iter().map(|operand| {
+            let figures = operand.statistics.into_iter().map(|statistics| {
+                Figures::of(&read.statistics(statistics), |which| selection.has(which))
+            });
+            let mut figures = figures.collect::<Vec<_>>().into_iter();
+            let used = figures.next();
+            let format = specs.specs.block_format(operand.slot);
             let names = selection.what_if.iter().map(|(name, _)| name.clone());
             OperandRecord {
                 slot: operand.slot,
                 operand: operand.name.into(),
                 format: format.map(|format| format.to_string()),
-                figures: figures(used),
-                what_if: names.zip(what_if.iter().map(figures)).collect(),
+                figures: used.expect("the format in use comes first"),
+                what_if: names.zip(figures).collect(),
             }
         });
+        let operands = operands.collect();
+        let result = self.result.map(|result| read.statistics(result));
         ProductRecord {
             layer: layer.into(),
             op: self.op,
             product,
             uses: self.uses,
-            specs: self.specs.specs.to_string(),
-            operands: operands.collect(),
-            result: self.result.as_ref().map(ResultRecord::of),
+            specs: specs.specs.to_string(),
+            operands,
+            result: result.as_ref().map(ResultRecord::of),
         }
     }
 }
 
 impl Elementwise {
-    fn record(self, selection: &Selection) -> ElementwiseRecord {
+    fn record(self, selection: &Selection, read: &mut Read) -> ElementwiseRecord {
         let (layer, op, phase) = self.key;
-        let roundings = self.roundings.iter().map(|(name, statistics)| {
+        let roundings = self.roundings.into_iter().map(|(name, statistics)| {
             let wanted = |which| selection.has(which);
             RoundingRecord {
-                rounding: (*name).into(),
-                figures: Figures::of_rounding(statistics, wanted),
+                rounding: name.into(),
+                figures: Figures::of_rounding(&read.statistics(statistics), wanted),
             }
         });
         ElementwiseRecord {

@@ -58,7 +58,7 @@ pub(super) fn scale(value: u32, exponent: i32) -> u32 {
 
 /// Significand and unit of a finite magnitude, `significand · 2^unit`, the significand of 24 bits, or zero.
 #[cube]
-fn normalized(abs: u32) -> (u32, i32) {
+pub(super) fn normalized(abs: u32) -> (u32, i32) {
     let (significand, base) = split(abs);
     let shift = significand.leading_zeros() - 8;
     (
@@ -70,7 +70,7 @@ fn normalized(abs: u32) -> (u32, i32) {
 /// The float32 of `(significand + rest) · 2^unit`, `significand` less than 2^30 and the rest less than 1, rounded half to
 /// even; +Inf if it is too large.
 #[cube]
-fn compose(significand: u32, has_rest: bool, unit: i32) -> u32 {
+pub(super) fn compose(significand: u32, has_rest: bool, unit: i32) -> u32 {
     let m = (significand << 1) | select(has_rest, 1, 0);
     let shift = max(log2(m) - 23, -148 - unit);
     // To the left it is exact, and only normal numbers come to that.

@@ -331,7 +331,7 @@ pub(super) fn element(x: u32, #[comptime] job: Job) -> u32 {
 }
 
 /// The largest magnitude of a tensor, one word.
-fn largest<R: CubeRuntime>(
+pub(super) fn largest<R: CubeRuntime>(
     tensor: &CubeTensor<R>,
     elementwise: Option<(FloatFormat, Rounding)>,
 ) -> CubeTensor<R> {

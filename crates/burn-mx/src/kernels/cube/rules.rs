@@ -358,18 +358,40 @@ fn chosen(scale: u32, verdict: u32, #[comptime] format: Nvfp4Format) -> u32 {
     }
 }
 
-/// 1 if an element is clipped, else 0: if it is finite and at least the largest number that an element of its grid can become.
+/// The largest number that an element of a grid can become; NaN where all of the block becomes NaN.
 #[cube]
-pub(super) fn clipped(x: u32, grid: (u32, u32), #[comptime] format: Format) -> u32 {
+pub(super) fn largest(grid: (u32, u32), #[comptime] format: Format) -> u32 {
     let (first, second) = grid;
-    let largest = match format {
+    match format {
         Format::Nvfp4(_) => {
             let is_nan = first >= INFINITY;
             let limit = bits::product(select(is_nan, ONE, first), ELEMENT_MAX.runtime());
             select(is_nan, NAN, limit)
         }
         _ => second,
+    }
+}
+
+/// The scale of a block with this largest magnitude and this grid, 0 if it has none.
+#[cube]
+pub(super) fn scale(amax: u32, grid: (u32, u32), #[comptime] format: Format) -> u32 {
+    let (first, second) = grid;
+    let scale = match format {
+        Format::Mx(format) => {
+            let exponent = first as i32 - comptime!(format.element.emin());
+            select(second > INFINITY, 0, bits::scale(ONE.runtime(), exponent))
+        }
+        Format::Nvfp4(_) => first,
+        // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
+        _ => bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127),
     };
+    select(amax == 0 || scale >= INFINITY, 0, scale)
+}
+
+/// 1 if an element is clipped, else 0: if it is finite and at least the largest number that an element of its grid can become.
+#[cube]
+pub(super) fn clipped(x: u32, grid: (u32, u32), #[comptime] format: Format) -> u32 {
+    let largest = largest(grid, format);
     let abs = x & ABS;
     select(largest != 0 && abs >= largest && abs < INFINITY, ONE, 0)
 }

@@ -9,7 +9,9 @@ use super::float::Float32;
 use super::hadamard::{Kind, transform_kernel};
 use super::quantize::{Job, quantize_kernel};
 use super::rows::{RowFunction, RowNorm, rows_kernel};
+use super::rules::Format;
 use super::square::square_kernel;
+use super::statistics;
 use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
 
 /// The source of the kernel that `write` writes.
@@ -48,6 +50,14 @@ fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<
 fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
     let storage = T::as_type(&builder.scope).storage_type();
     builder.scalar(storage).into()
+}
+
+fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
+    builder.input_array(u32::as_type(&builder.scope)).into()
+}
+
+fn output_array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
+    builder.output_array(u32::as_type(&builder.scope)).into()
 }
 
 const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits are allowed");
@@ -122,6 +132,61 @@ fn quantization() {
             });
         }
     }
+}
+
+#[test]
+fn statistics_of_blocks() {
+    let formats = [
+        ("mxfp8", "mxfp8_e4m3"),
+        ("mx9", "mx9"),
+        ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
+        ("four_over_six", "nvfp4(four_over_six=true)"),
+    ];
+    let parse = |text: &str| text.parse::<BlockFormat>().expect("the format is sound");
+    let formats = formats.map(|(name, format)| (name, Some(Format::of(parse(format)))));
+    for (name, format) in formats.into_iter().chain([("none", None)]) {
+        source(&format!("statistics_{name}"), |builder| {
+            let before = array(builder);
+            let after = array(builder);
+            let figures = output_array(builder);
+            let words = output_array(builder);
+            let places = statistics::expand(builder);
+            let blocks = scalar::<usize>(builder);
+            let first_word = scalar::<usize>(builder);
+            statistics::blocks_kernel::expand(
+                &mut builder.scope,
+                before,
+                after,
+                ComptimeOptionExpand::None,
+                figures,
+                words,
+                places,
+                blocks,
+                first_word,
+                format,
+            );
+        });
+    }
+}
+
+#[test]
+fn statistics_of_parts() {
+    source("statistics_lanes", |builder| {
+        let before = array(builder);
+        let after = array(builder);
+        let lanes = output_array(builder);
+        let places = statistics::expand(builder);
+        let units = scalar::<usize>(builder);
+        statistics::lanes_kernel::expand(&mut builder.scope, before, after, lanes, places, units);
+    });
+    source("statistics_parts", |builder| {
+        let figures = array(builder);
+        let lanes = output_array(builder);
+        let words = output_array(builder);
+        let places = statistics::expand(builder);
+        let parts = scalar::<usize>(builder);
+        statistics::parts_kernel::expand(&mut builder.scope, figures, lanes, words, places, parts);
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs, Statistics};
+use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs};
 
 use super::{Product, Rounder, Roundings, static_input};
 use crate::kept::{CopyKey, Unpacked};
@@ -181,7 +181,7 @@ impl<B: MxKernels> Product<B> {
             let product = Self::by(self.op, self.kind, specs, draws, self.of_activations);
             look(&product, false).1
         });
-        let statistics: Vec<Statistics> = [own].into_iter().chain(others).collect();
+        let statistics = [own].into_iter().chain(others).collect();
         observer.operand(slot, place, statistics);
         quantized
     }

@@ -1,0 +1,515 @@
+//! What quantization did, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same order.
+//!
+//! A unit a block, a unit a lane of a part, a unit a part. What the host reads are some words a part and two a block, as float64
+//! and float32 patterns.
+
+use burn_backend::{DType, Shape};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, StatisticsParts};
+
+use super::bits::{ABS, INFINITY};
+use super::double;
+use super::launch;
+use super::quantize::{largest, word_or_zero};
+use super::rules::{self, Format};
+use super::second_look;
+use crate::kernels::statistics::{
+    AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, PRODUCT,
+    QUANTIZED_POWER, RATIO, SATURATED, SCALE, SMALLEST, UNDERFLOW,
+};
+
+/// Words that [`blocks_kernel`] leaves of each block: those of a part, but for the sums over its elements.
+const FIGURES: usize = PART_WORDS;
+/// Words of a lane of a part: the sums over its elements.
+const LANE_WORDS: usize = 4;
+
+const BLOCK_LANES: usize = StatisticsParts::BLOCK_LANES;
+const PART_LANES: usize = StatisticsParts::PART_LANES;
+
+/// Where the parts and blocks lie, as [`StatisticsParts`] says.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(super) struct Places {
+    axis: usize,
+    inner: usize,
+    rows: usize,
+    /// Of a block, one for a block of one column.
+    columns: usize,
+    stride: usize,
+    blocks_of_a_run: usize,
+    runs: usize,
+    runs_together: usize,
+    part_columns: usize,
+    parts_of_a_run: usize,
+    /// Whether a block's sums are in lanes: 1 or 0.
+    in_lanes: usize,
+}
+
+impl Places {
+    fn argument<R: CubeRuntime>(parts: &StatisticsParts) -> PlacesLaunch<R> {
+        let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
+        let in_lanes = parts.inner() == 1 || parts.columns_of_blocks().is_some();
+        PlacesLaunch::new(
+            parts.axis(),
+            parts.inner(),
+            parts.rows(),
+            columns,
+            stride,
+            parts.blocks_of_a_run(),
+            parts.runs(),
+            parts.runs_together(),
+            parts.columns(),
+            parts.parts_of_a_run(),
+            usize::from(in_lanes),
+        )
+    }
+}
+
+/// Whether a unit's loops are short enough: Mesa's driver for processors ends them after 2^16 turns.
+pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsParts) -> bool {
+    const LONGEST: usize = 1 << 14;
+    let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
+    let blocks_of_a_part = parts.runs_together() * (parts.columns() / columns).max(stride);
+    let of_a_part = parts.runs_together() * parts.rows() * parts.columns();
+    format.is_none_or(|format| second_look::is_short_enough(&format))
+        && [
+            parts.rows() * columns,
+            blocks_of_a_part,
+            of_a_part / PART_LANES,
+        ]
+        .into_iter()
+        .all(|turns| turns <= LONGEST)
+}
+
+/// The argument of a kernel that is written for its source alone.
+#[cfg(all(test, feature = "cuda"))]
+pub(super) fn expand(builder: &mut KernelBuilder) -> PlacesExpand {
+    let argument = PlacesCompilationArg {
+        axis: (),
+        inner: (),
+        rows: (),
+        columns: (),
+        stride: (),
+        blocks_of_a_run: (),
+        runs: (),
+        runs_together: (),
+        part_columns: (),
+        parts_of_a_run: (),
+        in_lanes: (),
+    };
+    Places::expand(&argument, builder)
+}
+
+/// The words of a tensor with elements before and after quantization.
+pub(super) fn words<R: CubeRuntime>(
+    [before, after]: [&CubeTensor<R>; 2],
+    format: Option<BlockFormat>,
+    parts: &StatisticsParts,
+) -> CubeTensor<R> {
+    let format = format.map(Format::of);
+    let tensor_amax = match format {
+        Some(Format::Nvfp4(format)) if format.tensor_scale => {
+            ComptimeOptionArgs::Some(largest(before, None).into_array_arg())
+        }
+        _ => ComptimeOptionArgs::None,
+    };
+    let [before, after] = [before, after].map(dense);
+    let client = before.client.clone();
+    let empty = |words: usize| {
+        let device = before.device.clone();
+        empty_device_contiguous_dtype(client.clone(), device, Shape::new([words]), DType::I32)
+    };
+    let (blocks, count) = (parts.blocks(), parts.count());
+    let figures = empty(blocks * FIGURES);
+    let lanes = empty(count * PART_LANES * LANE_WORDS);
+    let words = empty(count * PART_WORDS + blocks * BLOCK_WORDS);
+    let tensors = [&before, &after, &figures, &lanes, &words];
+    let address_type = tensors.map(|tensor| tensor.required_address_type());
+    let address_type = address_type.into_iter().max().unwrap_or_default();
+
+    // SAFETY: what is read lies inside of the tensors, by their parts; a unit writes its own words of buffers that have as
+    // many as there are units.
+    unsafe {
+        let (cubes, cube) = launch::units(&client, blocks);
+        blocks_kernel::launch_unchecked(
+            &client,
+            cubes,
+            cube,
+            address_type,
+            before.clone().into_array_arg(),
+            after.clone().into_array_arg(),
+            tensor_amax,
+            figures.clone().into_array_arg(),
+            words.clone().into_array_arg(),
+            Places::argument(parts),
+            blocks,
+            count * PART_WORDS,
+            format,
+        );
+        let (cubes, cube) = launch::units(&client, count * PART_LANES);
+        lanes_kernel::launch_unchecked(
+            &client,
+            cubes,
+            cube,
+            address_type,
+            before.into_array_arg(),
+            after.into_array_arg(),
+            lanes.clone().into_array_arg(),
+            Places::argument(parts),
+            count * PART_LANES,
+        );
+        let (cubes, cube) = launch::units(&client, count);
+        parts_kernel::launch_unchecked(
+            &client,
+            cubes,
+            cube,
+            address_type,
+            figures.into_array_arg(),
+            lanes.into_array_arg(),
+            words.clone().into_array_arg(),
+            Places::argument(parts),
+            count,
+        );
+    }
+    words
+}
+
+/// The tensor's words in row-major order.
+fn dense<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
+    let mut words = tensor.clone();
+    words.dtype = DType::U32;
+    into_contiguous(words)
+}
+
+/// Elements that share a grid, if that are less than a block's.
+fn sub_block_length(format: Option<Format>) -> usize {
+    const ALL: usize = 1 << 30;
+    format.map_or(ALL, |format| format.sub_block_length(ALL))
+}
+
+/// What a unit keeps of two numbers: those of a pair that is not finite count as zeros.
+#[cube]
+fn finite(x: u32, q: u32, other: u32) -> u32 {
+    let is_finite = x & ABS < INFINITY && q & ABS < INFINITY;
+    select(is_finite, other, 0)
+}
+
+/// One unit a block.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn blocks_kernel(
+    before: &Array<u32>,
+    after: &Array<u32>,
+    tensor_amax: &ComptimeOption<Array<u32>>,
+    figures: &mut Array<u32>,
+    words: &mut Array<u32>,
+    places: &Places,
+    blocks: usize,
+    first_word: usize,
+    #[comptime] format: Option<Format>,
+) {
+    if ABSOLUTE_POS >= blocks {
+        terminate!();
+    }
+    let run = ABSOLUTE_POS / places.blocks_of_a_run;
+    let number = ABSOLUTE_POS % places.blocks_of_a_run;
+    let of_an_axis = places.axis.div_ceil(places.rows);
+    let at = run % of_an_axis * places.rows;
+    let group = number / places.stride;
+    let width = places.columns * places.stride;
+    let first = group * width + number % places.stride;
+    let start = (run / of_an_axis * places.axis + at) * places.inner + first;
+    let columns = min(width, places.inner - group * width) / places.stride;
+    let length = min(places.rows, places.axis - at) * columns;
+
+    let mut amax = 0u32.runtime();
+    let mut non_finite = 0u32.runtime();
+    let mut overflow = 0u32.runtime();
+    let mut underflow = 0u32.runtime();
+    // Less 1, so that zero is the largest.
+    let mut smallest = u32::MAX.runtime();
+    for i in 0..length {
+        let place = start + i / columns * places.inner + i % columns * places.stride;
+        let x = before[place];
+        let q = after[place];
+        let abs = finite(x, q, x & ABS);
+        amax = max(amax, abs);
+        smallest = min(smallest, abs - 1);
+        underflow += select(abs != 0 && q & ABS == 0, 1, 0);
+        let before_is_finite = x & ABS < INFINITY;
+        non_finite += select(before_is_finite && q & ABS < INFINITY, 0, 1);
+        overflow += select(before_is_finite && q & ABS == INFINITY, 1, 0);
+    }
+
+    let of_tensor = word_or_zero(tensor_amax);
+    let mut verdict = amax;
+    if comptime!(format.is_some()) {
+        let format = comptime!(format.unwrap());
+        if comptime!(format.looks_twice()) {
+            let six = rules::grid(amax, 0, of_tensor, format);
+            let four = rules::grid(amax, second_look::FOUR, of_tensor, format);
+            let mut sums = second_look::none();
+            for i in 0..length {
+                let place = start + i / columns * places.inner + i % columns * places.stride;
+                let x = before[place];
+                let x = finite(x, after[place], x);
+                second_look::add(&mut sums, x, amax, six, four, format);
+            }
+            verdict = second_look::verdict(&sums, amax, length as u32, format);
+        }
+    }
+    let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
+
+    let mut sums = Array::<u32>::new(comptime!(4 * BLOCK_LANES));
+    #[unroll]
+    for i in 0..comptime!(4 * BLOCK_LANES) {
+        sums[i] = 0u32.runtime();
+    }
+    let mut saturated = 0u32.runtime();
+    for sub in 0..length.div_ceil(sub_block) {
+        let begin = sub * sub_block;
+        let end = min(begin + sub_block, length);
+        let mut limit = INFINITY.runtime();
+        if comptime!(format.is_some()) {
+            let mut sub_amax = verdict;
+            if sub_block < length {
+                sub_amax = 0u32;
+                for i in begin..end {
+                    let place = start + i / columns * places.inner + i % columns * places.stride;
+                    let x = before[place];
+                    sub_amax = max(sub_amax, finite(x, after[place], x & ABS));
+                }
+            }
+            let format = comptime!(format.unwrap());
+            let grid = rules::grid(amax, sub_amax, of_tensor, format);
+            let largest = min(rules::largest(grid, format), INFINITY);
+            limit = select(largest == 0, INFINITY, largest);
+        }
+        for i in begin..end {
+            let place = start + i / columns * places.inner + i % columns * places.stride;
+            let x_word = before[place];
+            let q_word = after[place];
+            let x = finite(x_word, q_word, x_word);
+            let q = finite(x_word, q_word, q_word);
+            saturated += select(x & ABS > limit, 1, 0);
+            let lane = i % comptime!(BLOCK_LANES) * places.in_lanes * 4;
+            let power = double::sum(
+                double::words(sums[lane], sums[lane + 1]),
+                double::product(x, x),
+            );
+            sums[lane] = power.high;
+            sums[lane + 1] = power.low;
+            let error = double::sum(
+                double::words(sums[lane + 2], sums[lane + 3]),
+                double::square_of_difference(x, q),
+            );
+            sums[lane + 2] = error.high;
+            sums[lane + 3] = error.low;
+        }
+    }
+    let mut width = comptime!(BLOCK_LANES / 2).runtime();
+    while width > 0 {
+        for i in 0..width {
+            #[unroll]
+            for sum in 0..2usize {
+                let own = i * 4 + comptime!(sum * 2);
+                let other = own + width * 4;
+                let both = double::sum(
+                    double::words(sums[own], sums[own + 1]),
+                    double::words(sums[other], sums[other + 1]),
+                );
+                sums[own] = both.high;
+                sums[own + 1] = both.low;
+            }
+        }
+        width /= 2;
+    }
+
+    let own = ABSOLUTE_POS * FIGURES;
+    #[unroll]
+    for i in 0..2usize {
+        figures[own + comptime!(POWER + i)] = sums[i];
+        figures[own + comptime!(ERROR + i)] = sums[comptime!(2 + i)];
+    }
+    figures[own + NON_FINITE] = non_finite;
+    figures[own + OVERFLOW] = overflow;
+    figures[own + UNDERFLOW] = underflow;
+    figures[own + SATURATED] = saturated;
+    figures[own + AMAX] = amax;
+    figures[own + SMALLEST] = smallest + 1;
+
+    let mut ratio = NO_RATIO.runtime();
+    let mut scale = 0u32.runtime();
+    if comptime!(format.is_some()) {
+        let power = double::words(sums[0], sums[1]);
+        let error = double::words(sums[2], sums[3]);
+        let format = comptime!(format.unwrap());
+        let grid = rules::grid(amax, verdict, of_tensor, format);
+        if power.high != 0 {
+            ratio = double::quotient(error, power);
+            scale = rules::scale(amax, grid, format);
+        }
+    }
+    let own = first_word + ABSOLUTE_POS * BLOCK_WORDS;
+    words[own + RATIO] = ratio;
+    words[own + SCALE] = scale;
+}
+
+/// A part's first run and the first behind it, its first column and the first behind it.
+#[derive(CubeType, Clone, Copy)]
+struct Part {
+    run: usize,
+    end: usize,
+    column: usize,
+    column_end: usize,
+}
+
+#[cube]
+fn part(places: &Places, number: usize) -> Part {
+    let run = number / places.parts_of_a_run * places.runs_together;
+    let column = number % places.parts_of_a_run * places.part_columns;
+    Part {
+        run,
+        end: min(run + places.runs_together, places.runs),
+        column,
+        column_end: min(column + places.part_columns, places.inner),
+    }
+}
+
+/// Where a run starts, in rows of the tensor.
+#[cube]
+fn row(places: &Places, run: usize) -> usize {
+    let of_an_axis = places.axis.div_ceil(places.rows);
+    run / of_an_axis * places.axis + run % of_an_axis * places.rows
+}
+
+/// One unit a lane of a part: Σ x q and Σ q².
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn lanes_kernel(
+    before: &Array<u32>,
+    after: &Array<u32>,
+    lanes: &mut Array<u32>,
+    places: &Places,
+    units: usize,
+) {
+    if ABSOLUTE_POS >= units {
+        terminate!();
+    }
+    let part = part(places, ABSOLUTE_POS / PART_LANES);
+    let first = row(places, part.run);
+    let last = part.end - 1;
+    let at = last % places.axis.div_ceil(places.rows) * places.rows;
+    let rows = row(places, last) + min(places.rows, places.axis - at) - first;
+    let columns = part.column_end - part.column;
+    let start = first * places.inner + part.column;
+    let mut product_high = 0u32.runtime();
+    let mut product_low = 0u32.runtime();
+    let mut power_high = 0u32.runtime();
+    let mut power_low = 0u32.runtime();
+    for i in range_stepped(ABSOLUTE_POS % PART_LANES, rows * columns, PART_LANES) {
+        let place = start + i / columns * places.inner + i % columns;
+        let x_word = before[place];
+        let q_word = after[place];
+        let x = finite(x_word, q_word, x_word);
+        let q = finite(x_word, q_word, q_word);
+        let product = double::words(product_high, product_low);
+        let product = double::sum(product, double::product(x, q));
+        product_high = product.high;
+        product_low = product.low;
+        let power = double::words(power_high, power_low);
+        let power = double::sum(power, double::product(q, q));
+        power_high = power.high;
+        power_low = power.low;
+    }
+    let own = ABSOLUTE_POS * LANE_WORDS;
+    lanes[own] = product_high;
+    lanes[own + 1] = product_low;
+    lanes[own + 2] = power_high;
+    lanes[own + 3] = power_low;
+}
+
+/// One unit a part.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn parts_kernel(
+    figures: &Array<u32>,
+    lanes: &mut Array<u32>,
+    words: &mut Array<u32>,
+    places: &Places,
+    parts: usize,
+) {
+    if ABSOLUTE_POS >= parts {
+        terminate!();
+    }
+    let own = ABSOLUTE_POS * PART_WORDS;
+    // The lanes by halves.
+    let first = ABSOLUTE_POS * comptime!(PART_LANES * LANE_WORDS);
+    let mut width = comptime!(PART_LANES / 2).runtime();
+    while width > 0 {
+        for i in 0..width {
+            #[unroll]
+            for sum in 0..2usize {
+                let at = first + i * LANE_WORDS + comptime!(sum * 2);
+                let other = at + width * LANE_WORDS;
+                let both = double::sum(
+                    double::words(lanes[at], lanes[at + 1]),
+                    double::words(lanes[other], lanes[other + 1]),
+                );
+                lanes[at] = both.high;
+                lanes[at + 1] = both.low;
+            }
+        }
+        width /= 2;
+    }
+    #[unroll]
+    for i in 0..2usize {
+        words[own + comptime!(PRODUCT + i)] = lanes[first + i];
+        words[own + comptime!(QUANTIZED_POWER + i)] = lanes[first + 2 + i];
+    }
+
+    // The blocks one after the other.
+    let part = part(places, ABSOLUTE_POS);
+    let group = places.columns * places.stride;
+    let first_block = part.column.div_ceil(group) * places.stride;
+    let end_block = part.column_end.div_ceil(group) * places.stride;
+    let mut power_high = 0u32.runtime();
+    let mut power_low = 0u32.runtime();
+    let mut error_high = 0u32.runtime();
+    let mut error_low = 0u32.runtime();
+    let mut non_finite = 0u32.runtime();
+    let mut overflow = 0u32.runtime();
+    let mut underflow = 0u32.runtime();
+    let mut saturated = 0u32.runtime();
+    let mut amax = 0u32.runtime();
+    let mut smallest = u32::MAX.runtime();
+    for run in part.run..part.end {
+        for block in first_block..end_block {
+            let at = (run * places.blocks_of_a_run + block) * FIGURES;
+            let own_power = double::words(figures[at + POWER], figures[at + comptime!(POWER + 1)]);
+            let own_error = double::words(figures[at + ERROR], figures[at + comptime!(ERROR + 1)]);
+            let power = double::sum(double::words(power_high, power_low), own_power);
+            power_high = power.high;
+            power_low = power.low;
+            let error = double::sum(double::words(error_high, error_low), own_error);
+            error_high = error.high;
+            error_low = error.low;
+            non_finite += figures[at + NON_FINITE];
+            overflow += figures[at + OVERFLOW];
+            underflow += figures[at + UNDERFLOW];
+            saturated += figures[at + SATURATED];
+            amax = max(amax, figures[at + AMAX]);
+            smallest = min(smallest, figures[at + SMALLEST] - 1);
+        }
+    }
+    words[own + POWER] = power_high;
+    words[own + comptime!(POWER + 1)] = power_low;
+    words[own + ERROR] = error_high;
+    words[own + comptime!(ERROR + 1)] = error_low;
+    words[own + NON_FINITE] = non_finite;
+    words[own + OVERFLOW] = overflow;
+    words[own + UNDERFLOW] = underflow;
+    words[own + SATURATED] = saturated;
+    words[own + AMAX] = amax;
+    words[own + SMALLEST] = smallest + 1;
+}

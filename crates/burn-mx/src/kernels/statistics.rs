@@ -1,0 +1,150 @@
+//! What quantization did to a tensor: figures, or words on a device that they follow from.
+
+use burn_backend::tensor::IntTensor;
+use burn_backend::{Backend, DType, read_sync};
+use microscaling::{PartStatistics, Statistics, StatisticsParts};
+
+/// Words of a part: float64 patterns, upper word first; counts; float32 patterns of magnitudes.
+pub(super) const POWER: usize = 0;
+pub(super) const QUANTIZED_POWER: usize = 2;
+pub(super) const ERROR: usize = 4;
+pub(super) const PRODUCT: usize = 6;
+pub(super) const NON_FINITE: usize = 8;
+pub(super) const OVERFLOW: usize = 9;
+pub(super) const UNDERFLOW: usize = 10;
+pub(super) const SATURATED: usize = 11;
+pub(super) const AMAX: usize = 12;
+pub(super) const SMALLEST: usize = 13;
+pub(super) const PART_WORDS: usize = 14;
+
+/// Words of a block: float32 patterns of the ratio of error to power, or [`NO_RATIO`], and of the scale, or 0.
+pub(super) const RATIO: usize = 0;
+pub(super) const SCALE: usize = 1;
+pub(super) const BLOCK_WORDS: usize = 2;
+pub(super) const NO_RATIO: u32 = u32::MAX;
+
+/// What quantization did to a tensor.
+#[derive(Clone, Debug)]
+pub enum TensorStatistics<B: Backend> {
+    /// In figures.
+    Known(Statistics),
+    /// In words that lie on a device still.
+    OnDevice(StatisticsWords<B>),
+}
+
+impl<B: Backend> TensorStatistics<B> {
+    /// The figures; waits for the device that they may lie on.
+    ///
+    /// # Panics
+    ///
+    /// As [`StatisticsWords::read`].
+    pub fn read(self) -> Statistics {
+        match self {
+            Self::Known(statistics) => statistics,
+            Self::OnDevice(words) => StatisticsWords::read(vec![words])
+                .pop()
+                .expect("there are as many as there were words"),
+        }
+    }
+}
+
+/// The statistics of a tensor as a device sums them up: 32-bit words, those of the parts that [`StatisticsParts`] says one after
+/// the other, and then those of the blocks.
+#[derive(Clone, Debug)]
+pub struct StatisticsWords<B: Backend> {
+    words: IntTensor<B>,
+    elements: u64,
+    parts: StatisticsParts,
+    has_format: bool,
+}
+
+impl<B: Backend> StatisticsWords<B> {
+    pub(super) fn new(
+        words: IntTensor<B>,
+        elements: usize,
+        parts: StatisticsParts,
+        has_format: bool,
+    ) -> Self {
+        Self {
+            words,
+            elements: elements as u64,
+            parts,
+            has_format,
+        }
+    }
+
+    /// The device that they are on.
+    pub fn device(&self) -> B::Device {
+        B::int_device(&self.words)
+    }
+
+    /// Reads the words of several tensors on one device, in one transfer.
+    ///
+    /// # Panics
+    ///
+    /// If the backend fails to read them: an error of the device is not papered over.
+    pub fn read(all: Vec<Self>) -> Vec<Statistics> {
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let words = B::int_cat(all.iter().map(|one| one.words.clone()).collect(), 0);
+        let words = read_sync(B::int_into_data(words))
+            .unwrap_or_else(|error| panic!("burn-mx: reading statistics failed: {error}"))
+            .into_vec::<i32>()
+            .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::I32));
+        let mut rest = words.as_slice();
+        let statistics = all.iter().map(|one| {
+            let (own, others) = rest.split_at(length(&one.parts));
+            rest = others;
+            one.statistics(own)
+        });
+        statistics.collect()
+    }
+
+    fn statistics(&self, words: &[i32]) -> Statistics {
+        let (of_parts, of_blocks) = words.split_at(self.parts.count() * PART_WORDS);
+        let word = |words: &[i32], at: usize| words[at] as u32;
+        let parts = of_parts.chunks_exact(PART_WORDS).enumerate();
+        let parts = parts.map(|(part, words)| {
+            let double = |at: usize| {
+                let [high, low] = [at, at + 1].map(|at| u64::from(word(words, at)));
+                f64::from_bits(high << 32 | low)
+            };
+            let count = |at: usize| u64::from(word(words, at));
+            let single = |at: usize| f32::from_bits(word(words, at));
+            let mut part_statistics = PartStatistics {
+                non_finite: count(NON_FINITE),
+                overflow: count(OVERFLOW),
+                power: double(POWER),
+                quantized_power: double(QUANTIZED_POWER),
+                error: double(ERROR),
+                product: double(PRODUCT),
+                underflow: count(UNDERFLOW),
+                saturated: count(SATURATED),
+                amax: single(AMAX),
+                smallest: single(SMALLEST),
+                ..PartStatistics::default()
+            };
+            if self.has_format {
+                for block in self.parts.blocks_of(part) {
+                    let words = &of_blocks[block * BLOCK_WORDS..];
+                    let (ratio, scale) = (word(words, RATIO), word(words, SCALE));
+                    part_statistics.blocks += 1;
+                    if ratio != NO_RATIO {
+                        part_statistics.ratios.push(f32::from_bits(ratio));
+                    }
+                    if scale != 0 {
+                        part_statistics.scales.push(f32::from_bits(scale));
+                    }
+                }
+            }
+            part_statistics
+        });
+        Statistics::of_parts(self.elements, parts)
+    }
+}
+
+/// Words of a tensor that has these parts.
+pub(super) fn length(parts: &StatisticsParts) -> usize {
+    parts.count() * PART_WORDS + parts.blocks() * BLOCK_WORDS
+}

@@ -1,0 +1,138 @@
+//! What quantization did, summed up where the tensor is: the figures of the slices, to the last bit of each sum.
+
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_mx::microscaling::{
+    BlockFormat, Comparison, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
+};
+use burn_mx::{MxKernels, TensorStatistics};
+
+use super::support::*;
+use crate::backend::TestBackend;
+
+fn formats() -> Vec<BlockFormat> {
+    let formats = [
+        "mxfp8_e4m3",
+        "mxfp8_rceil",
+        "mxint8",
+        "mx6",
+        "bfp16",
+        "nvfp4",
+        "mx(element=fp4_e2m1,block_size=0)",
+        "mx(element=fp4_e2m1,scale_mode=rms,block_size=7)",
+        "nvfp4(tensor_scale=true,four_over_six=true)",
+        "mx(element=fp6_e2m3,block_size=8,square=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+    ];
+    let parse = |text: &str| text.parse().expect("the format is sound");
+    formats.into_iter().map(parse).collect()
+}
+
+/// The figures, if the backend's own kernels found them.
+fn summed_up(statistics: TensorStatistics<TestBackend>, what: &str) -> Statistics {
+    let on_device = matches!(statistics, TensorStatistics::OnDevice(_));
+    let expected = !cfg!(any(test_backend = "flex", test_backend = "ndarray"));
+    assert_eq!(on_device, expected, "{what}: where it was summed up");
+    statistics.read()
+}
+
+fn assert_seen(x: &[f32], shape: &[usize], axis: usize, format: Option<BlockFormat>) {
+    let even = Rounding::Even.with(RandomStream::new(0, 0));
+    let what = format!("{format:?}, {shape:?} along {axis}");
+    let mut q = x.to_vec();
+    match format {
+        Some(format) => format
+            .quantize(&mut q, shape, axis, even)
+            .expect("the format is sound"),
+        None => FloatFormat::bfloat(12)
+            .expect("12 bits are allowed")
+            .round_slice(&mut q, even),
+    }
+    let comparison = Comparison {
+        original: x,
+        quantized: &q,
+        shape,
+        axis,
+        format,
+    };
+    let expected = Statistics::of(comparison).expect("all fits");
+    let before = tensor::<TestBackend>(x, shape);
+    let after = tensor::<TestBackend>(&q, shape);
+    let seen = TestBackend::quantization_statistics([&before, &after], axis, format);
+    assert_eq!(summed_up(seen, &what), expected, "{what}");
+
+    // As parts of larger tensors, with their axes turned.
+    let turned = |values: &[f32]| {
+        let turned = TestBackend::float_swap_dims(tensor::<TestBackend>(values, shape), 0, 1);
+        let shape = turned.shape();
+        let turned = tensor::<TestBackend>(&self::values::<TestBackend>(turned), &shape);
+        TestBackend::float_swap_dims(turned, 0, 1)
+    };
+    let (before, after) = (turned(x), turned(&q));
+    let seen = TestBackend::quantization_statistics([&before, &after], axis, format);
+    assert_eq!(summed_up(seen, &what), expected, "{what}, turned");
+}
+
+#[test]
+fn of_every_kind_of_format() {
+    for format in formats() {
+        for (shape, axis) in [([5, 70], 1), ([70, 5], 0), ([40, 33], 0)] {
+            assert_seen(&noise(shape[0] * shape[1], 11), &shape, axis, Some(format));
+        }
+    }
+}
+
+/// Several parts: of rows, of columns.
+#[test]
+fn of_large_tensors() {
+    let shape = [300, 130];
+    let x = noise(shape[0] * shape[1], 12);
+    for format in ["mxfp4", "mx(element=int8,block_size=0)", "mx9"] {
+        let format = format.parse().expect("the format is sound");
+        for axis in [0, 1] {
+            assert_seen(&x, &shape, axis, Some(format));
+        }
+    }
+    assert_seen(&x, &shape, 0, None);
+    let square = "mx(element=fp8_e4m3,block_size=32,square=true)";
+    let square = square.parse().expect("the format is sound");
+    assert_seen(&noise(40 * 40 * 20, 13), &[40, 800], 1, Some(square));
+    assert_seen(&noise(40 * 40 * 20, 13), &[40, 40, 20], 1, Some(square));
+}
+
+/// Sums whose terms differ by many binades, and blocks of zeros.
+#[test]
+fn of_numbers_of_any_size() {
+    let stream = RandomStream::new(14, 0);
+    let shape = [64, 64];
+    let number = |i: u64| match i % 640 {
+        0..32 => 0.0,
+        i => f32::from_bits(stream.draw(i) & 0x807f_ffff | (stream.draw(i + 1000) % 0xfe) << 23),
+    };
+    let x: Vec<f32> = (0..64 * 64).map(number).collect();
+    for format in formats() {
+        assert_seen(&x, &shape, 1, Some(format));
+    }
+    assert_seen(&x, &shape, 0, None);
+    assert_seen(&vec![0.0; 64 * 64], &shape, 1, "mxfp4".parse().ok());
+    assert_seen(&vec![1e-45; 64 * 64], &shape, 1, "nvfp4".parse().ok());
+}
+
+/// What is quantized to be looked at alone.
+#[test]
+fn of_what_is_quantized_on_the_way() {
+    let shape = [33, 70];
+    let x = noise(33 * 70, 15);
+    let elementwise = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    for format in formats() {
+        let quantization = OperandQuantization {
+            elementwise: Some((elementwise, Rounding::Even)),
+            blocks: Some((format, Rounding::Even)),
+        };
+        let expected = Statistics::of_quantizing(&x, &shape, 1, quantization).expect("all fits");
+        let tensor = tensor::<TestBackend>(&x, &shape);
+        let seen = TestBackend::quantizing_statistics(&tensor, 1, quantization);
+        let what = format!("{format} on the way");
+        assert_eq!(summed_up(seen, &what), expected, "{what}");
+    }
+}
