@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench record -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
 //!
-//! What is timed are `--every` steps (20), of which the recorder records one, without and with two formats that are not in
-//! use, or the roundings of elementwise ops; `waiting` is a recorder that records none: an upper bound of what it costs that there could be one.
+//! What is timed are `--records` (5) times `--every` (20) steps, of which the recorder, which starts before and ends after them,
+//! records each first one, without and with two formats that are not in use, or the roundings of elementwise ops; `waiting` is
+//! a recorder that records none: an upper bound of what it costs that there could be one.
 
 #[path = "../examples/support/backends.rs"]
 mod backends;
@@ -38,6 +39,10 @@ struct Overhead {
     #[arg(long, default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
+    /// How many steps a recorder records
+    #[arg(long, default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    records: u64,
 }
 
 impl Bench for Overhead {
@@ -70,7 +75,8 @@ impl Bench for Overhead {
         ];
         let mut own = Trainer::<Mx>::new(workload, mx_device);
         let mut peer = Trainer::<Mx>::new(workload, mx_device);
-        let steps = |trainer: &mut Trainer<Mx>| (0..self.every).for_each(|_| trainer.step());
+        let count = self.every * self.records;
+        let steps = |trainer: &mut Trainer<Mx>| (0..count).for_each(|_| trainer.step());
         // The records of each run are left where they are until all is measured: to remove them is not the recorder's work.
         let folder = TempDir::new().expect("a folder for records");
         let mut runs = 0..;
