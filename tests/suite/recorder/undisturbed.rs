@@ -17,7 +17,6 @@ use super::super::models::{
 };
 use super::super::support::{assert_all_same_bits, noise_tensor, values, weights};
 use super::{folder, record_here, steps};
-use crate::backend::TestBackend;
 
 /// What random numbers draw most from: gradients stochastically, elementwise values too.
 ///
@@ -134,6 +133,8 @@ fn first_operands(records: &str) -> (String, Vec<OperandRecord>) {
 #[cfg(not(test_backend = "flex"))]
 #[test]
 fn a_device_has_the_same_figures_and_bits() {
+    use crate::backend::TestBackend;
+
     #[cfg(not(test_backend = "ndarray"))]
     burn_mx::reproducible_products(true);
     for specs in [MxSpecs::mxfp8_e4m3(), stochastic()] {

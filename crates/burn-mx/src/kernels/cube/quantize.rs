@@ -180,14 +180,14 @@ pub(super) fn quantize_kernel<O: Int>(
         amax = max(amax, rules::counted(x & ABS, job.format));
     }
     let of_tensor = word_or_zero(tensor_amax);
+    let mut grids = Array::<u32>::new(second_look::GRIDS);
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        let six = rules::grid(amax, 0, of_tensor, job.format);
-        let four = rules::grid(amax, second_look::FOUR, of_tensor, job.format);
+        second_look::write_grids(&mut grids, amax, of_tensor, job.format);
         let mut sums = second_look::none();
         for i in 0..length {
             let x = element(input[place.from + i * from_step], job);
-            second_look::add(&mut sums, x, amax, six, four, job.format);
+            second_look::add(&mut sums, x, amax, &grids, job.format);
         }
         verdict = second_look::verdict(&sums, amax, length as u32, job.format);
     }
@@ -203,7 +203,7 @@ pub(super) fn quantize_kernel<O: Int>(
                 sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
             }
         }
-        let grid = rules::grid(amax, sub_amax, of_tensor, job.format);
+        let grid = second_look::grid(&grids, amax, sub_amax, of_tensor, job.format);
         for i in first..end {
             let x = element(input[place.from + i * from_step], job);
             let value = rounded(x, grid, stream, place.position + i * place.step, job);

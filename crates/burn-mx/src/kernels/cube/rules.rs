@@ -68,11 +68,13 @@ impl Format {
 
     /// Whether the grid follows from all elements of a block, in a second look at them.
     pub(super) fn looks_twice(self) -> bool {
-        match self {
-            Self::Mx(format) => format.scale_mode == ScaleMode::Rms,
-            Self::Nvfp4(format) => format.four_over_six,
-            Self::Microexponent(_) | Self::Bfp(_) => false,
-        }
+        let has_mean = matches!(self, Self::Mx(format) if format.scale_mode == ScaleMode::Rms);
+        has_mean || self.has_two_grids()
+    }
+
+    /// Whether the second look chooses between two grids.
+    pub(super) fn has_two_grids(self) -> bool {
+        matches!(self, Self::Nvfp4(format) if format.four_over_six)
     }
 
     /// Elements that share a grid: a sub-block's, or all of a block.

@@ -9,6 +9,8 @@ use super::rules::{self, Format};
 
 /// Words of two sums, the upper and the lower halves of each.
 pub(super) const WORDS: usize = 4;
+/// Words of two grids.
+pub(super) const GRIDS: usize = 4;
 
 /// What is added to an exponent that is a verdict, so that it is not negative.
 pub(super) const VERDICT: i32 = 1 << 10;
@@ -34,6 +36,44 @@ pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
     }
 }
 
+/// Writes the grids of both scales that a block with this largest magnitude may get, where it has two.
+///
+/// In a loop, here as in [`add`]: what is compiled stands there once, and compilers take long over it.
+#[cube]
+pub(super) fn write_grids(
+    grids: &mut Array<u32>,
+    amax: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) {
+    if comptime!(format.has_two_grids()) {
+        for verdict in 0..2u32 {
+            let (first, second) = rules::grid(amax, verdict, tensor_amax, format);
+            let at = (verdict * 2) as usize;
+            grids[at] = first;
+            grids[at + 1] = second;
+        }
+    }
+}
+
+/// The grid of a block that was looked at as its format asks, and of a sub-block of it: as [`rules::grid`], but for blocks
+/// that have two grids, of which the verdict chooses one.
+#[cube]
+pub(super) fn grid(
+    grids: &Array<u32>,
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> (u32, u32) {
+    if comptime!(format.has_two_grids()) {
+        let at = (verdict * 2) as usize;
+        (grids[at], grids[at + 1])
+    } else {
+        rules::grid(amax, verdict, tensor_amax, format)
+    }
+}
+
 /// Sums of nothing.
 #[cube]
 pub(super) fn none() -> Array<u32> {
@@ -45,35 +85,30 @@ pub(super) fn none() -> Array<u32> {
     sums
 }
 
-/// Adds an element of a block with this largest magnitude, in a tensor with that one; `six` and `four` are the grids of
-/// its two scales where it has two.
+/// Adds an element of a block with this largest magnitude and these grids, where it has two.
 #[cube]
 pub(super) fn add(
     sums: &mut Array<u32>,
     x: u32,
     amax: u32,
-    six: (u32, u32),
-    four: (u32, u32),
+    grids: &Array<u32>,
     #[comptime] format: Format,
 ) {
     // A block that becomes NaN may be anything.
     let abs = select(amax >= INFINITY, 0, x & ABS);
-    match format {
-        Format::Nvfp4(_) => {
-            let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - 17;
-            let of_six = square_of_error(abs, six, unit);
-            let of_four = square_of_error(abs, four, unit);
-            sums[0] += of_six >> 16;
-            sums[1] += of_six & 0xffff;
-            sums[2] += of_four >> 16;
-            sums[3] += of_four & 0xffff;
+    if comptime!(format.has_two_grids()) {
+        let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - 17;
+        for verdict in 0..2u32 {
+            let at = (verdict * 2) as usize;
+            let square = square_of_error(abs, (grids[at], grids[at + 1]), unit);
+            sums[at] += square >> 16;
+            sums[at + 1] += square & 0xffff;
         }
-        _ => {
-            let multiples = fixed_point(abs, bits::exponent(amax) - 15);
-            let square = multiples * multiples;
-            sums[0] += square >> 16;
-            sums[1] += square & 0xffff;
-        }
+    } else {
+        let multiples = fixed_point(abs, bits::exponent(amax) - 15);
+        let square = multiples * multiples;
+        sums[0] += square >> 16;
+        sums[1] += square & 0xffff;
     }
 }
 

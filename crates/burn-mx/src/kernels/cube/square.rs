@@ -60,6 +60,48 @@ pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
     target.into_output()
 }
 
+/// Units that a unit brings together in each of the two steps of [`join`].
+const JOINED: usize = 16;
+const _: () = assert!(JOINED * JOINED == UNITS);
+
+/// Makes of the words of each unit the largest ones, or the sums, of all units.
+#[cube]
+fn join(words: &mut Array<u32>, #[comptime] count: usize, #[comptime] adds: bool) {
+    let mut of_units = SharedMemory::<u32>::new(comptime!(count * UNITS));
+    let mut of_groups = SharedMemory::<u32>::new(comptime!(count * JOINED));
+    let unit = UNIT_POS as usize;
+    #[unroll]
+    for i in 0..count {
+        of_units[comptime!(i * UNITS) + unit] = words[i];
+    }
+    sync_cube();
+    if unit < comptime!(count * JOINED) {
+        let mut joined = 0u32.runtime();
+        for i in 0..JOINED {
+            joined = both(joined, of_units[unit * JOINED + i], adds);
+        }
+        of_groups[unit] = joined;
+    }
+    sync_cube();
+    #[unroll]
+    for i in 0..count {
+        let mut joined = 0u32.runtime();
+        for group in 0..JOINED {
+            joined = both(joined, of_groups[comptime!(i * JOINED) + group], adds);
+        }
+        words[i] = joined;
+    }
+}
+
+#[cube]
+fn both(one: u32, other: u32, #[comptime] adds: bool) -> u32 {
+    if comptime!(adds) {
+        one + other
+    } else {
+        max(one, other)
+    }
+}
+
 /// A cube a block: each unit has every so manieth element of it, row by row along the fast axis, and the largest magnitude is
 /// found in shared memory.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -75,7 +117,6 @@ pub(super) fn square_kernel<O: Int>(
     #[comptime] block: usize,
     #[comptime] job: Job,
 ) {
-    let mut maxima = SharedMemory::<u32>::new(UNITS);
     let unit = UNIT_POS as usize;
 
     // Where the block's first element lies, how many it has along each axis, and how far the next one in row-major order is.
@@ -117,47 +158,33 @@ pub(super) fn square_kernel<O: Int>(
     }
     let elements = select(CUBE_POS < blocks, rows * columns, 0);
 
-    let mut amax = 0u32.runtime();
+    let mut amax = Array::<u32>::new(1usize);
+    amax[0] = 0u32.runtime();
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;
         let at = from + row * input.stride(slow) + column * input.stride(fast);
         let x = element(input[at], job);
-        amax = max(amax, rules::counted(x & ABS, job.format));
+        amax[0] = max(amax[0], rules::counted(x & ABS, job.format));
     }
-    maxima[unit] = amax;
-    sync_cube();
-    for i in 0..UNITS {
-        amax = max(amax, maxima[i]);
-    }
+    join(&mut amax, 1usize, false);
+    let amax = amax[0];
 
     let of_tensor = word_or_zero(tensor_amax);
+    let mut grids = Array::<u32>::new(second_look::GRIDS);
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        let six = rules::grid(amax, 0, of_tensor, job.format);
-        let four = rules::grid(amax, second_look::FOUR, of_tensor, job.format);
+        second_look::write_grids(&mut grids, amax, of_tensor, job.format);
         let mut sums = second_look::none();
         for i in range_stepped(unit, elements, UNITS) {
             let at = from + i / columns * input.stride(slow) + i % columns * input.stride(fast);
             let x = element(input[at], job);
-            second_look::add(&mut sums, x, amax, six, four, job.format);
+            second_look::add(&mut sums, x, amax, &grids, job.format);
         }
-        let mut words = SharedMemory::<u32>::new(comptime!(UNITS * second_look::WORDS));
-        #[unroll]
-        for i in 0..second_look::WORDS {
-            words[comptime!(i * UNITS) + unit] = sums[i];
-        }
-        sync_cube();
-        let mut sums = second_look::none();
-        for other in 0..UNITS {
-            #[unroll]
-            for i in 0..second_look::WORDS {
-                sums[i] += words[comptime!(i * UNITS) + other];
-            }
-        }
+        join(&mut sums, second_look::WORDS, true);
         verdict = second_look::verdict(&sums, amax, elements as u32, job.format);
     }
-    let grid = rules::grid(amax, verdict, of_tensor, job.format);
+    let grid = second_look::grid(&grids, amax, verdict, of_tensor, job.format);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;

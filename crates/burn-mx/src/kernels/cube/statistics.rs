@@ -244,18 +244,18 @@ pub(super) fn blocks_kernel(
     }
 
     let of_tensor = word_or_zero(tensor_amax);
+    let mut grids = Array::<u32>::new(second_look::GRIDS);
     let mut verdict = amax;
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         if comptime!(format.looks_twice()) {
-            let six = rules::grid(amax, 0, of_tensor, format);
-            let four = rules::grid(amax, second_look::FOUR, of_tensor, format);
+            second_look::write_grids(&mut grids, amax, of_tensor, format);
             let mut sums = second_look::none();
             for i in 0..length {
                 let place = start + i / columns * places.inner + i % columns * places.stride;
                 let x = before[place];
                 let x = finite(x, after[place], x);
-                second_look::add(&mut sums, x, amax, six, four, format);
+                second_look::add(&mut sums, x, amax, &grids, format);
             }
             verdict = second_look::verdict(&sums, amax, length as u32, format);
         }
@@ -283,7 +283,7 @@ pub(super) fn blocks_kernel(
                 }
             }
             let format = comptime!(format.unwrap());
-            let grid = rules::grid(amax, sub_amax, of_tensor, format);
+            let grid = second_look::grid(&grids, amax, sub_amax, of_tensor, format);
             let largest = min(rules::largest(grid, format), INFINITY);
             limit = select(largest == 0, INFINITY, largest);
         }
@@ -346,7 +346,7 @@ pub(super) fn blocks_kernel(
         let power = double::words(sums[0], sums[1]);
         let error = double::words(sums[2], sums[3]);
         let format = comptime!(format.unwrap());
-        let grid = rules::grid(amax, verdict, of_tensor, format);
+        let grid = second_look::grid(&grids, amax, verdict, of_tensor, format);
         if power.high != 0 {
             ratio = double::quotient(error, power);
             scale = rules::scale(amax, grid, format);
