@@ -238,6 +238,7 @@ fn peak(path: ProductPath) -> f64 {
             ProductPath::Avx2 => (peaks::avx2, 16.0),
             ProductPath::Avx512 => (peaks::avx512, 32.0),
             ProductPath::Avx512Bf16 => (peaks::avx512_bf16, 64.0),
+            ProductPath::AmxBf16 => (peaks::amx_bf16, 16_384.0),
             _ => return f64::INFINITY,
         };
         let count = 3_000_000;
@@ -304,6 +305,47 @@ mod peaks {
             }
         }
         black_box(sums);
+    }
+
+    /// Of four sums, six times.
+    ///
+    /// # Safety
+    /// The processor must have AMX-BF16, and the process the tiles.
+    pub(super) unsafe fn amx_bf16(count: u32) {
+        /// Palette 1, eight tiles of 16 rows of 64 bytes.
+        #[repr(align(64))]
+        struct Configuration([u8; 64]);
+        let mut configuration = Configuration([0; 64]);
+        configuration.0[0] = 1;
+        for tile in 0..8 {
+            configuration.0[16 + 2 * tile] = 64;
+            configuration.0[48 + tile] = 16;
+        }
+        // SAFETY: as the caller says; the tiles are of zeros, and released.
+        unsafe {
+            core::arch::asm!(
+                "ldtilecfg [{configuration}]",
+                "2:",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "dec {count}",
+                "jnz 2b",
+                "tilerelease",
+                configuration = in(reg) configuration.0.as_ptr(),
+                count = inout(reg) u64::from(count) * 6 => _,
+                out("tmm0") _,
+                out("tmm1") _,
+                out("tmm2") _,
+                out("tmm3") _,
+                out("tmm4") _,
+                out("tmm5") _,
+                out("tmm6") _,
+                out("tmm7") _,
+                options(nostack),
+            );
+        }
     }
 }
 

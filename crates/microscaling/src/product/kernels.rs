@@ -1,10 +1,13 @@
-//! Kernels: the products of eight rows and up to 96 columns over a block of the summed axis.
+//! Kernels: the products of a strip of rows and up to 96 columns over a block of the summed axis.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+pub(super) mod amx;
 
 use super::panels::{BLOCK, FREE, PAIRS, TILE, halves};
 use super::path::ProductPath;
 
-/// Rows of a strip, which a kernel takes at once: half of a tile's.
-pub(super) const ROWS: usize = 8;
+/// Rows of a strip, which a kernel takes at once, but for AMX's: half of a tile's.
+const ROWS: usize = 8;
 /// Columns of a job: a multiple of what any kernel takes at once.
 pub(super) const COLUMNS: usize = 6 * FREE;
 
@@ -23,6 +26,12 @@ pub(super) struct Job {
     pub(super) tiles: usize,
     /// The strip's rows in their first tile.
     pub(super) lhs: *const u32,
+    /// Words from there to the next 16 rows'.
+    #[cfg_attr(
+        not(all(target_arch = "x86_64", target_os = "linux", feature = "std")),
+        expect(dead_code, reason = "no other kernel has more rows")
+    )]
+    pub(super) lhs_stride: usize,
     /// The first tile of the columns.
     pub(super) rhs: *const u32,
     /// Words from there to the next 16 columns'.
@@ -31,7 +40,7 @@ pub(super) struct Job {
     pub(super) result: *mut f32,
     /// Elements from there to the next row.
     pub(super) result_stride: usize,
-    /// Rows to store, 1 to 8.
+    /// Rows to store, 1 to as many as a strip has.
     pub(super) rows: usize,
     /// Columns to store, 1 to 96.
     pub(super) columns: usize,
@@ -40,6 +49,15 @@ pub(super) struct Job {
 }
 
 impl Strip {
+    /// Rows of a strip.
+    pub(super) fn rows(path: ProductPath) -> usize {
+        match path {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            ProductPath::AmxBf16 => amx::ROWS,
+            _ => ROWS,
+        }
+    }
+
     pub(super) fn new() -> Self {
         Self {
             expanded: [0.0; ROWS * EXPANDED_ROW],
@@ -51,7 +69,7 @@ impl Strip {
     /// # Safety
     /// From `lhs` on, the strip's rows must be in `tiles` tiles.
     pub(super) unsafe fn set(&mut self, path: ProductPath, tiles: usize, lhs: *const u32) {
-        if matches!(path, ProductPath::Portable | ProductPath::Avx512Bf16) {
+        if !matches!(path, ProductPath::Avx2 | ProductPath::Avx512) {
             return;
         }
         for (i, row) in self.expanded.chunks_exact_mut(EXPANDED_ROW).enumerate() {
@@ -70,8 +88,8 @@ impl Strip {
     ///
     /// # Safety
     /// The processor must have `path`, the strip must have been [set](Self::set) for it with the job's rows, and all that
-    /// the job points to must be there: eight rows and whole tiles of the operands, on cache lines' beginnings, and the
-    /// rows and columns of the result, which nobody else may look at.
+    /// the job points to must be there: whole tiles of the operands, on cache lines' beginnings, and the rows and columns of
+    /// the result, which nobody else may look at.
     pub(super) unsafe fn multiply(&self, path: ProductPath, job: Job) {
         // SAFETY: as the caller says.
         unsafe {
@@ -83,7 +101,9 @@ impl Strip {
                 ProductPath::Avx512 => x86::avx512(&self.expanded, job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
                 ProductPath::Avx512Bf16 => x86::avx512_bf16(job),
-                #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
+                #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+                ProductPath::AmxBf16 => amx::multiply(job),
+                #[cfg(not(all(target_arch = "x86_64", target_os = "linux", feature = "std")))]
                 _ => unreachable!("{path} is not available"),
             }
         }

@@ -1,6 +1,6 @@
 //! Whole products: what is multiplied when, and by which thread.
 
-use super::kernels::{COLUMNS, Job, ROWS, Strip};
+use super::kernels::{COLUMNS, Job, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
 use crate::PanelsError;
@@ -32,9 +32,13 @@ impl Panels {
     /// for each 512 elements along the summed axis (the last ones are as many as there are), a sum s that starts from 0 and
     /// to which the products are added in pairs, of each pair the odd one first: s = fma(a₁, b₁, s), then
     /// s = fma(a₀, b₀, s); the sums of the blocks of 512 are added in order. A tensor scale multiplies the result. That is
-    /// what AVX-512's `vdpbf16ps` computes, so every path gives the same bits. They depend on nothing but the operands'
+    /// what AVX-512's `vdpbf16ps` computes, so every path but one gives the same bits. They depend on nothing but the operands'
     /// values and the length of the summed axis: not on the processor, the threads, the other lengths or the way in
     /// which the operands lay in memory. NaN and Inf propagate; nothing is flushed to zero.
+    ///
+    /// [`ProductPath::AmxBf16`], which is taken where the environment names it, has AMX's sum: of every 32 elements of a block
+    /// the products with even index are added up from 0 by fused multiply-adds, in order, those with odd index likewise, and
+    /// the sum of the two is added to s. Where a number could be a subnormal it gives the bits of the others.
     ///
     /// # Errors
     /// [`PanelsError::Product`], with `result` untouched.
@@ -86,7 +90,9 @@ impl Panels {
             return Ok(());
         }
         let path = match path {
-            ProductPath::Avx512Bf16 if !Self::is_never_flushed(lhs, rhs) => ProductPath::Avx512,
+            ProductPath::Avx512Bf16 | ProductPath::AmxBf16 if !Self::is_never_flushed(lhs, rhs) => {
+                ProductPath::Avx512
+            }
             path => path,
         };
         let product = Product {
@@ -198,12 +204,12 @@ impl Part<'_> {
             result,
         } = *self.product;
         let (left, right) = pairs[pair];
-        let strips = self.rows.start * (FREE / ROWS)
-            ..lhs.free.div_ceil(ROWS).min(self.rows.end * (FREE / ROWS));
+        let rows = self.rows.start * FREE..lhs.free.min(self.rows.end * FREE);
+        let strip_rows = Strip::rows(path);
         let scale = f64::from(lhs.scale) * f64::from(rhs.scale);
         let last = lhs.summed_tiles();
         for block in lhs.blocks() {
-            for row in strips.clone().map(|strip| strip * ROWS) {
+            for row in rows.clone().step_by(strip_rows) {
                 let tile = lhs.tile(left, row / FREE, block.start) + row % FREE * (TILE / FREE);
                 let words = lhs.words()[tile..].as_ptr();
                 // SAFETY: the rows are in as many tiles as the block has.
@@ -213,11 +219,12 @@ impl Part<'_> {
                     let job = Job {
                         tiles: block.len(),
                         lhs: words,
+                        lhs_stride: lhs.summed_tiles() * TILE,
                         rhs: rhs.words()[tile..].as_ptr(),
                         rhs_stride: rhs.summed_tiles() * TILE,
                         result: result.wrapping_add((pair * lhs.free + row) * rhs.free + column),
                         result_stride: rhs.free,
-                        rows: (lhs.free - row).min(ROWS),
+                        rows: (rows.end - row).min(strip_rows),
                         columns: (rhs.free - column).min(COLUMNS),
                         add: block.start > 0,
                     };

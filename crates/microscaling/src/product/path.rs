@@ -4,7 +4,7 @@
 use crate::error::NameError;
 use core::fmt;
 
-/// A way to multiply [`Panels`](super::Panels). All of them give the same bits.
+/// A way to multiply [`Panels`](super::Panels). All but [`AmxBf16`](Self::AmxBf16) give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProductPath {
@@ -17,6 +17,9 @@ pub enum ProductPath {
     /// `vdpbf16ps` in 512 bits (AVX-512 BF16). It flushes subnormals to zero, so a product in which one could occur is
     /// [`Avx512`](Self::Avx512)'s.
     Avx512Bf16,
+    /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). It adds up [in another order](super::Panels::multiply). It flushes subnormals
+    /// to zero as well, which leaves such products to [`Avx512`](Self::Avx512).
+    AmxBf16,
 }
 
 /// Names the path that all products take, or `float32` for none of them.
@@ -28,8 +31,14 @@ const VARIABLE: &str = "MICROSCALING_PRODUCT";
 const NONE: &str = "float32";
 
 impl ProductPath {
-    /// All paths, from the least to the best.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+    /// All paths.
+    pub const ALL: [Self; 5] = [
+        Self::Portable,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Avx512Bf16,
+        Self::AmxBf16,
+    ];
 
     /// The name, as the environment variable `MICROSCALING_PRODUCT` takes it.
     pub const fn name(self) -> &'static str {
@@ -38,6 +47,7 @@ impl ProductPath {
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512_bf16",
+            Self::AmxBf16 => "amx_bf16",
         }
     }
 
@@ -52,6 +62,10 @@ impl ProductPath {
                 Self::Avx2 => detected!("avx2") && detected!("fma"),
                 Self::Avx512 => avx512(),
                 Self::Avx512Bf16 => avx512() && detected!("avx512bf16"),
+                #[cfg(target_os = "linux")]
+                Self::AmxBf16 => avx512() && super::kernels::amx::is_available(),
+                #[cfg(not(target_os = "linux"))]
+                Self::AmxBf16 => false,
             }
         }
         #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
@@ -60,11 +74,13 @@ impl ProductPath {
         }
     }
 
-    /// The fastest path of this processor, `None` where none is faster than a float32 matrix product is expected to be.
+    /// The fastest path of this processor that gives the bits of all, `None` where none is faster than a float32 matrix product
+    /// is expected to be.
     pub fn best() -> Option<Self> {
-        let mut available = Self::ALL.into_iter().filter(|path| path.is_available());
-        let best = available.rfind(|path| *path != Self::Avx512Bf16 || is_bf16_fast());
-        best.filter(|path| *path != Self::Portable)
+        // From the best on.
+        let paths = [Self::Avx512Bf16, Self::Avx512, Self::Avx2];
+        let is_fast = |path| path != Self::Avx512Bf16 || is_bf16_fast();
+        (paths.into_iter()).find(|path| path.is_available() && is_fast(*path))
     }
 
     /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another, or
