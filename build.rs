@@ -1,8 +1,8 @@
 //! Which backend the tests are compiled for: `MX_TEST_BACKEND`, by default Flex.
 
 /// The names that are allowed, those of the features.
-const BACKENDS: [&str; 8] = [
-    "flex", "ndarray", "cuda", "rocm", "vulkan", "metal", "webgpu", "wgpu",
+const BACKENDS: [&str; 9] = [
+    "flex", "ndarray", "tch", "cuda", "rocm", "vulkan", "metal", "webgpu", "wgpu",
 ];
 
 fn main() {

@@ -10,7 +10,7 @@ mod kernels {
     // Flex is what is compared with.
     #[cfg(not(test_backend = "flex"))]
     mod functions;
-    #[cfg(not(any(test_backend = "flex", test_backend = "ndarray")))]
+    #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
     mod products;
     mod slices;
     mod statistics;

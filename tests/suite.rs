@@ -25,7 +25,9 @@ mod one_thread;
 mod suite {
     // On any backend.
     mod digit_models;
+    mod learner;
     mod models;
+    mod multi_device;
     mod recorder;
     mod reuse;
     mod roles;
@@ -67,11 +69,7 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod labels;
     #[cfg(test_backend = "flex")]
-    mod learner;
-    #[cfg(test_backend = "flex")]
     mod marks;
-    #[cfg(test_backend = "flex")]
-    mod multi_device;
     #[cfg(test_backend = "flex")]
     mod newtype;
     #[cfg(test_backend = "flex")]

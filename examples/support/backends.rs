@@ -13,6 +13,9 @@ pub(crate) enum BackendName {
     /// Burn's backend on the ndarray crate
     #[cfg(feature = "ndarray")]
     NdArray,
+    /// PyTorch's library
+    #[cfg(feature = "tch")]
+    Tch,
     /// NVIDIA GPUs
     #[cfg(feature = "cuda")]
     Cuda,
@@ -55,6 +58,11 @@ macro_rules! with_backend {
             #[cfg(feature = "ndarray")]
             BackendName::NdArray => {
                 type $B = ::burn::backend::NdArray;
+                $body
+            }
+            #[cfg(feature = "tch")]
+            BackendName::Tch => {
+                type $B = ::burn::backend::LibTorch;
                 $body
             }
             #[cfg(feature = "cuda")]

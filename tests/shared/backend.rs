@@ -6,6 +6,8 @@ use burn_backend::BackendTypes;
 pub(crate) type TestBackend = burn::backend::Flex;
 #[cfg(test_backend = "ndarray")]
 pub(crate) type TestBackend = burn::backend::NdArray;
+#[cfg(test_backend = "tch")]
+pub(crate) type TestBackend = burn::backend::LibTorch;
 #[cfg(test_backend = "cuda")]
 pub(crate) type TestBackend = burn::backend::Cuda;
 #[cfg(test_backend = "rocm")]

@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexDevice;
 use burn::data::dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher};
 use burn::data::dataset::InMemDataset;
 use burn::module::{AutodiffModule, Module};
@@ -179,7 +177,7 @@ fn the_learner_trains_checkpoints_and_resumes_to_the_same_bits() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
     let [at_once, resumed] = at_once_and_resumed::<Mx>(&device);
     assert_all_same_bits(&resumed, &at_once, "weight after the resume");
-    let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&FlexDevice);
+    let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&TestDevice::default());
     assert_all_same_bits(
         &plain_resumed,
         &plain,
@@ -191,7 +189,7 @@ fn the_learner_trains_checkpoints_and_resumes_to_the_same_bits() {
 #[test]
 fn the_learner_without_emulation_trains_as_burn_alone() {
     let [at_once, resumed] = at_once_and_resumed::<Mx>(&mx_device(&MxSpecs::none()));
-    let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&FlexDevice);
+    let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&TestDevice::default());
     assert_all_same_bits(&at_once, &plain, "weight");
     assert_all_same_bits(&resumed, &plain_resumed, "weight after the resume");
 }
@@ -211,7 +209,7 @@ fn the_learner_keeps_the_specs_of_each_layer() {
         train(regressor.clone(), &device, directory.path(), 1, None);
         let trained = train(regressor, &device, directory.path(), 2, Some(1));
         let specs = |layer: &str| {
-            let layer: &Linear<MxBackend<Flex>> = match layer {
+            let layer: &Linear<MxBackend<TestBackend>> = match layer {
                 "head" => &trained.head,
                 _ => &trained.hidden,
             };

@@ -1,8 +1,5 @@
-//! burn-train's strategies for several devices run unchanged. Flex has one device, so it is given twice: there are two
-//! workers, each with a thread, a fork of the model and half of the data of its own.
+//! burn-train's strategies for several devices run unchanged. One device is given twice: there are two workers, each with a thread, a fork of the model and half of the data of its own.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexDevice;
 use burn::data::dataloader::split::split_dataloader;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
@@ -23,6 +20,10 @@ const STRATEGIES: [MultiDeviceOptim; 2] = [
     MultiDeviceOptim::OptimMainDevice,
     MultiDeviceOptim::OptimSharded,
 ];
+
+fn two_devices() -> [TestDevice; 2] {
+    [TestDevice::default(), TestDevice::default()]
+}
 
 fn resolved(specs: MxSpecs) -> ResolvedSpecs {
     specs.resolve().expect("the specs are sound")
@@ -54,7 +55,7 @@ fn as_gradients(model: &Regressor<Plain>, values: Vec<Vec<f32>>) -> GradientsPar
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Plain, D>>) {
             let values = self.0.next().expect("a gradient for each parameter");
             let grad = TensorData::new(values, param.dims());
-            let grad = Tensor::<Flex, D>::from_data(grad, &FlexDevice);
+            let grad = Tensor::<TestBackend, D>::from_data(grad, &TestDevice::default());
             self.1.register(param.id, grad);
         }
     }
@@ -67,19 +68,19 @@ fn as_gradients(model: &Regressor<Plain>, values: Vec<Vec<f32>>) -> GradientsPar
 /// float32, and an optimizer that is Burn's alone on float32 parameters. The model is on the device `home`.
 fn by_hand(
     mut regressor: Regressor<Mx>,
-    home: &MxDevice<FlexDevice>,
-    devices: &[MxDevice<FlexDevice>],
+    home: &MxDevice<TestDevice>,
+    devices: &[MxDevice<TestDevice>],
     pinned: Option<&ResolvedSpecs>,
 ) -> Vec<Vec<f32>> {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
     let shares = split_dataloader(loader::<Mx>(5, &devices[0]), devices);
-    let mut master = Regressor::<Plain>::new(&FlexDevice);
+    let mut master = Regressor::<Plain>::new(&TestDevice::default());
     let mut optimizer = AdamConfig::new().init();
     for _ in 0..EPOCHS {
         let batches = shares.iter().map(|share| share.iter());
         let batches: Vec<Vec<_>> = batches.map(|share| share.collect()).collect();
         for step in 0..batches[0].len() {
-            let of_device = |(device, batches): (&MxDevice<FlexDevice>, &Vec<_>)| {
+            let of_device = |(device, batches): (&MxDevice<TestDevice>, &Vec<_>)| {
                 let fork = regressor.clone().fork(device);
                 let batch: &super::learner::Batch<Mx> = &batches[step];
                 let grads = fork.regress(batch.clone()).loss.backward();
@@ -106,8 +107,8 @@ fn by_hand(
 #[test]
 fn several_devices_without_specs_train_as_burn_alone() {
     for optim in STRATEGIES {
-        let plain = Regressor::<Plain>::new(&FlexDevice);
-        let plain = weights(&trained(plain, &[FlexDevice; 2], optim));
+        let plain = Regressor::<Plain>::new(&TestDevice::default());
+        let plain = weights(&trained(plain, &two_devices(), optim));
         for device in [MxDevice::default(), mx_device(&MxSpecs::none())] {
             let regressor = Regressor::<Mx>::new(&device);
             let got = weights(&trained(regressor, &[device.clone(), device], optim));
@@ -149,8 +150,8 @@ fn each_device_computes_by_its_specs_and_those_of_layers_and_the_optimizer_exact
         }
     }
     // Emulation, the second device's specs and the head's all show.
-    let plain = Regressor::<Plain>::new(&FlexDevice);
-    all.push(weights(&trained(plain, &[FlexDevice; 2], STRATEGIES[0])));
+    let plain = Regressor::<Plain>::new(&TestDevice::default());
+    all.push(weights(&trained(plain, &two_devices(), STRATEGIES[0])));
     let [same, same_pinned, other, other_pinned, .., plain] = &all[..] else {
         panic!("there are seven");
     };

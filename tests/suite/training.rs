@@ -88,6 +88,10 @@ fn functions_that_differ<B: Exact>(device: &B::Device) -> Vec<&'static str> {
 }
 
 #[test]
+#[cfg_attr(
+    test_backend = "tch",
+    ignore = "burn-tch 0.21 takes no weight for prelu"
+)]
 fn valid_equals_the_training_forward_of_every_function() {
     // Burn's autodiff itself computes products of elements by logarithms, the backend directly.
     const BY_LOGARITHMS: [&str; 2] = ["prod", "prod_dim"];

@@ -11,26 +11,28 @@ mod fusion;
 mod host;
 #[cfg(test)]
 mod instruction_sets;
+#[cfg(feature = "tch")]
+mod libtorch;
 mod loops;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod memory;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod native;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod norm;
 mod op;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod panels;
-#[cfg(any(feature = "router", feature = "tch"))]
+#[cfg(feature = "router")]
 mod portable;
 pub(crate) mod product;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod quantize;
 mod rounding;
 mod softmax;
 pub(crate) mod statistics;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod windows;
 
 pub use convolution::{Convolution, ConvolutionProduct};

@@ -216,6 +216,7 @@ fn deformed<B: AutodiffBackend>(device: &B::Device) -> [Vec<f32>; 3] {
 }
 
 #[test]
+#[cfg_attr(test_backend = "tch", ignore = "burn-tch has none")]
 fn results_of_a_deformable_convolution_are_compared() {
     let exact = deformed::<Plain>(&TestDevice::default());
     let folder = folder();

@@ -135,7 +135,7 @@ fn first_operands(records: &str) -> (String, Vec<OperandRecord>) {
 fn a_device_has_the_same_figures_and_bits() {
     use crate::backend::TestBackend;
 
-    #[cfg(not(test_backend = "ndarray"))]
+    #[cfg(not(any(test_backend = "ndarray", test_backend = "tch")))]
     burn_mx::reproducible_products(true);
     for specs in [MxSpecs::mxfp8_e4m3(), stochastic()] {
         let (off, _) = trained::<Mlp, TestBackend>(&specs, Default::default(), false);

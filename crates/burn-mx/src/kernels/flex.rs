@@ -11,7 +11,7 @@ use microscaling::{
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{self, native_kernels};
+use super::native::{self, native_kernels, native_products};
 use super::panels;
 use super::quantize::Quantization;
 use super::{
@@ -21,7 +21,8 @@ use super::{
 };
 
 impl MxKernels for Flex {
-    native_kernels!(identity, FlexTensor);
+    native_kernels!(identity);
+    native_products!(identity, FlexTensor);
 
     /// Flex divides.
     fn exact_recip(tensor: FlexTensor) -> FlexTensor {

@@ -67,7 +67,7 @@ pub(super) fn observe<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f32> {
 }
 
 /// Says once a backend what it has no kernels of its own for.
-fn note_once<B: Backend>(device: &B::Device, what: &'static str) {
+pub(super) fn note_once<B: Backend>(device: &B::Device, what: &'static str) {
     static SEEN: LazyLock<Mutex<HashSet<(TypeId, &str)>>> = LazyLock::new(Default::default);
     let mut seen = SEEN.lock().unwrap_or_else(|poison| poison.into_inner());
     if seen.insert((TypeId::of::<B>(), what)) {

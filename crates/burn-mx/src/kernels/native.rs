@@ -232,9 +232,9 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
 }
 
 /// The methods of [`MxKernels`](super::MxKernels) that are one of these kernels, for a backend whose tensors are made
-/// [`InMemory`], a `$tensor`, by `$in_memory`, and back by `into`.
+/// [`InMemory`] by `$in_memory`, and back by `into`.
 macro_rules! native_kernels {
-    ($in_memory:path, $tensor:ty) => {
+    ($in_memory:path) => {
         fn mx_quantize(
             tensor: FloatTensor<Self>,
             axis: usize,
@@ -259,40 +259,6 @@ macro_rules! native_kernels {
                 rounding,
             };
             native::quantize($in_memory(tensor), quantization).into()
-        }
-
-        fn product_operand(
-            tensor: FloatTensor<Self>,
-            form: OperandForm,
-        ) -> Operand<FloatTensor<Self>> {
-            let tensor = $in_memory(tensor);
-            match panels::operand(&tensor, form) {
-                Some(operand) => operand,
-                None => product::in_tensor::<Self>(tensor.into(), form),
-            }
-        }
-
-        fn product(
-            lhs: Operand<FloatTensor<Self>>,
-            rhs: Operand<FloatTensor<Self>>,
-        ) -> FloatTensor<Self> {
-            match panels::multiply::<$tensor, _>(&lhs, &rhs) {
-                Some(result) => result.into(),
-                None => product::of_tensors::<Self>(lhs, rhs),
-            }
-        }
-
-        fn convolution_product(
-            convolution: &Convolution,
-            product: &ConvolutionProduct,
-            operands: [&FloatTensor<Self>; 2],
-            bias: Option<&FloatTensor<Self>>,
-            significant_bits: u32,
-        ) -> Option<FloatTensor<Self>> {
-            let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
-            let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
-            windows::convolve(convolution, product, operands, bias, significant_bits)
-                .map(Into::into)
         }
 
         fn quantizing_statistics(
@@ -434,4 +400,44 @@ macro_rules! native_kernels {
     };
 }
 
-pub(super) use native_kernels;
+/// The products of [`MxKernels`](super::MxKernels) in bfloat16 panels, for a backend all of whose tensors are made [`InMemory`],
+/// a `$tensor`, by `$in_memory`, and back by `into`.
+macro_rules! native_products {
+    ($in_memory:path, $tensor:ty) => {
+        fn product_operand(
+            tensor: FloatTensor<Self>,
+            form: OperandForm,
+        ) -> Operand<FloatTensor<Self>> {
+            let tensor = $in_memory(tensor);
+            match panels::operand(&tensor, form) {
+                Some(operand) => operand,
+                None => product::in_tensor::<Self>(tensor.into(), form),
+            }
+        }
+
+        fn product(
+            lhs: Operand<FloatTensor<Self>>,
+            rhs: Operand<FloatTensor<Self>>,
+        ) -> FloatTensor<Self> {
+            match panels::multiply::<$tensor, _>(&lhs, &rhs) {
+                Some(result) => result.into(),
+                None => product::of_tensors::<Self>(lhs, rhs),
+            }
+        }
+
+        fn convolution_product(
+            convolution: &Convolution,
+            product: &ConvolutionProduct,
+            operands: [&FloatTensor<Self>; 2],
+            bias: Option<&FloatTensor<Self>>,
+            significant_bits: u32,
+        ) -> Option<FloatTensor<Self>> {
+            let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
+            let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
+            windows::convolve(convolution, product, operands, bias, significant_bits)
+                .map(Into::into)
+        }
+    };
+}
+
+pub(super) use {native_kernels, native_products};

@@ -11,7 +11,7 @@ use microscaling::{
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{self, native_kernels};
+use super::native::{self, native_kernels, native_products};
 use super::panels;
 use super::quantize::Quantization;
 use super::{
@@ -27,7 +27,8 @@ where
     Q: QuantElement,
     NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
 {
-    native_kernels!(into_array, ArcArray<f32, IxDyn>);
+    native_kernels!(into_array);
+    native_products!(into_array, ArcArray<f32, IxDyn>);
 
     /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
     fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {

@@ -4,7 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{FloatFormat, RandomStream, Rounding};
 
 use super::MxKernels;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use {
     super::loops::{map_in_place, zip_in_place},
     super::memory::{self, InMemory, Other},
@@ -119,7 +119,7 @@ impl BinaryOp {
     }
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 impl UnaryOp {
     /// The op on every element, as `rounding` says.
     pub(super) fn apply<T: InMemory>(self, tensor: T, rounding: OpRounding) -> T {
@@ -158,7 +158,7 @@ impl UnaryOp {
     }
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 impl BinaryOp {
     /// The op on two tensors of the same rank that broadcast, as `rounding` says.
     pub(super) fn apply<T: InMemory>(self, lhs: T, rhs: T, rounding: OpRounding) -> T {

@@ -4,8 +4,4 @@
 use super::MxKernels;
 
 /// On the client's side: a device may be in another process or on another machine.
-#[cfg(feature = "router")]
 impl<R: burn_router::RunnerChannel + 'static> MxKernels for burn_router::BackendRouter<R> {}
-
-#[cfg(feature = "tch")]
-impl<E: burn_tch::TchElement> MxKernels for burn_tch::LibTorch<E> {}
