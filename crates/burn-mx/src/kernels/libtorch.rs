@@ -143,7 +143,7 @@ impl HostTensor {
     fn copied(self) -> Self {
         let shape = self.tensor.shape();
         let mut copy = TchTensor::empty(shape, LibTorchDevice::Cpu, DType::F32);
-        let _ = copy.tensor.copy_(&self.tensor.tensor);
+        copy.tensor.copy_(&self.tensor.tensor);
         Self {
             tensor: copy,
             device: self.device,
