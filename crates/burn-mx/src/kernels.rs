@@ -44,7 +44,7 @@ pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use product::{Operand, OperandForm, Place};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
-pub use statistics::{StatisticsWords, TensorStatistics};
+pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
@@ -196,6 +196,17 @@ pub trait MxKernels: Backend {
         }
         let [before, after] = before_and_after.map(host::observe::<Self>);
         TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
+    }
+
+    /// What the quantization of the operands did to a product: its result beside the product of the operands as they were.
+    fn product_statistics(
+        lhs: Operand<FloatTensor<Self>>,
+        rhs: Operand<FloatTensor<Self>>,
+        result: &FloatTensor<Self>,
+    ) -> TensorStatistics<Self> {
+        let reference = Self::product(lhs, rhs);
+        debug_assert_eq!(reference.shape(), result.shape());
+        Self::quantization_statistics([&reference, result], 0, None)
     }
 
     /// Whether [`statistics_words`](Self::statistics_words) sums such tensors up. `false`, the default, if they are read to host

@@ -114,8 +114,8 @@ pub use kept::keep_quantized_weights;
 pub use kernels::reproducible_products;
 pub use kernels::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, Place, Softmax,
-    StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
+    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, PendingStatistics, Place,
+    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
 };
 pub use microscaling;
 pub use specs::{

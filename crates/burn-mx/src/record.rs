@@ -221,7 +221,7 @@ impl Recording {
         self.running.end_step();
     }
 
-    /// The last step that was recorded.
+    /// The last step that was recorded; waits until its figures are there.
     pub fn latest(&self) -> Option<Arc<StepRecord>> {
         self.running.latest()
     }
@@ -258,5 +258,12 @@ impl Recording {
     #[cfg(feature = "train")]
     pub(crate) fn running(&self) -> &Arc<Running> {
         &self.running
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        self.running.wait();
     }
 }

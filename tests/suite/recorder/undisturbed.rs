@@ -162,5 +162,7 @@ fn backends_and_threads_have_the_same_figures() {
     let one = on(1, true);
     assert!(one.contains("input_gradient"));
     assert_eq!(on(3, true), one);
+    // Outside of a pool figures are computed by its threads while the pass goes on.
+    assert_eq!(records_of_a_pass::<Wide, Flex>(Default::default()), one);
     assert_eq!(first_operands(&on(2, false)), first_operands(&one));
 }

@@ -267,7 +267,9 @@ macro_rules! native_kernels {
             quantization: OperandQuantization,
         ) -> TensorStatistics<Self> {
             let tensor = $in_memory(tensor.clone());
-            TensorStatistics::Known(native::quantizing_statistics(tensor, axis, quantization))
+            TensorStatistics::beside(tensor.dims().iter().product(), move || {
+                native::quantizing_statistics(tensor, axis, quantization)
+            })
         }
 
         fn quantization_statistics(
@@ -276,7 +278,23 @@ macro_rules! native_kernels {
             format: Option<BlockFormat>,
         ) -> TensorStatistics<Self> {
             let tensors = before_and_after.map(|tensor| $in_memory(tensor.clone()));
-            TensorStatistics::Known(native::quantization_statistics(tensors, axis, format))
+            let elements: usize = tensors[0].dims().iter().product();
+            TensorStatistics::beside(2 * elements, move || {
+                native::quantization_statistics(tensors, axis, format)
+            })
+        }
+
+        fn product_statistics(
+            lhs: Operand<FloatTensor<Self>>,
+            rhs: Operand<FloatTensor<Self>>,
+            result: &FloatTensor<Self>,
+        ) -> TensorStatistics<Self> {
+            let result = $in_memory(result.clone());
+            let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
+            TensorStatistics::beside(elements, move || {
+                let reference = $in_memory(Self::product(lhs, rhs));
+                native::quantization_statistics([reference, result], 0, None)
+            })
         }
 
         fn random_hadamard(

@@ -131,6 +131,17 @@ impl<P> Operand<P> {
     }
 }
 
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+impl<P: TensorMetadata> Operand<P> {
+    /// Number of elements in memory.
+    pub(super) fn elements(&self) -> usize {
+        match self {
+            Self::Tensor { values, .. } => values.shape().num_elements(),
+            Self::Panels { panels, .. } => panels.bytes() / size_of::<u16>(),
+        }
+    }
+}
+
 /// The operand as a tensor.
 pub(crate) fn in_tensor<B: MxKernels>(
     tensor: FloatTensor<B>,

@@ -1,4 +1,9 @@
-//! What quantization did to a tensor: figures, or words on a device that they follow from.
+//! What quantization did to a tensor: figures, also those that another thread computes still, or words on a device that they
+//! follow from.
+
+use std::panic::resume_unwind;
+use std::sync::mpsc::Receiver;
+use std::thread;
 
 use burn_backend::tensor::IntTensor;
 use burn_backend::{Backend, DType, read_sync};
@@ -24,27 +29,79 @@ pub(super) const BLOCK_WORDS: usize = 2;
 pub(super) const NO_RATIO: u32 = u32::MAX;
 
 /// What quantization did to a tensor.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum TensorStatistics<B: Backend> {
     /// In figures.
     Known(Statistics),
+    /// In figures that another thread computes.
+    Pending(PendingStatistics),
     /// In words that lie on a device still.
     OnDevice(StatisticsWords<B>),
 }
 
 impl<B: Backend> TensorStatistics<B> {
-    /// The figures; waits for the device that they may lie on.
+    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by a thread of the current rayon
+    /// pool while this one goes on, unless too much waits for that already.
+    #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+    pub(super) fn beside(
+        elements: usize,
+        work: impl FnOnce() -> Statistics + Send + 'static,
+    ) -> Self {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        use std::sync::mpsc::sync_channel;
+
+        /// Elements of the tensors that are held until they are looked at.
+        static HELD: AtomicUsize = AtomicUsize::new(0);
+        /// How many they may be: so many that a small model's step is not held up, and a large one's memory does not show it.
+        const AT_MOST: usize = 1 << 22;
+        // A thread of the pool may be the one that it would wait for.
+        if rayon::current_thread_index().is_some() {
+            return Self::Known(work());
+        }
+        if HELD.fetch_add(elements, Ordering::Relaxed) + elements > AT_MOST {
+            HELD.fetch_sub(elements, Ordering::Relaxed);
+            return Self::Known(work());
+        }
+        let (sender, receiver) = sync_channel(1);
+        rayon::spawn(move || {
+            let statistics = catch_unwind(AssertUnwindSafe(work));
+            HELD.fetch_sub(elements, Ordering::Relaxed);
+            // Nobody need be there any more who wants to know.
+            drop(sender.send(statistics));
+        });
+        Self::Pending(PendingStatistics(receiver))
+    }
+
+    /// The figures; waits for the thread that computes them, or the device that they lie on.
     ///
     /// # Panics
     ///
-    /// As [`StatisticsWords::read`].
+    /// As [`StatisticsWords::read`] and [`PendingStatistics::read`].
     pub fn read(self) -> Statistics {
         match self {
             Self::Known(statistics) => statistics,
+            Self::Pending(statistics) => statistics.read(),
             Self::OnDevice(words) => StatisticsWords::read(vec![words])
                 .pop()
                 .expect("there are as many as there were words"),
         }
+    }
+}
+
+/// The statistics of a tensor that another thread computes.
+#[derive(Debug)]
+pub struct PendingStatistics(Receiver<thread::Result<Statistics>>);
+
+impl PendingStatistics {
+    /// The figures; waits for the thread.
+    ///
+    /// # Panics
+    ///
+    /// If that thread did.
+    pub fn read(self) -> Statistics {
+        let statistics = self.0.recv().expect("the thread answers even if it panics");
+        statistics.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 

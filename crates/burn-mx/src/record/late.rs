@@ -1,16 +1,18 @@
-//! Figures that lie on a device still when they are seen: they are read when their step is over, in one transfer a device.
+//! Figures that are not there yet when they are seen: those that lie on a device are read when their step is over, in one
+//! transfer a device; those that other threads compute when they are written down.
 
 use std::any::Any;
 
 use microscaling::Statistics;
 
-use crate::kernels::{MxKernels, StatisticsWords, TensorStatistics};
+use crate::kernels::{MxKernels, PendingStatistics, StatisticsWords, TensorStatistics};
 
-/// The statistics of a tensor, or of several taken together, some of which may lie on a device still.
+/// The statistics of a tensor, or of several taken together, some of which may not be there yet.
 pub(super) struct Deferred(Vec<Piece>);
 
 enum Piece {
     Known(Box<Statistics>),
+    Pending(PendingStatistics),
     /// The place among the step's batches, and in the batch.
     OnDevice(usize, usize),
 }
@@ -27,30 +29,45 @@ impl Deferred {
     }
 }
 
-/// What a step has on devices.
+/// What of a step is not there yet.
 #[derive(Default)]
-pub(super) struct Late(Vec<Box<dyn Batch>>);
+pub(super) struct Late {
+    on_devices: Vec<Box<dyn Batch>>,
+    pending: bool,
+}
 
 impl Late {
+    /// Whether there is nothing to do but to wait for other threads.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending && self.on_devices.is_empty()
+    }
+
     pub(super) fn add<B: MxKernels>(&mut self, statistics: TensorStatistics<B>) -> Deferred {
         let words = match statistics {
             TensorStatistics::Known(statistics) => {
                 return Deferred(vec![Piece::Known(Box::new(statistics))]);
             }
+            TensorStatistics::Pending(statistics) => {
+                self.pending = true;
+                return Deferred(vec![Piece::Pending(statistics)]);
+            }
             TensorStatistics::OnDevice(words) => words,
         };
         let device = words.device();
-        let mut batches = self.0.iter_mut().map(|batch| batch.as_any());
+        let mut batches = self.on_devices.iter_mut().map(|batch| batch.as_any());
         let known = batches.position(|batch| {
             let batch = batch.downcast_mut::<OnDevice<B>>();
             batch.is_some_and(|batch| batch.device == device)
         });
         let place = known.unwrap_or_else(|| {
             let words = Vec::new();
-            self.0.push(Box::new(OnDevice::<B> { device, words }));
-            self.0.len() - 1
+            self.on_devices
+                .push(Box::new(OnDevice::<B> { device, words }));
+            self.on_devices.len() - 1
         });
-        let batch = self.0[place].as_any().downcast_mut::<OnDevice<B>>();
+        let batch = self.on_devices[place]
+            .as_any()
+            .downcast_mut::<OnDevice<B>>();
         let batch = batch.expect("it was looked for by its type");
         batch.words.push(words);
         Deferred(vec![Piece::OnDevice(place, batch.words.len() - 1)])
@@ -58,7 +75,7 @@ impl Late {
 
     /// Waits for the devices.
     pub(super) fn read(self) -> Read {
-        let batches = self.0.into_iter().map(|batch| batch.read());
+        let batches = self.on_devices.into_iter().map(|batch| batch.read());
         Read(batches.collect())
     }
 }
@@ -70,6 +87,7 @@ impl Read {
     pub(super) fn statistics(&mut self, deferred: Deferred) -> Statistics {
         let pieces = deferred.0.into_iter().map(|piece| match piece {
             Piece::Known(statistics) => *statistics,
+            Piece::Pending(statistics) => statistics.read(),
             Piece::OnDevice(batch, place) => std::mem::take(&mut self.0[batch][place]),
         });
         pieces

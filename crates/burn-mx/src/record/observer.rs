@@ -173,7 +173,7 @@ impl<B: MxKernels> Observer<B> {
         originals.sort_by_key(|original| original.side == Some(Side::Rhs));
         let operands = originals.into_iter().map(|original| original.operand);
         if let Ok([lhs, rhs]) = <[_; 2]>::try_from(operands.collect::<Vec<_>>()) {
-            self.compare(result, B::product(lhs, rhs));
+            self.add_result(B::product_statistics(lhs, rhs, result));
         }
     }
 
@@ -188,13 +188,13 @@ impl<B: MxKernels> Observer<B> {
         if let Ok([first, second]) = <[_; 2]>::try_from(originals) {
             let bits = first.significant_bits.max(second.significant_bits);
             let [first, second] = [first, second].map(|original| original.operand.into_values());
-            self.compare(result, op(first, second, bits));
+            let reference = op(first, second, bits);
+            debug_assert_eq!(reference.shape(), result.shape());
+            self.add_result(B::quantization_statistics([&reference, result], 0, None));
         }
     }
 
-    fn compare(&self, result: &FloatTensor<B>, reference: FloatTensor<B>) {
-        debug_assert_eq!(reference.shape(), result.shape());
-        let statistics = B::quantization_statistics([&reference, result], 0, None);
+    fn add_result(&self, statistics: TensorStatistics<B>) {
         let key = (self.layer, self.kind);
         self.running.with_stream(|stream| {
             let statistics = stream.late.add(statistics);

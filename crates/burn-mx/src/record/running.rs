@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use super::config::{Pass, Selection};
 use super::file::Writer;
@@ -24,6 +25,8 @@ pub(crate) struct Running {
     /// Why no more records are written.
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
+    /// The thread that writes the last recorded step down, where its figures were not there when it was over.
+    writing: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How many recorders are at work: without any this is all that a product looks at.
@@ -50,6 +53,15 @@ thread_local! {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Waits for a thread, if there is one.
+fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(Err(panic)) = thread.map(JoinHandle::join)
+        && !thread::panicking()
+    {
+        resume_unwind(panic);
+    }
 }
 
 /// The thread whose products those of this thread are.
@@ -155,6 +167,7 @@ impl Running {
             file: Mutex::new(file),
             failed: Mutex::default(),
             latest: Mutex::default(),
+            writing: Mutex::default(),
         })
     }
 
@@ -163,6 +176,7 @@ impl Running {
     }
 
     pub(super) fn latest(&self) -> Option<Arc<StepRecord>> {
+        self.wait();
         lock(&self.latest).clone()
     }
 
@@ -195,15 +209,34 @@ impl Running {
     }
 
     /// Ends a step of this thread, if there was any product in it.
-    pub(super) fn end_step(&self) {
+    pub(super) fn end_step(self: &Arc<Self>) {
         let step = {
             let mut streams = lock(&self.streams);
             let stream = streams.get_mut(&owner()).filter(|stream| stream.begun);
             stream.and_then(|stream| stream.end_step(&self.selection))
         };
         if let Some(step) = step {
-            self.write(step);
+            self.write_late(step);
         }
+    }
+
+    /// Writes a step, on a thread of its own if its figures are not there yet. There is one such step at a time: so memory is
+    /// bounded, and steps come in their order.
+    fn write_late(self: &Arc<Self>, step: Step) {
+        let mut writing = lock(&self.writing);
+        join(writing.take());
+        match step.is_pending() {
+            true => {
+                let running = Arc::clone(self);
+                *writing = Some(thread::spawn(move || running.write(step)));
+            }
+            false => self.write(step),
+        }
+    }
+
+    /// Waits until all steps that are over are written.
+    pub(super) fn wait(&self) {
+        join(lock(&self.writing).take());
     }
 
     fn write(&self, step: Step) {
@@ -225,6 +258,7 @@ impl Running {
     ///
     /// If a record could not be written.
     pub(super) fn finish(&self) -> Result<(), RecordError> {
+        self.wait();
         if self.pass() == Pass::Inference {
             let mut streams = lock(&self.streams);
             let begun = streams.values_mut().filter(|stream| stream.begun);

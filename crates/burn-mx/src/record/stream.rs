@@ -30,7 +30,7 @@ pub(super) struct Stream {
     elementwise_places: HashMap<ElementwiseKey, usize>,
     /// Of the random numbers of formats that are not in use.
     pub(super) draws: u64,
-    /// What of the current step lies on devices.
+    /// What of the current step is not there yet.
     pub(super) late: Late,
 }
 
@@ -204,7 +204,12 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The step in figures; waits for those that lie on devices.
+    /// Whether there is nothing to do for its figures but to wait for other threads.
+    pub(super) fn is_pending(&self) -> bool {
+        self.late.is_pending()
+    }
+
+    /// The step in figures; waits for those that are not there yet.
     pub(super) fn record(self, run: &str, selection: &Selection) -> StepRecord {
         let mut read = self.late.read();
         let products = self.products.into_iter();
