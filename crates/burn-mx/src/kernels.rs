@@ -47,10 +47,10 @@ pub use softmax::{LogSoftmax, Softmax};
 pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
+use burn_backend::{Backend, DType, FloatDType, Shape, TensorData, TensorMetadata};
 use microscaling::{
-    BlockFormat, Comparison, FloatFormat, OperandQuantization, QuantizeError, RandomHadamard,
-    RandomStream, Rounding, Signs, Statistics, StatisticsParts,
+    BlockFormat, Comparison, FloatFormat, OperandQuantization, PackError, Packed, PackedView,
+    QuantizeError, RandomHadamard, RandomStream, Rounding, Signs, Statistics, StatisticsParts,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -111,6 +111,26 @@ pub trait MxKernels: Backend {
         let (float, float_rounding) = elementwise;
         let rounded = Self::float_round_to(tensor, float, float_rounding, stream);
         Self::mx_quantize(rounded, axis, format, rounding, stream)
+    }
+
+    /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Packed::encode`].
+    fn pack(
+        tensor: FloatTensor<Self>,
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<Packed, PackError> {
+        pack_on_host::<Self>(tensor, axis, format, rounding, stream)
+    }
+
+    /// The tensor that a packed one is, as [`PackedView::decode`] says.
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
+        unpack_on_host::<Self>(packed, device)
     }
 
     /// Whether [`product`](Self::product) is another one than [`Backend`]'s own in float32. By default it is that.
@@ -370,6 +390,25 @@ fn quantize_dense(
     stream: RandomStream,
 ) {
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
+}
+
+/// [`MxKernels::pack`] in host memory.
+fn pack_on_host<B: Backend>(
+    tensor: FloatTensor<B>,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Result<Packed, PackError> {
+    let shape = tensor.shape();
+    let values = host::read::<B>(tensor);
+    Packed::encode(format, &values, &shape, axis, rounding.with(stream))
+}
+
+/// [`MxKernels::unpack`] in host memory.
+fn unpack_on_host<B: Backend>(packed: &PackedView<'_>, device: &B::Device) -> FloatTensor<B> {
+    let data = TensorData::new(packed.decode(), packed.shape().to_vec());
+    B::float_from_data(data, device)
 }
 
 /// The parts of a tensor that is summed up on its device, if it is.

@@ -9,6 +9,7 @@ mod functions;
 mod initialize;
 mod layers;
 mod on_load;
+mod packing;
 mod pattern;
 mod pieces;
 #[cfg(feature = "record")]
@@ -29,6 +30,7 @@ pub use layers::layers;
 pub(crate) use layers::parameter_of;
 #[cfg(feature = "checkpoint")]
 pub(crate) use on_load::Update;
+pub use packing::{pack, unpack};
 pub use pattern::PathError;
 #[cfg(any(feature = "checkpoint", feature = "ptq", feature = "record"))]
 pub(crate) use pattern::Pattern;
@@ -37,6 +39,8 @@ pub use pieces::{
 };
 #[cfg(feature = "record")]
 pub use scope::scope;
+#[cfg(feature = "checkpoint")]
+pub(crate) use tensor_ops::Packing;
 #[cfg(feature = "checkpoint")]
 pub(crate) use tensor_ops::{Change, change};
 pub use tensor_ops::{Function, MetaChange, MxTensorOps};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use burn_backend::TensorMetadata;
 use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorData};
-use microscaling::{BlockFormat, Dialect, FloatFormat, Packed, RandomStream, Rounding};
+use microscaling::{BlockFormat, Dialect, FloatFormat, PackError, Packed, RandomStream, Rounding};
 
 use super::CheckpointError;
 use crate::kept::CopyKey;
-use crate::module::{Layer, MxTensorOps};
+use crate::module::{Layer, MxTensorOps, Packing};
 use crate::specs::{ResolvedSpecs, Slot};
 
 impl Layer {
@@ -47,11 +47,12 @@ pub(super) struct Weight {
     pub(super) shape: Vec<usize>,
     format: BlockFormat,
     elementwise: Option<(FloatFormat, Rounding)>,
-    rounding: Rounding,
     /// What its values came from, if they are quantized by themselves.
     packed: Option<Packed>,
     /// The values as they are stored.
     data: Box<dyn Fn() -> TensorData>,
+    /// What they are packed to.
+    encoded: Box<dyn Fn() -> Result<Packed, PackError>>,
 }
 
 impl Weight {
@@ -68,15 +69,8 @@ impl Weight {
         if let (Some(packed), None) = (&self.packed, dialect) {
             return Ok((packed.clone(), None));
         }
-        let data = (self.data)().convert::<f32>();
-        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
-        round(&mut values, self.elementwise);
-        let (format, shape) = (self.format, &self.shape);
         let Some(dialect) = dialect else {
-            let axis = self.layer.stored_axis(format);
-            let rounder = self.rounding.with(NO_STREAM);
-            let packed = Packed::encode(format, &values, shape, axis, rounder);
-            let packed = packed.map_err(|source| CheckpointError::Pack {
+            let packed = (self.encoded)().map_err(|source| CheckpointError::Pack {
                 weight: weight(),
                 source,
             })?;
@@ -85,7 +79,10 @@ impl Weight {
         if self.layer != Layer::Linear {
             return Err(CheckpointError::DialectOfConvolution { weight: weight() });
         }
-        let tensor = dialect.encode(format, &values, shape);
+        let data = (self.data)().convert::<f32>();
+        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
+        round(&mut values, self.elementwise);
+        let tensor = dialect.encode(self.format, &values, &self.shape);
         let tensor = tensor.map_err(|source| CheckpointError::Dialect {
             weight: weight(),
             source,
@@ -217,9 +214,19 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<F> {
                 return;
             }
         };
-        let data = move || match layer {
-            Layer::Linear => tensor.clone().transpose().into_data(),
-            _ => tensor.to_data(),
+        let stored = move || match layer {
+            Layer::Linear => tensor.clone().transpose(),
+            _ => tensor.clone(),
+        };
+        let packing = Packing {
+            elementwise: key.elementwise,
+            format,
+            rounding: key.rounding,
+            stream: NO_STREAM,
+        };
+        let encoded = {
+            let (stored, axis) = (stored.clone(), layer.stored_axis(format));
+            move || B::pack(stored().into_primitive().tensor(), axis, packing)
         };
         let weight = Weight {
             layer,
@@ -228,9 +235,9 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<F> {
             shape: layer.stored_shape(primitive.shape().to_vec()),
             format,
             elementwise: key.elementwise,
-            rounding: key.rounding,
             packed: B::packed_of(&primitive, axis).cloned(),
-            data: Box::new(data),
+            data: Box::new(move || stored().into_data()),
+            encoded: Box::new(encoded),
         };
         self.weights.insert(path, weight);
     }

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod bits;
+mod blocks;
 mod double;
 mod elementwise;
 mod float;
@@ -10,6 +11,7 @@ mod hadamard;
 mod launch;
 #[cfg(all(test, feature = "wgpu"))]
 mod on_a_device;
+mod pack;
 mod place;
 mod product;
 mod quantize;
@@ -23,18 +25,19 @@ mod sources;
 mod square;
 mod statistics;
 
-use burn_backend::ops::FloatTensorOps;
-use burn_backend::{DType, TensorMetadata, get_device_settings};
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings, read_sync};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use microscaling::{
-    BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs, StatisticsParts,
+    BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomHadamard, RandomStream,
+    Rounding, Signs, StatisticsParts,
 };
 
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
     Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, host, last_length, mask_on_host,
-    quantize_dense,
+    pack_on_host, quantize_dense, unpack_on_host,
 };
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
@@ -107,6 +110,46 @@ where
         parts: &StatisticsParts,
     ) -> CubeTensor<R> {
         statistics::words(before_and_after, format, parts)
+    }
+
+    fn pack(
+        tensor: CubeTensor<R>,
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<Packed, PackError> {
+        let shape = tensor.shape();
+        let packed = match pack::Words::of(format, &shape, axis)? {
+            Some(layout) => {
+                let words = layout.pack(&tensor, rounding, stream);
+                let words = read_sync(Self::int_into_data(words))
+                    .unwrap_or_else(|error| {
+                        panic!("burn-mx: reading a packed tensor failed: {error}")
+                    })
+                    .into_vec::<i32>()
+                    .unwrap_or_else(|error| panic!("burn-mx: expected I32 data: {error:?}"));
+                layout.read(words)
+            }
+            None => None,
+        };
+        match packed {
+            Some(packed) => Ok(packed),
+            None => pack_on_host::<Self>(tensor, axis, format, rounding, stream),
+        }
+    }
+
+    fn unpack(packed: &PackedView<'_>, device: &R::Device) -> CubeTensor<R> {
+        let layout = pack::Words::of(packed.format(), packed.shape(), packed.axis());
+        match layout.ok().flatten() {
+            Some(layout) => {
+                let words = layout.write(packed);
+                let length = words.len();
+                let words = Self::int_from_data(TensorData::new(words, [length]), device);
+                layout.unpack(words, packed.tensor_scale())
+            }
+            None => unpack_on_host::<Self>(packed, device),
+        }
     }
 
     fn random_hadamard(

@@ -9,10 +9,11 @@ use std::marker::PhantomData;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{DType, Shape, TensorMetadata, calculate_matmul_output};
 use burn_fusion::stream::{Operation, OperationStreams};
-use burn_fusion::{Fusion, FusionBackend, FusionTensor};
-use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use burn_fusion::{Fusion, FusionBackend, FusionTensor, NoOp, get_client};
+use burn_ir::{CustomOpIr, HandleContainer, InitOperationIr, OperationIr, TensorIr};
 use microscaling::{
-    BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs, StatisticsParts,
+    BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomHadamard, RandomStream,
+    Rounding, Signs, StatisticsParts,
 };
 
 use super::product::{self, Operand, OperandForm};
@@ -136,6 +137,32 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         alike::<B, 1>("mx_quantize", [tensor], move |[tensor]| {
             B::mx_quantize(tensor, axis, format, rounding, stream)
         })
+    }
+
+    // What is packed is read by the host, and what is unpacked was there: both wait for the stream anyway.
+    fn pack(
+        tensor: Tensor<B>,
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Result<Packed, PackError> {
+        let client = tensor.client.clone();
+        let tensor = client.resolve_tensor_float::<B>(tensor);
+        B::pack(tensor, axis, format, rounding, stream)
+    }
+
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> Tensor<B> {
+        let client = get_client::<B>(device);
+        let tensor = B::unpack(packed, device);
+        let (shape, dtype) = (tensor.shape(), tensor.dtype());
+        let handle = B::float_tensor_handle(tensor);
+        let output =
+            InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
+        let operation = OperationIr::Init(output);
+        client
+            .register(OperationStreams::default(), operation, NoOp::<B>::new())
+            .output()
     }
 
     fn random_hadamard(

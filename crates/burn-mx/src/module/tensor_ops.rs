@@ -6,11 +6,13 @@ use std::sync::Arc;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::{Tensor, TensorPrimitive};
-use microscaling::Packed;
+use microscaling::{
+    BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
+};
 
 use crate::backend::MxBackend;
 use crate::kept::{CopyKey, Unpacked};
-use crate::kernels::{MxKernels, Norm};
+use crate::kernels::{MxKernels, Norm, to_f32};
 use crate::registry::Interned;
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
@@ -41,6 +43,21 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     fn is_weight(tensor: &FloatTensor<Self>) -> bool;
     #[doc(hidden)]
     fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed>;
+    #[doc(hidden)]
+    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError>;
+    #[doc(hidden)]
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self>;
+}
+
+/// How a tensor is packed.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Packing {
+    /// What the elements are rounded to before, not stochastically.
+    pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
+    pub(crate) format: BlockFormat,
+    pub(crate) rounding: Rounding,
+    pub(crate) stream: RandomStream,
 }
 
 /// A change of what a tensor is to the emulation.
@@ -143,11 +160,30 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         let unpacked = tensor.kept.as_ref()?.unpacked_by(key)?;
         Some(&unpacked.packed)
     }
+
+    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError> {
+        let Packing {
+            elementwise,
+            format,
+            rounding,
+            stream,
+        } = packing;
+        let mut tensor = to_f32::<B>(tensor.inner);
+        if let Some((format, rounding)) = elementwise {
+            tensor = B::float_round_to(tensor, format, rounding, RandomStream::new(0, 0));
+        }
+        B::pack(tensor, axis, format, rounding, stream)
+    }
+
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
+        MxTensor::new(B::unpack(packed, &device.inner), device.meta_of_created())
+    }
 }
 
 #[cfg(feature = "autodiff")]
 mod autodiff {
     use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+    use burn_backend::AutodiffBackend;
     use burn_backend::ops::{ActivationOps, FloatTensorOps};
 
     use super::*;
@@ -217,6 +253,18 @@ mod autodiff {
 
         fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
             MxBackend::<B>::packed_of(&tensor.primitive, axis)
+        }
+
+        fn pack(
+            tensor: FloatTensor<Self>,
+            axis: usize,
+            packing: Packing,
+        ) -> Result<Packed, PackError> {
+            MxBackend::<B>::pack(tensor.primitive, axis, packing)
+        }
+
+        fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
+            Self::from_inner(MxBackend::<B>::unpack(packed, device))
         }
     }
 }

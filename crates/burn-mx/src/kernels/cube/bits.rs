@@ -56,6 +56,22 @@ pub(super) fn scale(value: u32, exponent: i32) -> u32 {
     )
 }
 
+/// steps · 2^exponent as a pattern, for `steps` < 2^24; limits as in [`scale`].
+#[cube]
+pub(super) fn fixed(steps: u32, exponent: i32) -> u32 {
+    let log2 = log2(steps);
+    let normal = ((steps << (min(23 - log2, 31) as u32)) & FRACTION) | ONE;
+    select(steps == 0, 0, scale(normal, log2 + exponent))
+}
+
+/// How many times 2^exponent a magnitude is, which must be a whole number below 2^24. Inf counts as 2^128.
+#[cube]
+pub(super) fn steps(abs: u32, exponent: i32) -> u32 {
+    let (significand, base) = split(abs);
+    let up = (base >> 23) as i32 - 149 - exponent;
+    (significand << (min(max(up, 0), 31) as u32)) >> (min(max(-up, 0), 31) as u32)
+}
+
 /// Significand and unit of a finite magnitude, `significand · 2^unit`, the significand of 24 bits, or zero.
 #[cube]
 pub(super) fn normalized(abs: u32) -> (u32, i32) {

@@ -2,6 +2,7 @@
 
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, full_client};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
@@ -94,6 +95,13 @@ pub(super) fn empty_like<R: CubeRuntime>(
     dtype: DType,
 ) -> CubeTensor<R> {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, dtype)
+}
+
+/// The tensor's words in row-major order.
+pub(super) fn dense<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
+    let mut words = tensor.clone();
+    words.dtype = DType::U32;
+    into_contiguous(words)
 }
 
 /// As many units as there is work.

@@ -296,6 +296,10 @@ const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 const SCALE_MIN: u32 = 0x3c80_0000;
 const SCALE_MAX: u32 = 0x43e0_0000;
 
+/// The codes of the scale NaN, of exponents and of E4M3.
+pub(super) const NAN_EXPONENT: u32 = 255;
+const NAN_E4M3: u32 = 0x7f;
+
 /// t · c, or NaN, and (1 / t) / c, which may be Inf.
 #[cube]
 fn nvfp4_grid(
@@ -304,23 +308,16 @@ fn nvfp4_grid(
     tensor_amax: u32,
     #[comptime] format: Nvfp4Format,
 ) -> (u32, u32) {
-    let has_tensor_scale = comptime!(format.tensor_scale);
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
-    let amax = select(is_nan, 0, amax);
-    let (scale, inverse) = if comptime!(has_tensor_scale) {
-        let max = comptime!(if format.four_over_six {
-            TENSOR_MAX_OF_TWO
-        } else {
-            TENSOR_MAX
-        });
-        let tensor_scale = bits::quotient(select(is_nan, 0, tensor_amax), max.runtime());
-        let tensor_scale = with_headroom(tensor_scale, format);
+    let (tensor_scale, block_scale) = nvfp4_scales(
+        select(is_nan, 0, amax),
+        verdict,
+        select(is_nan, 0, tensor_amax),
+        format,
+    );
+    let (scale, inverse) = if comptime!(format.tensor_scale) {
         let is_zero = tensor_scale == 0;
-        // Of a tensor scale of zero nothing but that is used.
         let divisor = select(is_zero, ONE, tensor_scale);
-        let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
-        let wanted = select(is_zero, 0, bits::quotient(element_scale, divisor));
-        let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
         let tensor_inverse = select(is_zero, 0, bits::quotient(ONE.runtime(), divisor));
         let finite = select(tensor_inverse >= INFINITY, ONE, tensor_inverse);
         let inverse = bits::quotient(finite, block_scale);
@@ -329,11 +326,38 @@ fn nvfp4_grid(
             select(tensor_inverse >= INFINITY, INFINITY, inverse),
         )
     } else {
-        let wanted = bits::quotient(amax, ELEMENT_MAX.runtime());
-        let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
         (block_scale, bits::quotient(ONE.runtime(), block_scale))
     };
     (select(is_nan, NAN, scale), select(is_nan, 0, inverse))
+}
+
+/// t and c, of finite magnitudes; t is used only where there is one.
+#[cube]
+fn nvfp4_scales(
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] format: Nvfp4Format,
+) -> (u32, u32) {
+    let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
+    let (tensor_scale, wanted) = if comptime!(format.tensor_scale) {
+        let max = comptime!(if format.four_over_six {
+            TENSOR_MAX_OF_TWO
+        } else {
+            TENSOR_MAX
+        });
+        let tensor_scale = bits::quotient(tensor_amax, max.runtime());
+        let tensor_scale = with_headroom(tensor_scale, format);
+        let is_zero = tensor_scale == 0;
+        // Of a tensor scale of zero nothing but that is used.
+        let divisor = select(is_zero, ONE, tensor_scale);
+        let wanted = select(is_zero, 0, bits::quotient(element_scale, divisor));
+        (tensor_scale, wanted)
+    } else {
+        (ONE.runtime(), element_scale)
+    };
+    let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
+    (tensor_scale, block_scale)
 }
 
 /// A scale with headroom.
@@ -390,6 +414,38 @@ pub(super) fn scale(amax: u32, grid: (u32, u32), #[comptime] format: Format) -> 
     select(amax == 0 || scale >= INFINITY, 0, scale)
 }
 
+/// The code of the scale of a block with this largest magnitude and this grid.
+#[cube]
+pub(super) fn scale_code(
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    grid: (u32, u32),
+    #[comptime] format: Format,
+) -> u32 {
+    let (first, second) = grid;
+    match format {
+        Format::Mx(format) => {
+            let exponent = first as i32 - comptime!(format.element.emin());
+            select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
+        }
+        Format::Nvfp4(format) => {
+            let is_nan = first >= INFINITY;
+            let (_, scale) = nvfp4_scales(
+                select(is_nan, 0, amax),
+                verdict,
+                select(is_nan, 0, tensor_amax),
+                format,
+            );
+            // Both formats have an implicit bit, and the limits are normal numbers of both.
+            let code = (scale - comptime!(SCALE_MIN - (8 << 20))) >> 20;
+            select(is_nan, NAN_E4M3, code)
+        }
+        // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.
+        _ => amax >> 23,
+    }
+}
+
 /// 1 if an element is clipped, else 0: if it is finite and at least the largest number that an element of its grid can become.
 #[cube]
 pub(super) fn clipped(x: u32, grid: (u32, u32), #[comptime] format: Format) -> u32 {
@@ -414,13 +470,26 @@ pub(super) fn round_nvfp4(
     #[comptime] rounding: Rounding,
 ) -> u32 {
     let is_nan = scale >= INFINITY;
+    let unit = round_nvfp4_unit(x, scale, inverse, draw, rounding);
+    let value = bits::product(unit, select(is_nan, 0, scale));
+    select(is_nan, NAN, (x & SIGN) | value)
+}
+
+/// The magnitude of an element's code, as a pattern; 0 in a block that becomes NaN.
+#[cube]
+pub(super) fn round_nvfp4_unit(
+    x: u32,
+    scale: u32,
+    inverse: u32,
+    draw: u32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let is_nan = scale >= INFINITY;
     let abs = select(is_nan, 0, x & ABS);
     let is_tiny = inverse >= INFINITY;
     // Of both only one is used; the other gets what it can compute.
     let quotient = bits::quotient(abs, select(is_tiny && scale != 0, scale, ONE));
     let product = bits::product(abs, select(is_tiny, ONE, inverse));
     let scaled = select(scale == 0, 0, select(is_tiny, quotient, product));
-    let unit = round_magnitude(min(scaled, ELEMENT_MAX), 0, draw, 1, rounding);
-    let value = bits::product(unit, select(is_nan, 0, scale));
-    select(is_nan, NAN, (x & SIGN) | value)
+    round_magnitude(min(scaled, ELEMENT_MAX), 0, draw, 1, rounding)
 }

@@ -5,13 +5,15 @@
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, StatisticsParts};
 
 use super::bits::{ABS, INFINITY};
+#[cfg(all(test, feature = "cuda"))]
+use super::blocks;
+use super::blocks::{Blocks, block, largest_length, position};
 use super::double;
 use super::launch;
 use super::quantize::{largest, word_or_zero};
@@ -33,13 +35,7 @@ const PART_LANES: usize = StatisticsParts::PART_LANES;
 /// Where the parts and blocks lie, as [`StatisticsParts`] says.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(super) struct Places {
-    axis: usize,
-    inner: usize,
-    rows: usize,
-    /// Of a block, one for a block of one column.
-    columns: usize,
-    stride: usize,
-    blocks_of_a_run: usize,
+    blocks: Blocks,
     runs: usize,
     runs_together: usize,
     part_columns: usize,
@@ -50,15 +46,9 @@ pub(super) struct Places {
 
 impl Places {
     fn argument<R: CubeRuntime>(parts: &StatisticsParts) -> PlacesLaunch<R> {
-        let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
         let in_lanes = parts.inner() == 1 || parts.columns_of_blocks().is_some();
         PlacesLaunch::new(
-            parts.axis(),
-            parts.inner(),
-            parts.rows(),
-            columns,
-            stride,
-            parts.blocks_of_a_run(),
+            Blocks::argument(parts),
             parts.runs(),
             parts.runs_together(),
             parts.columns(),
@@ -76,7 +66,7 @@ pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsPar
     let of_a_part = parts.runs_together() * parts.rows() * parts.columns();
     format.is_none_or(|format| second_look::is_short_enough(&format))
         && [
-            parts.rows() * columns,
+            largest_length(parts),
             blocks_of_a_part,
             of_a_part / PART_LANES,
         ]
@@ -88,12 +78,7 @@ pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsPar
 #[cfg(all(test, feature = "cuda"))]
 pub(super) fn expand(builder: &mut KernelBuilder) -> PlacesExpand {
     let argument = PlacesCompilationArg {
-        axis: (),
-        inner: (),
-        rows: (),
-        columns: (),
-        stride: (),
-        blocks_of_a_run: (),
+        blocks: blocks::compilation(),
         runs: (),
         runs_together: (),
         part_columns: (),
@@ -116,7 +101,7 @@ pub(super) fn words<R: CubeRuntime>(
         }
         _ => ComptimeOptionArgs::None,
     };
-    let [before, after] = [before, after].map(dense);
+    let [before, after] = [before, after].map(launch::dense);
     let client = before.client.clone();
     let empty = |words: usize| {
         let device = before.device.clone();
@@ -177,13 +162,6 @@ pub(super) fn words<R: CubeRuntime>(
     words
 }
 
-/// The tensor's words in row-major order.
-fn dense<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
-    let mut words = tensor.clone();
-    words.dtype = DType::U32;
-    into_contiguous(words)
-}
-
 /// Elements that share a grid, if that are less than a block's.
 fn sub_block_length(format: Option<Format>) -> usize {
     const ALL: usize = 1 << 30;
@@ -213,16 +191,8 @@ pub(super) fn blocks_kernel(
     if ABSOLUTE_POS >= blocks {
         terminate!();
     }
-    let run = ABSOLUTE_POS / places.blocks_of_a_run;
-    let number = ABSOLUTE_POS % places.blocks_of_a_run;
-    let of_an_axis = places.axis.div_ceil(places.rows);
-    let at = run % of_an_axis * places.rows;
-    let group = number / places.stride;
-    let width = places.columns * places.stride;
-    let first = group * width + number % places.stride;
-    let start = (run / of_an_axis * places.axis + at) * places.inner + first;
-    let columns = min(width, places.inner - group * width) / places.stride;
-    let length = min(places.rows, places.axis - at) * columns;
+    let block = block(&places.blocks, ABSOLUTE_POS);
+    let length = block.length;
 
     let mut amax = 0u32.runtime();
     let mut non_finite = 0u32.runtime();
@@ -231,7 +201,7 @@ pub(super) fn blocks_kernel(
     // Less 1, so that zero is the largest.
     let mut smallest = u32::MAX.runtime();
     for i in 0..length {
-        let place = start + i / columns * places.inner + i % columns * places.stride;
+        let place = position(&block, i);
         let x = before[place];
         let q = after[place];
         let abs = finite(x, q, x & ABS);
@@ -252,7 +222,7 @@ pub(super) fn blocks_kernel(
             second_look::write_grids(&mut grids, amax, of_tensor, format);
             let mut sums = second_look::none();
             for i in 0..length {
-                let place = start + i / columns * places.inner + i % columns * places.stride;
+                let place = position(&block, i);
                 let x = before[place];
                 let x = finite(x, after[place], x);
                 second_look::add(&mut sums, x, amax, &grids, format);
@@ -277,7 +247,7 @@ pub(super) fn blocks_kernel(
             if sub_block < length {
                 sub_amax = 0u32;
                 for i in begin..end {
-                    let place = start + i / columns * places.inner + i % columns * places.stride;
+                    let place = position(&block, i);
                     let x = before[place];
                     sub_amax = max(sub_amax, finite(x, after[place], x & ABS));
                 }
@@ -288,7 +258,7 @@ pub(super) fn blocks_kernel(
             limit = select(largest == 0, INFINITY, largest);
         }
         for i in begin..end {
-            let place = start + i / columns * places.inner + i % columns * places.stride;
+            let place = position(&block, i);
             let x_word = before[place];
             let q_word = after[place];
             let x = finite(x_word, q_word, x_word);
@@ -374,15 +344,15 @@ fn part(places: &Places, number: usize) -> Part {
         run,
         end: min(run + places.runs_together, places.runs),
         column,
-        column_end: min(column + places.part_columns, places.inner),
+        column_end: min(column + places.part_columns, places.blocks.inner),
     }
 }
 
 /// Where a run starts, in rows of the tensor.
 #[cube]
 fn row(places: &Places, run: usize) -> usize {
-    let of_an_axis = places.axis.div_ceil(places.rows);
-    run / of_an_axis * places.axis + run % of_an_axis * places.rows
+    let of_an_axis = places.blocks.axis.div_ceil(places.blocks.rows);
+    run / of_an_axis * places.blocks.axis + run % of_an_axis * places.blocks.rows
 }
 
 /// One unit a lane of a part: Σ x q and Σ q².
@@ -400,16 +370,16 @@ pub(super) fn lanes_kernel(
     let part = part(places, ABSOLUTE_POS / PART_LANES);
     let first = row(places, part.run);
     let last = part.end - 1;
-    let at = last % places.axis.div_ceil(places.rows) * places.rows;
-    let rows = row(places, last) + min(places.rows, places.axis - at) - first;
+    let at = last % places.blocks.axis.div_ceil(places.blocks.rows) * places.blocks.rows;
+    let rows = row(places, last) + min(places.blocks.rows, places.blocks.axis - at) - first;
     let columns = part.column_end - part.column;
-    let start = first * places.inner + part.column;
+    let start = first * places.blocks.inner + part.column;
     let mut product_high = 0u32.runtime();
     let mut product_low = 0u32.runtime();
     let mut power_high = 0u32.runtime();
     let mut power_low = 0u32.runtime();
     for i in range_stepped(ABSOLUTE_POS % PART_LANES, rows * columns, PART_LANES) {
-        let place = start + i / columns * places.inner + i % columns;
+        let place = start + i / columns * places.blocks.inner + i % columns;
         let x_word = before[place];
         let q_word = after[place];
         let x = finite(x_word, q_word, x_word);
@@ -470,9 +440,9 @@ pub(super) fn parts_kernel(
 
     // The blocks one after the other.
     let part = part(places, ABSOLUTE_POS);
-    let group = places.columns * places.stride;
-    let first_block = part.column.div_ceil(group) * places.stride;
-    let end_block = part.column_end.div_ceil(group) * places.stride;
+    let group = places.blocks.columns * places.blocks.stride;
+    let first_block = part.column.div_ceil(group) * places.blocks.stride;
+    let end_block = part.column_end.div_ceil(group) * places.blocks.stride;
     let mut power_high = 0u32.runtime();
     let mut power_low = 0u32.runtime();
     let mut error_high = 0u32.runtime();
@@ -485,7 +455,7 @@ pub(super) fn parts_kernel(
     let mut smallest = u32::MAX.runtime();
     for run in part.run..part.end {
         for block in first_block..end_block {
-            let at = (run * places.blocks_of_a_run + block) * FIGURES;
+            let at = (run * places.blocks.of_a_run + block) * FIGURES;
             let own_power = double::words(figures[at + POWER], figures[at + comptime!(POWER + 1)]);
             let own_error = double::words(figures[at + ERROR], figures[at + comptime!(ERROR + 1)]);
             let power = double::sum(double::words(power_high, power_low), own_power);

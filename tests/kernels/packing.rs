@@ -1,0 +1,161 @@
+//! Tensors packed and unpacked where they are: the bytes and the numbers of the slices.
+
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_mx::MxKernels;
+use burn_mx::microscaling::{
+    BlockFormat, PackError, Packed, PackedParts, RandomStream, Rounder, Rounding,
+};
+
+use super::support::*;
+use crate::backend::TestBackend;
+
+type B = TestBackend;
+
+/// Of each kind one, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
+const FORMATS: [&str; 16] = [
+    "mxfp8_e4m3",
+    "mxfp8_e5m2",
+    "mxfp6_e2m3",
+    "mxfp4",
+    "mxint8",
+    "mx(element=int2,block_size=5)",
+    "mx(element=float16,block_size=7,scale_mode=rceil)",
+    "mx(element=fp6_e3m2,block_size=0,scale_bits=5)",
+    "mx(element=fp4_e2m1,scale_mode=rms,block_size=7)",
+    "mx(element=fp6_e2m3,block_size=8,square=true)",
+    "mx9",
+    "microexponent(bit_width=12,block_size=30,sub_block_size=3,shift_bits=2)",
+    "bfp16",
+    "nvfp4",
+    "nvfp4(tensor_scale=true,four_over_six=true)",
+    "nvfp4(tensor_scale=true,square=true)",
+];
+
+fn format(text: &str) -> BlockFormat {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn assert_packed(x: &[f32], shape: &[usize], axis: usize, text: &str, rounder: Rounder) {
+    let what = format!("{text}, {shape:?} along {axis}, {rounder:?}");
+    let format = format(text);
+    let stream = match rounder {
+        Rounder::Stochastic(stream) => stream,
+        _ => RandomStream::new(0, 0),
+    };
+    let expected = Packed::encode(format, x, shape, axis, rounder);
+    // As it is, and with its axes turned.
+    let turned = B::float_swap_dims(tensor::<B>(x, shape), 0, 1);
+    let turned_shape = turned.shape();
+    let turned = tensor::<B>(&values::<B>(turned), &turned_shape);
+    for tensor in [tensor::<B>(x, shape), B::float_swap_dims(turned, 0, 1)] {
+        let packed = B::pack(tensor, axis, format, rounder.rounding(), stream);
+        assert_eq!(packed, expected, "{what}");
+    }
+    if let Ok(packed) = expected {
+        let unpacked = B::unpack(&packed.view(), &Default::default());
+        assert_eq!(*unpacked.shape(), *shape, "{what}");
+        assert_same(&values::<B>(unpacked), &packed.decode(), &what);
+    }
+}
+
+#[test]
+fn tensors_of_every_kind_of_format() {
+    for text in FORMATS {
+        // Nothing that BFP refuses.
+        let finite = |x: f32| match text.starts_with("bfp") && !x.is_finite() {
+            true => 1.0,
+            false => x,
+        };
+        for (shape, axis) in [
+            (&[5, 70][..], 1),
+            (&[70, 5], 0),
+            (&[6, 33, 3], 1),
+            (&[40, 36], 0),
+        ] {
+            let x = noise(shape.iter().product(), 21).into_iter().map(finite);
+            let x: Vec<f32> = x.collect();
+            assert_packed(&x, shape, axis, text, Rounder::Even);
+            assert_packed(&vec![0.0; x.len()], shape, axis, text, Rounder::Even);
+        }
+    }
+}
+
+#[test]
+fn each_way_of_rounding() {
+    let shape = [37, 50];
+    let x = noise(37 * 50, 22);
+    for text in ["mxfp6_e3m2", "mx6", "nvfp4"] {
+        for rounding in [Rounding::Nearest, Rounding::Floor, Rounding::Stochastic] {
+            let rounder = rounding.with(RandomStream::new(23, 5));
+            assert_packed(&x, &shape, 1, text, rounder);
+            assert_packed(&x, &shape, 0, text, rounder);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_code_and_what_has_no_elements() {
+    let bfp = format("bfp16");
+    let pack = |x: &[f32], shape: &[usize], axis| {
+        let stream = RandomStream::new(0, 0);
+        B::pack(tensor::<B>(x, shape), axis, bfp, Rounding::Even, stream)
+    };
+    let refused = pack(&[1.0, 2.0, f32::INFINITY, f32::NAN], &[4], 0);
+    assert!(
+        matches!(refused, Err(PackError::NotFinite { position: 2, .. })),
+        "{refused:?}"
+    );
+    assert!(matches!(pack(&[1.0], &[1], 1), Err(PackError::Quantize(_))));
+    let empty = pack(&[], &[0, 3], 1).expect("there is nothing to refuse");
+    assert_eq!((empty.scales().len(), empty.elements().len()), (0, 0));
+}
+
+/// All codes, also those that nothing is packed to, under all scales.
+#[test]
+fn any_bytes() {
+    let shape = [24, 64];
+    let stream = RandomStream::new(24, 0);
+    let bytes = |length: usize, from: u64| {
+        let byte = |i: u64| (stream.draw(from + i) >> 11) as u8;
+        (0..length as u64).map(byte).collect::<Vec<u8>>()
+    };
+    let of_tensors = [0.0, 1.0, -1.0, 1e-45, 3e-39, 1e38, f32::INFINITY, f32::NAN];
+    for text in FORMATS {
+        let rows = Packed::encode(format(text), &[0.0; 24 * 64], &shape, 1, Rounder::Even);
+        let parts = rows.expect("zeros have codes").into_parts();
+        let of_tensors = match parts.tensor_scale {
+            Some(_) => of_tensors.map(Some).to_vec(),
+            None => vec![None],
+        };
+        for tensor_scale in of_tensors {
+            let PackedParts {
+                format,
+                shape,
+                axis,
+                scales,
+                elements,
+                ..
+            } = &parts;
+            let mut records = bytes(scales.len(), 0);
+            if let BlockFormat::Microexponent(of_shifts) = format {
+                // The last byte of a record need not be full.
+                let sub_blocks = of_shifts
+                    .block_size
+                    .min(64)
+                    .div_ceil(of_shifts.sub_block_size);
+                let used = sub_blocks * of_shifts.shift_bits as usize % 8;
+                let record = 1 + (sub_blocks * of_shifts.shift_bits as usize).div_ceil(8);
+                let lasts = records.iter_mut().skip(record - 1).step_by(record);
+                lasts.for_each(|last| *last &= if used == 0 { 0xff } else { (1 << used) - 1 });
+            }
+            let elements = bytes(elements.len(), 1 << 20);
+            let packed = Packed::from_parts(*format, shape, *axis, tensor_scale, records, elements);
+            let packed = packed.unwrap_or_else(|error| panic!("{text}: {error}"));
+            let unpacked = values::<B>(B::unpack(&packed.view(), &Default::default()));
+            let what = format!("{text}, tensor scale {tensor_scale:?}");
+            assert_same(&unpacked, &packed.decode(), &what);
+        }
+    }
+}
