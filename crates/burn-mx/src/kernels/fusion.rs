@@ -160,9 +160,8 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         let output =
             InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
         let operation = OperationIr::Init(output);
-        client
-            .register(OperationStreams::default(), operation, NoOp::<B>::new())
-            .output()
+        let mut outputs = client.register(OperationStreams::default(), operation, NoOp::<B>::new());
+        outputs.remove(0)
     }
 
     fn random_hadamard(

@@ -89,6 +89,12 @@ pub(super) fn block_of(blocks: &Blocks, position: usize) -> (usize, usize) {
 
 /// The argument of a kernel that is written for its source alone.
 #[cfg(all(test, feature = "cuda"))]
+pub(super) fn expand(builder: &mut KernelBuilder) -> BlocksExpand {
+    Blocks::expand(&compilation(), builder)
+}
+
+/// The same as a part of another one.
+#[cfg(all(test, feature = "cuda"))]
 pub(super) fn compilation() -> BlocksCompilationArg {
     BlocksCompilationArg {
         axis: (),

@@ -3,7 +3,7 @@
 //! To pack, a unit a block finds its scale and its grids, then a unit a word puts the codes together, bits that no word cuts
 //! apart or not, and another the records. Words are of little-endian bytes.
 
-use burn_backend::{DType, Shape, TensorMetadata};
+use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
