@@ -9,6 +9,7 @@ mod function;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
+pub(crate) mod in_turn;
 #[cfg(test)]
 mod instruction_sets;
 #[cfg(feature = "tch")]

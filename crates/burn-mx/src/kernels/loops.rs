@@ -158,28 +158,11 @@ fn in_parts<S: Slices>(slices: S, row: usize, work: impl Fn(S) + Copy + Send + S
     let elements = slices.elements();
     let rows = elements / row;
     // The threads come last: to ask for their number starts them.
-    if elements < PARALLEL_THRESHOLD || rows < 2 || threads::count() == 1 {
+    if elements < PARALLEL_THRESHOLD || rows < 2 || rayon::current_num_threads() == 1 {
         return work(slices);
     }
     let (low, high) = slices.cut_at(rows / 2 * row);
-    threads::join(|| in_parts(low, row, work), || in_parts(high, row, work));
-}
-
-#[cfg(feature = "rayon")]
-mod threads {
-    pub(super) use rayon::{current_num_threads as count, join};
-}
-
-#[cfg(not(feature = "rayon"))]
-mod threads {
-    pub(super) fn count() -> usize {
-        1
-    }
-
-    pub(super) fn join(a: impl FnOnce(), b: impl FnOnce()) {
-        a();
-        b();
-    }
+    rayon::join(|| in_parts(low, row, work), || in_parts(high, row, work));
 }
 
 #[cfg(test)]

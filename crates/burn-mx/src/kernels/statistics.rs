@@ -2,12 +2,16 @@
 //! follow from.
 
 use std::panic::resume_unwind;
-use std::sync::mpsc::Receiver;
-use std::thread;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn_backend::tensor::IntTensor;
 use burn_backend::{Backend, DType, read_sync};
 use microscaling::{PartStatistics, Statistics, StatisticsParts};
+
+use super::in_turn::Awaited;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+use super::in_turn::in_turn;
 
 /// Words of a part: float64 patterns, upper word first; counts; float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;
@@ -40,37 +44,24 @@ pub enum TensorStatistics<B: Backend> {
 }
 
 impl<B: Backend> TensorStatistics<B> {
-    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by a thread of the current rayon
-    /// pool while this one goes on, unless too much waits for that already.
+    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by a thread of rayon's pool while
+    /// this one goes on, unless too much waits for that already.
     #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
     pub(super) fn beside(
         elements: usize,
         work: impl FnOnce() -> Statistics + Send + 'static,
     ) -> Self {
-        use std::panic::{AssertUnwindSafe, catch_unwind};
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        use std::sync::mpsc::sync_channel;
-
-        /// Elements of the tensors that are held until they are looked at.
-        static HELD: AtomicUsize = AtomicUsize::new(0);
-        /// How many they may be: so many that a small model's step is not held up, and a large one's memory does not show it.
-        const AT_MOST: usize = 1 << 22;
         // A thread of the pool may be the one that it would wait for.
         if rayon::current_thread_index().is_some() {
             return Self::Known(work());
         }
-        if HELD.fetch_add(elements, Ordering::Relaxed) + elements > AT_MOST {
-            HELD.fetch_sub(elements, Ordering::Relaxed);
-            return Self::Known(work());
+        match Held::of(elements) {
+            Some(held) => Self::Pending(PendingStatistics(in_turn(move || {
+                let _held = held;
+                work()
+            }))),
+            None => Self::Known(work()),
         }
-        let (sender, receiver) = sync_channel(1);
-        rayon::spawn(move || {
-            let statistics = catch_unwind(AssertUnwindSafe(work));
-            HELD.fetch_sub(elements, Ordering::Relaxed);
-            // Nobody need be there any more who wants to know.
-            drop(sender.send(statistics));
-        });
-        Self::Pending(PendingStatistics(receiver))
     }
 
     /// The figures; waits for the thread that computes them, or the device that they lie on.
@@ -89,9 +80,36 @@ impl<B: Backend> TensorStatistics<B> {
     }
 }
 
+/// Elements of tensors that are held until they are looked at.
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+struct Held(usize);
+
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+impl Held {
+    /// How many they may be: so many that a small model's step is not held up, and a large one's memory does not show it.
+    const AT_MOST: usize = 1 << 22;
+
+    /// So many more; `None` if they are too many.
+    fn of(elements: usize) -> Option<Self> {
+        let before = HELD.fetch_add(elements, Ordering::Relaxed);
+        let held = Self(elements);
+        (before + elements <= Self::AT_MOST).then_some(held)
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
 /// The statistics of a tensor that another thread computes.
 #[derive(Debug)]
-pub struct PendingStatistics(Receiver<thread::Result<Statistics>>);
+pub struct PendingStatistics(Awaited<Statistics>);
 
 impl PendingStatistics {
     /// The figures; waits for the thread.
@@ -100,7 +118,7 @@ impl PendingStatistics {
     ///
     /// If that thread did.
     pub fn read(self) -> Statistics {
-        let statistics = self.0.recv().expect("the thread answers even if it panics");
+        let statistics = self.0.wait();
         statistics.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }

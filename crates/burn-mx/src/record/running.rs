@@ -6,13 +6,14 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, ThreadId};
 
 use super::config::{Pass, Selection};
 use super::file::Writer;
 use super::stream::{Step, Stream};
 use super::{ProductOp, RecordError, StepRecord};
 use crate::diagnose::Substitution;
+use crate::kernels::in_turn::{Awaited, in_turn};
 use crate::phase;
 
 /// A recorder at work.
@@ -26,7 +27,7 @@ pub(crate) struct Running {
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
     /// The thread that writes the last recorded step down, where its figures were not there when it was over.
-    writing: Mutex<Option<JoinHandle<()>>>,
+    writing: Mutex<Option<Awaited<()>>>,
 }
 
 /// How many recorders are at work: without any this is all that a product looks at.
@@ -55,9 +56,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// Waits for a thread, if there is one.
-fn join(thread: Option<JoinHandle<()>>) {
-    if let Some(Err(panic)) = thread.map(JoinHandle::join)
+/// Waits for what is written, if anything is.
+fn join(writing: Option<Awaited<()>>) {
+    if let Some(Err(panic)) = writing.map(Awaited::wait)
         && !thread::panicking()
     {
         resume_unwind(panic);
@@ -220,7 +221,7 @@ impl Running {
         }
     }
 
-    /// Writes a step, on a thread of its own if its figures are not there yet. There is one such step at a time: so memory is
+    /// Writes a step, on the thread that computes its figures if they are not there yet. There is one such step at a time: so memory is
     /// bounded, and steps come in their order.
     fn write_late(self: &Arc<Self>, step: Step) {
         let mut writing = lock(&self.writing);
@@ -228,7 +229,7 @@ impl Running {
         match step.is_pending() {
             true => {
                 let running = Arc::clone(self);
-                *writing = Some(thread::spawn(move || running.write(step)));
+                *writing = Some(in_turn(move || running.write(step)));
             }
             false => self.write(step),
         }
