@@ -1,7 +1,7 @@
 //! Packing and unpacking on a device: the bytes of `microscaling::Packed`, which the host reads and writes in one piece.
 //!
-//! To pack, a unit a block finds its scale and its grids, then a unit a word puts the codes together, bits that no word cuts
-//! apart or not, and another the records. Words are of little-endian bytes.
+//! To pack, a unit a block finds its scale and its grids; then a unit a word puts together the codes that lie in it, and a unit a
+//! word the records. The bytes of a word are in the order of their bits, the lowest first.
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;

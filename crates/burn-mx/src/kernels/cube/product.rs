@@ -62,8 +62,9 @@ pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 
 /// The float type in which an operand is multiplied.
 pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
-    let has_tensor_scale =
-        (form.quantization.blocks).is_some_and(|(format, _)| format.has_tensor_scale());
+    // A factor that all elements have is not taken out of them here, and has bits of its own.
+    let has_tensor_scale = form.tensor_scale.is_some()
+        || (form.quantization.blocks).is_some_and(|(format, _)| format.has_tensor_scale());
     let has_kernel =
         (form.quantization.blocks).is_none_or(|(format, _)| second_look::is_short_enough(&format));
     let fits = form.significant_bits <= SIGNIFICANT_BITS && !has_tensor_scale && has_kernel;
