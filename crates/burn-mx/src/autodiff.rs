@@ -224,7 +224,7 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
 }
 
 /// A float tensor that enters autodiff, as a leaf that requires no gradients.
-fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
+pub(crate) fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
     Tracked::<B>::new(unmarked(tensor))
 }
 

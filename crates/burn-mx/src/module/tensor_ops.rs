@@ -183,11 +183,10 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
 #[cfg(feature = "autodiff")]
 mod autodiff {
     use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-    use burn_backend::AutodiffBackend;
     use burn_backend::ops::{ActivationOps, FloatTensorOps};
 
     use super::*;
-    use crate::autodiff::MxAutodiff;
+    use crate::autodiff::{MxAutodiff, tracked};
     use crate::backward::{self, boundary, elementwise};
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
@@ -264,7 +263,7 @@ mod autodiff {
         }
 
         fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
-            Self::from_inner(MxBackend::<B>::unpack(packed, device))
+            tracked::<B>(MxBackend::<B>::unpack(packed, device))
         }
     }
 }
