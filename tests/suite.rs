@@ -24,10 +24,16 @@ mod one_thread;
 
 mod suite {
     // On any backend.
+    mod checkpoints;
     mod digit_models;
     mod learner;
     mod models;
     mod multi_device;
+    mod packing;
+    mod ptq;
+    mod ptq_adaround;
+    mod ptq_fold;
+    mod ptq_static;
     mod recorder;
     mod reuse;
     mod roles;
@@ -46,8 +52,6 @@ mod suite {
     mod bad_input;
     #[cfg(test_backend = "flex")]
     mod checkpointing;
-    #[cfg(test_backend = "flex")]
-    mod checkpoints;
     #[cfg(test_backend = "flex")]
     mod convolution_products;
     #[cfg(test_backend = "flex")]
@@ -85,15 +89,7 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod products;
     #[cfg(test_backend = "flex")]
-    mod ptq;
-    #[cfg(test_backend = "flex")]
-    mod ptq_adaround;
-    #[cfg(test_backend = "flex")]
-    mod ptq_fold;
-    #[cfg(test_backend = "flex")]
     mod ptq_resume;
-    #[cfg(test_backend = "flex")]
-    mod ptq_static;
     #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
