@@ -26,7 +26,7 @@ mod square;
 mod statistics;
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings, read_sync};
+use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use microscaling::{
@@ -120,19 +120,10 @@ where
         stream: RandomStream,
     ) -> Result<Packed, PackError> {
         let shape = tensor.shape();
-        let packed = match pack::Words::of(format, &shape, axis)? {
-            Some(layout) => {
-                let words = layout.pack(&tensor, rounding, stream);
-                let words = read_sync(Self::int_into_data(words))
-                    .unwrap_or_else(|error| {
-                        panic!("burn-mx: reading a packed tensor failed: {error}")
-                    })
-                    .into_vec::<i32>()
-                    .unwrap_or_else(|error| panic!("burn-mx: expected I32 data: {error:?}"));
-                layout.read(words)
-            }
-            None => None,
-        };
+        let packed = pack::Words::of(format, &shape, axis)?.and_then(|layout| {
+            let words = layout.pack(&tensor, rounding, stream);
+            layout.read(&host::read_words::<Self>(words))
+        });
         match packed {
             Some(packed) => Ok(packed),
             None => pack_on_host::<Self>(tensor, axis, format, rounding, stream),
@@ -141,7 +132,7 @@ where
 
     fn unpack(packed: &PackedView<'_>, device: &R::Device) -> CubeTensor<R> {
         let layout = pack::Words::of(packed.format(), packed.shape(), packed.axis());
-        match layout.ok().flatten() {
+        match layout.expect("a packed tensor has a format, a shape and an axis that fit") {
             Some(layout) => {
                 let words = layout.write(packed);
                 let length = words.len();

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
 
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
 
 /// Applies `kernel(data, shape)` to the row-major values of an `f32` tensor.
@@ -54,6 +54,18 @@ pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
         .unwrap_or_else(|error| panic!("burn-mx: reading a tensor to quantize failed: {error}"))
         .into_vec::<f32>()
         .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32))
+}
+
+/// The words that a device wrote.
+///
+/// # Panics
+///
+/// As [`apply`].
+pub(super) fn read_words<B: Backend>(words: IntTensor<B>) -> Vec<i32> {
+    read_sync(B::int_into_data(words))
+        .unwrap_or_else(|error| panic!("burn-mx: reading what a device wrote failed: {error}"))
+        .into_vec::<i32>()
+        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::I32))
 }
 
 /// The row-major values of an `f32` tensor of which statistics are taken.

@@ -5,10 +5,11 @@ use std::panic::resume_unwind;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use burn_backend::Backend;
 use burn_backend::tensor::IntTensor;
-use burn_backend::{Backend, DType, read_sync};
 use microscaling::{PartStatistics, Statistics, StatisticsParts};
 
+use super::host;
 use super::in_turn::Awaited;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use super::in_turn::in_turn;
@@ -163,10 +164,7 @@ impl<B: Backend> StatisticsWords<B> {
             return Vec::new();
         }
         let words = B::int_cat(all.iter().map(|one| one.words.clone()).collect(), 0);
-        let words = read_sync(B::int_into_data(words))
-            .unwrap_or_else(|error| panic!("burn-mx: reading statistics failed: {error}"))
-            .into_vec::<i32>()
-            .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::I32));
+        let words = host::read_words::<B>(words);
         let mut rest = words.as_slice();
         let statistics = all.iter().map(|one| {
             let (own, others) = rest.split_at(length(&one.parts));

@@ -26,7 +26,7 @@ pub(crate) struct Running {
     /// Why no more records are written.
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
-    /// The thread that writes the last recorded step down, where its figures were not there when it was over.
+    /// The last recorded step on its way to the file, where its figures were not there when it was over.
     writing: Mutex<Option<Awaited<()>>>,
 }
 

@@ -30,6 +30,9 @@ impl Blocks {
     }
 }
 
+/// Turns that a unit's loop may take: Mesa's driver for processors ends it after 2^16.
+pub(super) const MOST_TURNS: usize = 1 << 14;
+
 /// Elements of the largest block, which a unit goes through one after the other.
 pub(super) fn largest_length(parts: &StatisticsParts) -> usize {
     parts.rows() * parts.columns_of_blocks().map_or(1, |[columns, _]| columns)

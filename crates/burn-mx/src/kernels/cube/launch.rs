@@ -42,8 +42,7 @@ impl<R: CubeRuntime> Target<R> {
 
     /// The widest index that either tensor needs.
     pub(super) fn address_type(&self) -> AddressType {
-        let input = self.input.required_address_type();
-        input.max(self.output().required_address_type())
+        address_type([&self.input, self.output()])
     }
 
     /// The arguments of a kernel for what it reads and what it writes; what it reads comes first of all its tensors.
@@ -86,6 +85,14 @@ impl<R: CubeRuntime> Target<R> {
     pub(super) fn into_output(self) -> CubeTensor<R> {
         self.output.unwrap_or(self.input)
     }
+}
+
+/// The widest index that one of the tensors needs.
+pub(super) fn address_type<R: CubeRuntime, const N: usize>(
+    tensors: [&CubeTensor<R>; N],
+) -> AddressType {
+    let each = tensors.map(|tensor| tensor.required_address_type());
+    each.into_iter().max().unwrap_or_default()
 }
 
 /// A tensor for a kernel to fill, in row-major order.

@@ -13,7 +13,7 @@ use microscaling::{
 };
 
 use super::bits::{self, ABS, INFINITY, NAN, SIGN};
-use super::blocks::{Blocks, block, block_of, largest_length, position};
+use super::blocks::{Blocks, MOST_TURNS, block, block_of, largest_length, position};
 use super::launch;
 use super::quantize::{largest, word_or_zero};
 use super::random::{self, Stream, draw};
@@ -74,11 +74,9 @@ impl<'a> Words<'a> {
         shape: &'a [usize],
         axis: usize,
     ) -> Result<Option<Self>, PackError> {
-        // Mesa's driver for processors ends loops after 2^16 turns.
-        const LONGEST: usize = 1 << 14;
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
-            second_look::is_short_enough(&format) && largest_length(&parts) <= LONGEST;
+            second_look::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
         if shape.contains(&0) || !is_short_enough {
             return Ok(None);
         }
@@ -129,8 +127,7 @@ impl<'a> Words<'a> {
         let grids = empty(blocks * form.sub_blocks * 2);
         let scales = empty(blocks);
         let words = empty(codes + records + 1);
-        let address_type = [&values, &grids, &words].map(|tensor| tensor.required_address_type());
-        let address_type = address_type.into_iter().max().unwrap_or_default();
+        let address_type = launch::address_type([&values, &grids, &words]);
         // SAFETY: what is read lies inside of the tensor, by its blocks, and inside of what the kernel before wrote; a unit writes
         // its own words of buffers that have as many as there are units.
         unsafe {
@@ -189,7 +186,7 @@ impl<'a> Words<'a> {
     }
 
     /// The packed tensor that the words are; `None` if one of its numbers has no code.
-    pub(super) fn read(&self, words: Vec<i32>) -> Option<Packed> {
+    pub(super) fn read(&self, words: &[i32]) -> Option<Packed> {
         let [codes, records] = self.lengths();
         let amax = words[codes + records] as u32;
         if matches!(self.format, BlockFormat::Bfp(_)) && amax >= INFINITY {
@@ -234,8 +231,7 @@ impl<'a> Words<'a> {
         let client = words.client.clone();
         let shape = Shape::from(self.shape.to_vec());
         let output = launch::empty_like(&words, shape, DType::F32);
-        let address_type = [&words, &output].map(|tensor| tensor.required_address_type());
-        let address_type = address_type.into_iter().max().unwrap_or_default();
+        let address_type = launch::address_type([&words, &output]);
         let elements = self.elements();
         let (cubes, cube) = launch::units(&client, elements);
         // SAFETY: what is read lies inside of the words, which are as many as the tensor has; a unit writes its own element.

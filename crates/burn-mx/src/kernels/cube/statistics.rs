@@ -13,7 +13,7 @@ use microscaling::{BlockFormat, StatisticsParts};
 use super::bits::{ABS, INFINITY};
 #[cfg(all(test, feature = "cuda"))]
 use super::blocks;
-use super::blocks::{Blocks, block, largest_length, position};
+use super::blocks::{Blocks, MOST_TURNS, block, largest_length, position};
 use super::double;
 use super::launch;
 use super::quantize::{largest, word_or_zero};
@@ -58,9 +58,8 @@ impl Places {
     }
 }
 
-/// Whether a unit's loops are short enough: Mesa's driver for processors ends them after 2^16 turns.
+/// Whether a unit's loops are short enough.
 pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsParts) -> bool {
-    const LONGEST: usize = 1 << 14;
     let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
     let blocks_of_a_part = parts.runs_together() * (parts.columns() / columns).max(stride);
     let of_a_part = parts.runs_together() * parts.rows() * parts.columns();
@@ -71,7 +70,7 @@ pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsPar
             of_a_part / PART_LANES,
         ]
         .into_iter()
-        .all(|turns| turns <= LONGEST)
+        .all(|turns| turns <= MOST_TURNS)
 }
 
 /// The argument of a kernel that is written for its source alone.
@@ -111,9 +110,7 @@ pub(super) fn words<R: CubeRuntime>(
     let figures = empty(blocks * FIGURES);
     let lanes = empty(count * PART_LANES * LANE_WORDS);
     let words = empty(count * PART_WORDS + blocks * BLOCK_WORDS);
-    let tensors = [&before, &after, &figures, &lanes, &words];
-    let address_type = tensors.map(|tensor| tensor.required_address_type());
-    let address_type = address_type.into_iter().max().unwrap_or_default();
+    let address_type = launch::address_type([&before, &after, &figures, &lanes, &words]);
 
     // SAFETY: what is read lies inside of the tensors, by their parts; a unit writes its own words of buffers that have as
     // many as there are units.
