@@ -1,7 +1,7 @@
 //! What is seen of a part of a tensor.
 
-use super::lanes::Sums;
-use super::scales::{Scales, SeenScales};
+use super::scales::SeenScales;
+use crate::round::bits::INFINITY;
 use alloc::vec::Vec;
 
 /// What is seen of a part.
@@ -26,43 +26,26 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Adds blocks.
+    /// Adds blocks: their sums, and the patterns of their scales, which are no positive numbers where a block has none;
+    /// `None` if nothing is in blocks.
     #[inline(always)]
-    pub(super) fn blocks<const W: usize>(
-        &mut self,
-        maxima: [[u32; W]; 2],
-        sums: &Sums<W>,
-        scales: Option<&Scales>,
-    ) {
-        let [amax, second] = maxima;
-        for i in 0..W {
-            let maxima = [amax[i], second[i]];
-            self.block(maxima, sums.power[i], sums.error[i], scales);
+    pub(super) fn blocks(&mut self, power: &[f64], error: &[f64], scales: Option<&[u32]>) {
+        for (power, error) in power.iter().zip(error) {
+            self.power += power;
+            self.error += error;
         }
-    }
-
-    /// Adds a block.
-    #[inline(always)]
-    pub(super) fn block(
-        &mut self,
-        [amax, second]: [u32; 2],
-        power: f64,
-        error: f64,
-        scales: Option<&Scales>,
-    ) {
-        self.power += power;
-        self.error += error;
         let Some(scales) = scales else { return };
-        self.blocks += 1;
-        // A block that became NaN has none, as one of zeros.
-        if power == 0.0 {
-            return;
-        }
-        self.ratios.push((error / power) as f32);
-        if amax > 0
-            && let Some(scale) = scales.scale(amax, second)
-        {
-            self.scales.see(scale);
+        self.blocks += scales.len() as u64;
+        self.ratios.reserve(scales.len());
+        for ((power, error), scale) in power.iter().zip(error).zip(scales) {
+            // A block that became NaN has none, as one of zeros.
+            if *power == 0.0 {
+                continue;
+            }
+            self.ratios.push((error / power) as f32);
+            if (1..INFINITY).contains(scale) {
+                self.scales.see(f32::from_bits(*scale));
+            }
         }
     }
 }

@@ -1,8 +1,12 @@
 //! The scale of a block, and the largest number that its elements can become; the scales of many blocks.
 
 use crate::quantize::block_rule::{BlockRule, Words};
-use crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large};
+use crate::quantize::blocks::make_grids;
+use crate::quantize::rules::{
+    BfpRule, Grid, MicroexponentRule, MxRule, Nvfp4Rule, ScalePair, is_large,
+};
 use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN};
+use crate::round::mode::Stochastic;
 use crate::{BlockFormat, ScaleMode};
 
 /// A block format as the statistics see it.
@@ -37,7 +41,7 @@ impl Scales {
         }
     }
 
-    /// Elements that share what [`limit`](Self::limit) says, as many as the block or more where there is nothing below it.
+    /// Elements that share a limit of [`limits_and_scales`](Self::limits_and_scales), as many as the block or more where there is nothing below it.
     pub(super) fn sub_block(&self) -> usize {
         match self {
             Self::Microexponent(rule) => rule.sub_block(),
@@ -46,7 +50,7 @@ impl Scales {
     }
 
     /// What the elements of a block say beside the largest of their magnitudes, where they say something: what
-    /// [`scale`](Self::scale) and [`limit`](Self::limit) take in place of a sub-block's. Else that magnitude.
+    /// [`limits_and_scales`](Self::limits_and_scales) takes in place of a sub-block's. Else that magnitude.
     #[inline(always)]
     pub(super) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
         match self {
@@ -56,49 +60,74 @@ impl Scales {
         }
     }
 
-    /// The scale of a block whose largest magnitude, not zero, has this pattern, and whose elements
-    /// [say](Self::second) that; `None` if it is NaN, or too small for any.
+    /// Whether [`second`](Self::second) looks at the elements.
     #[inline(always)]
-    pub(super) fn scale(&self, amax: u32, second: u32) -> Option<f32> {
-        let power = |(exponent, nan)| if nan { NAN } else { bits::pow2(exponent) };
-        let pattern = match self {
-            Self::Mx(rule) => power(rule.scale([amax, second])),
-            Self::RmsMx(rule) => power(rule.scale([amax, second])),
-            // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
-            Self::Microexponent(_) | Self::Bfp(_) => {
-                bits::pow2((amax >> bits::MANTISSA_BITS) as i32 - BIAS)
-            }
-            Self::Nvfp4(rule) => rule.grid(amax, second).words()[0],
-            Self::TinyNvfp4(rule) => rule.grid(amax, second).words()[0],
-            Self::BetterNvfp4(rule) => rule.grid(amax, second).words()[0],
-        };
-        (1..INFINITY)
-            .contains(&pattern)
-            .then(|| f32::from_bits(pattern))
+    pub(super) fn looks_twice(&self) -> bool {
+        matches!(self, Self::RmsMx(_) | Self::BetterNvfp4(_))
     }
 
-    /// Pattern of the largest number that an element can become, from the largest magnitudes of its block and its
-    /// sub-block, or what the elements [say](Self::second); of Inf where nothing can be said to saturate, because all of the block becomes NaN or zero.
+    /// Of many sub-blocks, from the largest magnitudes of their blocks and their own, or what the elements of a block
+    /// [say](Self::second):
+    ///
+    /// * the pattern of the largest number that an element can become; of Inf where nothing can be said to saturate, because
+    ///   all of the block becomes NaN or zero;
+    /// * that of the scale of the block; of NaN or 0 if it is NaN, or too small for any, and anything if the block is zero.
     #[inline(always)]
-    pub(super) fn limit(&self, amax: u32, second: u32) -> u32 {
-        #[inline(always)]
-        fn largest<G: BlockRule>(rule: &G, amax: u32, second: u32) -> u32 {
-            rule.largest(rule.grid(amax, second))
-        }
-        let max = match self {
-            Self::Mx(rule) => largest(rule, amax, second),
-            Self::RmsMx(rule) => largest(rule, amax, second),
-            Self::Microexponent(rule) => largest(rule, amax, second),
-            Self::Bfp(rule) => largest(rule, amax, second),
-            Self::Nvfp4(rule) => largest(rule, amax, second),
-            Self::TinyNvfp4(rule) => largest(rule, amax, second),
-            Self::BetterNvfp4(rule) => largest(rule, amax, second),
-        };
-        match max {
-            0 => INFINITY,
-            max => max.min(INFINITY),
+    pub(super) fn limits_and_scales(&self, maxima: [&[u32]; 2], [limits, scales]: [&mut [u32]; 2]) {
+        let words = [limits, scales];
+        match self {
+            Self::Mx(rule) => each(*rule, maxima, words, scale_of_mx(rule)),
+            Self::RmsMx(rule) => each(*rule, maxima, words, scale_of_mx(rule)),
+            Self::Microexponent(rule) => each(*rule, maxima, words, shared_exponent),
+            Self::Bfp(rule) => each(*rule, maxima, words, shared_exponent),
+            Self::Nvfp4(rule) => each(*rule, maxima, words, scale_of_pair),
+            Self::TinyNvfp4(rule) => each(*rule, maxima, words, scale_of_pair),
+            Self::BetterNvfp4(rule) => each(*rule, maxima, words, scale_of_pair),
         }
     }
+}
+
+/// [`Scales::limits_and_scales`] by a rule, which knows the scale from the grid of a block and its largest magnitude.
+#[inline(always)]
+fn each<G: BlockRule>(
+    rule: G,
+    [maxima, seconds]: [&[u32]; 2],
+    [limits, scales]: [&mut [u32]; 2],
+    scale: impl Fn(G::Grid, u32) -> u32,
+) {
+    // As for rounding with draws: grids that say everything.
+    make_grids::<G, Stochastic>(rule, maxima, seconds, [&mut *limits, &mut *scales]);
+    for ((limit, other), amax) in limits.iter_mut().zip(scales).zip(maxima) {
+        let grid = G::Grid::of([*limit, *other]);
+        let max = rule.largest(grid);
+        *limit = if max == 0 {
+            INFINITY
+        } else {
+            max.min(INFINITY)
+        };
+        *other = scale(grid, *amax);
+    }
+}
+
+#[inline(always)]
+fn scale_of_mx<const RMS: bool>(rule: &MxRule<RMS>) -> impl Fn(Grid, u32) -> u32 + Copy {
+    let emin = rule.row.emin;
+    #[inline(always)]
+    move |grid, _| match grid.max > INFINITY {
+        true => NAN,
+        false => bits::pow2(grid.emin - emin),
+    }
+}
+
+/// As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
+#[inline(always)]
+fn shared_exponent(_: Grid, amax: u32) -> u32 {
+    bits::pow2((amax >> bits::MANTISSA_BITS) as i32 - BIAS)
+}
+
+#[inline(always)]
+fn scale_of_pair(grid: ScalePair, _: u32) -> u32 {
+    grid.scale
 }
 
 /// Binades of the positive float32.
