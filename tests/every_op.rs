@@ -2,12 +2,18 @@
 //!
 //! A process of its own: random ops share the seed of their backend.
 
+#[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
+#[path = "shared/backend.rs"]
+mod backend;
 #[path = "shared/one_thread.rs"]
 mod one_thread;
 
 mod every_op {
     mod compare;
     mod generate;
+    // The others compute in this process's memory, and are above.
+    #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
+    mod on_a_device;
     mod run;
     mod table;
     mod traits;

@@ -26,6 +26,13 @@ struct Summary {
     differentiable: usize,
 }
 
+/// The seed of a case's arguments.
+pub(crate) fn seed(name: &str, case: u64) -> u64 {
+    let mut seed = DefaultHasher::new();
+    (name, case).hash(&mut seed);
+    seed.finish()
+}
+
 /// Runs each call on both backends and compares.
 fn assert_same_calls<A: Backend, M: Backend>(
     calls: (Vec<Call<A>>, Vec<Call<M>>),
@@ -38,9 +45,7 @@ fn assert_same_calls<A: Backend, M: Backend>(
         assert_eq!(plain.name, decorated.name);
         let (mut succeeded, mut differentiated) = (false, false);
         for case in 0..CASES {
-            let mut seed = DefaultHasher::new();
-            (plain.name, case).hash(&mut seed);
-            let seed = seed.finish();
+            let seed = seed(plain.name, case);
             let expected = run(plain, seed, devices.0, gradients.map(|both| both.0));
             let got = run(decorated, seed, devices.1, gradients.map(|both| both.1));
             let what = format!("{}, case {case}", plain.name);
@@ -65,7 +70,7 @@ fn assert_same_calls<A: Backend, M: Backend>(
     summary
 }
 
-fn devices<B: MxKernels>() -> [MxDevice<Device<B>>; 2] {
+pub(crate) fn devices<B: MxKernels>() -> [MxDevice<Device<B>>; 2] {
     let none = MxSpecs::none().resolve().expect("none is sound");
     [
         MxDevice::default(),

@@ -4,8 +4,8 @@ use burn::tensor::ops::{ConvOptions, ConvTransposeOptions, DeformConvOptions};
 use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{
-    Backend, BoolDType, BoolStore, DType, Distribution, FloatDType, IntDType, QTensorPrimitive,
-    Scalar, Shape, Slice, TensorData, TensorMetadata,
+    Backend, BoolDType, BoolStore, DType, DeviceSettings, Distribution, FloatDType, IntDType,
+    QTensorPrimitive, Scalar, Shape, Slice, TensorData, TensorMetadata, get_device_settings,
 };
 use proptest::prelude::RngExt;
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -97,6 +97,13 @@ impl Window {
     }
 }
 
+/// Whether the backend computes in this process's memory.
+const ON_A_PROCESSOR: bool = cfg!(any(
+    test_backend = "flex",
+    test_backend = "ndarray",
+    test_backend = "tch"
+));
+
 fn first<const N: usize>(all: [usize; 3]) -> [usize; N] {
     core::array::from_fn(|i| all[i])
 }
@@ -121,6 +128,10 @@ impl<B: Backend> Arguments<B> {
             0 => DType::I32,
             1 => DType::U8,
             _ => DType::I64,
+        };
+        let int_dtype = match ON_A_PROCESSOR || B::supports_dtype(device, int_dtype) {
+            true => int_dtype,
+            false => get_device_settings::<B>(device).int_dtype.into(),
         };
         let batch: Vec<usize> = (0..rng.random_range(0..3))
             .map(|_| rng.random_range(1..4))
@@ -343,7 +354,7 @@ impl<B: Backend> Arguments<B> {
         let count = shape.iter().product();
         let odds = [0.0, 0.5, 0.5, 1.0][self.rng.random_range(0..4)];
         let values: Vec<bool> = (0..count).map(|_| self.rng.random_bool(odds)).collect();
-        let data = TensorData::new(values, shape);
+        let data = self.stored(TensorData::new(values, shape));
         let tensor = B::bool_from_data(data.clone(), &self.device);
         if self.shared {
             self.bools.push(tensor.clone());
@@ -366,7 +377,15 @@ impl<B: Backend> Arguments<B> {
     pub(crate) fn bool_data(&mut self) -> TensorData {
         let count: usize = self.shape.iter().product();
         let values: Vec<bool> = (0..count).map(|_| self.rng.random()).collect();
-        TensorData::new(values, self.shape.clone())
+        self.stored(TensorData::new(values, self.shape.clone()))
+    }
+
+    /// Bools as Burn hands them to the backend: in the type that its device stores them in.
+    fn stored(&self, data: TensorData) -> TensorData {
+        match ON_A_PROCESSOR {
+            true => data,
+            false => data.convert_dtype(get_device_settings::<B>(&self.device).bool_dtype.into()),
+        }
     }
 
     // Quantized tensors
@@ -637,25 +656,45 @@ impl<B: Backend> Arguments<B> {
     }
 
     pub(crate) fn float_type(&mut self) -> FloatDType {
-        [
+        let drawn = [
             FloatDType::F32,
             FloatDType::F32,
             FloatDType::F64,
             FloatDType::BF16,
-        ][self.rng.random_range(0..4)]
+        ][self.rng.random_range(0..4)];
+        self.of_the_device(drawn, |settings| settings.float_dtype)
     }
 
     pub(crate) fn int_type(&mut self) -> IntDType {
-        [IntDType::I64, IntDType::I64, IntDType::I32, IntDType::U8][self.rng.random_range(0..4)]
+        let drawn = [IntDType::I64, IntDType::I64, IntDType::I32, IntDType::U8]
+            [self.rng.random_range(0..4)];
+        self.of_the_device(drawn, |settings| settings.int_dtype)
     }
 
     pub(crate) fn bool_type(&mut self) -> BoolDType {
-        [
+        let drawn = [
             BoolStore::Native,
             BoolStore::Native,
             BoolStore::U8,
             BoolStore::U32,
-        ][self.rng.random_range(0..4)]
+        ][self.rng.random_range(0..4)];
+        match ON_A_PROCESSOR {
+            true => drawn,
+            // Devices are said to have others, but their kernels know this one.
+            false => get_device_settings::<B>(&self.device).bool_dtype,
+        }
+    }
+
+    /// What was drawn; its own if it has no such type and is no processor, where that is more than an error.
+    fn of_the_device<T: Copy + Into<DType>>(
+        &self,
+        drawn: T,
+        own: impl FnOnce(DeviceSettings) -> T,
+    ) -> T {
+        match ON_A_PROCESSOR || B::supports_dtype(&self.device, drawn.into()) {
+            true => drawn,
+            false => own(get_device_settings::<B>(&self.device)),
+        }
     }
 
     pub(crate) fn distribution(&mut self) -> Distribution {

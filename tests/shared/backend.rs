@@ -31,5 +31,6 @@ pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
     test_backend = "webgpu",
     test_backend = "wgpu"
 ))]
+#[allow(dead_code, reason = "used by some")]
 pub(crate) type Unfused =
     burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;
