@@ -6,8 +6,8 @@ pub(super) mod amx;
 use super::panels::{BLOCK, FREE, PAIRS, TILE, halves};
 use super::path::ProductPath;
 
-/// Rows of a strip, which a kernel takes at once, but for AMX's: half of a tile's.
-const ROWS: usize = 8;
+/// The most rows of a strip that is expanded to float32: a tile's.
+const ROWS: usize = FREE;
 /// Columns of a job: a multiple of what any kernel takes at once.
 pub(super) const COLUMNS: usize = 6 * FREE;
 
@@ -54,7 +54,8 @@ impl Strip {
         match path {
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
             ProductPath::AmxBf16 => amx::ROWS,
-            _ => ROWS,
+            ProductPath::Avx2 => ROWS,
+            _ => 8,
         }
     }
 
@@ -72,9 +73,10 @@ impl Strip {
         if !matches!(path, ProductPath::Avx2 | ProductPath::Avx512) {
             return;
         }
-        for (i, row) in self.expanded.chunks_exact_mut(EXPANDED_ROW).enumerate() {
+        let rows = self.expanded.chunks_exact_mut(EXPANDED_ROW);
+        for (i, row) in rows.enumerate().take(Self::rows(path)) {
             for tile in 0..tiles {
-                // SAFETY: each of eight rows has its pairs in each of the tiles.
+                // SAFETY: each of the strip's rows has its pairs in each of the tiles.
                 let words = unsafe { &*lhs.add(tile * TILE + i * PAIRS).cast::<[u32; PAIRS]>() };
                 let row = row[tile * 2 * PAIRS..].chunks_exact_mut(2);
                 for (values, word) in row.zip(words) {
@@ -310,8 +312,8 @@ mod x86 {
         }
     }
 
-    /// Rows that AVX2's kernel takes at once.
-    const AVX2_ROWS: usize = 4;
+    /// Rows that AVX2's kernel takes at once: with two vectors of columns they leave four registers for its operands.
+    const AVX2_ROWS: usize = 6;
 
     /// # Safety
     /// As [`Strip::multiply`](super::Strip::multiply), with AVX2 and FMA.
@@ -319,40 +321,48 @@ mod x86 {
     pub(super) unsafe fn avx2(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
         for job in parts(job, FREE) {
             for row in (0..job.rows).step_by(AVX2_ROWS) {
+                let rows = expanded[row * EXPANDED_ROW..].as_ptr();
+                let job = Job {
+                    result: job.result.wrapping_add(row * job.result_stride),
+                    rows: (job.rows - row).min(AVX2_ROWS),
+                    ..job
+                };
                 // SAFETY: a part of the job's rows and columns.
                 unsafe {
-                    avx2_sums(
-                        expanded[row * EXPANDED_ROW..].as_ptr(),
-                        Job {
-                            result: job.result.add(row * job.result_stride),
-                            rows: (job.rows - row).min(AVX2_ROWS),
-                            ..job
-                        },
-                    );
+                    match job.rows {
+                        1 => avx2_sums::<1>(rows, job),
+                        2 => avx2_sums::<2>(rows, job),
+                        3 => avx2_sums::<3>(rows, job),
+                        4 => avx2_sums::<4>(rows, job),
+                        5 => avx2_sums::<5>(rows, job),
+                        _ => avx2_sums::<AVX2_ROWS>(rows, job),
+                    }
                 }
             }
         }
     }
 
     /// # Safety
-    /// As [`avx2`], for a job of at most 4 rows, which begin at `rows`, and 16 columns.
+    /// As [`avx2`], for a job of `MR` rows, which begin at `rows`, and at most 16 columns.
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2_sums(rows: *const f32, job: Job) {
-        let mut sums = [[_mm256_setzero_ps(); 2]; AVX2_ROWS];
+    unsafe fn avx2_sums<const MR: usize>(rows: *const f32, job: Job) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; MR];
         let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
         for pair in 0..job.tiles * PAIRS {
             // SAFETY: the tiles have these columns, and the strip has these rows.
             unsafe {
-                let columns: [__m256i; 2] =
-                    from_fn(|j| _mm256_load_si256(job.rhs.add(pair * FREE + j * 8).cast()));
-                let odd = columns.map(|pair| _mm256_castsi256_ps(_mm256_and_si256(pair, high)));
+                // Once for each half, as a volatile read may not be shared: there is no register to keep it in.
+                let columns = || -> [__m256i; 2] {
+                    from_fn(|j| job.rhs.add(pair * FREE + j * 8).cast::<__m256i>().read_volatile())
+                };
+                let odd = columns().map(|pair| _mm256_castsi256_ps(_mm256_and_si256(pair, high)));
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let lhs = _mm256_set1_ps(*rows.add(i * EXPANDED_ROW + 2 * pair + 1));
                     for (sum, column) in sums.iter_mut().zip(odd) {
                         *sum = _mm256_fmadd_ps(lhs, column, *sum);
                     }
                 }
-                let even = columns.map(|pair| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pair)));
+                let even = columns().map(|pair| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pair)));
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let lhs = _mm256_set1_ps(*rows.add(i * EXPANDED_ROW + 2 * pair));
                     for (sum, column) in sums.iter_mut().zip(even) {
@@ -361,7 +371,7 @@ mod x86 {
                 }
             }
         }
-        for (i, sums) in sums.iter().enumerate().take(job.rows) {
+        for (i, sums) in sums.iter().enumerate() {
             let mut row = [0.0; FREE];
             // SAFETY: the row is as long as two vectors; the job's columns are the result's.
             let result = unsafe {
