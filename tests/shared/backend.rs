@@ -24,7 +24,7 @@ pub(crate) type TestBackend = burn::backend::Wgpu;
 #[allow(dead_code, reason = "used by some")]
 pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
 
-/// The same without burn-fusion around it.
+/// The same without burn-fusion around it; on CUDA and ROCm, whose types burn does not hand on, with it.
 #[cfg(any(
     test_backend = "vulkan",
     test_backend = "metal",
@@ -34,3 +34,11 @@ pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
 #[allow(dead_code, reason = "used by some")]
 pub(crate) type Unfused =
     burn::backend::wgpu::CubeBackend<burn::backend::wgpu::WgpuRuntime, f32, i32, u32>;
+#[cfg(not(any(
+    test_backend = "vulkan",
+    test_backend = "metal",
+    test_backend = "webgpu",
+    test_backend = "wgpu"
+)))]
+#[allow(dead_code, reason = "used by some")]
+pub(crate) type Unfused = TestBackend;

@@ -1,8 +1,12 @@
 //! burn-train's supervised learner runs unchanged, with checkpoint and resume.
+//!
+//! Under burn-fusion 0.21 tensors are lost that another thread reads, as the learner's checkpointers do, with or without
+//! emulation (tracel-ai/burn, issue 4347): so it is without.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::backend::Autodiff;
 use burn::data::dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher};
 use burn::data::dataset::InMemDataset;
 use burn::module::{AutodiffModule, Module};
@@ -18,9 +22,13 @@ use burn::train::{
     InferenceStep, Learner, RegressionOutput, SupervisedTraining, TrainOutput, TrainStep,
 };
 use burn_mx::module::{set_specs_at, specs_of};
-use burn_mx::{MxBackend, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxSpecs};
 
 use super::support::*;
+use crate::backend::Unfused;
+
+type Plain = Autodiff<Unfused>;
+type Mx = MxAutodiff<Unfused>;
 
 #[derive(Module, Debug)]
 pub(crate) struct Regressor<B: Backend> {
@@ -173,6 +181,10 @@ fn at_once_and_resumed<B: AutodiffBackend>(device: &B::Device) -> [Vec<Vec<f32>>
 }
 
 #[test]
+#[cfg_attr(
+    any(test_backend = "cuda", test_backend = "rocm"),
+    ignore = "burn-fusion loses what checkpointers read"
+)]
 fn the_learner_trains_checkpoints_and_resumes_to_the_same_bits() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
     let [at_once, resumed] = at_once_and_resumed::<Mx>(&device);
@@ -187,6 +199,10 @@ fn the_learner_trains_checkpoints_and_resumes_to_the_same_bits() {
 }
 
 #[test]
+#[cfg_attr(
+    any(test_backend = "cuda", test_backend = "rocm"),
+    ignore = "burn-fusion loses what checkpointers read"
+)]
 fn the_learner_without_emulation_trains_as_burn_alone() {
     let [at_once, resumed] = at_once_and_resumed::<Mx>(&mx_device(&MxSpecs::none()));
     let [plain, plain_resumed] = at_once_and_resumed::<Plain>(&TestDevice::default());
@@ -195,6 +211,10 @@ fn the_learner_without_emulation_trains_as_burn_alone() {
 }
 
 #[test]
+#[cfg_attr(
+    any(test_backend = "cuda", test_backend = "rocm"),
+    ignore = "burn-fusion loses what checkpointers read"
+)]
 fn the_learner_keeps_the_specs_of_each_layer() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
     let sound = "the specs are sound";
@@ -209,7 +229,7 @@ fn the_learner_keeps_the_specs_of_each_layer() {
         train(regressor.clone(), &device, directory.path(), 1, None);
         let trained = train(regressor, &device, directory.path(), 2, Some(1));
         let specs = |layer: &str| {
-            let layer: &Linear<MxBackend<TestBackend>> = match layer {
+            let layer: &Linear<MxBackend<Unfused>> = match layer {
                 "head" => &trained.head,
                 _ => &trained.hidden,
             };

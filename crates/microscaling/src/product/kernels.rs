@@ -353,7 +353,12 @@ mod x86 {
             unsafe {
                 // Once for each half, as a volatile read may not be shared: there is no register to keep it in.
                 let columns = || -> [__m256i; 2] {
-                    from_fn(|j| job.rhs.add(pair * FREE + j * 8).cast::<__m256i>().read_volatile())
+                    from_fn(|j| {
+                        job.rhs
+                            .add(pair * FREE + j * 8)
+                            .cast::<__m256i>()
+                            .read_volatile()
+                    })
                 };
                 let odd = columns().map(|pair| _mm256_castsi256_ps(_mm256_and_si256(pair, high)));
                 for (i, sums) in sums.iter_mut().enumerate() {
