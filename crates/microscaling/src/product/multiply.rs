@@ -32,13 +32,15 @@ impl Panels {
     /// for each 512 elements along the summed axis (the last ones are as many as there are), a sum s that starts from 0 and
     /// to which the products are added in pairs, of each pair the odd one first: s = fma(a₁, b₁, s), then
     /// s = fma(a₀, b₀, s); the sums of the blocks of 512 are added in order. A tensor scale multiplies the result. That is
-    /// what AVX-512's `vdpbf16ps` computes, so every path but one gives the same bits. They depend on nothing but the operands'
+    /// what AVX-512's `vdpbf16ps` computes, so every path but two gives the same bits. They depend on nothing but the operands'
     /// values and the length of the summed axis: not on the processor, the threads, the other lengths or the way in
     /// which the operands lay in memory. NaN and Inf propagate; nothing is flushed to zero.
     ///
     /// [`ProductPath::AmxBf16`], which is taken where the environment names it, has AMX's sum: of every 32 elements of a block
     /// the products with even index are added up from 0 by fused multiply-adds, in order, those with odd index likewise, and
-    /// the sum of the two is added to s. Where a number could be a subnormal it gives the bits of the others.
+    /// the sum of the two is added to s. [`ProductPath::NeonBf16`] has Arm's: s = s ⊕ (a₀·b₀ ⊕ a₁·b₁), where ⊕ rounds to odd: a
+    /// sum that float32 does not hold becomes, of the two neighbours that it does, the one with an odd significand. Where a number
+    /// could be a subnormal both give the bits of the others.
     ///
     /// # Errors
     /// [`PanelsError::Product`], with `result` untouched.
@@ -93,6 +95,7 @@ impl Panels {
             ProductPath::Avx512Bf16 | ProductPath::AmxBf16 if !Self::is_never_flushed(lhs, rhs) => {
                 ProductPath::Avx512
             }
+            ProductPath::NeonBf16 if !Self::is_never_flushed(lhs, rhs) => ProductPath::Neon,
             path => path,
         };
         let product = Product {

@@ -4,7 +4,8 @@
 use crate::error::NameError;
 use core::fmt;
 
-/// A way to multiply [`Panels`](super::Panels). All but [`AmxBf16`](Self::AmxBf16) give the same bits.
+/// A way to multiply [`Panels`](super::Panels). All but [`AmxBf16`](Self::AmxBf16) and [`NeonBf16`](Self::NeonBf16) give the
+/// same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProductPath {
@@ -20,6 +21,11 @@ pub enum ProductPath {
     /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). It adds up [in another order](super::Panels::multiply). It flushes subnormals
     /// to zero as well, which leaves such products to [`Avx512`](Self::Avx512).
     AmxBf16,
+    /// Float32 fused multiply-adds in 128 bits (NEON, 64-bit Arm).
+    Neon,
+    /// `bfmmla` (NEON with BF16). Its sums are [rounded in another way](super::Panels::multiply), and subnormals are flushed to
+    /// zero, which leaves such products to [`Neon`](Self::Neon).
+    NeonBf16,
 }
 
 /// Names the path that all products take, or `float32` for none of them.
@@ -32,12 +38,14 @@ const NONE: &str = "float32";
 
 impl ProductPath {
     /// All paths.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Portable,
         Self::Avx2,
         Self::Avx512,
         Self::Avx512Bf16,
         Self::AmxBf16,
+        Self::Neon,
+        Self::NeonBf16,
     ];
 
     /// The name, as the environment variable `MICROSCALING_PRODUCT` takes it.
@@ -48,6 +56,8 @@ impl ProductPath {
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512_bf16",
             Self::AmxBf16 => "amx_bf16",
+            Self::Neon => "neon",
+            Self::NeonBf16 => "neon_bf16",
         }
     }
 
@@ -64,18 +74,38 @@ impl ProductPath {
                 Self::Avx512Bf16 => avx512() && detected!("avx512bf16"),
                 #[cfg(target_os = "linux")]
                 Self::AmxBf16 => avx512() && super::kernels::amx::is_available(),
-                #[cfg(not(target_os = "linux"))]
-                Self::AmxBf16 => false,
+                _ => false,
             }
         }
-        #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
+        #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
+        {
+            use std::arch::is_aarch64_feature_detected as detected;
+            match self {
+                Self::Portable => true,
+                Self::Neon => detected!("neon"),
+                Self::NeonBf16 => detected!("neon") && detected!("bf16"),
+                _ => false,
+            }
+        }
+        #[cfg(not(all(
+            any(
+                target_arch = "x86_64",
+                all(target_arch = "aarch64", target_endian = "little")
+            ),
+            feature = "std"
+        )))]
         {
             self == Self::Portable
         }
     }
 
+    /// Whether the path gives [`Portable`](Self::Portable)'s bits, as most do.
+    pub const fn is_bit_exact(self) -> bool {
+        !matches!(self, Self::AmxBf16 | Self::NeonBf16)
+    }
+
     /// The fastest path of this processor that gives the bits of all, `None` where none is faster than a float32 matrix product
-    /// is expected to be.
+    /// is expected to be, or was seen to be.
     pub fn best() -> Option<Self> {
         // From the best on.
         let paths = [Self::Avx512Bf16, Self::Avx512, Self::Avx2];

@@ -10,11 +10,11 @@ use proptest::sample::select;
 /// Elements along the summed axis that are added up before they are added to the others' sum.
 const BLOCK: usize = 512;
 
-/// All but AMX's, whose sum is another one: its tests are beside its kernel.
+/// All but AMX's and `bfmmla`, whose sums are others: their tests are beside their kernels.
 fn paths() -> impl Iterator<Item = ProductPath> {
     ProductPath::ALL
         .into_iter()
-        .filter(|path| path.is_available() && *path != ProductPath::AmxBf16)
+        .filter(|path| path.is_available() && path.is_bit_exact())
 }
 
 /// A matrix of bfloat16 numbers, [free, summed], each of them `value(i)` of a random word.
