@@ -1,4 +1,5 @@
-//! burn-train's strategies for several devices run unchanged. One device is given twice: there are two workers, each with a thread, a fork of the model and half of the data of its own.
+//! burn-train's strategies for several devices run unchanged. One device is given twice: there are two workers, each with a
+//! thread, a fork of the model and half of the data of its own. On a backend of CubeCL that takes what `cubecl.toml` says.
 
 use burn::data::dataloader::split::split_dataloader;
 use burn::module::{Module, ModuleVisitor, Param};

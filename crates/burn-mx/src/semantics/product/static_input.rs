@@ -1,7 +1,7 @@
 //! An operand whose blocks have scales that were fixed by calibration.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, Slice, TensorData, TensorMetadata};
+use burn_backend::{Shape, Slice, TensorData, TensorMetadata, get_device_settings};
 use microscaling::{BlockFormat, RandomStream, Rounding};
 
 use crate::kernels::MxKernels;
@@ -50,7 +50,7 @@ pub(super) fn quantize<B: MxKernels>(
     let inverse = vector(ends.iter().map(|end| end.recip()).collect(), along.clone());
     let tensor = B::float_reshape(tensor, Shape::new([outer, length, inner]));
     let tensor = B::float_mul(tensor, inverse);
-    let tensor = B::float_clamp(tensor, (-BELOW_ONE).into(), BELOW_ONE.into());
+    let tensor = cut_off::<B>(tensor);
     let tensor = B::float_mul(tensor, vector(ends, along));
     let missing = blocks * size - length;
     let tensor = match missing {
@@ -79,6 +79,15 @@ pub(super) fn quantize<B: MxKernels>(
         _ => B::float_slice(tensor, &[all(outer), all(length), all(inner)]),
     };
     B::float_reshape(tensor, shape)
+}
+
+/// Clamped to below 1. A NaN stays one: it passes no comparison, but some devices' `clamp` makes a number of it.
+fn cut_off<B: MxKernels>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    let bool_dtype = get_device_settings::<B>(&B::float_device(&tensor)).bool_dtype;
+    let above = B::float_greater_elem(tensor.clone(), BELOW_ONE.into(), bool_dtype);
+    let below = B::float_lower_elem(tensor.clone(), (-BELOW_ONE).into(), bool_dtype);
+    let tensor = B::float_mask_fill(tensor, above, BELOW_ONE.into());
+    B::float_mask_fill(tensor, below, (-BELOW_ONE).into())
 }
 
 /// How many elements stand before a block of so many, and the format of both together: with sub-blocks one of these, as the
