@@ -4,7 +4,14 @@
 pub(super) mod amx;
 #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
 mod neon;
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    test,
+    feature = "std",
+    any(
+        all(target_arch = "x86_64", target_os = "linux"),
+        all(target_arch = "aarch64", target_endian = "little")
+    )
+))]
 mod tests;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod x86;
