@@ -9,7 +9,7 @@ use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
 };
-use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Ffn,
     /// Burn's transformer encoder, with causal attention
     Transformer,
+    /// Burn's LSTM, over sequences
+    Lstm,
     /// ResNet-18 on images of 64 × 64
     #[value(name = "resnet18")]
     ResNet18,
@@ -52,6 +54,19 @@ impl Kind {
                     batch: 4,
                 },
             ],
+            Self::Lstm => vec![
+                // About as the example `compare` has it.
+                Workload::Lstm {
+                    hidden: 64,
+                    length: 8,
+                    batch: 64,
+                },
+                Workload::Lstm {
+                    hidden: 512,
+                    length: 32,
+                    batch: 64,
+                },
+            ],
             Self::ResNet18 => vec![Workload::ResNet18 { batch: 8 }],
         }
     }
@@ -71,6 +86,11 @@ pub(crate) enum Workload {
         length: usize,
         batch: usize,
     },
+    Lstm {
+        hidden: usize,
+        length: usize,
+        batch: usize,
+    },
     ResNet18 {
         batch: usize,
     },
@@ -86,6 +106,11 @@ impl fmt::Display for Workload {
                 batch,
                 ..
             } => write!(f, "transformer ({hidden}, {batch} of {length})"),
+            Self::Lstm {
+                hidden,
+                length,
+                batch,
+            } => write!(f, "lstm ({hidden}, {batch} of {length})"),
             Self::ResNet18 { batch } => write!(f, "resnet18 ({batch})"),
         }
     }
@@ -101,6 +126,11 @@ impl Workload {
                 length,
                 batch,
                 ..
+            }
+            | Self::Lstm {
+                hidden,
+                length,
+                batch,
             } => [batch, length * hidden, length * hidden],
             Self::ResNet18 { batch } => [batch, INPUT, CLASSES],
         }
@@ -119,6 +149,9 @@ impl Workload {
                     .with_dropout(0.0);
                 Model::Transformer(config.init(device))
             }
+            Self::Lstm { hidden, .. } => {
+                Model::Lstm(LstmConfig::new(hidden, hidden, true).init(device))
+            }
             Self::ResNet18 { .. } => Model::ResNet18(ResNet18::new(device)),
         }
     }
@@ -130,6 +163,7 @@ impl Workload {
 enum Model<B: Backend> {
     Ffn(Ffn<B>),
     Transformer(TransformerEncoder<B>),
+    Lstm(Lstm<B>),
     ResNet18(ResNet18<B>),
 }
 
@@ -143,6 +177,11 @@ impl<B: Backend> Model<B> {
                 let hidden = encoder.d_model;
                 let x = x.reshape([batch, numbers / hidden, hidden]);
                 let y = encoder.forward(TransformerEncoderInput::new(x));
+                y.reshape([batch, numbers])
+            }
+            Self::Lstm(lstm) => {
+                let x = x.reshape([batch, numbers / lstm.d_hidden, lstm.d_hidden]);
+                let (y, _) = lstm.forward(x, None);
                 y.reshape([batch, numbers])
             }
             Self::ResNet18(network) => network.forward(x),
