@@ -161,6 +161,12 @@ pub trait MxKernels: Backend {
         product::of_tensors::<Self>(lhs, rhs)
     }
 
+    /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors of numbers with so many
+    /// significant bits. What has to know that before, as burn-fusion around a backend does, asks for it. By default it is none.
+    fn has_own_convolution(_device: &Self::Device, _significant_bits: u32) -> bool {
+        false
+    }
+
     /// A product of a convolution, in `f32`, of two tensors of quantized values that have at most `significant_bits`
     /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. A bias is
     /// added to the channels. `None`, the default, if [`Backend`]'s own convolution is to compute it.

@@ -24,3 +24,51 @@ pub enum ConvolutionProduct {
     /// Of x and the output's gradient, for a weight of this shape.
     WeightGradient(Vec<usize>),
 }
+
+#[cfg(feature = "cube")]
+impl Convolution {
+    /// Of one dimension, the same in two.
+    pub(super) fn in_a_plane(&self) -> Self {
+        let and = |lengths: &[usize], other| lengths.iter().copied().chain([other]).collect();
+        Self {
+            stride: and(&self.stride, 1),
+            padding: and(&self.padding, 0),
+            dilation: and(&self.dilation, 1),
+            groups: self.groups,
+        }
+    }
+}
+
+#[cfg(feature = "cube")]
+impl ConvolutionProduct {
+    /// Of one dimension, the same in two.
+    pub(super) fn in_a_plane(&self) -> Self {
+        let and_one = |shape: &[usize]| shape.iter().copied().chain([1]).collect();
+        match self {
+            Self::Output => Self::Output,
+            Self::InputGradient(shape) => Self::InputGradient(and_one(shape)),
+            Self::WeightGradient(shape) => Self::WeightGradient(and_one(shape)),
+        }
+    }
+}
+
+#[cfg(feature = "fusion")]
+impl ConvolutionProduct {
+    /// The shape of the result, of operands of these shapes.
+    pub(super) fn shape(&self, convolution: &Convolution, operands: [&[usize]; 2]) -> Vec<usize> {
+        match self {
+            Self::InputGradient(shape) | Self::WeightGradient(shape) => shape.clone(),
+            Self::Output => {
+                let [x, weight] = operands;
+                let lengths = burn_backend::ops::conv::calculate_conv_output_sizes(
+                    &weight[2..],
+                    &convolution.stride,
+                    &convolution.padding,
+                    &convolution.dilation,
+                    &x[2..],
+                );
+                [x[0], weight[0]].into_iter().chain(lengths).collect()
+            }
+        }
+    }
+}

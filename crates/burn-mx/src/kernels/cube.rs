@@ -3,6 +3,7 @@
 mod arithmetic;
 mod bits;
 mod blocks;
+mod convolution;
 mod double;
 mod elementwise;
 mod float;
@@ -35,9 +36,9 @@ use microscaling::{
 };
 
 use super::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Operand, OperandForm, Softmax, UnaryFunction, UnaryOp, host, last_length, mask_on_host,
-    pack_on_host, quantize_dense, unpack_on_host,
+    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
+    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, UnaryFunction, UnaryOp,
+    host, last_length, mask_on_host, pack_on_host, quantize_dense, unpack_on_host,
 };
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
@@ -175,6 +176,23 @@ where
 
     fn product(lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
         product::multiply::<R, F, I, B>(lhs, rhs)
+    }
+
+    fn has_own_convolution(device: &R::Device, significant_bits: u32) -> bool {
+        convolution::is_own(&R::client(device), significant_bits)
+    }
+
+    fn convolution_product(
+        convolution: &Convolution,
+        product: &ConvolutionProduct,
+        operands: [&CubeTensor<R>; 2],
+        bias: Option<&CubeTensor<R>>,
+        significant_bits: u32,
+    ) -> Option<CubeTensor<R>> {
+        convolution::is_own(&operands[0].client, significant_bits).then(|| {
+            let operands = operands.map(Clone::clone);
+            convolution::convolve::<R, F, I, B>(convolution, product, operands, bias.cloned())
+        })
     }
 
     fn float_round_to(

@@ -19,8 +19,8 @@ use microscaling::{
 use super::product::{self, Operand, OperandForm};
 use super::statistics;
 use super::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Normalization, OpRounding,
-    Softmax, UnaryFunction, UnaryOp,
+    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
+    MxKernels, Normalization, OpRounding, Softmax, UnaryFunction, UnaryOp,
 };
 
 /// A kernel of `B` in a stream.
@@ -314,6 +314,47 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
             },
         );
         output
+    }
+
+    fn has_own_convolution(device: &Self::Device, significant_bits: u32) -> bool {
+        B::has_own_convolution(device, significant_bits)
+    }
+
+    fn convolution_product(
+        convolution: &Convolution,
+        product: &ConvolutionProduct,
+        operands: [&Tensor<B>; 2],
+        bias: Option<&Tensor<B>>,
+        significant_bits: u32,
+    ) -> Option<Tensor<B>> {
+        if !B::has_own_convolution(operands[0].client.device(), significant_bits) {
+            // An op that burn-fusion knows: it may fuse what follows.
+            return None;
+        }
+        let shapes = operands.map(|operand| operand.shape());
+        let shape = product.shape(convolution, shapes.each_ref().map(|shape| &shape[..]));
+        let output = [(Shape::from(shape), DType::F32)];
+        let [first, second] = operands.map(Clone::clone);
+        let (convolution, product) = (convolution.clone(), product.clone());
+        let convolve = move |operands: [&FloatTensor<B>; 2], bias: Option<&FloatTensor<B>>| {
+            B::convolution_product(&convolution, &product, operands, bias, significant_bits)
+                .expect("the backend has said that it computes this product")
+        };
+        let [output] = match bias.cloned() {
+            Some(bias) => register::<B, 3, 1>(
+                "mx_convolution",
+                [first, second, bias],
+                output,
+                move |[first, second, bias]| [convolve([&first, &second], Some(&bias))],
+            ),
+            None => register::<B, 2, 1>(
+                "mx_convolution",
+                [first, second],
+                output,
+                move |[first, second]| [convolve([&first, &second], None)],
+            ),
+        };
+        Some(output)
     }
 
     fn float_round_to(

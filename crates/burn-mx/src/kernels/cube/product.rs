@@ -30,8 +30,8 @@ const SIGNIFICANT_BITS: u32 = 8;
 /// the fastest by trial.
 static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
 
-/// Has matrix products of CubeCL's backends computed by a strategy that follows from their shapes alone, so that a run on
-/// the same device gives the same bits again. By default (feature `autotune`) the fastest of several strategies is found by
+/// Has matrix products and convolutions of CubeCL's backends computed by a strategy that follows from their shapes alone, so
+/// that a run on the same device gives the same bits again. By default (feature `autotune`) the fastest of several strategies is found by
 /// trial, which may be another one in each run, and with it the order of sums.
 ///
 /// For the whole process, from the next product on. Without feature `autotune` it changes nothing: there is no trial then.
@@ -39,7 +39,7 @@ pub fn reproducible_products(on: bool) {
     REPRODUCIBLE.store(on, Ordering::Relaxed);
 }
 
-fn is_reproducible() -> bool {
+pub(super) fn is_reproducible() -> bool {
     REPRODUCIBLE.load(Ordering::Relaxed)
 }
 
