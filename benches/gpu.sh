@@ -19,7 +19,7 @@ build() {
     # The executable of each target, as cargo names it.
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
-        cargo test --release "${features[@]}" --test kernels --no-run
+        cargo test --release "${features[@]}" --test kernels --test host_round_trips --no-run
         cargo build --release "${features[@]}" --example conformance --example compare
         cargo bench "${features[@]}" --bench devices --bench train_step --no-run
     } | executables | while read -r name path; do
@@ -46,9 +46,13 @@ run() {
     }
     rm -f "$out/steps"
     step kernels 120 "$folder/kernels" --nocapture
+    step host_round_trips 40 "$folder/host_round_trips" --nocapture
     step conformance 90 "$folder/conformance" tests/data/golden --backend "$backend"
     step devices 150 "$folder/devices" --bench --backend "$backend" --json "$out/devices.json"
-    step train_step 120 "$folder/train_step" --bench --backend "$backend" --model transformer --json "$out/train_step.json"
+    step train_step 120 "$folder/train_step" --bench --backend "$backend" \
+        --model transformer2048 --model transformer --json "$out/train_step.json"
+    step train_step_bfloat16 60 "$folder/train_step" --bench --backend "$backend" \
+        --model transformer2048 --peer bfloat16 --json "$out/train_step_bfloat16.json"
     step transformer 100 "$folder/compare" --model transformer --backend "$backend" --epochs 2 \
         --preset mxfp8_e4m3 --out "$out/transformer" --json "$out/transformer.json"
     file() { if [[ -s $1 ]]; then cat "$1"; else echo null; fi; }
@@ -58,6 +62,7 @@ run() {
         echo "\"steps\": {$(cat "$out/steps") \"end\": null},"
         echo "\"devices\": $(file "$out/devices.json"),"
         echo "\"train_step\": $(file "$out/train_step.json"),"
+        echo "\"train_step_bfloat16\": $(file "$out/train_step_bfloat16.json"),"
         echo "\"transformer\": $(file "$out/transformer.json")}"
     } >"$out/gpu.json"
     tail -n 3 "$out"/*.log

@@ -1,9 +1,10 @@
 //! Time of a training step and of inference, emulated over plain FP32.
 //!
-//! `cargo bench --bench train_step -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
+//! `cargo bench --bench train_step -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--peer TYPE]
+//! [--json FILE]`
 //!
 //! Peer and self alternate in one process, so that what slows the machine down slows both down; the figure is the
-//! median of the pairs' ratios. Inference uses one model again and again, as an evaluation does: its weights are
+//! median of the pairs' ratios. A step ends when the device has computed it. Inference uses one model again and again, as an evaluation does: its weights are
 //! quantized once and kept.
 
 #[path = "../examples/support/backends.rs"]
@@ -14,8 +15,13 @@ mod pairs;
 mod seconds;
 mod support;
 
+use std::fmt;
+
+use burn::tensor::DType;
 use burn::tensor::backend::AutodiffBackend;
-use clap::Parser;
+use burn_mx::host_round_trips;
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
 
 use pairs::{Time, Times};
 use support::{Bench, Common, Trainer, Workload};
@@ -25,27 +31,84 @@ struct Args {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
+    steps: Steps,
+}
+
+/// What is measured, and for how long.
+#[derive(clap::Args)]
+struct Steps {
+    /// Type of the peer's numbers
+    #[arg(long, value_enum, default_value = "float32")]
+    peer: Peer,
+    #[command(flatten)]
     times: Times,
 }
 
-impl Bench for Times {
-    type Value = Time;
+/// The type in which the backend alone computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Peer {
+    Float32,
+    /// Weights, activations and gradients in bfloat16
+    Bfloat16,
+}
+
+/// Times of a step or of inference, and what of one such goes through the host's memory for want of a kernel.
+#[derive(Serialize)]
+struct Figure {
+    #[serde(flatten)]
+    time: Time,
+    peer: Peer,
+    host_round_trips: u64,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.time)?;
+        match self.host_round_trips {
+            0 => Ok(()),
+            count => write!(f, ", {count} tensors through the host's memory"),
+        }
+    }
+}
+
+impl Steps {
+    fn figure(&self, mut own: impl FnMut(), peer: impl FnMut()) -> Figure {
+        let before = host_round_trips();
+        own();
+        Figure {
+            host_round_trips: host_round_trips() - before,
+            time: self.times.pairs(own, peer),
+            peer: self.peer,
+        }
+    }
+}
+
+impl Bench for Steps {
+    type Value = Figure;
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
-    ) -> Vec<(&'static str, Time)> {
+    ) -> Vec<(&'static str, Figure)> {
         let mut own = Trainer::<Mx>::new(workload, mx_device);
         let mut peer = Trainer::<Fp32>::new(workload, fp32_device);
-        let train = self.pairs(|| own.step(), || peer.step());
-        let inference = self.pairs(own.inference(), peer.inference());
+        if self.peer == Peer::Bfloat16 {
+            if !Fp32::supports_dtype(fp32_device, DType::BF16) {
+                println!("{} has no bfloat16: no peer", Fp32::name(fp32_device));
+                return Vec::new();
+            }
+            peer = peer.in_bfloat16();
+        }
+        let train = self.figure(|| own.step(), || peer.step());
+        let inference = self.figure(own.inference(), peer.inference());
         vec![("train", train), ("inference", inference)]
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Args { common, times } = Args::parse();
-    common.run(&times)
+    let Args { common, steps } = Args::parse();
+    common.run(&steps)
 }

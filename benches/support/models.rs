@@ -4,7 +4,7 @@ mod resnet;
 
 use std::fmt;
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
@@ -12,7 +12,7 @@ use burn::nn::transformer::{
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{FloatDType, Tensor, TensorData};
 use clap::ValueEnum;
 
 use resnet::{CLASSES, INPUT, ResNet18};
@@ -24,6 +24,9 @@ pub(crate) enum Kind {
     Ffn,
     /// Burn's transformer encoder, with causal attention
     Transformer,
+    /// The same of 2048 features and 1024 tokens, which wants a graphics processor
+    #[value(name = "transformer2048")]
+    Transformer2048,
     /// Burn's LSTM, over sequences
     Lstm,
     /// ResNet-18 on images of 64 × 64
@@ -54,6 +57,13 @@ impl Kind {
                     batch: 4,
                 },
             ],
+            Self::Transformer2048 => vec![Workload::Transformer {
+                hidden: 2048,
+                heads: 16,
+                layers: 1,
+                length: 1024,
+                batch: 2,
+            }],
             Self::Lstm => vec![
                 // About as the example `compare` has it.
                 Workload::Lstm {
@@ -216,6 +226,15 @@ impl<B: Backend> Ffn<B> {
     }
 }
 
+/// Parameters in bfloat16.
+struct ToBfloat16;
+
+impl<B: AutodiffBackend> ModuleMapper<B> for ToBfloat16 {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|tensor| Tensor::from_inner(tensor.inner().cast(FloatDType::BF16)).require_grad())
+    }
+}
+
 /// A model in training, one step at a time: mean squared error, SGD.
 pub(crate) struct Trainer<B: AutodiffBackend> {
     model: Option<Model<B>>,
@@ -240,6 +259,18 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
     }
 
+    /// The same in bfloat16, computed as the backend does.
+    #[allow(dead_code, reason = "a peer of some benches")]
+    pub(crate) fn in_bfloat16(self) -> Self {
+        Self {
+            model: self.model.map(|model| model.map(&mut ToBfloat16)),
+            x: self.x.cast(FloatDType::BF16),
+            target: self.target.cast(FloatDType::BF16),
+            ..self
+        }
+    }
+
+    /// A step, waited for.
     pub(crate) fn step(&mut self) {
         let model = self
             .model
@@ -249,6 +280,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let loss = MseLoss::new().forward(output, self.target.clone(), Reduction::Mean);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         self.model = Some((self.optimizer)(model, grads));
+        B::sync(&self.x.device()).expect("the device computes");
     }
 
     /// Inference by the model as it is now.

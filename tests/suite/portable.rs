@@ -7,7 +7,7 @@ use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn_mx::microscaling::Rounding;
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
 
 use super::models::*;
 use super::newtype::Newtype;
@@ -112,7 +112,9 @@ fn trained<B: MxKernels>(specs: &MxSpecs) -> (Vec<Vec<f32>>, Vec<f32>) {
 #[test]
 fn training_steps_and_inference_have_the_same_bits_by_portable_kernels() {
     for (name, specs) in specs(15) {
+        let before = host_round_trips();
         let (weights, outputs) = trained::<Newtype>(&specs);
+        assert!(host_round_trips() > before, "{name}");
         let (expected, expected_outputs) = trained::<Flex>(&specs);
         assert_all_same_bits(&weights, &expected, &format!("{name}: weight"));
         assert_same_bits(&outputs, &expected_outputs, &format!("{name}: output"));

@@ -40,6 +40,7 @@ pub use convolution::{Convolution, ConvolutionProduct};
 #[cfg(feature = "cube")]
 pub use cube::reproducible_products;
 pub use function::{BinaryFunction, UnaryFunction};
+pub use host::host_round_trips;
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use product::{Operand, OperandForm, Place};
@@ -202,7 +203,7 @@ pub trait MxKernels: Backend {
             };
             return on_device::<Self>([&before, &after], format, parts);
         }
-        let values = host::observe::<Self>(tensor);
+        let values = host::read_for::<Self>(tensor.clone(), "the recorder");
         TensorStatistics::Known(of_known(Statistics::of_quantizing(
             &values,
             &shape,
@@ -221,7 +222,8 @@ pub trait MxKernels: Backend {
         if let Some(parts) = parts_on_device::<Self>(&shape, axis, format) {
             return on_device::<Self>(before_and_after, format, parts);
         }
-        let [before, after] = before_and_after.map(host::observe::<Self>);
+        let [before, after] =
+            before_and_after.map(|tensor| host::read_for::<Self>(tensor.clone(), "the recorder"));
         TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
     }
 
@@ -408,7 +410,7 @@ fn pack_on_host<B: Backend>(
     stream: RandomStream,
 ) -> Result<Packed, PackError> {
     let shape = tensor.shape();
-    let values = host::read::<B>(tensor);
+    let values = host::values::<B>(tensor);
     Packed::encode(format, &values, &shape, axis, rounding.with(stream))
 }
 

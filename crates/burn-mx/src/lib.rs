@@ -115,7 +115,7 @@ pub use kernels::reproducible_products;
 pub use kernels::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, PendingStatistics, Place,
-    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
+    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp, host_round_trips,
 };
 pub use microscaling;
 pub use specs::{

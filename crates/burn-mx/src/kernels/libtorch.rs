@@ -73,7 +73,7 @@ fn in_memory(tensor: TchTensor) -> HostTensor {
     if device == LibTorchDevice::Cpu {
         return HostTensor { tensor, device };
     }
-    host::note_once::<LibTorch<f32>>(&device, "quantization");
+    host::note::<LibTorch<f32>>(&device, "quantization");
     let tensor = LibTorch::<f32>::float_to_device(tensor, &LibTorchDevice::Cpu);
     HostTensor { tensor, device }
 }

@@ -1,0 +1,90 @@
+//! What goes through the host's memory for want of a kernel is counted: nothing of a training step, on the backend that
+//! `MX_TEST_BACKEND` says. The count is the process's, so this test binary has one test.
+
+#[path = "shared/backend.rs"]
+mod backend;
+
+use burn::module::{AutodiffModule, Module};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
+};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::prelude::*;
+use burn::tensor::Distribution;
+use burn_backend::ops::FloatTensorOps;
+use burn_mx::microscaling::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
+
+use backend::{TestBackend, TestDevice};
+
+#[derive(Module, Debug)]
+struct Network<B: Backend> {
+    patches: Conv2d<B>,
+    encoder: TransformerEncoder<B>,
+}
+
+impl<B: Backend> Network<B> {
+    /// Of images of one channel: an encoder over patches of 4 × 4.
+    fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        let patches = self.patches.forward(images).flatten::<3>(2, 3);
+        let input = TransformerEncoderInput::new(patches.swap_dims(1, 2));
+        self.encoder.forward(input)
+    }
+}
+
+/// The tensors that go through the host's memory in two training steps and one pass of inference.
+fn round_trips(specs: &MxSpecs) -> u64 {
+    let specs = specs.resolve().expect("the specs are sound");
+    let device = MxDevice::new(TestDevice::default(), &specs);
+    let patches = Conv2dConfig::new([1, 32], [4, 4]).with_stride([4, 4]);
+    let encoder = TransformerEncoderConfig::new(32, 64, 2, 1).with_dropout(0.0);
+    let mut network = Network::<MxAutodiff<TestBackend>> {
+        patches: patches.init(&device),
+        encoder: encoder.init(&device),
+    };
+    let images = Tensor::random([2, 1, 8, 8], Distribution::Default, &device);
+    let mut optimizer = AdamConfig::new().init();
+    let before = host_round_trips();
+    for _ in 0..2 {
+        let loss = network.forward(images.clone()).square().mean();
+        let grads = GradientsParams::from_grads(loss.backward(), &network);
+        network = optimizer.step(1e-3, network, grads);
+    }
+    let outputs = network.valid().forward(images.inner());
+    let counted = host_round_trips() - before;
+    assert!(outputs.into_data().iter::<f32>().all(f32::is_finite));
+    counted
+}
+
+#[test]
+fn a_training_step_stays_on_its_device() {
+    for name in ["mxfp8_e4m3", "nvfp4", "mx9", "mxfp4_sr_rht"] {
+        let specs = MxSpecs::preset(name).expect("a preset");
+        assert_eq!(round_trips(&specs), 0, "{name}");
+    }
+
+    // What has no kernel on a device of CubeCL, and goes through the host's memory there, as the documentation says.
+    let format = MxFormat {
+        scale_mode: ScaleMode::Rms,
+        ..MxFormat::new(ElementFormat::Fp4E2M1, 1 << 14)
+    };
+    let device = TestDevice::default();
+    let long = TestBackend::float_from_data(TensorData::zeros::<f32, _>([1 << 14]), &device);
+    let before = host_round_trips();
+    let stream = RandomStream::new(0, 0);
+    let quantized = TestBackend::mx_quantize(long, 0, format.into(), Rounding::Even, stream);
+    let values = burn_backend::read_sync(TestBackend::float_into_data(quantized));
+    assert!(
+        values
+            .expect("the device computes")
+            .iter::<f32>()
+            .all(|x| x == 0.0)
+    );
+    let is_native = cfg!(any(
+        test_backend = "flex",
+        test_backend = "ndarray",
+        test_backend = "tch"
+    ));
+    assert_eq!(host_round_trips() - before, u64::from(!is_native));
+}
