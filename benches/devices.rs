@@ -172,6 +172,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
             blocks: Some((format, Rounding::Even)),
         },
         significant_bits: format.significant_bits(),
+        stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
     let linear = || {

@@ -1,12 +1,14 @@
 //! Products whose strategy is fixed: right, and the same again.
 
 use burn::backend::Flex;
-use burn_backend::ops::{ConvOptions, ConvTransposeOptions, ModuleOps};
+use burn_backend::ops::{ConvOptions, ConvTransposeOptions, FloatTensorOps, ModuleOps};
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
-use burn_mx::microscaling::{BlockFormat, OperandQuantization, Rounding};
+use burn_backend::{Backend, FloatDType, TensorMetadata};
+use burn_mx::microscaling::{
+    BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding,
+};
 use burn_mx::{
-    Convolution, ConvolutionProduct, MxKernels, OperandForm, Place, reproducible_products,
+    Convolution, ConvolutionProduct, MxKernels, Operand, OperandForm, Place, reproducible_products,
 };
 
 use super::support::*;
@@ -26,11 +28,207 @@ fn product<B: MxKernels>(
             blocks,
         },
         significant_bits: blocks.map_or(24, |(format, _)| format.significant_bits()),
+        stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
     let lhs = B::product_operand(tensor::<B>(lhs, shapes[0]), form(places[0]));
     let rhs = B::product_operand(tensor::<B>(rhs, shapes[1]), form(places[1]));
     values::<B>(B::product(lhs, rhs))
+}
+
+/// Formats with a tensor scale.
+const SCALED: [&str; 4] = [
+    "nvfp4(tensor_scale=true)",
+    "nvfp4(tensor_scale=true,square=true)",
+    "nvfp4(tensor_scale=true,four_over_six=true)",
+    "nvfp4(tensor_scale=true,headroom=17/16)",
+];
+
+/// An operand in blocks of a format, by random numbers where they are rounded so.
+fn scaled_form(format: BlockFormat, rounding: Rounding, place: Place) -> OperandForm {
+    OperandForm {
+        place,
+        quantization: OperandQuantization {
+            elementwise: None,
+            blocks: Some((format, rounding)),
+        },
+        stream: RandomStream::new(5, 6),
+        significant_bits: format.significant_bits(),
+        tensor_scale: None,
+    }
+}
+
+/// Whether this backend has tensor scales beside the elements, and not in them.
+fn has_tensor_scales() -> bool {
+    let format = SCALED[0].parse().expect("the format is sound");
+    let form = scaled_form(format, Rounding::Even, Place::LHS);
+    TestBackend::operand_has_tensor_scale(&Default::default(), form)
+}
+
+#[test]
+fn elements_in_units_of_their_tensor_scale() {
+    if !has_tensor_scales() {
+        return;
+    }
+    let shape = [37, 50];
+    let numbers = noise(shape.iter().product(), 11).into_iter();
+    let numbers: Vec<f32> = numbers
+        .map(|x| if x.abs() < 4.0 { x } else { 0.75 })
+        .collect();
+    for text in SCALED {
+        let format: BlockFormat = text.parse().expect("the format is sound");
+        for rounding in [Rounding::Even, Rounding::Stochastic] {
+            for (place, exponent) in [Place::LHS, Place::RHS]
+                .into_iter()
+                .flat_map(|place| [0, -60, -105, -125, -140, -160].map(|i| (place, i)))
+            {
+                let values: Vec<f32> = (numbers.iter())
+                    .map(|x| (f64::from(*x) * 2.0_f64.powi(exponent)) as f32)
+                    .collect();
+                let form = scaled_form(format, rounding, place);
+                let what = format!("{form:?}, 2^{exponent}");
+                let axis = place.block_axis(2, &format);
+                let rounder = rounding.with(form.stream);
+                let mut in_units = values.clone();
+                let scale =
+                    format.quantize_without_tensor_scale(&mut in_units, &shape, axis, rounder);
+                let scale = scale.expect("the axis is the shape's");
+
+                let operand =
+                    TestBackend::product_operand(tensor::<TestBackend>(&values, &shape), form);
+                let Operand::Tensor {
+                    values: got,
+                    tensor_scale: Some(got_scale),
+                    ..
+                } = operand
+                else {
+                    panic!("{what}: no tensor scale");
+                };
+                let got_scale = self::values::<TestBackend>(got_scale)[0];
+                // By matrix units they are bfloat16.
+                let got = TestBackend::float_cast(got, FloatDType::F32);
+                let got = self::values::<TestBackend>(got);
+                if let Some(scale) = scale {
+                    assert_same(&[got_scale], &[scale], &what);
+                    assert_same(&got, &in_units, &what);
+                    continue;
+                }
+                // Of numbers that are all so small the slices have no such elements.
+                let mut whole = values.clone();
+                let quantized = format.quantize(&mut whole, &shape, axis, rounder);
+                quantized.expect("the axis is the shape's");
+                for (got, whole) in got.iter().zip(&whole) {
+                    let got = f64::from(*got) * f64::from(got_scale);
+                    let error = (got - f64::from(*whole)).abs();
+                    // The scale t · c of a block may be subnormal, and an element is 6 times it at most.
+                    let bound = got.abs() * 2.0_f64.powi(-23) + 3.5 * 2.0_f64.powi(-149);
+                    assert!(error <= bound, "{what}: {got:e} {whole:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operand_that_holds_no_number_is_no_number() {
+    let mut values = whole_numbers(&[20, 20], 3);
+    values[77] = f32::NAN;
+    let operands = [&values[..], &whole_numbers(&[20, 20], 4)];
+    let nvfp4 = SCALED[0].parse().expect("the format is sound");
+    let shapes = [&[20, 20][..]; 2];
+    let places = [Place::LHS, Place::RHS];
+    let got = product::<TestBackend>(operands, shapes, places, Some((nvfp4, Rounding::Even)));
+    assert!(got.iter().all(|x| x.is_nan()), "{got:?}");
+    let zeros = [&[0.0; 400][..], operands[1]];
+    let got = product::<TestBackend>(zeros, shapes, places, Some((nvfp4, Rounding::Even)));
+    assert!(got.iter().all(|x| *x == 0.0), "{got:?}");
+}
+
+/// Sums that are exact in whatever order, multiplied by two tensor scales: Flex's bits.
+#[test]
+fn products_of_tensor_scales_are_those_of_processors() {
+    let [lhs, rhs] = [Place::LHS, Place::RHS];
+    for (left, right, places) in [
+        (vec![5, 70], vec![70, 9], [lhs, rhs]),
+        (
+            vec![70, 5],
+            vec![9, 70],
+            [lhs.transposed(), rhs.transposed()],
+        ),
+        (vec![2, 3, 5, 64], vec![1, 3, 64, 4], [lhs, rhs]),
+        (vec![4, 6, 40], vec![40, 8], [lhs.flat(), rhs]),
+    ] {
+        // Of one binade, so that the scales of their blocks are close to each other.
+        let numbers = |shape: &[usize], seed| -> Vec<f32> {
+            let stream = RandomStream::new(seed, 9);
+            let number = |i| f32::from_bits(stream.draw(i) & 0x807f_ffff | 0x3f00_0000);
+            (0..shape.iter().product::<usize>() as u64)
+                .map(number)
+                .collect()
+        };
+        let operands = [numbers(&left, 1), numbers(&right, 2)];
+        let formats = SCALED.map(|text| text.parse::<BlockFormat>().expect("the format is sound"));
+        let roundings = [Rounding::Even, Rounding::Stochastic];
+        for (format, rounding) in
+            (formats.into_iter()).flat_map(|format| roundings.map(|rounding| (format, rounding)))
+        {
+            fn multiply<B: MxKernels>(
+                operands: &[Vec<f32>; 2],
+                shapes: [&[usize]; 2],
+                forms: [OperandForm; 2],
+            ) -> Vec<f32> {
+                let operand = |i: usize| {
+                    let tensor = tensor::<B>(&operands[i], shapes[i]);
+                    B::product_operand(tensor, forms[i])
+                };
+                values::<B>(B::product(operand(0), operand(1)))
+            }
+            let forms = places.map(|place| scaled_form(format, rounding, place));
+            let shapes = [&left[..], &right];
+            let got = multiply::<TestBackend>(&operands, shapes, forms);
+            let expected = multiply::<Flex>(&operands, shapes, forms);
+            let what = format!("{left:?} {right:?} {forms:?}");
+            match has_tensor_scales() && ProductPath::current().is_some() {
+                true => assert_same(&got, &expected, &what),
+                false => {
+                    for (got, expected) in got.iter().zip(&expected) {
+                        let error = (got - expected).abs();
+                        assert!(error <= 1e-5, "{what}: {got} {expected}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A product is multiplied by two tensor scales in float64.
+#[test]
+fn a_product_is_rounded_once_by_its_tensor_scales() {
+    if !has_tensor_scales() {
+        return;
+    }
+    let numbers: Vec<f32> = noise(5000, 12)
+        .into_iter()
+        // What a device's product leaves as it is.
+        .filter(|x| x.is_normal() || *x == 0.0)
+        .collect();
+    let ordinary = noise(300, 13).into_iter().map(f32::abs);
+    let ordinary: Vec<f32> = ordinary.filter(|x| x.is_finite()).collect();
+    for scales in ordinary.chunks_exact(2).take(40) {
+        let operand = |values: &[f32], shape: [usize; 2], scale: f32| Operand::Tensor {
+            values: tensor::<TestBackend>(values, &shape),
+            transposed: false,
+            tensor_scale: Some(tensor::<TestBackend>(&[scale], &[1])),
+        };
+        let lhs = operand(&numbers, [numbers.len(), 1], scales[0]);
+        let rhs = operand(&[1.0], [1, 1], scales[1]);
+        let got = values::<TestBackend>(TestBackend::product(lhs, rhs));
+        let factor = f64::from(scales[0]) * f64::from(scales[1]);
+        let expected: Vec<f32> = (numbers.iter())
+            .map(|x| (f64::from(*x) * factor) as f32)
+            .collect();
+        assert_same(&got, &expected, &format!("{scales:?}"));
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ use burn::backend::{Flex, NdArray};
 use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
-use burn_mx::microscaling::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, Rounding};
+use burn_mx::microscaling::{
+    BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding,
+};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Operand, OperandForm, Place};
 
 use super::newtype::Newtype;
@@ -24,8 +26,21 @@ fn blocks(text: &str) -> OperandForm {
             elementwise: None,
             blocks: Some((format, Rounding::Even)),
         },
+        stream: RandomStream::new(0, 0),
         tensor_scale: None,
         significant_bits: format.significant_bits(),
+    }
+}
+
+/// The same by random numbers.
+fn stochastic(form: OperandForm) -> OperandForm {
+    let (format, _) = form.quantization.blocks.expect("it has blocks");
+    OperandForm {
+        quantization: OperandQuantization {
+            elementwise: None,
+            blocks: Some((format, Rounding::Stochastic)),
+        },
+        ..form
     }
 }
 
@@ -36,6 +51,7 @@ fn elementwise(format: FloatFormat) -> OperandForm {
             elementwise: Some((format, Rounding::Even)),
             blocks: None,
         },
+        stream: RandomStream::new(0, 0),
         tensor_scale: None,
         significant_bits: format.mantissa_bits() + 1,
     }
@@ -69,6 +85,9 @@ fn formats_of_eight_significant_bits_are_multiplied_in_bfloat16() {
     let mut forms: Vec<OperandForm> = BlockFormat::NAMES.map(blocks).into();
     forms.push(blocks("nvfp4(tensor_scale=true)"));
     forms.push(blocks("nvfp4(square=true)"));
+    forms.push(blocks("nvfp4(tensor_scale=true,square=true)"));
+    forms.push(stochastic(blocks("mx9")));
+    forms.push(stochastic(blocks("nvfp4(tensor_scale=true)")));
     forms.push(blocks("mx(element=fp8_e4m3,square=true)"));
     forms.push(blocks("bfp(bit_width=17)"));
     forms.push(blocks("mx(element=bfloat16)"));
@@ -130,12 +149,14 @@ fn products_are_those_of_tensors_in_every_place() {
         true => [leading, columns, rows],
         false => [leading, rows, columns],
     };
-    for format in [
-        "mxfp4",
-        "mx9",
-        "nvfp4(tensor_scale=true)",
-        "nvfp4(tensor_scale=true,square=true)",
-        "mx(element=int8,block_size=32,square=true)",
+    for operand in [
+        blocks("mxfp4"),
+        blocks("mx9"),
+        blocks("nvfp4(tensor_scale=true)"),
+        blocks("nvfp4(tensor_scale=true,square=true)"),
+        blocks("mx(element=int8,block_size=32,square=true)"),
+        stochastic(blocks("mxfp6_e2m3")),
+        stochastic(blocks("nvfp4(tensor_scale=true)")),
     ] {
         for (left, right) in [(3, 3), (1, 4), (4, 1)] {
             for (lhs_transposed, rhs_transposed) in
@@ -149,11 +170,11 @@ fn products_are_those_of_tensors_in_every_place() {
                     } else {
                         place
                     },
-                    ..blocks(format)
+                    ..operand
                 };
                 let lhs_form = form(Place::LHS, lhs_transposed);
                 let rhs_form = form(Place::RHS, rhs_transposed);
-                let what = format!("{format} {lhs_form:?} {rhs_form:?}");
+                let what = format!("{lhs_form:?} {rhs_form:?}");
                 let own = [
                     Flex::product_operand(lhs.clone(), lhs_form),
                     Flex::product_operand(rhs.clone(), rhs_form),

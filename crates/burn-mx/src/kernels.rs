@@ -145,6 +145,12 @@ pub trait MxKernels: Backend {
         DType::F32
     }
 
+    /// Whether the tensor that [`product_operand`](Self::product_operand) makes has its tensor scale apart. By default it is
+    /// in the values.
+    fn operand_has_tensor_scale(_device: &Self::Device, _form: OperandForm) -> bool {
+        false
+    }
+
     /// An operand of a matrix product, of at least two axes, quantized, in the form in which this backend multiplies it.
     /// By default a tensor of quantized values.
     fn product_operand(tensor: FloatTensor<Self>, form: OperandForm) -> Operand<FloatTensor<Self>> {

@@ -22,7 +22,7 @@ use crate::{
 };
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
-use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, with_nvfp4_rule};
+use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large, with_nvfp4_rule};
 use tensor::quantize_blocks;
 
 impl MxFormat {
@@ -161,6 +161,36 @@ impl Nvfp4Format {
 }
 
 impl BlockFormat {
+    /// [`quantize`](Self::quantize), but for the tensor scale, which is returned instead of being in the values: these have
+    /// the format's [significant bits](Self::significant_bits). Their products with it are what [`quantize`](Self::quantize)
+    /// gives, up to its own rounding to `f32`.
+    ///
+    /// `None`, and the data are untouched, if the format has no tensor scale, or the data have one that is no number, or below
+    /// 2^−80, where it takes part in how elements are rounded.
+    ///
+    /// # Errors
+    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    pub fn quantize_without_tensor_scale(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<Option<f32>, QuantizeError> {
+        let scale = self.tensor_scale(|| largest(data));
+        let scale = scale.filter(|scale| scale.is_finite() && is_large(*scale));
+        match (self, scale) {
+            (Self::Nvfp4(format), Some(scale)) => {
+                format.quantize_in_units_of(scale, data, shape, axis, rounder)?;
+                Ok(Some(scale))
+            }
+            _ => {
+                checked_layout(data, shape, axis, self.block_shape())?;
+                Ok(None)
+            }
+        }
+    }
+
     /// How long the blocks are.
     pub(crate) const fn block_shape(&self) -> BlockShape {
         BlockShape {

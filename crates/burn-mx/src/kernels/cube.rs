@@ -170,6 +170,10 @@ where
         product::dtype(&R::client(device), form)
     }
 
+    fn operand_has_tensor_scale(_device: &R::Device, form: OperandForm) -> bool {
+        product::has_tensor_scale(form)
+    }
+
     fn product_operand(tensor: CubeTensor<R>, form: OperandForm) -> Operand<CubeTensor<R>> {
         product::operand::<R, F, I, B>(tensor, form)
     }

@@ -241,24 +241,50 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         B::operand_dtype(device, form)
     }
 
+    fn operand_has_tensor_scale(device: &Self::Device, form: OperandForm) -> bool {
+        B::operand_has_tensor_scale(device, form)
+    }
+
     fn product_operand(tensor: Tensor<B>, form: OperandForm) -> Operand<Tensor<B>> {
-        let dtype = B::operand_dtype(tensor.client.device(), form);
-        if dtype == DType::F32 {
+        let device = tensor.client.device().clone();
+        let dtype = B::operand_dtype(&device, form);
+        let has_tensor_scale = B::operand_has_tensor_scale(&device, form);
+        if dtype == DType::F32 && !has_tensor_scale {
             return product::in_tensor::<Self>(tensor, form);
         }
-        let shape = form.place.shape_of(tensor.shape());
-        let [values] = register::<B, 1, 1>(
-            "mx_product_operand",
-            [tensor],
-            [(shape, dtype)],
-            move |[tensor]| match B::product_operand(tensor, form) {
-                Operand::Tensor { values, .. } => [values],
-                Operand::Panels { .. } => unreachable!("panels have no float type"),
-            },
-        );
+        let name = "mx_product_operand";
+        let values = (form.place.shape_of(tensor.shape()), dtype);
+        let parts = move |tensor| match B::product_operand(tensor, form) {
+            Operand::Tensor {
+                values,
+                tensor_scale,
+                ..
+            } => (values, tensor_scale),
+            Operand::Panels { .. } => unreachable!("panels have no float type"),
+        };
+        let (values, tensor_scale) = match has_tensor_scale {
+            true => {
+                let scale = (Shape::new([1]), DType::F32);
+                let run = move |[tensor]: [FloatTensor<B>; 1]| {
+                    let (values, scale) = parts(tensor);
+                    [
+                        values,
+                        scale.expect("the backend has said that there is one"),
+                    ]
+                };
+                let [values, scale] = register::<B, 1, 2>(name, [tensor], [values, scale], run);
+                (values, Some(scale))
+            }
+            false => {
+                let run = move |[tensor]: [FloatTensor<B>; 1]| [parts(tensor).0];
+                let [values] = register::<B, 1, 1>(name, [tensor], [values], run);
+                (values, None)
+            }
+        };
         Operand::Tensor {
             values,
             transposed: form.place.transposed,
+            tensor_scale,
         }
     }
 
@@ -267,24 +293,31 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
             Operand::Tensor {
                 values: left,
                 transposed: left_transposed,
+                tensor_scale: left_scale,
             },
             Operand::Tensor {
                 values: right,
                 transposed: right_transposed,
+                tensor_scale: right_scale,
             },
         ) = (lhs, rhs)
         else {
             unreachable!("no backend of burn-fusion has panels");
         };
         let device = left.client.device().clone();
-        fn operand<P>(values: P, transposed: bool) -> Operand<P> {
-            Operand::Tensor { values, transposed }
+        fn operand<P>(values: P, transposed: bool, tensor_scale: Option<P>) -> Operand<P> {
+            Operand::Tensor {
+                values,
+                transposed,
+                tensor_scale,
+            }
         }
-        if !B::has_own_product(&device) {
+        let is_scaled = left_scale.is_some() || right_scale.is_some();
+        if !B::has_own_product(&device) && !is_scaled {
             // An op that burn-fusion knows: it may fuse what follows.
             let operands = (
-                operand(left, left_transposed),
-                operand(right, right_transposed),
+                operand(left, left_transposed, None),
+                operand(right, right_transposed, None),
             );
             return product::of_tensors::<Self>(operands.0, operands.1);
         }
@@ -302,17 +335,40 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
         ];
         let shape = calculate_matmul_output(&shapes[0], &shapes[1])
             .unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
-        let [output] = register::<B, 2, 1>(
-            "mx_product",
-            [left, right],
-            [(shape, DType::F32)],
-            move |[left, right]| {
-                [B::product(
-                    operand(left, left_transposed),
-                    operand(right, right_transposed),
-                )]
-            },
-        );
+        let (name, output) = ("mx_product", [(shape, DType::F32)]);
+        let multiply = move |[left, right]: [FloatTensor<B>; 2],
+                             left_scale: Option<FloatTensor<B>>,
+                             right_scale: Option<FloatTensor<B>>| {
+            [B::product(
+                operand(left, left_transposed, left_scale),
+                operand(right, right_transposed, right_scale),
+            )]
+        };
+        let [output] = match (left_scale, right_scale) {
+            (None, None) => {
+                let run = move |operands| multiply(operands, None, None);
+                register::<B, 2, 1>(name, [left, right], output, run)
+            }
+            (Some(scale), None) => {
+                let run = move |[left, right, scale]: [FloatTensor<B>; 3]| {
+                    multiply([left, right], Some(scale), None)
+                };
+                register::<B, 3, 1>(name, [left, right, scale], output, run)
+            }
+            (None, Some(scale)) => {
+                let run = move |[left, right, scale]: [FloatTensor<B>; 3]| {
+                    multiply([left, right], None, Some(scale))
+                };
+                register::<B, 3, 1>(name, [left, right, scale], output, run)
+            }
+            (Some(left_scale), Some(right_scale)) => {
+                let inputs = [left, right, left_scale, right_scale];
+                let run = move |[left, right, left_scale, right_scale]: [FloatTensor<B>; 4]| {
+                    multiply([left, right], Some(left_scale), Some(right_scale))
+                };
+                register::<B, 4, 1>(name, inputs, output, run)
+            }
+        };
         output
     }
 

@@ -35,6 +35,24 @@ pub(super) fn mx_quantize<T: InMemory>(
     })
 }
 
+/// Quantizes without the tensor scale, which is given beside; `None` if it cannot be told apart.
+pub(super) fn quantize_without_tensor_scale<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Option<(T, f32)> {
+    let mut scale = None;
+    let tensor = in_order(tensor, rounding);
+    let tensor = in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
+        let (axis, rounder) = (place_of(axis, order), rounding.with(stream));
+        let quantized = format.quantize_without_tensor_scale(data, shape, axis, rounder);
+        scale = quantized.unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    });
+    scale.map(|scale| (tensor, scale))
+}
+
 /// Rounds and quantizes without random numbers.
 pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
     match tensor.is_row_major() && quantization.is_local() {

@@ -10,7 +10,6 @@ use microscaling::{
 use super::memory::InMemory;
 use super::native;
 use super::product::{Operand, OperandForm, Place};
-use super::quantize::Quantization;
 use super::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
@@ -41,17 +40,14 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
     if !multiplies(form.significant_bits) {
         return None;
     }
+    let (tensor, form) = match (form.quantization.blocks, form.tensor_scale) {
+        (Some(blocks), _) if is_taken_as_a_whole(tensor, form, blocks) => {
+            quantized(tensor.clone(), form, blocks)?
+        }
+        (None, Some(scale)) => (without(scale, tensor.clone()), form),
+        _ => (tensor.clone(), form),
+    };
     let shape = tensor.dims();
-    if let Some((format, rounding)) = form.quantization.blocks
-        && form.place.flat
-        && shape.len() > 2
-        && format.is_square()
-    {
-        return of_square_blocks(tensor, form, (format, rounding));
-    }
-    let scaled = form.tensor_scale;
-    let unscaled = scaled.map(|scale| without(scale, tensor.clone()));
-    let tensor = unscaled.as_ref().unwrap_or(tensor);
     let (panels, leading) = match tensor.strided() {
         Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
             quantize(data, &shape, &strides, form)
@@ -62,7 +58,7 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
         }
     }?;
     // It goes beside the elements, as it does where they are quantized here.
-    let panels = match scaled {
+    let panels = match form.tensor_scale {
         Some(scale) => panels.with_tensor_scale(scale),
         None => panels,
     };
@@ -72,28 +68,48 @@ pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
     })
 }
 
-/// [`operand`], of several matrices taken as one: square blocks are of each of them, and their values go into the panels.
-fn of_square_blocks<T: InMemory, P>(
+/// Whether an operand is quantized before it goes into panels: random numbers are those of an element's place in the whole
+/// tensor, and square blocks of several matrices that are taken as one are of each of them.
+fn is_taken_as_a_whole<T: InMemory>(
     tensor: &T,
     form: OperandForm,
     (format, rounding): (BlockFormat, Rounding),
-) -> Option<Operand<P>> {
-    if format.has_tensor_scale() {
-        // It would be in the values, which are then no bfloat16 numbers.
-        return None;
-    }
-    let quantization = Quantization {
-        elementwise: form.quantization.elementwise,
-        axis: form.place.block_axis(tensor.dims().len(), &format),
-        format,
-        rounding,
+) -> bool {
+    let is_several = form.place.flat && tensor.dims().len() > 2;
+    rounding == Rounding::Stochastic || (format.is_square() && is_several)
+}
+
+/// The tensor quantized, and what is left to be done to it; `None` if there is a tensor scale that cannot be told apart.
+fn quantized<T: InMemory>(
+    tensor: T,
+    form: OperandForm,
+    (format, rounding): (BlockFormat, Rounding),
+) -> Option<(T, OperandForm)> {
+    let (axis, stream) = (
+        form.place.block_axis(tensor.dims().len(), &format),
+        form.stream,
+    );
+    let tensor = match form.quantization.elementwise {
+        Some((format, rounding)) => native::float_round_to(tensor, format, rounding, stream),
+        None => tensor,
     };
-    let values = native::quantize(tensor.clone(), quantization);
+    let (tensor, tensor_scale) = match format.has_tensor_scale() {
+        true => {
+            let quantize = native::quantize_without_tensor_scale;
+            let (tensor, scale) = quantize(tensor, axis, format, rounding, stream)?;
+            (tensor, Some(scale))
+        }
+        false => (
+            native::mx_quantize(tensor, axis, format, rounding, stream),
+            None,
+        ),
+    };
     let form = OperandForm {
         quantization: OperandQuantization::default(),
+        tensor_scale,
         ..form
     };
-    operand(&values, form)
+    Some((tensor, form))
 }
 
 /// The elements without a factor that all of them have, a tensor scale: bfloat16 numbers, of which each is the product with it,

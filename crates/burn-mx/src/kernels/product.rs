@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
-use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Side};
+use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
 use super::MxKernels;
 
@@ -86,6 +86,8 @@ pub struct OperandForm {
     pub place: Place,
     /// What is done to its elements, in blocks along the axis that is summed over.
     pub quantization: OperandQuantization,
+    /// The random numbers by which blocks are rounded, where that is stochastic.
+    pub stream: RandomStream,
     /// A factor that all elements have, where nothing else is done to them: without it they have `significant_bits`. A
     /// backend may multiply by it afterwards.
     pub tensor_scale: Option<f32>,
@@ -103,6 +105,8 @@ pub enum Operand<P> {
         values: P,
         /// Whether the last two axes are to be swapped.
         transposed: bool,
+        /// A tensor of one number, a factor of all values that is not in them: the product is to be multiplied by it.
+        tensor_scale: Option<P>,
     },
     /// Bfloat16 panels in this process's memory.
     Panels {
@@ -119,13 +123,19 @@ impl<P> Operand<P> {
         Self::Tensor {
             values,
             transposed: false,
+            tensor_scale: None,
         }
     }
 
     /// The values of a product that is another op's of the backend, as a convolution is.
     pub(crate) fn into_values(self) -> P {
         match self {
-            Self::Tensor { values, .. } => values,
+            Self::Tensor {
+                values,
+                tensor_scale: None,
+                ..
+            } => values,
+            Self::Tensor { .. } => unreachable!("only matrix products have tensor scales apart"),
             Self::Panels { .. } => unreachable!("only matrix products have panels"),
         }
     }
@@ -150,17 +160,20 @@ pub(crate) fn in_tensor<B: MxKernels>(
     let OperandForm {
         place,
         quantization,
+        stream,
         ..
     } = form;
     let shape = tensor.shape();
     let axis = |format| place.block_axis(shape.num_dims(), &format);
-    // Nothing here is stochastic.
-    let stream = RandomStream::new(0, 0);
     let values = match (quantization.elementwise, quantization.blocks) {
         (None, None) => tensor,
         (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
         (None, Some((format, rounding))) => {
             B::mx_quantize(tensor, axis(format), format, rounding, stream)
+        }
+        (Some((float, float_rounding)), Some((format, Rounding::Stochastic))) => {
+            let values = B::float_round_to(tensor, float, float_rounding, stream);
+            B::mx_quantize(values, axis(format), format, Rounding::Stochastic, stream)
         }
         (Some(elementwise), Some((format, rounding))) => {
             let axis = axis(format);
@@ -175,6 +188,7 @@ pub(crate) fn in_tensor<B: MxKernels>(
     Operand::Tensor {
         values,
         transposed: place.transposed,
+        tensor_scale: None,
     }
 }
 
@@ -191,12 +205,21 @@ pub(crate) fn of_tensors<B: MxKernels>(
     let tensor = |operand| match operand {
         Operand::Tensor {
             values,
-            transposed: false,
-        } => values,
-        Operand::Tensor {
-            values,
-            transposed: true,
-        } => B::float_transpose(values),
+            transposed,
+            tensor_scale,
+        } => {
+            let values = match transposed {
+                true => B::float_transpose(values),
+                false => values,
+            };
+            match tensor_scale {
+                Some(scale) => {
+                    let alone = Shape::from(vec![1; values.rank()]);
+                    B::float_mul(values, B::float_reshape(scale, alone))
+                }
+                None => values,
+            }
+        }
         Operand::Panels { panels, leading } => read::<B>(&panels, leading, &device),
     };
     B::float_matmul(tensor(lhs), tensor(rhs))

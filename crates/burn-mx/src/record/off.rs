@@ -12,7 +12,6 @@ use crate::registry::Interned;
 use crate::semantics::product::{Kind, Op};
 use crate::specs::Slot;
 
-#[expect(dead_code, reason = "nobody looks")]
 pub(crate) struct Views<P> {
     pub(crate) original: P,
     pub(crate) quantized: P,

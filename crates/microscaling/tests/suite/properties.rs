@@ -2,7 +2,7 @@
 
 use crate::oracle::headrooms;
 use microscaling::{
-    ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
+    BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
     SharedExpMethod,
 };
 use proptest::prelude::*;
@@ -261,6 +261,38 @@ proptest! {
                 }
                 prop_assert_eq!(got[i].to_bits(), expected.to_bits(), "element {}", i);
             }
+        }
+    }
+
+    /// Elements in units of their tensor scale have 6 significant bits, and times the scale they are what is quantized as a
+    /// whole; where numbers are so small that this is not so there are none.
+    #[test]
+    fn tensor_scales_are_told_apart(
+        options in select(vec!["", ",square=true", ",four_over_six=true", ",headroom=17/16"]),
+        rounding in select(vec![Rounding::Even, Rounding::Stochastic]),
+        axis in 0..2_usize,
+        data in finite_block(15 * 17),
+    ) {
+        let format: BlockFormat = format!("nvfp4(tensor_scale=true{options})").parse().unwrap();
+        let rounder = rounding.with(RandomStream::new(3, 9));
+        let shape = [15, 17];
+        let mut whole = data.clone();
+        format.quantize(&mut whole, &shape, axis, rounder).unwrap();
+        let mut apart = data.clone();
+        let scale = format.quantize_without_tensor_scale(&mut apart, &shape, axis, rounder).unwrap();
+        let BlockFormat::Nvfp4(nvfp4) = format else { unreachable!() };
+        let expected = nvfp4.tensor_scale_of(amax(&data).to_bits());
+        let Some(scale) = scale else {
+            prop_assert!(expected < 2.0_f32.powi(-80), "{}", expected);
+            prop_assert_eq!(bits(&apart), bits(&data));
+            return Ok(());
+        };
+        prop_assert_eq!(scale.to_bits(), expected.to_bits());
+        for (apart, whole) in apart.into_iter().zip(whole) {
+            prop_assert_eq!(apart.to_bits() & 0x3_ffff, 0, "{}", apart);
+            let product = f64::from(apart) * f64::from(scale);
+            let error = (product - f64::from(whole)).abs();
+            prop_assert!(error <= product.abs() * f64::from(f32::EPSILON), "{} {}", product, whole);
         }
     }
 

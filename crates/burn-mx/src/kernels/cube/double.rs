@@ -5,7 +5,7 @@
 
 use cubecl::prelude::*;
 
-use super::bits::{self, ABS, FRACTION, SIGN};
+use super::bits::{self, ABS, FRACTION, INFINITY, NAN, SIGN};
 
 /// The exponent field of the upper word, and what it is more than the exponent.
 const EXPONENT: u32 = 0x7ff0_0000;
@@ -109,6 +109,44 @@ pub(super) fn product(a: u32, b: u32) -> Double {
     )
 }
 
+/// The float32 of the float64 product of a float32 and a number that is not negative.
+#[cube]
+pub(super) fn scaled(x: u32, factor: Double) -> u32 {
+    let abs = x & ABS;
+    let is_finite = abs < INFINITY;
+    let (of_x, unit) = bits::normalized(select(is_finite, abs, 0));
+    let of_factor = significand(factor);
+    // The product of both, in three words.
+    let low = of_x * of_factor.low;
+    let cross = of_x * of_factor.high;
+    let middle = of_x.mul_hi(of_factor.low) + cross;
+    let high = of_x.mul_hi(of_factor.high) + select(middle < cross, 1, 0);
+    // Of 77 bits the first 57.
+    let rest = select(low & 0x000f_ffff != 0, 1u32.runtime(), 0u32.runtime());
+    let product = words(
+        (high << 12) | (middle >> 20),
+        (middle << 12) | (low >> 20) | rest,
+    );
+    let product = compose(0u32.runtime(), product, field(factor) + unit + 23);
+    let is_zero = abs == 0 || factor.high == 0;
+    let is_nan = abs > INFINITY || factor.high == 0;
+    let special = select(is_nan, NAN, INFINITY);
+    let usual = select(is_zero, 0, to_float32(product));
+    (x & SIGN) | select(is_finite, usual, special)
+}
+
+/// The float32, half to even, of a number that is not negative.
+#[cube]
+fn to_float32(a: Double) -> u32 {
+    let exact = significand(a);
+    // Of 53 bits the first 29.
+    bits::compose(
+        (exact.high << 8) | (exact.low >> 24),
+        exact.low << 8 != 0,
+        field(a) - comptime!(BIAS + 28),
+    )
+}
+
 /// The sum.
 #[cube]
 pub(super) fn sum(a: Double, b: Double) -> Double {
@@ -198,12 +236,9 @@ pub(super) fn quotient(a: Double, b: Double) -> u32 {
     }
     quotient_low |= select((rest_high | rest_low) != 0, 1, 0);
     let exponent = field(a) - field(b) + BIAS;
-    let rounded = compose(0u32.runtime(), words(quotient_high, quotient_low), exponent);
-    // Of 53 bits the first 29.
-    let exact = significand(rounded);
-    bits::compose(
-        (exact.high << 8) | (exact.low >> 24),
-        exact.low << 8 != 0,
-        field(rounded) - comptime!(BIAS + 28),
-    )
+    to_float32(compose(
+        0u32.runtime(),
+        words(quotient_high, quotient_low),
+        exponent,
+    ))
 }

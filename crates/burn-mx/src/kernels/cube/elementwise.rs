@@ -25,16 +25,24 @@ pub(super) fn round<R: CubeRuntime>(
     round_into::<R, u32>(Target::of(tensor), Some((format, rounding)), stream)
 }
 
-/// Rounds every element to a format all of whose numbers bfloat16 has, if there is one, and cuts off what bfloat16 has not.
-/// Not stochastic.
-pub(super) fn round_to_bf16<R: CubeRuntime>(
+/// Rounds every element to a format, if there is one, into this float type. If bfloat16 is the type, what it has not is cut
+/// off. Not stochastic.
+pub(super) fn round_to<R: CubeRuntime>(
     tensor: CubeTensor<R>,
+    dtype: DType,
     how: Option<(FloatFormat, Rounding)>,
 ) -> CubeTensor<R> {
-    let target = Target::of_type(tensor, DType::BF16);
-    match target.output().shape().num_elements() {
-        0 => target.into_output(),
-        _ => round_into::<R, u16>(target, how, RandomStream::new(0, 0)),
+    let stream = RandomStream::new(0, 0);
+    match (dtype, how) {
+        (DType::BF16, _) => {
+            let target = Target::of_type(tensor, dtype);
+            match target.output().shape().num_elements() {
+                0 => target.into_output(),
+                _ => round_into::<R, u16>(target, how, stream),
+            }
+        }
+        (_, Some((format, rounding))) => round(tensor, format, rounding, stream),
+        (_, None) => tensor,
     }
 }
 

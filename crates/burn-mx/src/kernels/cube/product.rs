@@ -8,20 +8,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, FloatDType, TensorMetadata};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
+use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
+use microscaling::Rounding;
 
+use super::bits;
+use super::double;
 use super::elementwise;
 use super::float::Float32;
+use super::launch;
 use super::quantize::{self, Job};
 use super::second_look;
 use crate::kernels::product::{self, Operand, OperandForm};
+use crate::kernels::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -62,16 +69,20 @@ pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 
 /// The float type in which an operand is multiplied.
 pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
-    // A factor that all elements have is not taken out of them here, and has bits of its own.
-    let has_tensor_scale = form.tensor_scale.is_some()
-        || (form.quantization.blocks).is_some_and(|(format, _)| format.has_tensor_scale());
     let has_kernel =
         (form.quantization.blocks).is_none_or(|(format, _)| second_look::is_short_enough(&format));
-    let fits = form.significant_bits <= SIGNIFICANT_BITS && !has_tensor_scale && has_kernel;
+    let fits = form.significant_bits <= SIGNIFICANT_BITS && has_kernel;
     match fits && has_matrix_units(client) {
         true => DType::BF16,
         false => DType::F32,
     }
+}
+
+/// Whether a factor of all elements is taken out of them, which then have the bits of their format, on any device: by matrix
+/// units or not, their sums are the more exact.
+pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
+    let blocks = form.quantization.blocks;
+    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| format.has_tensor_scale())
 }
 
 /// The operand in the float type in which it is multiplied.
@@ -85,21 +96,32 @@ where
     I: IntElement,
     B: BoolElement,
 {
-    if dtype(&tensor.client, form) == DType::F32 {
+    let dtype = dtype(&tensor.client, form);
+    if dtype == DType::F32 && !has_tensor_scale(form) {
         return product::in_tensor::<CubeBackend<R, F, I, B>>(tensor, form);
     }
     let shape = form.place.shape_of(tensor.shape());
-    let values = match form.quantization.blocks {
-        Some(blocks) => {
+    let elementwise = form.quantization.elementwise;
+    let (values, tensor_scale) = match (form.quantization.blocks, form.tensor_scale) {
+        (Some(blocks), _) => {
             let axis = form.place.block_axis(tensor.rank(), &blocks.0);
-            let job = Job::of(form.quantization.elementwise, blocks);
-            quantize::quantize_to_bf16(tensor, axis, job)
+            let job = Job::of(elementwise, blocks);
+            quantize::quantize_in_units(tensor, dtype, axis, job, form.stream)
         }
-        None => elementwise::round_to_bf16(tensor, form.quantization.elementwise),
+        (None, Some(scale)) => {
+            let mut word = launch::word(&tensor, scale.to_bits());
+            word.dtype = DType::F32;
+            let in_units = CubeBackend::<R, F, I, B>::float_div_scalar(tensor, scale.into());
+            // Each is a product with the scale that was rounded.
+            let nearest = Some((BFLOAT16, Rounding::Even));
+            (elementwise::round_to(in_units, dtype, nearest), Some(word))
+        }
+        (None, None) => (elementwise::round_to(tensor, dtype, elementwise), None),
     };
     Operand::Tensor {
         values: CubeBackend::<R, F, I, B>::float_reshape(values, shape),
         transposed: form.place.transposed,
+        tensor_scale,
     }
 }
 
@@ -114,12 +136,18 @@ where
     I: IntElement,
     B: BoolElement,
 {
-    let [lhs, rhs] = [lhs, rhs].map(|operand| match operand {
+    let [(lhs, lhs_scale), (rhs, rhs_scale)] = [lhs, rhs].map(|operand| match operand {
         Operand::Tensor {
             values,
-            transposed: true,
-        } => CubeBackend::<R, F, I, B>::float_transpose(values),
-        Operand::Tensor { values, .. } => values,
+            transposed,
+            tensor_scale,
+        } => {
+            let values = match transposed {
+                true => CubeBackend::<R, F, I, B>::float_transpose(values),
+                false => values,
+            };
+            (values, tensor_scale)
+        }
         Operand::Panels { .. } => unreachable!("panels are the processor's"),
     });
     let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
@@ -141,7 +169,64 @@ where
             }
         }
     };
-    product.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"))
+    let product =
+        product.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"));
+    scaled(product, [lhs_scale, rhs_scale])
+}
+
+/// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
+/// processors.
+fn scaled<R: CubeRuntime>(
+    product: CubeTensor<R>,
+    scales: [Option<CubeTensor<R>>; 2],
+) -> CubeTensor<R> {
+    let elements = product.shape().num_elements();
+    if elements == 0 || scales.iter().all(Option::is_none) {
+        return product;
+    }
+    let product = into_contiguous(product);
+    let (cubes, cube) = launch::units(&product.client, elements);
+    let [lhs, rhs] = scales.map(|scale| match scale {
+        Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
+        None => ComptimeOptionArgs::None,
+    });
+    // SAFETY: each unit reads and writes a word of its own, of as many as there are elements.
+    unsafe {
+        scaled_kernel::launch_unchecked(
+            &product.client,
+            cubes,
+            cube,
+            product.required_address_type(),
+            product.clone().into_array_arg(),
+            lhs,
+            rhs,
+            elements,
+        );
+    }
+    product
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn scaled_kernel(
+    words: &mut Array<u32>,
+    lhs_scale: &ComptimeOption<Array<u32>>,
+    rhs_scale: &ComptimeOption<Array<u32>>,
+    elements: usize,
+) {
+    if ABSOLUTE_POS >= elements {
+        terminate!();
+    }
+    let factor = double::product(word_or_one(lhs_scale), word_or_one(rhs_scale));
+    words[ABSOLUTE_POS] = double::scaled(words[ABSOLUTE_POS], factor);
+}
+
+#[cube]
+fn word_or_one(scale: &ComptimeOption<Array<u32>>) -> u32 {
+    #[comptime]
+    match scale {
+        ComptimeOption::Some(words) => words[0],
+        ComptimeOption::None => bits::ONE.runtime(),
+    }
 }
 
 /// By units that multiply float32 as it is; where those refuse a shape, one by one.

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
 
-use super::bits::ABS;
+use super::bits::{ABS, INFINITY};
 use super::launch::{self, Target};
 use super::place::place;
 use super::random::{self, Stream, draw};
@@ -25,6 +25,8 @@ pub(super) struct Job {
     pub(super) rounding: Rounding,
     /// Whether elements become 1 where they are clipped, else 0.
     pub(super) marks_clipped: bool,
+    /// Whether elements are in units of the tensor's scale.
+    pub(super) in_units: bool,
 }
 
 impl Job {
@@ -37,6 +39,15 @@ impl Job {
             format: Format::of(format),
             rounding,
             marks_clipped: false,
+            in_units: false,
+        }
+    }
+
+    /// Leaves the tensor's scale out of what is quantized, where there is one.
+    pub(super) fn in_units(self) -> Self {
+        Self {
+            in_units: self.format.has_tensor_scale(),
+            ..self
         }
     }
 
@@ -56,36 +67,82 @@ pub(super) fn quantize<R: CubeRuntime>(
     job: Job,
     stream: RandomStream,
 ) -> CubeTensor<R> {
-    quantize_into::<R, u32>(Target::of(tensor), axis, job, stream)
+    let target = Target::of(tensor);
+    let amax = largest_of_tensor(target.input(), job);
+    quantize_by::<R, u32>(target, axis, job, stream, amax)
 }
 
-/// Quantizes blocks along `axis` to a format all of whose numbers bfloat16 has; of numbers below 2^−126, whose last bits it
-/// may not have, the rest is cut off. Not stochastic.
-pub(super) fn quantize_to_bf16<R: CubeRuntime>(
+/// Quantizes blocks along `axis` to this float type, in units of the tensor's scale where there is one, which is given beside
+/// as a tensor of one number. If bfloat16 is the type, then of numbers below 2^−126, whose last bits it may not have, the
+/// rest is cut off.
+pub(super) fn quantize_in_units<R: CubeRuntime>(
     tensor: CubeTensor<R>,
+    dtype: DType,
     axis: usize,
     job: Job,
-) -> CubeTensor<R> {
-    let stream = RandomStream::new(0, 0);
-    quantize_into::<R, u16>(Target::of_type(tensor, DType::BF16), axis, job, stream)
+    stream: RandomStream,
+) -> (CubeTensor<R>, Option<CubeTensor<R>>) {
+    let job = job.in_units();
+    let amax = largest_of_tensor(&tensor, job);
+    let values = match dtype {
+        DType::BF16 => {
+            let target = Target::of_type(tensor, dtype);
+            quantize_by::<R, u16>(target, axis, job, stream, amax.clone())
+        }
+        _ => quantize_by::<R, u32>(Target::of(tensor), axis, job, stream, amax.clone()),
+    };
+    (values, amax.map(|amax| scale_of_tensor(amax, job.format)))
 }
 
-fn quantize_into<R: CubeRuntime, O: Int>(
+/// The largest magnitude of a tensor whose format has a scale that follows from it.
+fn largest_of_tensor<R: CubeRuntime>(tensor: &CubeTensor<R>, job: Job) -> Option<CubeTensor<R>> {
+    let largest = || match tensor.shape().num_elements() {
+        0 => launch::word(tensor, 0),
+        _ => largest(tensor, job.elementwise),
+    };
+    job.format.has_tensor_scale().then(largest)
+}
+
+/// A tensor's scale, in the place of its largest magnitude; 0 where that is no number.
+fn scale_of_tensor<R: CubeRuntime>(amax: CubeTensor<R>, format: Format) -> CubeTensor<R> {
+    let mut scale = amax;
+    let (cubes, cube) = launch::units(&scale.client, 1);
+    // SAFETY: one unit reads and writes the one word.
+    unsafe {
+        scale_kernel::launch_unchecked(
+            &scale.client,
+            cubes,
+            cube,
+            scale.clone().into_array_arg(),
+            format,
+        );
+    }
+    scale.dtype = DType::F32;
+    scale
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn scale_kernel(word: &mut Array<u32>, #[comptime] format: Format) {
+    if ABSOLUTE_POS == 0 {
+        let amax = word[0];
+        word[0] = rules::scale_of_tensor(select(amax >= INFINITY, 0, amax), format);
+    }
+}
+
+fn quantize_by<R: CubeRuntime, O: Int>(
     target: Target<R>,
     axis: usize,
     job: Job,
     stream: RandomStream,
+    amax: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let shape = target.output().shape();
     if shape.num_elements() == 0 {
         return target.into_output();
     }
-    let tensor_amax = match job.format {
-        Format::Nvfp4(format) if format.tensor_scale => {
-            let word = largest(target.input(), job.elementwise);
-            ComptimeOptionArgs::Some(word.into_array_arg())
-        }
-        _ => ComptimeOptionArgs::None,
+    let tensor_amax = match amax {
+        Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
+        None => ComptimeOptionArgs::None,
     };
     if let Some(axes) = job.format.square_axes(axis) {
         return square::quantize_into::<R, O>(target, axes, job, stream, tensor_amax);
@@ -204,9 +261,11 @@ pub(super) fn quantize_kernel<O: Int>(
             }
         }
         let grid = second_look::grid(&grids, amax, sub_amax, of_tensor, job.format);
+        let scale = scale_of_results(grid, amax, sub_amax, of_tensor, job);
         for i in first..end {
             let x = element(input[place.from + i * from_step], job);
-            let value = rounded(x, grid, stream, place.position + i * place.step, job);
+            let position = place.position + i * place.step;
+            let value = rounded(x, grid, scale, stream, position, job);
             output[place.to + i * to_step] = launch::upper_bits::<O>(value);
         }
     }
@@ -278,13 +337,14 @@ pub(super) fn shared_kernel<O: Int>(
             }
         }
         let grid = rules::grid(amax, sub_amax, of_tensor, job.format);
+        let scale = scale_of_results(grid, amax, sub_amax, of_tensor, job);
         #[unroll]
         for i in 0..sub_length {
             let index = comptime!(sub * sub_length + i);
             let at = first + index * step;
             if at < length {
                 let position = place.position + at * place.step;
-                let value = rounded(elements[index], grid, stream, position, job);
+                let value = rounded(elements[index], grid, scale, stream, position, job);
                 output[place.to + at] = launch::upper_bits::<O>(value);
             }
         }
@@ -301,11 +361,28 @@ pub(super) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
     }
 }
 
+/// By what the elements of a block are multiplied in units of the tensor's scale, where they are.
+#[cube]
+pub(super) fn scale_of_results(
+    grid: (u32, u32),
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] job: Job,
+) -> u32 {
+    if comptime!(job.in_units) {
+        rules::scale_of_block(grid, amax, verdict, tensor_amax, job.format)
+    } else {
+        0u32.runtime()
+    }
+}
+
 /// An element of a block, rounded.
 #[cube]
 pub(super) fn rounded(
     x: u32,
     grid: (u32, u32),
+    scale: u32,
     stream: &Stream,
     position: usize,
     #[comptime] job: Job,
@@ -316,6 +393,8 @@ pub(super) fn rounded(
     }
     if comptime!(job.marks_clipped) {
         rules::clipped(x, grid, job.format)
+    } else if comptime!(job.in_units) {
+        rules::round_in_units(x, grid, scale, word, job.rounding)
     } else {
         rules::round(x, grid, word, job.format, job.rounding)
     }

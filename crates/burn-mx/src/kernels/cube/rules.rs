@@ -77,6 +77,11 @@ impl Format {
         matches!(self, Self::Nvfp4(format) if format.four_over_six)
     }
 
+    /// Whether a factor of all elements follows from the tensor's largest magnitude.
+    pub(super) fn has_tensor_scale(self) -> bool {
+        matches!(self, Self::Nvfp4(format) if format.tensor_scale)
+    }
+
     /// Elements that share a grid: a sub-block's, or all of a block.
     pub(super) fn sub_block_length(self, block: usize) -> usize {
         match self {
@@ -341,13 +346,7 @@ fn nvfp4_scales(
 ) -> (u32, u32) {
     let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
     let (tensor_scale, wanted) = if comptime!(format.tensor_scale) {
-        let max = comptime!(if format.four_over_six {
-            TENSOR_MAX_OF_TWO
-        } else {
-            TENSOR_MAX
-        });
-        let tensor_scale = bits::quotient(tensor_amax, max.runtime());
-        let tensor_scale = with_headroom(tensor_scale, format);
+        let tensor_scale = tensor_scale(tensor_amax, format);
         let is_zero = tensor_scale == 0;
         // Of a tensor scale of zero nothing but that is used.
         let divisor = select(is_zero, ONE, tensor_scale);
@@ -358,6 +357,51 @@ fn nvfp4_scales(
     };
     let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
     (tensor_scale, block_scale)
+}
+
+/// The factor of all elements of a tensor with this largest magnitude, which is finite; 1 if the format has none.
+#[cube]
+pub(super) fn scale_of_tensor(tensor_amax: u32, #[comptime] format: Format) -> u32 {
+    match format {
+        Format::Nvfp4(format) => tensor_scale(tensor_amax, format),
+        _ => ONE.runtime(),
+    }
+}
+
+/// t, of a finite magnitude.
+#[cube]
+fn tensor_scale(tensor_amax: u32, #[comptime] format: Nvfp4Format) -> u32 {
+    let max = comptime!(if format.four_over_six {
+        TENSOR_MAX_OF_TWO
+    } else {
+        TENSOR_MAX
+    });
+    with_headroom(bits::quotient(tensor_amax, max.runtime()), format)
+}
+
+/// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
+#[cube]
+pub(super) fn scale_of_block(
+    grid: (u32, u32),
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> u32 {
+    let (first, _) = grid;
+    match format {
+        Format::Nvfp4(format) => {
+            let is_nan = first >= INFINITY;
+            let (_, scale) = nvfp4_scales(
+                select(is_nan, 0, amax),
+                verdict,
+                select(is_nan, 0, tensor_amax),
+                format,
+            );
+            select(is_nan, NAN, scale)
+        }
+        _ => first,
+    }
 }
 
 /// A scale with headroom.
@@ -429,14 +473,9 @@ pub(super) fn scale_code(
             let exponent = first as i32 - comptime!(format.element.emin());
             select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
         }
-        Format::Nvfp4(format) => {
+        Format::Nvfp4(_) => {
             let is_nan = first >= INFINITY;
-            let (_, scale) = nvfp4_scales(
-                select(is_nan, 0, amax),
-                verdict,
-                select(is_nan, 0, tensor_amax),
-                format,
-            );
+            let scale = scale_of_block(grid, amax, verdict, tensor_amax, format);
             // Both formats have an implicit bit, and the limits are normal numbers of both.
             let code = (scale - comptime!(SCALE_MIN - (8 << 20))) >> 20;
             select(is_nan, NAN_E4M3, code)
@@ -461,6 +500,22 @@ fn to_e4m3(scale: u32) -> u32 {
     (limited + 0x7_ffffu32 + ((limited >> 20) & 1)) & 0xfff0_0000u32
 }
 
+/// An element in units of the tensor's scale, of a block with this scale of its own.
+#[cube]
+pub(super) fn round_in_units(
+    x: u32,
+    grid: (u32, u32),
+    scale_of_block: u32,
+    draw: u32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let (scale, inverse) = grid;
+    let is_nan = scale_of_block >= INFINITY;
+    let unit = round_nvfp4_unit(x, scale, inverse, draw, rounding);
+    let value = bits::product(unit, select(is_nan, 0, scale_of_block));
+    select(is_nan, NAN, (x & SIGN) | value)
+}
+
 #[cube]
 pub(super) fn round_nvfp4(
     x: u32,
@@ -469,10 +524,7 @@ pub(super) fn round_nvfp4(
     draw: u32,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let is_nan = scale >= INFINITY;
-    let unit = round_nvfp4_unit(x, scale, inverse, draw, rounding);
-    let value = bits::product(unit, select(is_nan, 0, scale));
-    select(is_nan, NAN, (x & SIGN) | value)
+    round_in_units(x, (scale, inverse), scale, draw, rounding)
 }
 
 /// The magnitude of an element's code, as a pattern; 0 in a block that becomes NaN.

@@ -8,7 +8,8 @@ use microscaling::{BlockFormat, FloatFormat, Rounding};
 use super::float::Float32;
 use super::hadamard::{Kind, transform_kernel};
 use super::pack::{self, Form};
-use super::quantize::{Job, quantize_kernel};
+use super::product::scaled_kernel;
+use super::quantize::{Job, quantize_kernel, scale_kernel};
 use super::rows::{RowFunction, RowNorm, rows_kernel};
 use super::rules::Format;
 use super::square::square_kernel;
@@ -133,6 +134,52 @@ fn quantization() {
             });
         }
     }
+}
+
+#[test]
+fn operands_in_units_of_their_tensor_scale() {
+    for (name, format) in [
+        ("units", "nvfp4(tensor_scale=true)"),
+        (
+            "units_four_over_six",
+            "nvfp4(tensor_scale=true,four_over_six=true)",
+        ),
+    ] {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        let job = Job::of(None, (format, Rounding::Even)).in_units();
+        source(&format!("quantize_{name}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u16>(builder);
+            let amax = array(builder);
+            let stream = super::random::expand(builder);
+            let blocks = scalar::<usize>(builder);
+            quantize_kernel::expand::<u16>(
+                &mut builder.scope,
+                input,
+                out,
+                ComptimeOptionExpand::Some(amax),
+                stream,
+                blocks,
+                1,
+                2,
+                16,
+                16,
+                job,
+            );
+        });
+    }
+    source("tensor_scale", |builder| {
+        let word = output_array(builder);
+        let format = "nvfp4(tensor_scale=true)".parse();
+        let format = Format::of(format.expect("the format is sound"));
+        scale_kernel::expand(&mut builder.scope, word, format);
+    });
+    source("scaled", |builder| {
+        let words = output_array(builder);
+        let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
+        let elements = scalar::<usize>(builder);
+        scaled_kernel::expand(&mut builder.scope, words, lhs, rhs, elements);
+    });
 }
 
 #[test]

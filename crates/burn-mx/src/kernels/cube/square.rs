@@ -8,7 +8,7 @@ use microscaling::RandomStream;
 
 use super::bits::ABS;
 use super::launch::{self, Target};
-use super::quantize::{Job, UNITS, element, rounded, word_or_zero};
+use super::quantize::{Job, UNITS, element, rounded, scale_of_results, word_or_zero};
 use super::random::{self, Stream};
 use super::rules;
 use super::second_look;
@@ -185,13 +185,14 @@ pub(super) fn square_kernel<O: Int>(
         verdict = second_look::verdict(&sums, amax, elements as u32, job.format);
     }
     let grid = second_look::grid(&grids, amax, verdict, of_tensor, job.format);
+    let scale = scale_of_results(grid, amax, verdict, of_tensor, job);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;
         let at = from + row * input.stride(slow) + column * input.stride(fast);
         let x = element(input[at], job);
         let word = position + row * row_step + column * column_step;
-        let value = rounded(x, grid, stream, word, job);
+        let value = rounded(x, grid, scale, stream, word, job);
         let at = to + row * output.stride(slow) + column * output.stride(fast);
         output[at] = launch::upper_bits::<O>(value);
     }

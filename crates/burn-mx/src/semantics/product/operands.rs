@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs};
+use microscaling::{
+    BlockFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
+};
 
 use super::{Product, Rounder, Roundings, static_input};
 use crate::kept::{CopyKey, Unpacked};
@@ -14,6 +16,9 @@ use crate::record::Views;
 use crate::semantics::Float;
 use crate::specs::{Slot, StaticInput};
 use crate::tensor::{Meta, MxTensor};
+
+/// In the place of random numbers where none are drawn.
+const NO_STREAM: RandomStream = RandomStream::new(0, 0);
 
 /// Which of its elements a product sums over: along them an operand is transformed and has its blocks.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +62,16 @@ impl Along {
     }
 }
 
+/// An operand before it is quantized in blocks.
+struct Before<P> {
+    /// Rounded to the elementwise format.
+    rounded: P,
+    /// In the transform's basis, too, if there is one, and with the margin that its blocks want.
+    values: P,
+    /// The random numbers that its blocks take.
+    stream: RandomStream,
+}
+
 impl<B: MxKernels> Product<B> {
     /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
     /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
@@ -70,33 +85,43 @@ impl<B: MxKernels> Product<B> {
         self.count_margin(slot);
         let observed = self.observe(slot, &tensor, along);
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
-            let form = |quantization, significant_bits| OperandForm {
+            let form = |quantization, stream| OperandForm {
                 place,
                 quantization,
+                stream,
                 tensor_scale: None,
-                significant_bits,
+                significant_bits: self.significant_bits(slot),
             };
-            let significant_bits = self.significant_bits(slot);
+            let as_it_is = form(OperandQuantization::default(), NO_STREAM);
             if let Some(unpacked) = unpacked {
                 let form = OperandForm {
                     tensor_scale: unpacked.tensor_scale,
-                    ..form(OperandQuantization::default(), significant_bits)
+                    ..as_it_is
                 };
                 return B::product_operand(to_f32::<B>(tensor.inner), form);
             }
             if self.is_plain(slot) {
                 let quantization = self.quantization(slot, &tensor.meta);
-                return B::product_operand(
-                    to_f32::<B>(tensor.inner),
-                    form(quantization, significant_bits),
-                );
+                let form = form(quantization, NO_STREAM);
+                return B::product_operand(to_f32::<B>(tensor.inner), form);
             }
-            let significant_bits = self.significant_bits_of_values(slot);
-            let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
-            B::product_operand(
-                values,
-                form(OperandQuantization::default(), significant_bits),
-            )
+            if self.static_input(slot).is_some() {
+                let observed = observed.map(|(views, _)| views.quantized);
+                let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
+                return B::product_operand(values, as_it_is);
+            }
+            let (values, stream) = match observed {
+                Some((views, stream)) => (views.original, stream),
+                None => {
+                    let before = self.before(slot, tensor, along);
+                    (before.values, before.stream)
+                }
+            };
+            let quantization = OperandQuantization {
+                elementwise: None,
+                blocks: self.blocks(slot),
+            };
+            B::product_operand(values, form(quantization, stream))
         })
     }
 
@@ -108,8 +133,8 @@ impl<B: MxKernels> Product<B> {
         along: Along,
     ) -> FloatTensor<B> {
         self.count_margin(slot);
-        if let Some(observed) = self.observe(slot, &tensor, along) {
-            return observed;
+        if let Some((views, _)) = self.observe(slot, &tensor, along) {
+            return views.quantized;
         }
         let made = |tensor: Float<B>, unpacked: Option<&Unpacked>| {
             Operand::of_values(match unpacked {
@@ -125,16 +150,26 @@ impl<B: MxKernels> Product<B> {
     fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
         let rounder = self.rounder(slot);
         let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
-        let format = self.block_format(slot);
         OperandQuantization {
             elementwise: rounder.map(Rounder::format_and_rounding),
-            blocks: format.map(|format| (format, self.roundings(slot).mx)),
+            blocks: self.blocks(slot),
         }
     }
 
+    /// The blocks of a slot's operand, and how they are rounded.
+    fn blocks(&self, slot: Slot) -> Option<(BlockFormat, Rounding)> {
+        let format = self.block_format(slot);
+        format.map(|format| (format, self.roundings(slot).mx))
+    }
+
     /// Shows an operand to the recorder, if that looks at it. Where random numbers are drawn they are used up by that, and
-    /// this returns the [`values`](Self::values) that they gave.
-    fn observe(&self, slot: Slot, tensor: &Float<B>, along: Along) -> Option<FloatTensor<B>> {
+    /// this returns what became of the operand, and the random numbers of its blocks.
+    fn observe(
+        &self,
+        slot: Slot,
+        tensor: &Float<B>,
+        along: Along,
+    ) -> Option<(Views<FloatTensor<B>>, RandomStream)> {
         let observer = self.observer.as_ref()?;
         let place = along.place;
         // Where the elementwise rounding is random its numbers are drawn once, for what is multiplied and what it is
@@ -161,7 +196,16 @@ impl<B: MxKernels> Product<B> {
                 let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
-            let (rounded, views) = product.views(slot, tensor.clone(), along);
+            let Before {
+                rounded,
+                values,
+                stream,
+            } = product.before(slot, tensor.clone(), along);
+            let quantized = product.in_blocks(slot, values.clone(), along, stream);
+            let views = Views {
+                original: values,
+                quantized,
+            };
             if let Some(rounder) = drawn.filter(|_| keep) {
                 let mut rounded = MxTensor::new(rounded, tensor.meta);
                 rounded.meta.storage = None;
@@ -170,11 +214,11 @@ impl<B: MxKernels> Product<B> {
                 observer.keep(place, original, bits);
             }
             let statistics = observer.statistics(&views, axis, format);
-            (Some(views.quantized), statistics)
+            (Some((views, stream)), statistics)
         };
-        let (quantized, own) = look(self, compares);
+        let (drawn, own) = look(self, compares);
         if !observer.wants(slot) {
-            return quantized;
+            return drawn;
         }
         let others = observer.what_if().map(|specs| {
             let draws = observer.draws(specs);
@@ -183,25 +227,22 @@ impl<B: MxKernels> Product<B> {
         });
         let statistics = [own].into_iter().chain(others).collect();
         observer.operand(slot, place, statistics);
-        quantized
+        drawn
     }
 
-    /// The values rounded to the elementwise format; and before they are quantized in blocks, in the transform's basis if
-    /// there is one and with the margin that their blocks want, and after.
-    fn views(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        along: Along,
-    ) -> (FloatTensor<B>, Views<FloatTensor<B>>) {
+    /// What is quantized in blocks; where random numbers are drawn, those of the next roundings.
+    fn before(&self, slot: Slot, tensor: Float<B>, along: Along) -> Before<FloatTensor<B>> {
         let rounded = self.rounded(self.rounder(slot), tensor);
-        let original = self.before_blocks(slot, rounded.clone(), along);
-        let quantized = self.in_blocks(slot, original.clone(), along);
-        let views = Views {
-            original,
-            quantized,
+        let values = self.before_blocks(slot, rounded.clone(), along);
+        let stream = match self.static_input(slot) {
+            None => self.draws.next(self.roundings(slot).mx),
+            Some(_) => NO_STREAM,
         };
-        (rounded, views)
+        Before {
+            rounded,
+            values,
+            stream,
+        }
     }
 
     /// Values that are rounded, as they are quantized in blocks: transformed, divided by the headroom.
@@ -268,6 +309,7 @@ impl<B: MxKernels> Product<B> {
         let form = |place| OperandForm {
             place,
             quantization,
+            stream: NO_STREAM,
             tensor_scale: None,
             significant_bits,
         };
@@ -324,9 +366,8 @@ impl<B: MxKernels> Product<B> {
                 B::round_and_quantize(tensor, elementwise, axis, block_format, mx)
             }
             _ => {
-                let rounded = self.rounded(self.rounder(slot), tensor);
-                let values = self.before_blocks(slot, rounded, along);
-                self.in_blocks(slot, values, along)
+                let before = self.before(slot, tensor, along);
+                self.in_blocks(slot, before.values, along, before.stream)
             }
         }
     }
@@ -362,7 +403,13 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The tensor quantized in blocks, if the slot has a format.
-    fn in_blocks(&self, slot: Slot, tensor: FloatTensor<B>, along: Along) -> FloatTensor<B> {
+    fn in_blocks(
+        &self,
+        slot: Slot,
+        tensor: FloatTensor<B>,
+        along: Along,
+        stream: RandomStream,
+    ) -> FloatTensor<B> {
         let format = self.block_format(slot);
         let axis = along.block_axis(format, tensor.rank());
         let Some(format) = format else { return tensor };
@@ -371,7 +418,6 @@ impl<B: MxKernels> Product<B> {
             self.check_length(input, &tensor.shape(), axis);
             return static_input::quantize::<B>(tensor, axis, format, rounding, input);
         }
-        let stream = self.draws.next(rounding);
         B::mx_quantize(tensor, axis, format, rounding, stream)
     }
 
