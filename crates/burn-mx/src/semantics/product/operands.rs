@@ -62,16 +62,6 @@ impl Along {
     }
 }
 
-/// An operand before it is quantized in blocks.
-struct Before<P> {
-    /// Rounded to the elementwise format.
-    rounded: P,
-    /// In the transform's basis, too, if there is one, and with the margin that its blocks want.
-    values: P,
-    /// The random numbers that its blocks take.
-    stream: RandomStream,
-}
-
 impl<B: MxKernels> Product<B> {
     /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
     /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
@@ -113,8 +103,9 @@ impl<B: MxKernels> Product<B> {
             let (values, stream) = match observed {
                 Some((views, stream)) => (views.original, stream),
                 None => {
-                    let before = self.before(slot, tensor, along);
-                    (before.values, before.stream)
+                    let rounded = self.rounded(self.rounder(slot), tensor);
+                    let values = self.before_blocks(slot, rounded, along);
+                    (values, self.stream(slot))
                 }
             };
             let quantization = OperandQuantization {
@@ -196,14 +187,12 @@ impl<B: MxKernels> Product<B> {
                 let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
                 return (None, statistics);
             }
-            let Before {
-                rounded,
-                values,
-                stream,
-            } = product.before(slot, tensor.clone(), along);
-            let quantized = product.in_blocks(slot, values.clone(), along, stream);
+            let rounded = product.rounded(product.rounder(slot), tensor.clone());
+            let original = product.before_blocks(slot, rounded.clone(), along);
+            let stream = product.stream(slot);
+            let quantized = product.in_blocks(slot, original.clone(), along, stream);
             let views = Views {
-                original: values,
+                original,
                 quantized,
             };
             if let Some(rounder) = drawn.filter(|_| keep) {
@@ -230,18 +219,11 @@ impl<B: MxKernels> Product<B> {
         drawn
     }
 
-    /// What is quantized in blocks; where random numbers are drawn, those of the next roundings.
-    fn before(&self, slot: Slot, tensor: Float<B>, along: Along) -> Before<FloatTensor<B>> {
-        let rounded = self.rounded(self.rounder(slot), tensor);
-        let values = self.before_blocks(slot, rounded.clone(), along);
-        let stream = match self.static_input(slot) {
-            None => self.draws.next(self.roundings(slot).mx),
-            Some(_) => NO_STREAM,
-        };
-        Before {
-            rounded,
-            values,
-            stream,
+    /// The random numbers of the blocks of a slot's operand: others with each call, where there are any.
+    fn stream(&self, slot: Slot) -> RandomStream {
+        match (self.static_input(slot), self.blocks(slot)) {
+            (None, Some((_, rounding))) => self.draws.next(rounding),
+            _ => NO_STREAM,
         }
     }
 
@@ -366,8 +348,9 @@ impl<B: MxKernels> Product<B> {
                 B::round_and_quantize(tensor, elementwise, axis, block_format, mx)
             }
             _ => {
-                let before = self.before(slot, tensor, along);
-                self.in_blocks(slot, before.values, along, before.stream)
+                let rounded = self.rounded(self.rounder(slot), tensor);
+                let values = self.before_blocks(slot, rounded, along);
+                self.in_blocks(slot, values, along, self.stream(slot))
             }
         }
     }
@@ -410,10 +393,10 @@ impl<B: MxKernels> Product<B> {
         along: Along,
         stream: RandomStream,
     ) -> FloatTensor<B> {
-        let format = self.block_format(slot);
-        let axis = along.block_axis(format, tensor.rank());
-        let Some(format) = format else { return tensor };
-        let rounding = self.roundings(slot).mx;
+        let Some((format, rounding)) = self.blocks(slot) else {
+            return tensor;
+        };
+        let axis = along.block_axis(Some(format), tensor.rank());
         if let Some(input) = self.static_input(slot) {
             self.check_length(input, &tensor.shape(), axis);
             return static_input::quantize::<B>(tensor, axis, format, rounding, input);
