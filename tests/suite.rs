@@ -53,6 +53,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod checkpointing;
     #[cfg(test_backend = "flex")]
+    mod constants;
+    #[cfg(test_backend = "flex")]
     mod convolution_products;
     #[cfg(test_backend = "flex")]
     mod convolutions;
@@ -73,7 +75,13 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod labels;
     #[cfg(test_backend = "flex")]
+    mod language;
+    #[cfg(test_backend = "flex")]
+    mod losses;
+    #[cfg(test_backend = "flex")]
     mod marks;
+    #[cfg(test_backend = "flex")]
+    mod masters;
     #[cfg(test_backend = "flex")]
     mod newtype;
     #[cfg(test_backend = "flex")]

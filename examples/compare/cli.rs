@@ -226,7 +226,8 @@ impl Cli {
             specs.map_err(|error| format!("--preset '{name}' with the MX options given: {error}"))
         };
         let exempt_specs = resolved(recipe.exempt_specs())?;
-        let exempt = sweep::exempt_layers(architecture, recipe.exemptions);
+        let exempt = sweep::exempt_layers(self.model, architecture, recipe.exemptions)
+            .map_err(|error| format!("--preset '{name}': {error}"))?;
         let exempt = exempt
             .into_iter()
             .map(|path| Layer::exempt(path, exempt_specs.clone()));

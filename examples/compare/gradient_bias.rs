@@ -173,12 +173,14 @@ fn biases(
     let specs = recipe.specs.resolve()?;
     let device = MxDevice::new(FlexDevice, &specs);
     let exempt_specs = recipe.exempt_specs().resolve()?;
-    let exempt = model.exempt_layers(recipe.exemptions).into_iter();
-    let exempt = exempt.map(|path| Layer::exempt(path, exempt_specs.clone()));
-    let model = set_specs(model.clone(), &specs).with_layers(&exempt.collect::<Vec<_>>())?;
     let batch = name
         .task()
         .batch::<B>(&items(cli, split, cli.steps), &device);
+    let exempt = model.exempt_layers(recipe.exemptions, batch.clone())?;
+    let exempt = exempt
+        .into_iter()
+        .map(|path| Layer::exempt(path, exempt_specs.clone()));
+    let model = set_specs(model.clone(), &specs).with_layers(&exempt.collect::<Vec<_>>())?;
     let config = GradientBias {
         backward_passes: cli.passes,
         seed: cli.seed,

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use burn::{prelude::*, record::RecorderError, train::ClassificationOutput};
 use burn_mx::{
     Exemptions,
-    module::{MxTensorOps, PathError, exempt_layers, label_parameters},
+    module::{ExemptError, MxTensorOps, PathError, exempt_layers, label_parameters},
 };
 use clap::ValueEnum;
 use serde::Serialize;
@@ -225,13 +225,29 @@ impl<B: Backend> Model<B> {
         })
     }
 
-    /// Paths of the layers that are exempt.
-    pub(crate) fn exempt_layers(&self, exemptions: Exemptions) -> Vec<String> {
-        match self {
-            Self::Ffn(model) => exempt_layers(model, exemptions),
-            Self::Cnn(model) => exempt_layers(model, exemptions),
-            Self::Lstm(model) => exempt_layers(model, exemptions),
-            Self::Transformer(model) => exempt_layers(model, exemptions),
+    /// Paths of the layers that are exempt, the last of a forward pass on `batch`.
+    pub(crate) fn exempt_layers(
+        &self,
+        exemptions: Exemptions,
+        batch: Batch<B>,
+    ) -> Result<Vec<String>, ExemptError>
+    where
+        B: MxTensorOps,
+    {
+        match (self, batch) {
+            (Self::Ffn(model), Batch::Digits(batch)) => {
+                exempt_layers(model, exemptions, |model| batch.output(model))
+            }
+            (Self::Cnn(model), Batch::Digits(batch)) => {
+                exempt_layers(model, exemptions, |model| batch.output(model))
+            }
+            (Self::Lstm(model), Batch::Digits(batch)) => {
+                exempt_layers(model, exemptions, |model| batch.output(model))
+            }
+            (Self::Transformer(model), Batch::Sums(batch)) => {
+                exempt_layers(model, exemptions, |model| batch.output(model))
+            }
+            _ => unreachable!("a model has batches of its own task"),
         }
     }
 

@@ -8,8 +8,8 @@ use burn::{
     train::Interrupter,
 };
 use burn_mx::{
-    Exemptions, MxAutodiff, MxDevice, ResolvedSpecs,
-    module::MxTensorOps,
+    Exemptions, MxAutodiff, MxDevice, MxSpecs, ResolvedSpecs,
+    module::{ExemptError, MxTensorOps},
     record::{RECORDS, REPORT_HTML, Report},
 };
 
@@ -18,7 +18,7 @@ use crate::with_backend;
 use super::{
     epochs::Reseed,
     layers::Layer,
-    models::Architecture,
+    models::{Architecture, ModelName},
     plan::Plan,
     plot,
     progress::Monitor,
@@ -126,9 +126,16 @@ pub(crate) fn try_layer(
 }
 
 /// The layers of the model that a recipe leaves without block formats.
-pub(crate) fn exempt_layers(architecture: Architecture, exemptions: Exemptions) -> Vec<String> {
-    let model = architecture.init::<MxAutodiff<Flex>>(&MxDevice::default());
-    model.exempt_layers(exemptions)
+pub(crate) fn exempt_layers(
+    model: ModelName,
+    architecture: Architecture,
+    exemptions: Exemptions,
+) -> Result<Vec<String>, ExemptError> {
+    let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
+    let task = model.task();
+    let batch = task.batch(&[task.sample()], &device);
+    let model = architecture.init::<MxAutodiff<Flex>>(&device);
+    model.exempt_layers(exemptions, batch)
 }
 
 /// Trains on `Fp32` what has no specs, and on `Mx` what has, until all is done or something stops it.

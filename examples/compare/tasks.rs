@@ -70,6 +70,14 @@ impl Task {
         }
     }
 
+    /// An item of the shape that all have.
+    pub(crate) fn sample(self) -> Item {
+        match self {
+            Self::Digits => Item::Digit(Digit::default()),
+            Self::Sums => Item::Sum(Sum::default()),
+        }
+    }
+
     /// `items`, which are of this task.
     pub(crate) fn batch<B: Backend>(self, items: &[Item], device: &B::Device) -> Batch<B> {
         match self {

@@ -1,13 +1,13 @@
 //! Training recipes of the literature: products against matrices written out in `f64`, and layers that a recipe exempts.
 
 use burn::nn::conv::{Conv2dConfig, ConvTranspose2dConfig};
-use burn::nn::transformer::TransformerEncoderConfig;
+use burn::nn::transformer::{TransformerEncoderConfig, TransformerEncoderInput};
 use burn::nn::{EmbeddingConfig, LayerNormConfig, LinearConfig, LstmConfig};
 use burn::prelude::*;
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn_mx::microscaling::{BlockFormat, ElementFormat, MxFormat, Rounder, Rounding, ScaleMode};
-use burn_mx::module::{exempt_layers, label_of, set_exemptions, specs_of};
+use burn_mx::module::{exempt_layers, label_of, set_exemptions, set_exemptions_at, specs_of};
 use burn_mx::{Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs, Recipe};
 
 use super::support::*;
@@ -500,58 +500,134 @@ fn model(device: &burn_mx::MxDevice<TestDevice>) -> Model<Mx> {
     }
 }
 
+impl Model<Mx> {
+    /// The layers in another order than the fields are in.
+    fn run(&self, tokens: Tensor<Mx, 2, Int>) -> Tensor<Mx, 3> {
+        let x = self.tokens.forward(tokens);
+        let image = x.clone().unsqueeze_dim::<4>(1);
+        let image = self.stages.iter().fold(image, |x, stage| stage.forward(x));
+        let image = self.up.as_ref().expect("there is one").forward(image);
+        let logits = self.head.forward(self.norm.forward(x.clone())).mean_dim(2);
+        let (x, _) = self
+            .reader
+            .forward(x + image.mean().reshape([1, 1, 1]) + logits, None);
+        let x = Tensor::cat(vec![x.clone(), x], 2);
+        self.blocks.forward(TransformerEncoderInput::new(x))
+    }
+}
+
+fn tokens(device: &burn_mx::MxDevice<TestDevice>) -> Tensor<Mx, 2, Int> {
+    Tensor::from_data([[1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]], device)
+}
+
+const ALL: Exemptions = Exemptions {
+    head: true,
+    last_percent: 100,
+};
+
 #[test]
-fn layers_are_found_by_their_kind() {
-    let model = model(&mx_device(&MxSpecs::none()));
-    let all = Exemptions {
-        head: true,
-        last_percent: 100,
-    };
-    let layers = exempt_layers(&model, all);
-    let gate = |gate: &str| {
-        ["input_transform", "hidden_transform"].map(|part| format!("reader.{gate}.{part}"))
-    };
-    let attention =
-        ["query", "key", "value", "output"].map(|part| format!("blocks.layers.0.mha.{part}"));
-    let inner = ["linear_inner", "linear_outer"].map(|part| format!("blocks.layers.0.pwff.{part}"));
-    let mut expected: Vec<String> = attention.into_iter().chain(inner).collect();
-    expected.extend(
-        ["input_gate", "forget_gate", "output_gate", "cell_gate"]
-            .into_iter()
-            .flat_map(gate),
-    );
-    expected.extend(["up", "stages.0", "stages.1", "head"].map(String::from));
-    let sorted = |mut paths: Vec<String>| {
-        paths.sort();
-        paths
-    };
-    assert_eq!(sorted(layers.clone()), sorted(expected));
-    assert!(layers.ends_with(&["stages.0", "stages.1", "head"].map(String::from)));
+fn layers_are_exempt_in_the_order_in_which_they_run() {
+    let device = mx_device(&MxSpecs::none());
+    let model = model(&device);
+    let forward = |model: &Model<Mx>| model.run(tokens(&device));
+    let layers = exempt_layers(&model, ALL, forward).expect("it has layers");
+    let at = |layer: &str| layers.iter().position(|other| other == layer);
+    let fields = burn_mx::module::layers(&model);
+    assert_eq!(layers.len(), fields.len(), "{layers:?}");
+    assert!(fields.iter().all(|layer| at(layer).is_some()), "{layers:?}");
+    assert_eq!(layers[..4], ["stages.0", "stages.1", "up", "head"]);
+    let last = ["mha.output", "pwff.linear_inner", "pwff.linear_outer"];
+    let last = last.map(|part| format!("blocks.layers.0.{part}"));
+    assert_eq!(layers[15..], last);
     let nvfp4 = Recipe::preset("nvfp4_pretraining")
         .expect("it is one")
         .exemptions;
-    // 15 % of 17 layers before the head.
-    assert_eq!(
-        exempt_layers(&model, nvfp4),
-        ["up", "stages.0", "stages.1", "head"].map(String::from)[0..].to_vec()
-    );
+    // The last one that runs, and 15 % of the 17 layers before it.
+    let exempt = exempt_layers(&model, nvfp4, forward).expect("it has layers");
+    assert_eq!(exempt, layers[14..]);
+
+    let nothing = exempt_layers(&model, ALL, |_| ()).expect_err("nothing ran");
+    assert!(nothing.to_string().contains("forward pass"), "{nothing}");
+    let none = exempt_layers(&model, Exemptions::default(), |_| ());
+    assert!(none.expect("nothing is exempt").is_empty());
+}
+
+/// A model whose head is its embedding, and whose fields are in no order.
+#[derive(Module, Debug)]
+struct Tied<B: Backend> {
+    second: burn::nn::Linear<B>,
+    embedding: burn::nn::Embedding<B>,
+    first: burn::nn::Linear<B>,
+}
+
+#[test]
+fn the_head_may_be_an_embedding() {
+    let recipe = Recipe::preset("nvfp4_pretraining").expect("it is one");
+    let device = mx_device(&recipe.specs);
+    let model = Tied::<Mx> {
+        second: LinearConfig::new(8, 8).init(&device),
+        embedding: EmbeddingConfig::new(10, 8).init(&device),
+        first: LinearConfig::new(8, 8).init(&device),
+    };
+    let input = tokens(&device);
+    let (model, exempt) = set_exemptions(model, &recipe, |model| {
+        let x = model.first.forward(model.embedding.forward(input));
+        let x = model.second.forward(x);
+        x.matmul(model.embedding.weight.val().transpose().unsqueeze())
+    })
+    .expect("it has layers");
+    assert_eq!(exempt, ["second", "embedding.weight"]);
+    let specs = |weight: Tensor<Mx, 2>| specs_of(&weight).expect("they are set").to_string();
+    assert_eq!(specs(model.embedding.weight.val()), "bfloat16");
+    assert_eq!(specs(model.second.weight.val()), "bfloat16");
+    assert_ne!(specs(model.first.weight.val()), "bfloat16");
+}
+
+/// Beside a task that trains in the same pool of threads.
+#[test]
+fn only_the_layers_of_the_model_count() {
+    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let both = || {
+        let model = model(&device);
+        exempt_layers(&model, ALL, |model| model.run(tokens(&device))).expect("it has layers")
+    };
+    let expected = both();
+    for _ in 0..8 {
+        let (one, other) = rayon::join(both, both);
+        assert_eq!(one, expected);
+        assert_eq!(other, expected);
+    }
 }
 
 #[test]
 fn exempt_layers_have_the_elementwise_format_alone() {
     let recipe = Recipe::preset("quartet").expect("it is one");
     let device = mx_device(&recipe.specs);
-    let model = set_exemptions(model(&device), &recipe).expect("the recipe is sound");
-    let weight = model.head.weight.val();
-    assert_eq!(label_of(&weight), Some("head.weight"));
-    let specs = specs_of(&weight).expect("they are set");
+    let (model, exempt) =
+        set_exemptions(model(&device), &recipe, |model| model.run(tokens(&device)))
+            .expect("the recipe is sound");
+    assert_eq!(exempt, ["blocks.layers.0.pwff.linear_outer"]);
+    let outer = model.blocks.layers[0].pwff.linear_outer.weight.val();
+    assert_eq!(
+        label_of(&outer),
+        Some("blocks.layers.0.pwff.linear_outer.weight")
+    );
+    let specs = specs_of(&outer).expect("they are set");
     assert_eq!(specs.to_string(), "bfloat16");
     let other = specs_of(&model.stages[1].weight.val()).expect("they are the device's");
     assert_eq!(other, recipe.specs.resolve().expect("it is sound"));
 
     // A model that is one layer has no other head.
     let linear = LinearConfig::new(4, 4).init::<Mx>(&device);
-    let linear = set_exemptions(linear, &recipe).expect("the recipe is sound");
+    let x = noise_tensor::<Mx, 2>([1, 4], 1, &device);
+    let (linear, exempt) =
+        set_exemptions(linear, &recipe, |linear| linear.forward(x)).expect("the recipe is sound");
+    assert_eq!(exempt, ["weight"]);
     let specs = specs_of(&linear.weight.val()).expect("they are set");
     assert_eq!(specs.to_string(), "bfloat16");
+
+    let by_path = set_exemptions_at(linear.clone(), &recipe, &["*"]).expect("it has parameters");
+    assert_eq!(label_of(&by_path.weight.val()), Some("weight"));
+    let unknown = set_exemptions_at(linear, &recipe, &["head"]).expect_err("it has no head");
+    assert!(unknown.to_string().contains("head"), "{unknown}");
 }

@@ -167,6 +167,12 @@ struct Flags {
     /// Leave products of two activations, as attention's, without block formats
     #[arg(long)]
     no_quantize_matmul: bool,
+    /// Quantize products of an activation with a constant in blocks, too
+    #[arg(long)]
+    quantize_constants: bool,
+    /// Emulate log_softmax and the loss that follows from it, too
+    #[arg(long)]
+    quantize_loss: bool,
     /// Seed of stochastic rounding and of the Hadamard transform
     #[arg(long, value_name = "SEED", value_parser = whole_number::<u64>)]
     mx_seed: Option<u64>,
@@ -243,6 +249,8 @@ impl MxArgs {
             gradient_operands: flags.gradient_operands.unwrap_or(base.gradient_operands),
             mask_clipped: base.mask_clipped || flags.mask_clipped,
             quantize_matmul: base.quantize_matmul && !flags.no_quantize_matmul,
+            quantize_constants: base.quantize_constants || flags.quantize_constants,
+            quantize_loss: base.quantize_loss || flags.quantize_loss,
             seed: flags.mx_seed.unwrap_or(base.seed),
         }
     }

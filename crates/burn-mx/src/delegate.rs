@@ -69,10 +69,11 @@ impl<P> Unwrap for Vec<MxTensor<P>> {
     }
 }
 
+/// The device of a tensor that an op creates.
 impl<'a, D> Unwrap for &'a MxDevice<D> {
     type Inner = &'a D;
     fn meta(&self) -> Option<Meta> {
-        Some(self.meta_of_created())
+        Some(self.meta.created_constant())
     }
     fn unwrap(self) -> &'a D {
         &self.inner

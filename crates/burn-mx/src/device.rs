@@ -41,7 +41,7 @@ impl<D> MxDevice<D> {
         self.meta.specs.map(|interned| &interned.specs)
     }
 
-    /// What a tensor that is created on this device carries.
+    /// What a tensor that is created of given numbers on this device carries.
     pub(crate) fn meta_of_created(&self) -> Meta {
         self.meta.created()
     }

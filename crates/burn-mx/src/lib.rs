@@ -65,6 +65,7 @@ mod hash;
 mod kept;
 mod kernels;
 mod ops;
+mod order;
 mod phase;
 #[cfg(feature = "ptq")]
 pub mod ptq;

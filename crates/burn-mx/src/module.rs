@@ -8,6 +8,7 @@ mod functions;
 #[cfg(any(feature = "checkpoint", feature = "ptq"))]
 mod initialize;
 mod layers;
+mod masters;
 mod on_load;
 mod packing;
 mod pattern;
@@ -19,7 +20,7 @@ mod tensor_ops;
 #[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::{load_checkpoint, save_checkpoint};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
-pub use exempt::{ExemptError, exempt_layers, set_exemptions};
+pub use exempt::{ExemptError, exempt_layers, set_exemptions, set_exemptions_at};
 pub use functions::{gelu_first_order, rms_norm, silu};
 #[cfg(any(feature = "checkpoint", feature = "ptq"))]
 pub(crate) use initialize::initialize;
@@ -28,6 +29,7 @@ pub(crate) use layers::Layer;
 pub use layers::layers;
 #[cfg(feature = "ptq")]
 pub(crate) use layers::parameter_of;
+pub use masters::{LerpError, lerp, master};
 #[cfg(feature = "checkpoint")]
 pub(crate) use on_load::Update;
 pub use packing::{pack, unpack};

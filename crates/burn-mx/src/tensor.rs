@@ -28,7 +28,11 @@ pub struct MxTensor<P> {
 
 impl<P: TensorMetadata> MxTensor<P> {
     pub(crate) fn new(inner: P, mut meta: Meta) -> Self {
-        meta.storage = storage_of(inner.dtype());
+        let dtype = inner.dtype();
+        meta.storage = storage_of(dtype);
+        if dtype.is_int() || dtype.is_uint() || dtype.is_bool() {
+            meta = meta.of_indices();
+        }
         Self {
             inner,
             meta,
@@ -46,7 +50,9 @@ impl<P> MxTensor<P> {
     /// [`into_weight`](Self::into_weight), of values that are this by themselves, unless it is known what they are.
     pub(crate) fn into_weight_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
-        self.meta.flags.remove(Flags::REPLACEMENT);
+        self.meta
+            .flags
+            .remove(Flags::REPLACEMENT | Flags::CONSTANT | Flags::LITERAL | Flags::LOSS);
         self.kept.get_or_insert_with(|| Kept::new(unpacked));
         self
     }
@@ -68,7 +74,9 @@ impl<P> MxTensor<P> {
 
     /// The tensor in the role of an activation, which its place in a product may say; a parameter stays one.
     pub(crate) fn into_activation(mut self) -> Self {
-        self.meta.flags.remove(Flags::WEIGHT);
+        self.meta
+            .flags
+            .remove(Flags::WEIGHT | Flags::CONSTANT | Flags::LITERAL);
         self
     }
 
@@ -141,17 +149,30 @@ bitflags! {
         const PARAMETER = 1 << 7;
         /// The gradient of one use of a parameter, or of several.
         const PARAMETER_GRADIENT = 1 << 8;
+        /// Neither an input nor a parameter has taken part in it. What is computed of constants alone is computed at full
+        /// precision.
+        const CONSTANT = 1 << 9;
+        /// Follows from the logarithm of a softmax, at full precision as all that follows from it does, up to the next layer.
+        const LOSS = 1 << 10;
+        /// Numbers that a model has made on the device of an activation, such as a matrix of signs: an input, but for a
+        /// product with an activation, where it is a constant. Of a device: that of an activation.
+        const LITERAL = 1 << 11;
     }
 }
 
 impl Flags {
     const OPTIMIZER: Self = Self::MASTER.union(Self::INNER);
+    /// Computed at full precision, and so is what follows.
+    pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
+    /// Ops with such a result are the wrapped backend's.
+    const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
     /// What a view of a tensor has of it, and so the gradient of a tensor of that of its view.
     const OF_A_VIEW: Self = Self::WEIGHT
         .union(Self::PARAMETER)
         .union(Self::PARAMETER_GRADIENT)
         .union(Self::PINNED)
-        .union(Self::REPLACEMENT);
+        .union(Self::REPLACEMENT)
+        .union(Self::LITERAL);
 }
 
 /// Specs and flags of a tensor or device.
@@ -192,6 +213,30 @@ impl Meta {
 
     pub(crate) fn is_weight(self) -> bool {
         self.flags.contains(Flags::WEIGHT)
+    }
+
+    pub(crate) fn is_constant(self) -> bool {
+        self.flags.contains(Flags::CONSTANT)
+    }
+
+    /// Meta of a constant that has this meta otherwise.
+    pub(crate) fn constant(mut self) -> Self {
+        self.flags.insert(Flags::CONSTANT);
+        self
+    }
+
+    /// Whether the tensor is a constant as the operand of a product with an activation.
+    pub(crate) fn is_constant_factor(self) -> bool {
+        self.flags.intersects(Flags::CONSTANT | Flags::LITERAL)
+    }
+
+    /// Meta of integers or booleans. They are exact, so that no exemption from the emulation passes through them to what
+    /// they index, count or mask; the mark of an optimizer's tensor comes out weak, as that of its device.
+    fn of_indices(mut self) -> Self {
+        let of_optimizer = self.flags.intersects(Flags::OPTIMIZER);
+        self.flags.remove(Flags::EXEMPT | Flags::MASTER);
+        self.flags.set(Flags::INNER, of_optimizer);
+        self
     }
 
     pub(crate) fn is_parameter(self) -> bool {
@@ -290,9 +335,11 @@ impl Meta {
     /// parameter.
     pub(crate) fn for_device(self) -> Self {
         let has = |flags| self.flags.intersects(flags);
-        let mut flags = self.flags & (Flags::FULL_PRECISION | Flags::CHOSEN);
+        let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN);
         flags.set(Flags::INNER, has(Flags::OPTIMIZER));
         flags.set(Flags::REPLACEMENT, has(Flags::WEIGHT));
+        let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER | Flags::REPLACEMENT;
+        flags.set(Flags::LITERAL, !has(of_model));
         Self {
             specs: if has(Flags::PINNED) {
                 self.home
@@ -307,18 +354,27 @@ impl Meta {
         }
     }
 
-    /// Meta of a tensor that is created on a device with this meta. A full-precision piece creates nothing: what is
-    /// meant to stay, such as the next batch, would never be emulated. Its backward pass does, by burn-autodiff, and
-    /// there everything ends with the gradients.
+    /// Meta of a tensor that is created of given numbers on a device with this meta. A full-precision piece creates nothing:
+    /// what is meant to stay, such as the next batch, would never be emulated. Its backward pass does, by burn-autodiff,
+    /// and there everything ends with the gradients.
     pub(crate) fn created(mut self) -> Self {
         if !phase::is_backward() {
-            self.flags.remove(Flags::FULL_PRECISION);
+            self.flags.remove(Flags::EXEMPT);
         }
         self
     }
 
+    /// As [`created`](Self::created), of no numbers but the op's own: a constant, but for burn-autodiff's gradients.
+    pub(crate) fn created_constant(self) -> Self {
+        let mut meta = self.created();
+        meta.flags.set(Flags::CONSTANT, !phase::is_backward());
+        meta
+    }
+
     /// Meta after a move to a device with meta `device`: its specs, if set, replace those that were not
-    /// set for this tensor by name. An optimizer's state that was loaded from a record comes by here to be moved to its
+    /// set for this tensor by name. On the device of an activation a tensor is exempt from the emulation only if that is,
+    /// too: batch norm moves its statistics to the device of its input, so that a norm that was trained at full precision
+    /// does not carry that into inference. An optimizer's state that was loaded from a record comes by here to be moved to its
     /// gradient's device, so the weak mark of that goes on to it; it does to no parameter. Other devices take the weak mark
     /// away: batch norm moves its statistics so before it computes with them, which may have come out of autodiff as
     /// parameters do.
@@ -326,6 +382,9 @@ impl Meta {
         let marked = device.flags.contains(Flags::INNER);
         let takes_mark = !self.is_weight() || self.flags.contains(Flags::INNER);
         self.flags.set(Flags::INNER, marked && takes_mark);
+        if device.flags.contains(Flags::LITERAL) {
+            self.flags &= device.flags | !Flags::EXEMPT;
+        }
         if self.flags.contains(Flags::PINNED) {
             self.home = device.specs.or(self.home);
         } else if device.specs.is_some() {

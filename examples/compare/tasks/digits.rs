@@ -53,6 +53,16 @@ pub(crate) trait Classifier<B: Backend> {
     fn logits(&self, pixels: Tensor<B, 2>) -> Tensor<B, 2>;
 }
 
+impl Default for Digit {
+    /// No ink.
+    fn default() -> Self {
+        Self {
+            pixels: vec![0.0; PIXELS],
+            label: 0,
+        }
+    }
+}
+
 impl<B: Backend> DigitBatch<B> {
     pub(super) fn new<'a>(digits: impl Iterator<Item = &'a Digit>, device: &B::Device) -> Self {
         let (pixels, labels): (Vec<_>, Vec<_>) = digits

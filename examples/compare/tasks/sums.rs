@@ -35,7 +35,7 @@ const TRAIN_SHARE: f64 = 0.8;
 const SPLIT_SEED: u64 = 12;
 
 /// A sum.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sum {
     a: u16,
     b: u16,

@@ -10,7 +10,7 @@ use burn_backend::{
     BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
-use super::{Ad, MxAutodiff};
+use super::{Ad, MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backward::parameter::{delegate_used, used};
 use crate::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
@@ -70,7 +70,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     // Own steps
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Join::of(metas::<B, 2>([&lhs, &rhs])).emulation() {
+        match Join::of_product(metas::<B, 2>([&lhs, &rhs])).emulation() {
             Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
             None => boundary::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }
@@ -131,6 +131,8 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         mut tensor: FloatTensor<Self>,
         require_grad: bool,
     ) -> FloatTensor<Self> {
+        let meta = &mut tensor.primitive.meta;
+        *meta = meta.without_optimizer_marks();
         tensor.primitive = tensor.primitive.with_require_grad(require_grad);
         Ad::<B, C>::float_set_require_grad(tensor, require_grad)
     }
@@ -152,6 +154,16 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     float_move_ops!(delegate_used! Ad<B, C>:);
     float_new_ops!(delegate_used! Ad<B, C>:);
     float_creation_ops!(unmarked!);
+
+    /// Of burn-autodiff it is made of data, as an input is.
+    fn float_full(
+        shape: Shape,
+        fill_value: Scalar,
+        device: &Device<Self>,
+        dtype: FloatDType,
+    ) -> FloatTensor<Self> {
+        tracked::<B>(MxBackend::<B>::float_full(shape, fill_value, device, dtype))
+    }
 
     unmarked! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;

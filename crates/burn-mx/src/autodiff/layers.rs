@@ -116,7 +116,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        if Join::of(metas::<B, 3>([&query, &key, &value]))
+        if Join::of_product(metas::<B, 3>([&query, &key, &value]))
             .emulation()
             .is_none()
         {
@@ -337,6 +337,9 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
     }
 
     fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        if semantics::softmax::log_begins_loss::<B>(&tensor.primitive) {
+            return Ad::<B, C>::log_softmax(boundary::begin_loss::<B, C>(tensor), dim);
+        }
         match semantics::softmax::log_in_one_pass::<B>(&tensor.primitive, dim) {
             true => elementwise::unary::<B, C, _>(tensor, elementwise::LogSoftmax),
             false => <Composition as ActivationOps<Self>>::log_softmax(tensor, dim),

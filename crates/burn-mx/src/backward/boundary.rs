@@ -52,6 +52,14 @@ pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> 
     })
 }
 
+/// The tensor, from here on computed at full precision as a loss is.
+pub(crate) fn begin_loss<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    cross::<B, C>(tensor, |mut meta| {
+        meta.flags.insert(Flags::LOSS);
+        meta
+    })
+}
+
 /// The edge of an op that a parameter's specs may exempt from the emulation that its other operands come from. An exempt
 /// op is a piece at full precision, or its gradients would be emulated as those operands are.
 pub(crate) struct Exemption {

@@ -1,58 +1,143 @@
-//! The layers that a recipe leaves without block formats, by their kind.
+//! The layers that a recipe leaves without block formats: the last ones of a forward pass.
+
+use std::thread;
 
 use burn_core::module::Module;
-use burn_core::tensor::backend::Backend;
 use thiserror::Error;
 
-use super::by_path::set_specs_at;
+use super::by_path::{label_parameters, set_specs_at};
 use super::layers::layers;
 use super::pattern::PathError;
 use super::tensor_ops::MxTensorOps;
+use crate::order;
 use crate::specs::{Exemptions, Recipe, SpecsError};
 
 /// Why a model could not be given a recipe's exemptions.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum ExemptError {
     /// The specs of the exempt layers do not resolve.
     #[error(transparent)]
     Specs(#[from] SpecsError),
-    /// A layer was not found again.
+    /// The model has no layer of that path.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// Exemptions were asked for, and the forward pass ran no layer.
+    #[error(
+        "the forward pass ran no product with a parameter of the model, so that no layer is its last one; allowed: a \
+         forward pass of the model that is given to it, or the layers' paths (`set_exemptions_at`)"
+    )]
+    NoLayer,
 }
 
-/// The paths of a model's layers that are [exempt](Exemptions), in order.
-pub fn exempt_layers<B: Backend, M: Module<B>>(model: &M, exemptions: Exemptions) -> Vec<String> {
-    let mut layers = layers(model);
-    let exempt = exemptions.count(layers.len());
-    layers.split_off(layers.len() - exempt)
+/// The paths of the layers of a model that are [exempt](Exemptions), in the order in which `forward` runs them: one forward
+/// pass of the model that it is given, on an input of any size.
+///
+/// A layer is whatever multiplies by a parameter: Burn's linear layers and convolutions go by the module's path (`blocks.0.up`),
+/// any other by its parameter's (`embedding.weight` of a model whose head is its embedding). Neither the names of the fields
+/// nor their order matters. A layer that runs several times counts where it runs last.
+///
+/// # Errors
+///
+/// [`ExemptError::NoLayer`].
+///
+/// # Panics
+///
+/// If `forward` does.
+pub fn exempt_layers<B: MxTensorOps, M: Module<B>, R>(
+    model: &M,
+    exemptions: Exemptions,
+    forward: impl FnOnce(&M) -> R + Send,
+) -> Result<Vec<String>, ExemptError> {
+    if exemptions == Exemptions::default() {
+        return Ok(Vec::new());
+    }
+    let modules = layers(model);
+    let model = label_parameters(model.clone());
+    let observed = move || {
+        order::of(|| {
+            forward(&model);
+        })
+    };
+    let ran = match rayon::current_thread_index() {
+        None => observed(),
+        // While such a thread waits for a kernel, it may run the layers of another model.
+        Some(_) => thread::scope(|scope| {
+            let observed = scope.spawn(observed).join();
+            observed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }),
+    };
+    let mut order: Vec<String> = Vec::new();
+    for label in ran.into_iter().rev() {
+        let module = label
+            .rsplit_once('.')
+            .map(|(module, _)| module)
+            .filter(|module| modules.iter().any(|layer| layer == module));
+        let layer = module.unwrap_or(label);
+        if !order.iter().any(|other| other == layer) {
+            order.push(layer.to_owned());
+        }
+    }
+    if order.is_empty() {
+        return Err(ExemptError::NoLayer);
+    }
+    order.truncate(exemptions.count(order.len()));
+    order.reverse();
+    Ok(order)
 }
 
-/// The model with the specs of exempt layers set for those that `recipe` names; the others go by their device's, which are to
-/// be the recipe's.
+/// The model with the specs of exempt layers set for those that `recipe` names, and their paths, in the order in which they
+/// run; the other layers go by their device's specs, which are to be the recipe's. `forward` is one forward pass, as of
+/// [`exempt_layers`].
 ///
 /// ```
 /// # use burn_core::module::Module;
+/// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
-/// # use burn_mx::module::{exempt_layers, set_exemptions};
+/// # use burn_mx::module::set_exemptions;
 /// # use burn_mx::{MxBackend, MxDevice, Recipe};
-/// # fn example<M: Module<MxBackend<Flex>>>(init: impl Fn(&MxDevice<FlexDevice>) -> M) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn example<M: Module<MxBackend<Flex>>>(
+/// #     init: impl Fn(&MxDevice<FlexDevice>) -> M,
+/// #     forward: impl Fn(&M, Tensor<MxBackend<Flex>, 2>) -> Tensor<MxBackend<Flex>, 2> + Send,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let recipe = Recipe::preset("nvfp4_pretraining")?;
 /// let device = MxDevice::new(FlexDevice, &recipe.specs.resolve()?);
-/// let model = set_exemptions(init(&device), &recipe)?;
+/// let one = Tensor::zeros([1, 64], &device);
+/// let (model, exempt) = set_exemptions(init(&device), &recipe, |model| forward(model, one))?;
+/// println!("without block formats: {}", exempt.join(", "));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
 ///
-/// If the recipe's specs do not resolve.
-pub fn set_exemptions<B: MxTensorOps, M: Module<B>>(
+/// If the recipe's specs do not resolve, or `forward` runs no layer.
+///
+/// # Panics
+///
+/// If `forward` does.
+pub fn set_exemptions<B: MxTensorOps, M: Module<B>, R>(
     model: M,
     recipe: &Recipe,
+    forward: impl FnOnce(&M) -> R + Send,
+) -> Result<(M, Vec<String>), ExemptError> {
+    let layers = exempt_layers::<B, M, R>(&model, recipe.exemptions, forward)?;
+    let model = set_exemptions_at(model, recipe, &layers)?;
+    Ok((model, layers))
+}
+
+/// The model with the specs of exempt layers set for those at `paths`, patterns as of [`set_specs_at`], whatever the
+/// recipe's own [`Exemptions`] are.
+///
+/// # Errors
+///
+/// If the recipe's specs do not resolve, or a path is none of the model's.
+pub fn set_exemptions_at<B: MxTensorOps, M: Module<B>>(
+    model: M,
+    recipe: &Recipe,
+    paths: &[impl AsRef<str>],
 ) -> Result<M, ExemptError> {
     let specs = recipe.exempt_specs().resolve()?;
-    let layers = exempt_layers::<B, M>(&model, recipe.exemptions);
-    let set = |model, path: &String| set_specs_at(model, path, &specs);
-    Ok(layers.iter().try_fold(model, set)?)
+    let set = |model, path: &_| set_specs_at(model, AsRef::<str>::as_ref(path), &specs);
+    Ok(paths.iter().try_fold(model, set)?)
 }

@@ -36,6 +36,9 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
         epsilon: f64,
     ) -> FloatTensor<Self>;
     #[doc(hidden)]
+    fn lerp(target: FloatTensor<Self>, online: FloatTensor<Self>, weight: f64)
+    -> FloatTensor<Self>;
+    #[doc(hidden)]
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
     #[doc(hidden)]
     fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str>;
@@ -73,6 +76,8 @@ pub(crate) enum Change {
     Label(&'static str),
     Specs(&'static Interned),
     FullPrecision(bool),
+    /// Arithmetic on it is an optimizer's.
+    Master,
     Weight(bool),
     /// What the values of a weight are by themselves.
     #[cfg(feature = "checkpoint")]
@@ -88,7 +93,12 @@ impl MetaChange {
             Change::Pin(None) => meta = meta.unpin(),
             Change::Label(label) => meta.label = Some(label),
             Change::Specs(specs) => meta = meta.with_chosen_specs(specs),
-            Change::FullPrecision(on) => meta.flags.set(Flags::FULL_PRECISION, on),
+            Change::FullPrecision(true) => meta.flags.insert(Flags::FULL_PRECISION),
+            Change::FullPrecision(false) => {
+                meta.flags
+                    .remove(Flags::EXEMPT | Flags::CONSTANT | Flags::LITERAL);
+            }
+            Change::Master => meta.flags.insert(Flags::MASTER),
             Change::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
         }
         meta
@@ -143,6 +153,24 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         norm::forward::<B>(None, Norm::Rms, x, gamma, beta, epsilon)
     }
 
+    fn lerp(
+        target: FloatTensor<Self>,
+        online: FloatTensor<Self>,
+        weight: f64,
+    ) -> FloatTensor<Self> {
+        let kept = B::float_mul_scalar(target.inner, (1.0 - weight).into());
+        let new = B::float_mul_scalar(online.inner, weight.into());
+        let meta = Meta {
+            rounded: None,
+            ..target.meta.without_optimizer_marks()
+        };
+        let values = MxTensor::new(B::float_add(kept, new), meta);
+        match meta.is_weight() {
+            true => values.into_weight(),
+            false => values,
+        }
+    }
+
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
         tensor.meta.specs.map(|interned| &interned.specs)
     }
@@ -187,7 +215,7 @@ mod autodiff {
 
     use super::*;
     use crate::autodiff::{MxAutodiff, tracked};
-    use crate::backward::{self, boundary, elementwise};
+    use crate::backward::{self, Tracked, boundary, elementwise};
 
     impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
@@ -198,6 +226,7 @@ mod autodiff {
                 Change::Specs(_) | Change::FullPrecision(_) => {
                     boundary::cross::<B, C>(tensor, |meta| change.apply(meta))
                 }
+                Change::Master => Tracked::<B>::new(change.apply_to(tensor.primitive)),
                 // A leaf stays a leaf.
                 _ => {
                     tensor.primitive = change.apply_to(tensor.primitive);
@@ -236,6 +265,16 @@ mod autodiff {
                 epsilon,
                 |x, gamma, beta| norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon),
             )
+        }
+
+        fn lerp(
+            target: FloatTensor<Self>,
+            online: FloatTensor<Self>,
+            weight: f64,
+        ) -> FloatTensor<Self> {
+            let require_grad = Self::float_is_require_grad(&target);
+            let values = MxBackend::<B>::lerp(target.primitive, online.primitive, weight);
+            Self::float_set_require_grad(tracked::<B>(values), require_grad)
         }
 
         fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {

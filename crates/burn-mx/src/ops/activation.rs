@@ -8,7 +8,7 @@ use crate::backend::MxBackend;
 use crate::delegate::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
 use crate::semantics::{activation, softmax};
-use crate::tensor::Meta;
+use crate::tensor::{Flags, Meta, MxTensor};
 
 /// Burn's default compositions, through the ops of either side of the decorator.
 pub(crate) struct Composition;
@@ -82,8 +82,14 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
     }
 
-    /// Where it has to be, composed as Burn does it; else in one pass, with the same rounded ops.
+    /// The wrapped backend's, with which a loss begins; emulated losses have it in one pass or, where it has to be, composed as
+    /// Burn does it of the same rounded ops.
     fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        if softmax::log_begins_loss::<B>(&tensor) {
+            let mut meta = Meta::computed([Some(tensor.meta)]);
+            meta.flags.insert(Flags::LOSS);
+            return MxTensor::new(B::log_softmax(tensor.inner, dim), meta);
+        }
         if softmax::log_in_one_pass::<B>(&tensor, dim) {
             return softmax::log_forward::<B>(tensor);
         }

@@ -208,9 +208,16 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 
+    /// A single exponent is a scalar, which takes no input to what it is the exponent of.
+    fn float_powf(lhs: FloatTensor<Self>, mut rhs: FloatTensor<Self>) -> FloatTensor<Self> {
+        if lhs.meta.is_constant() && !rhs.meta.is_weight() && rhs.shape().num_elements() == 1 {
+            rhs.meta = Meta::constant(rhs.meta);
+        }
+        elementwise::binary::<B>("float_powf", None, lhs, rhs, B::float_powf)
+    }
+
     binary! {
         fn float_remainder(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_powf(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_atan2(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 

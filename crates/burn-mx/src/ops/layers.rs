@@ -372,7 +372,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        let join = Join::of([Some(query.meta), Some(key.meta), Some(value.meta)]);
+        let join = Join::of_product([Some(query.meta), Some(key.meta), Some(value.meta)]);
         if join.emulation().is_some() {
             let [query, key, value] = [query, key, value].map(MxTensor::into_activation);
             return attention::composed::<Self>(query, key, value, mask, attn_bias, options);

@@ -11,6 +11,7 @@ use super::Float;
 use super::linear::sum_of_gradient;
 use super::product::{Along, ForwardOperand, Kind, Op, Product, quantize_backward};
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};
+use crate::order;
 use crate::registry::{self, Interned};
 use crate::specs::Slot;
 use crate::tensor::{Flags, Join, Meta, MxTensor};
@@ -184,7 +185,7 @@ pub(super) fn join<B: MxKernels>(
         meta.flags.insert(Flags::WEIGHT);
         meta
     };
-    Join::of([
+    Join::of_product([
         others[0].map(|tensor| tensor.meta),
         others[1].map(|tensor| tensor.meta),
         Some(as_weight(weight)),
@@ -201,6 +202,7 @@ pub(crate) fn forward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
+    order::runs(weight.meta);
     let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("conv");

@@ -7,6 +7,7 @@ use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
 use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
+use crate::order;
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
@@ -18,6 +19,7 @@ pub(crate) fn forward<B: MxKernels>(
     bias: Option<Float<B>>,
 ) -> Float<B> {
     let x = x.into_activation();
+    order::runs(weight.meta);
     let join = join::<B>(&x, &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("linear");
@@ -79,7 +81,7 @@ pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&
         meta.flags.insert(crate::tensor::Flags::WEIGHT);
         meta
     });
-    Join::of([Some(x.meta), Some(weight_meta), bias_meta])
+    Join::of_product([Some(x.meta), Some(weight_meta), bias_meta])
 }
 
 /// x of the forward product, and w.

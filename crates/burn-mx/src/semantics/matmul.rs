@@ -9,13 +9,17 @@ use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use crate::kernels::{MxKernels, Place};
+use crate::order;
 use crate::registry::Interned;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
-    let join = Join::of([Some(a.meta), Some(b.meta)]);
+    for meta in [a.meta, b.meta].into_iter().filter(|meta| meta.is_weight()) {
+        order::runs(meta);
+    }
+    let join = Join::of_product([Some(a.meta), Some(b.meta)]);
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("float_matmul");
         return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);
@@ -38,7 +42,10 @@ fn product_of<B: MxKernels>(
 ) -> Product<B> {
     match operands.into_iter().any(Meta::is_weight) {
         true => Product::new(Op::Matmul, kind, interned, label),
-        false => Product::of_activations(kind, interned, label),
+        false => {
+            let [a, b] = operands.map(Meta::is_constant_factor);
+            Product::of_activations(kind, interned, label, a != b)
+        }
     }
 }
 

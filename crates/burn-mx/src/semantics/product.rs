@@ -20,7 +20,7 @@ use crate::phase;
 use crate::random::Draws;
 use crate::record::{ElementwiseObserver, Observer};
 use crate::registry::Interned;
-use crate::specs::{Hadamard, Slot, StaticInput};
+use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::Meta;
 pub use kind::{Kind, Op};
 pub(crate) use operands::Along;
@@ -33,6 +33,27 @@ struct Roundings {
     mx: Rounding,
 }
 
+/// What the operands of a product are, which decides whether they have blocks where their slots have a format.
+#[derive(Clone, Copy, Debug)]
+enum Operands {
+    /// At least one is a weight.
+    WithWeight,
+    /// Two activations.
+    Activations,
+    /// An activation and a constant.
+    WithConstant,
+}
+
+impl Operands {
+    fn have_blocks(self, specs: &ResolvedSpecs) -> bool {
+        match self {
+            Self::WithWeight => true,
+            Self::Activations => specs.quantize_matmul(),
+            Self::WithConstant => specs.quantize_matmul() && specs.quantize_constants(),
+        }
+    }
+}
+
 /// One product that is computed by the emulation: what it is, whose it is, and all that its two operands have in common.
 #[derive(Debug)]
 pub(crate) struct Product<B: MxKernels> {
@@ -41,8 +62,7 @@ pub(crate) struct Product<B: MxKernels> {
     specs: &'static Interned,
     /// Path of the parameter whose layer the product belongs to, where one is known.
     label: Option<&'static str>,
-    /// Whether both operands are activations, which may go without blocks.
-    of_activations: bool,
+    operands: Operands,
     /// The Hadamard transform of both operands, by signs that are drawn once: others for the second operand would make it
     /// another product.
     hadamard: Option<(Hadamard, Signs)>,
@@ -66,16 +86,21 @@ impl<B: MxKernels> Product<B> {
         specs: &'static Interned,
         label: Option<&'static str>,
     ) -> Self {
-        Self::seen(op, kind, specs, label, false)
+        Self::seen(op, kind, specs, label, Operands::WithWeight)
     }
 
-    /// A matrix product of two activations.
+    /// A matrix product of two activations, one of which may be a constant.
     pub(crate) fn of_activations(
         kind: Kind,
         specs: &'static Interned,
         label: Option<&'static str>,
+        with_constant: bool,
     ) -> Self {
-        Self::seen(Op::Matmul, kind, specs, label, true)
+        let operands = match with_constant {
+            true => Operands::WithConstant,
+            false => Operands::Activations,
+        };
+        Self::seen(Op::Matmul, kind, specs, label, operands)
     }
 
     fn seen(
@@ -83,11 +108,11 @@ impl<B: MxKernels> Product<B> {
         kind: Kind,
         specs: &'static Interned,
         label: Option<&'static str>,
-        of_activations: bool,
+        operands: Operands,
     ) -> Self {
         let specs = diagnose::specs_of_product(kind, specs);
         let draws = specs.draws_of_product(kind.is_gradient());
-        let mut product = Self::by(op, kind, specs, draws, of_activations);
+        let mut product = Self::by(op, kind, specs, draws, operands);
         product.label = label;
         product.observer = Observer::of(op, kind, specs, label);
         let layer = product.observer.as_ref().map(Observer::layer).or(label);
@@ -101,7 +126,13 @@ impl<B: MxKernels> Product<B> {
     /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
     #[cfg(feature = "ptq")]
     pub(crate) fn unobserved(op: Op, specs: &'static Interned) -> Self {
-        let mut product = Self::by(op, Kind::Forward, specs, specs.common_draws(), false);
+        let mut product = Self::by(
+            op,
+            Kind::Forward,
+            specs,
+            specs.common_draws(),
+            Operands::WithWeight,
+        );
         product.static_input = specs.specs.static_input();
         product
     }
@@ -115,19 +146,13 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// A product that nobody observes.
-    fn by(
-        op: Op,
-        kind: Kind,
-        specs: &'static Interned,
-        draws: Draws,
-        of_activations: bool,
-    ) -> Self {
+    fn by(op: Op, kind: Kind, specs: &'static Interned, draws: Draws, operands: Operands) -> Self {
         let mut product = Self {
             op,
             kind,
             specs,
             label: None,
-            of_activations,
+            operands,
             hadamard: None,
             static_input: None,
             margins: Cell::new(1.0),
@@ -135,7 +160,7 @@ impl<B: MxKernels> Product<B> {
             observer: None,
             rounding_observer: None,
         };
-        if product.has_blocks() {
+        if operands.have_blocks(&specs.specs) {
             let hadamard = match kind {
                 Kind::Forward => specs.specs.hadamard_forward(),
                 Kind::InputGradient => specs.specs.hadamard_input_grad(),
@@ -148,15 +173,10 @@ impl<B: MxKernels> Product<B> {
         product
     }
 
-    /// Whether the operands have blocks, if their slots have a format.
-    fn has_blocks(&self) -> bool {
-        !self.of_activations || self.specs.specs.quantize_matmul()
-    }
-
     /// The block format of a slot's operand, if it is quantized in blocks.
     fn block_format(&self, slot: Slot) -> Option<BlockFormat> {
         let format = self.specs.specs.block_format(slot);
-        format.filter(|_| self.has_blocks())
+        format.filter(|_| self.operands.have_blocks(&self.specs.specs))
     }
 
     /// The tensor in `f32`, rounded to the elementwise format if there is one.

@@ -68,6 +68,12 @@ fn in_one_pass<B: MxKernels>(
     })
 }
 
+/// Whether the logarithm of a softmax begins a loss, which is computed in full precision.
+pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
+    let specs = Join::of([Some(x.meta)]).emulation();
+    specs.is_some_and(|interned| !interned.specs.quantize_loss())
+}
+
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
     let is_random = |interned: &'static Interned| interned.specs.round() == Rounding::Stochastic;

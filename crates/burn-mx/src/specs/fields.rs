@@ -190,6 +190,15 @@ pub struct MxSpecs {
     /// the elementwise format alone. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub quantize_matmul: bool,
+    /// Whether a matrix product of an activation with a constant is quantized in blocks, in both passes. A constant is a
+    /// tensor that neither an input nor a parameter has taken part in, such as a table of positions or a matrix of signs. If
+    /// not, both operands have the elementwise format alone. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub quantize_constants: bool,
+    /// Whether `log_softmax`, and what is computed of its result up to the loss, is emulated as every other op is. If not, all
+    /// of that is computed in full precision. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub quantize_loss: bool,
     /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
     /// draw other numbers from the same seed. Default: 0.
     #[serde(skip_serializing_if = "is_default")]
@@ -239,6 +248,8 @@ impl Default for MxSpecs {
             gradient_operands: GradientOperands::Original,
             mask_clipped: false,
             quantize_matmul: true,
+            quantize_constants: false,
+            quantize_loss: false,
             seed: 0,
         }
     }

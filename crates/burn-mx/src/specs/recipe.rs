@@ -23,11 +23,11 @@ pub struct Recipe {
     pub exemptions: Exemptions,
 }
 
-/// Layers that go without block formats. A layer is a module with a product of its own: linear or a convolution, in the order in
-/// which modules have them as fields.
+/// Layers that go without block formats. A layer is whatever multiplies by a parameter, in the order of a forward pass
+/// (`module::exempt_layers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exemptions {
-    /// The last layer.
+    /// The last layer that runs.
     pub head: bool,
     /// How much of the layers before the head, from the last of them on, in percent; at least one if it is not 0.
     pub last_percent: u32,
@@ -70,6 +70,7 @@ impl Recipe {
             vec_use_exp2: specs.vec_use_exp2,
             vec_use_recip: specs.vec_use_recip,
             custom_cuda: specs.custom_cuda,
+            quantize_loss: specs.quantize_loss,
             seed: specs.seed,
             ..MxSpecs::default()
         }

@@ -187,6 +187,16 @@ impl ResolvedSpecs {
         self.specs.quantize_matmul
     }
 
+    /// Whether products of an activation with a constant are quantized in blocks, see [`MxSpecs::quantize_constants`].
+    pub fn quantize_constants(&self) -> bool {
+        self.specs.quantize_constants
+    }
+
+    /// Whether losses are emulated, see [`MxSpecs::quantize_loss`].
+    pub fn quantize_loss(&self) -> bool {
+        self.specs.quantize_loss
+    }
+
     /// The elementwise format; `None`: float32, that is `bfloat` and `fp` are 0 or `bfloat` is 32.
     /// The backward pass uses it only with [`quantize_backprop`](Self::quantize_backprop).
     pub fn float_format(&self) -> Option<FloatFormat> {

@@ -64,11 +64,17 @@ impl Display for ResolvedSpecs {
         if !specs.quantize_matmul {
             parts.push("no blocks between activations".into());
         }
+        if specs.quantize_constants {
+            parts.push("constants in blocks".into());
+        }
         if self.float_format().is_some() {
             parts.push(match specs.fp {
                 0 => format!("bfloat{}", specs.bfloat),
                 fp => format!("fp{fp}"),
             });
+        }
+        if specs.quantize_loss {
+            parts.push("emulated loss".into());
         }
         if !specs.quantize_backprop {
             parts.push("forward only".into());

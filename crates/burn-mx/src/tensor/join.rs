@@ -27,6 +27,12 @@ pub(crate) struct Join {
 impl Join {
     pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut flags = Flags::empty();
+        let metas = operands.into_iter().flatten();
+        let all_constant =
+            operands.iter().flatten().next().is_some() && metas.clone().all(Meta::is_constant);
+        // A weight that no optimizer touches says that the op is none of an optimizer's.
+        let is_of_model = |meta: Meta| meta.is_weight() && !meta.flags.intersects(Flags::OPTIMIZER);
+        let of_model = metas.clone().any(is_of_model);
         let mut all_inner = true;
         let mut any = false;
         let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
@@ -35,15 +41,19 @@ impl Join {
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
         let mut bare_activation = false;
-        for meta in operands.into_iter().flatten() {
+        for meta in metas {
             if !any {
                 storage = meta.storage;
             } else if meta.storage != storage {
                 mixed_with = Some(meta.storage);
             }
             any = true;
+            flags |= meta.flags & (Flags::MASTER | Flags::EXEMPT);
+            if meta.is_constant() && !all_constant {
+                // What the op is computed by, the others say.
+                continue;
+            }
             all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
-            flags |= meta.flags & (Flags::MASTER | Flags::FULL_PRECISION);
             match meta.specs {
                 Some(interned) => any_emulated |= !interned.specs.is_none(),
                 None => any_unset = true,
@@ -72,6 +82,10 @@ impl Join {
         if any && all_inner && !flags.contains(Flags::MASTER) {
             flags |= Flags::INNER;
         }
+        if of_model {
+            flags.remove(Flags::OPTIMIZER);
+        }
+        flags.set(Flags::CONSTANT, all_constant);
         let by_optimizer = flags.intersects(Flags::OPTIMIZER);
         let source = match any_weight && by_optimizer {
             // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
@@ -97,7 +111,7 @@ impl Join {
             flags |= Flags::CHOSEN;
         }
         if let Some([first, second]) = differing
-            && !flags.intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
+            && !flags.intersects(Flags::PLAIN)
         {
             registry::warn_mixed(&first.specs, &second.specs);
         }
@@ -117,18 +131,28 @@ impl Join {
         }
     }
 
+    /// What the operands of a product say together. A constant is an activation there, and a loss that is computed in full
+    /// precision ends where a layer begins.
+    pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let any_weight = operands.into_iter().flatten().any(Meta::is_weight);
+        Self::of(operands.map(|meta| {
+            let mut meta = meta?;
+            meta.flags.remove(Flags::CONSTANT);
+            if any_weight {
+                meta.flags.remove(Flags::LOSS);
+            }
+            Some(meta)
+        }))
+    }
+
     /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
-    /// set, nothing to emulate, an optimizer's arithmetic, or a full-precision piece.
+    /// set, nothing to emulate, an optimizer's arithmetic, constants alone, a full-precision piece, or a loss.
     ///
     /// # Panics
     ///
     /// If the op is to be emulated and its operands are of different float types.
     pub(crate) fn emulation(&self) -> Option<&'static Interned> {
-        if self
-            .result
-            .flags
-            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION)
-        {
+        if self.result.flags.intersects(Flags::PLAIN) {
             return None;
         }
         let interned = self
@@ -160,10 +184,7 @@ impl Join {
 
     /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.
     pub(crate) fn is_exempt(&self) -> bool {
-        let by_specs = !self
-            .result
-            .flags
-            .intersects(Flags::OPTIMIZER | Flags::FULL_PRECISION);
+        let by_specs = !self.result.flags.intersects(Flags::PLAIN);
         let by_default = || {
             let default = registry::installed_default().filter(|_| self.any_unset);
             default.is_some_and(|interned| !interned.specs.is_none())
@@ -182,9 +203,8 @@ impl Join {
 
     /// Says once through `log` that specs were forgotten, where a product `operation` runs with none.
     pub(crate) fn warn_if_unset(&self, operation: &str) {
-        let deliberate = Flags::OPTIMIZER | Flags::FULL_PRECISION;
         if self.specs.is_none()
-            && !self.result.flags.intersects(deliberate)
+            && !self.result.flags.intersects(Flags::PLAIN)
             && registry::installed_default().is_none()
         {
             registry::warn_unset(operation);

@@ -211,7 +211,7 @@ impl<B: MxKernels> Product<B> {
         }
         let others = observer.what_if().map(|specs| {
             let draws = observer.draws(specs);
-            let product = Self::by(self.op, self.kind, specs, draws, self.of_activations);
+            let product = Self::by(self.op, self.kind, specs, draws, self.operands);
             look(&product, false).1
         });
         let statistics = [own].into_iter().chain(others).collect();

@@ -21,13 +21,7 @@ impl<B: MxKernels> Product<B> {
     /// The forward product of the op again, whose operands draw nothing: specs that would have them to are refused.
     fn forward(&self) -> Self {
         let draws = self.specs.common_draws();
-        Self::by(
-            self.op,
-            Kind::Forward,
-            self.specs,
-            draws,
-            self.of_activations,
-        )
+        Self::by(self.op, Kind::Forward, self.specs, draws, self.operands)
     }
 
     /// A saved operand as a gradient product reads it before it quantizes it: as it was, or as the forward product used it.
