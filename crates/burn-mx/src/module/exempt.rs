@@ -12,6 +12,7 @@ use crate::specs::{Exemptions, Recipe, SpecsError};
 
 /// Why a model could not be given a recipe's exemptions.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum ExemptError {
     /// The specs of the exempt layers do not resolve.
     #[error(transparent)]
