@@ -446,7 +446,10 @@ impl Unpacker<'_> {
         // A convolution's weight has the inputs of one group.
         let inputs = packed.shape()[layer.map_or(packed.axis(), Layer::summed_axis_of_stored)];
         let fits = match layer {
-            Some(Layer::Convolution) if D > 2 => input.length.is_multiple_of(inputs),
+            Some(Layer::Convolution) if D > 2 && inputs > 0 => {
+                let groups = input.length / inputs;
+                groups * inputs == input.length && packed.shape()[0].is_multiple_of(groups)
+            }
             _ => input.length == inputs,
         };
         match fits {

@@ -401,3 +401,33 @@ impl<B: Backend> ModuleVisitor<B> for Alike {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_burns;
+
+    #[test]
+    fn burns_modules_are_known_by_where_they_lie() {
+        for file in [
+            "/home/u/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/burn-nn-0.21.0/src/modules/linear.rs",
+            "/home/u/.cargo/git/checkouts/burn-178c6829f420dae1/85b4b6e/crates/burn-nn/src/modules/conv/conv2d.rs",
+            r"C:\Users\u\.cargo\registry\src\index\burn-nn-0.21.0\src\modules\linear.rs",
+            "vendor/burn-nn/src/modules/linear.rs",
+            "burn-nn-0.21.0-pre.1/src/modules/linear.rs",
+        ] {
+            assert!(is_burns(file), "{file}");
+        }
+        for file in [
+            "src/modules/linear.rs",
+            "src/linear.rs",
+            "/home/u/burn-nn/app/src/modules/linear.rs",
+            "crates/burn-nn-extra/src/modules/linear.rs",
+            "crates/my-burn-nn/src/modules/linear.rs",
+            "crates/burn-nn2/src/modules/linear.rs",
+            "<redacted>",
+            "",
+        ] {
+            assert!(!is_burns(file), "{file}");
+        }
+    }
+}
