@@ -27,6 +27,7 @@ mod suite {
     mod checkpoints;
     mod digit_models;
     mod learner;
+    mod loading;
     mod models;
     mod multi_device;
     mod packing;
@@ -37,6 +38,7 @@ mod suite {
     mod recorder;
     mod reuse;
     mod roles;
+    mod saving;
     mod slots;
     mod stochastic;
     mod support;

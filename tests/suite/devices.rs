@@ -3,6 +3,7 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::module::{AutodiffModule, Module, Param};
+use burn::nn::LinearConfig;
 use burn::optim::{
     AdamConfig, GradientsParams, LBFGSConfig, MultiGradientsParams, Optimizer, SgdConfig,
 };
@@ -184,6 +185,37 @@ fn pinned_specs_survive_loading_a_record_on_a_device_of_other_specs() {
         let stepped = SgdConfig::new().init().step(0.01, again, grads);
         let record = Recorder::<Mx>::load(&recorder, bytes.clone(), &device).expect("it loads");
         assert_head_pinned(&stepped.load_record(record), others.as_ref(), &what);
+    }
+}
+
+/// Burn moves no tensor between devices that are equal but for their specs.
+#[test]
+fn a_parameter_that_is_loaded_has_the_specs_of_its_records_device() {
+    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let layer = || with_noise_weights(LinearConfig::new(32, 8).init::<Mx>(&device), 31);
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+    let record = layer().into_record();
+    let bytes = Recorder::<Mx>::record(&recorder, record, ()).expect("it saves");
+    let loaded_on = |record_device: &MxDevice<TestDevice>| {
+        let record = Recorder::<Mx>::load(&recorder, bytes.clone(), record_device);
+        layer().load_record(record.expect("it loads"))
+    };
+    let x = || noise_tensor::<Mx, 2>([3, 32], 32, &device);
+    let expected = values(layer().forward(x()));
+    let int8 = mx_device(&MxSpecs::mxint8());
+    for (record_device, specs) in [
+        (device.clone(), Some(resolved(MxSpecs::mxfp8_e4m3()))),
+        (int8, Some(resolved(MxSpecs::mxint8()))),
+        (MxDevice::default(), None),
+    ] {
+        let loaded = loaded_on(&record_device);
+        assert_eq!(specs_of(&loaded.weight.val()), specs);
+        let output = values(loaded.forward(x()));
+        match record_device.specs() == Some(&resolved(MxSpecs::mxint8())) {
+            true => assert_ne!(output, expected, "a weight's specs count"),
+            // Without specs of their own the weight goes by those of the input.
+            false => assert_same_bits(&output, &expected, "the model's specs"),
+        }
     }
 }
 

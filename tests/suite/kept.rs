@@ -6,6 +6,8 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
+use burn::tensor::module::conv_transpose2d;
+use burn::tensor::ops::ConvTransposeOptions;
 use burn_mx::microscaling::Rounding;
 use burn_mx::module::set_specs;
 use burn_mx::{MxBackend, MxSpecs};
@@ -126,6 +128,32 @@ fn stochastic_weights_are_drawn_anew_in_each_pass() {
     assert_ne!(first, second);
     assert_ne!(second, third);
     assert_ne!(third, fourth);
+}
+
+/// A transform of the weight must not mix the channels of two groups, so that a copy is one of so many groups.
+#[test]
+fn convolutions_of_other_groups_have_copies_of_their_own() {
+    let specs = MxSpecs {
+        hadamard_forward: Some("16:0x5a5a".parse().expect("it is a transform")),
+        ..mx_only(MxSpecs::mxfp4())
+    };
+    let device = mx_device(&specs);
+    let weight = || noise_tensor::<Inference, 4>([48, 6, 1, 1], 22, &device).set_require_grad(true);
+    let output = |weight: &Tensor<Inference, 4>, groups| {
+        let x = noise_tensor::<Inference, 4>([2, 48, 3, 3], 23, &device);
+        let options = ConvTransposeOptions::new([1, 1], [0, 0], [0, 0], [1, 1], groups);
+        values(conv_transpose2d(x, weight.clone(), None, options))
+    };
+    let expected = [1, 2].map(|groups| output(&weight(), groups));
+    let shared = weight();
+    for pass in 0..3 {
+        for groups in [1, 2] {
+            let what = format!("{groups} groups, pass {pass}");
+            for _ in 0..2 {
+                assert_same_bits(&output(&shared, groups), &expected[groups - 1], &what);
+            }
+        }
+    }
 }
 
 #[test]

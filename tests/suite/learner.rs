@@ -3,7 +3,7 @@
 //! Under burn-fusion 0.21 tensors are lost that another thread reads, as the learner's checkpointers do, with or without
 //! emulation (tracel-ai/burn, issue 4347): so it is without.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -152,6 +152,48 @@ fn train<B: AutodiffBackend>(
     }
     let learner = Learner::new(regressor, AdamConfig::new().init(), 0.02);
     training.launch(learner).model
+}
+
+/// What the documentation and the examples save with keeps all bits, as the recorder above does.
+#[test]
+fn no_recorder_in_the_documentation_is_of_half_precision() {
+    fn texts(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("the entry can be read").path();
+            let is_text = path
+                .extension()
+                .is_some_and(|end| end == "md" || end == "rs");
+            match path.is_dir() {
+                true => texts(&path, found),
+                false if is_text => {
+                    let text = std::fs::read_to_string(&path).expect("it is text");
+                    found.push((path, text));
+                }
+                false => {}
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in ["docs", "examples", "benches", "crates/burn-mx/src"] {
+        texts(&root.join(folder), &mut found);
+    }
+    for readme in ["README.md", "crates/burn-mx/README.md"] {
+        let text = std::fs::read_to_string(root.join(readme)).expect("the README is there");
+        found.push((readme.into(), text));
+    }
+    for (path, text) in &found {
+        for recorder in [
+            "CompactRecorder::",
+            "CompactRecorder,",
+            "<HalfPrecisionSettings>",
+        ] {
+            assert!(!text.contains(recorder), "{}: {recorder}", path.display());
+        }
+    }
+    let how_to = found.iter().find(|(path, _)| path.ends_with("how-to.md"));
+    let recorder = "with_file_checkpointer(NamedMpkFileRecorder::<FullPrecisionSettings>::new())";
+    assert!(how_to.is_some_and(|(_, text)| text.contains(recorder)));
 }
 
 /// Mean squared error on the training data.

@@ -129,3 +129,54 @@ fn burn_mxs_readme_lists_the_manifests_features_and_versions() {
     let own = own.rsplit_once('.').expect("three numbers").0;
     assert!(readme.contains(&format!("burn-mx = \"{own}\"")), "{own}");
 }
+
+/// The README of `microscaling` names the enums that are `#[non_exhaustive]`, and says that all errors are.
+#[test]
+fn errors_and_enums_that_will_grow_are_non_exhaustive() {
+    let readme = read("crates/microscaling/README.md");
+    let (_, claim) = readme
+        .split_once("Enums of which there will be more")
+        .expect("the README says so");
+    let (claim, _) = claim
+        .split_once("and all errors")
+        .expect("errors are the last of them");
+    let mut claimed: BTreeSet<&str> = claim
+        .split('`')
+        .filter(|word| word.starts_with(char::is_uppercase))
+        .collect();
+    assert!(claimed.len() > 4, "{claim}");
+    for package in ["burn-mx", "microscaling"] {
+        let of_crate = root().join("crates").join(package);
+        let mut sources = BTreeSet::new();
+        files(&of_crate, of_crate.join("src"), &mut sources);
+        for source in sources.iter().filter(|source| source.ends_with(".rs")) {
+            let text = read(of_crate.join(source));
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                let Some(rest) = line
+                    .strip_prefix("pub enum ")
+                    .or_else(|| line.strip_prefix("pub struct "))
+                else {
+                    continue;
+                };
+                let name = rest
+                    .split(|c: char| !c.is_alphanumeric())
+                    .next()
+                    .unwrap_or_default();
+                let is_claimed = claimed.remove(name);
+                let fields = lines[at + 1..].iter().take_while(|line| **line != "}");
+                let has_public = line.starts_with("pub enum")
+                    || fields.clone().any(|line| line.starts_with("    pub "));
+                if is_claimed || (name.ends_with("Error") && has_public) {
+                    let attributes = lines[..at]
+                        .iter()
+                        .rev()
+                        .take_while(|line| !line.is_empty() && **line != "}");
+                    let is_open = attributes.clone().any(|line| *line == "#[non_exhaustive]");
+                    assert!(is_open, "{package}: {source}: {name}");
+                }
+            }
+        }
+    }
+    assert!(claimed.is_empty(), "the README names {claimed:?}");
+}

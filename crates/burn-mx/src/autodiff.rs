@@ -231,7 +231,8 @@ pub(crate) fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracke
 /// A tensor that enters autodiff, free of the optimizer's marks.
 fn unmarked<P: TensorMetadata>(tensor: MxTensor<P>) -> MxTensor<P> {
     let meta = tensor.meta.without_optimizer_marks();
-    MxTensor::new(tensor.inner, meta)
+    let unpacked = tensor.unpacked();
+    MxTensor::new(tensor.inner, meta).with_values_of(unpacked)
 }
 
 impl<B: MxKernels, C: CheckpointStrategy> TransactionOps<Self> for MxAutodiff<B, C> {

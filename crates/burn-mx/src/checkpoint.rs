@@ -56,6 +56,7 @@ pub struct Checkpoint {
     dialect: Option<Dialect>,
     shard_bytes: Option<u64>,
     unpacked: Vec<String>,
+    axes: Vec<(String, usize)>,
     filter: Option<PathFilter>,
     renames: KeyRemapper,
     adapter: Option<Box<dyn ModuleAdapter>>,
@@ -71,6 +72,7 @@ impl Checkpoint {
             dialect: None,
             shard_bytes: None,
             unpacked: Vec::new(),
+            axes: Vec::new(),
             filter: None,
             renames: KeyRemapper::new(),
             adapter: None,
@@ -104,6 +106,28 @@ impl Checkpoint {
     /// stored as they are.
     pub fn leave_unpacked(mut self, pattern: impl Into<String>) -> Self {
         self.unpacked.push(pattern.into());
+        self
+    }
+
+    /// Says which axis of the weights whose path matches their products sum over, a pattern as for
+    /// [`leave_unpacked`](Self::leave_unpacked): 0 of a weight `[in, out]`, which is stored `[out, in]` as a linear layer's, 1 of
+    /// one `[out, in]`, which is stored as it is. Where several patterns match, the last one counts. So the weights of modules
+    /// of yours are packed; of Burn's linear layers and convolutions it is known.
+    ///
+    /// ```
+    /// # use burn_core::module::Module;
+    /// # use burn_flex::Flex;
+    /// # use burn_mx::MxBackend;
+    /// # use burn_mx::checkpoint::{Checkpoint, CheckpointError};
+    /// # fn example<M: Module<MxBackend<Flex>>>(model: M) -> Result<(), CheckpointError> {
+    /// let checkpoint = Checkpoint::new("model.safetensors").summed_axis("blocks.*.gate", 1);
+    /// checkpoint.save(&model)?;
+    /// let loaded = checkpoint.load(model)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn summed_axis(mut self, pattern: impl Into<String>, axis: usize) -> Self {
+        self.axes.push((pattern.into(), axis));
         self
     }
 
@@ -150,8 +174,9 @@ impl Checkpoint {
         self
     }
 
-    /// Saves the model. The file is there when all of it is written, and what was there before is until then; everything is
-    /// checked before a byte is written. In memory there is one tensor beside the model.
+    /// Saves the model. The file is there when all of it is written, and what was there before is until then, also if the
+    /// process is killed; everything is checked before a byte is written. Of other files those are removed that the index of
+    /// shards before named, and no others. In memory there is one tensor beside the model.
     ///
     /// # Errors
     ///

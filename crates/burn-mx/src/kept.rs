@@ -33,8 +33,8 @@ pub fn keep_quantized_weights(on: bool) {
 pub(crate) struct CopyKey {
     /// Rounding to the elementwise format, which comes first.
     pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
-    /// The transform after it, with its signs.
-    pub(crate) hadamard: Option<(Hadamard, Signs)>,
+    /// The transform after it, with its signs, and the number of groups along the axis, which the transform does not mix.
+    pub(crate) hadamard: Option<(Hadamard, Signs, usize)>,
     /// What is multiplied by after that.
     pub(crate) margin: Option<f32>,
     pub(crate) format: Option<BlockFormat>,

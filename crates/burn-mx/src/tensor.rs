@@ -57,6 +57,19 @@ impl<P> MxTensor<P> {
         self
     }
 
+    /// What the values of a weight are by themselves, if that is known.
+    pub(crate) fn unpacked(&self) -> Option<Arc<Unpacked>> {
+        self.kept.as_ref()?.unpacked().cloned()
+    }
+
+    /// The tensor with what is known of its values, which it has from another one.
+    pub(crate) fn with_values_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
+        if unpacked.is_some() {
+            self.kept = Some(Kept::new(unpacked));
+        }
+        self
+    }
+
     /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight, and so is the new value of a
     /// weight that does not, as a frozen one or one of an inference. Whatever else does not require gradients is what it
     /// was.

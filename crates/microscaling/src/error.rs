@@ -29,6 +29,7 @@ impl FormatError {
 /// A name that stands for no value of the named enum.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
+#[non_exhaustive]
 pub struct NameError {
     /// What the name was to be, for example "element format".
     pub kind: &'static str,
@@ -36,6 +37,17 @@ pub struct NameError {
     pub value: String,
     /// The names that are allowed (aliases are not listed).
     pub allowed: Vec<&'static str>,
+}
+
+impl NameError {
+    /// The error of an enum of another crate, whose names are parsed as those of this one's.
+    pub fn new(kind: &'static str, value: impl Into<String>, allowed: Vec<&'static str>) -> Self {
+        Self {
+            kind,
+            value: value.into(),
+            allowed,
+        }
+    }
 }
 
 /// Parameters that make up no number format.

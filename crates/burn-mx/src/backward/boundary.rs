@@ -21,7 +21,8 @@ pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
     change: impl FnOnce(Meta) -> Meta,
 ) -> Tracked<B> {
     let before = tensor.primitive.meta;
-    let after = MxTensor::new(tensor.primitive.inner, change(before));
+    let unpacked = tensor.primitive.unpacked();
+    let after = MxTensor::new(tensor.primitive.inner, change(before)).with_values_of(unpacked);
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Boundary, [tensor.node])
         .compute_bound()
         .stateful()

@@ -33,6 +33,7 @@ pub(super) struct Written {
 /// The index of several files, as others have it, too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Index {
+    #[serde(default)]
     pub(super) metadata: BTreeMap<String, serde_json::Value>,
     /// The file of each stored tensor.
     pub(super) weight_map: BTreeMap<String, String>,
@@ -49,12 +50,20 @@ impl Index {
     }
 
     /// The files, each once, in order.
-    pub(super) fn files(&self) -> Vec<&str> {
-        let mut files: Vec<&str> = self.weight_map.values().map(String::as_str).collect();
-        files.sort_unstable();
-        files.dedup();
-        files
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        let files: BTreeSet<&str> = self.weight_map.values().map(String::as_str).collect();
+        files.into_iter()
     }
+}
+
+/// Of how many files a file is one by its name, `NAME-00001-of-00003`: only an index makes them a checkpoint.
+fn count_of_shards(path: &Path) -> Option<u32> {
+    let stem = path.file_stem()?.to_str()?;
+    let (stem, count) = stem.rsplit_once("-of-")?;
+    let (_, number) = stem.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = Some(count).filter(|count| is_number(count) && is_number(number));
+    count?.parse().ok()
 }
 
 pub(super) fn io(path: &Path, source: std::io::Error) -> CheckpointError {
@@ -122,10 +131,15 @@ pub(super) fn files(path: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
             .cloned()
             .collect();
         found.retain(|file| has_extension(file, "safetensors"));
-        return match (&indices[..], &found[..]) {
-            ([index], _) => shards(index),
-            ([], [file]) => Ok(vec![Mapped::open(file)?]),
-            ([], []) => Err(none("has no safetensors file")),
+        // Shards without an index are what a save has left that was killed.
+        let is_shard = |file: &PathBuf| count_of_shards(file).is_some();
+        let (parts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_shard);
+        return match (&indices[..], &found[..], &parts[..]) {
+            ([index], _, _) => shards(index),
+            ([], [file], _) => Ok(vec![Mapped::open(file)?]),
+            ([], [], [file]) if count_of_shards(file) == Some(1) => Ok(vec![Mapped::open(file)?]),
+            ([], [], []) => Err(none("has no safetensors file")),
+            ([], [], _) => Err(none("has shards of a checkpoint and no index of them")),
             _ => Err(none("has several checkpoints: name one")),
         };
     }
@@ -143,7 +157,6 @@ fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
     let folder = index.parent().unwrap_or(Path::new(""));
     let read = Index::read(index)?;
     read.files()
-        .into_iter()
         .map(|name| {
             // No other folder than the index's is anybody's business.
             if Path::new(name).file_name() != Some(name.as_ref()) {

@@ -38,6 +38,7 @@ struct Straightener {
 }
 
 impl<B: Backend> ModuleMapper<B> for Straightener {
+    #[track_caller]
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
     }

@@ -61,6 +61,28 @@ pub enum CheckpointError {
         /// Path of the weight.
         weight: String,
     },
+    /// Nothing says how a weight lies: its module is no layer of Burn's.
+    #[error(
+        "checkpoint: `{weight}` belongs to a module that is no layer of Burn's, whatever its name: which axis of the weight its \
+         products sum over is not known; allowed: `Checkpoint::summed_axis(\"{weight}\", axis)`, with axis 0 of `[in, out]` and 1 \
+         of `[out, in]`, or a checkpoint that was saved with the weight left unpacked"
+    )]
+    UnknownLayer {
+        /// Path of the weight.
+        weight: String,
+    },
+    /// The axis that products are said to sum over is none that packed weights have their blocks along.
+    #[error(
+        "checkpoint: `{weight}` of shape {shape:?}: products are said to sum over axis {axis}; allowed: 0 or 1"
+    )]
+    SummedAxis {
+        /// Path of the weight.
+        weight: String,
+        /// The axis given.
+        axis: usize,
+        /// The weight's shape.
+        shape: Vec<usize>,
+    },
     /// The dialect has no bytes for a weight.
     #[error("checkpoint: `{weight}`: {source}")]
     Dialect {

@@ -53,10 +53,6 @@ impl FromStr for CheckpointLayout {
     fn from_str(name: &str) -> Result<Self, NameError> {
         let mut all = Self::ALL.into_iter();
         all.find(|layout| layout.name() == name)
-            .ok_or_else(|| NameError {
-                kind: "layout",
-                value: name.to_owned(),
-                allowed: Self::ALL.map(Self::name).to_vec(),
-            })
+            .ok_or_else(|| NameError::new("layout", name, Self::ALL.map(Self::name).to_vec()))
     }
 }

@@ -16,7 +16,7 @@ use microscaling::{Packed, PackedView};
 use super::archive::{Archive, files};
 use super::columns::in_rows;
 use super::types;
-use super::weights::{NO_STREAM, Path, round};
+use super::weights::{Layers, NO_STREAM, Path, alike, round};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use crate::kept::{CopyKey, Unpacked};
 use crate::module::{Change, Layer, MxTensorOps, Update, change};
@@ -53,12 +53,19 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     };
     let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
     let adapter = checkpoint.adapter.clone().or_else(own);
+    // burn-store's adapter takes what is called `Linear` for Burn's.
+    let alike = match checkpoint.adapter {
+        None => alike::<B, M>(&model, foreign),
+        Some(_) => Vec::new(),
+    };
+    let layers = Layers::of(checkpoint)?;
 
     let names = names_of_weights(checkpoint, &archive);
     let mut unpacker = Unpacker {
         checkpoint,
         archive: &archive,
         names: &names,
+        layers: &layers,
         path: Path::new(foreign),
         packed: Vec::new(),
         error: None,
@@ -70,7 +77,7 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     let packed = unpacker.packed;
 
     let (mut model, columns) = in_rows::<B, M>(model);
-    let adapter = AsInModel::new::<B, M>(&model, foreign, adapter);
+    let adapter = AsInModel::new::<B, M>(&model, foreign, adapter, alike);
     let (snapshots, _) = checkpoint.renames.remap(snapshots(&archive));
     let filter = checkpoint.filter.clone();
     let applied = model.apply(snapshots, filter, Some(adapter.clone_box()), foreign);
@@ -134,6 +141,7 @@ fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
         let stored = shape.clone();
         let data = move || {
             let bytes = file.bytes()[range.clone()].to_vec();
+            types::check(&bytes, dtype).map_err(TensorSnapshotError::DataError)?;
             Ok(TensorData::from_bytes_vec(bytes, stored.clone(), dtype))
         };
         snapshot(name, dtype, shape, Rc::new(data))
@@ -172,8 +180,7 @@ fn of_apply(error: ApplyError) -> CheckpointError {
 /// A tensor of a model.
 #[derive(Clone)]
 struct Place {
-    /// `None` of one that holds no numbers.
-    dtype: Option<DType>,
+    dtype: DType,
     /// The module that it is a part of, by its type.
     module: String,
 }
@@ -185,7 +192,7 @@ struct Places {
 }
 
 impl Places {
-    fn insert(&mut self, dtype: Option<DType>) {
+    fn insert(&mut self, dtype: DType) {
         let is_module = |kind: &&String| kind.starts_with("Struct:") || kind.starts_with("Enum:");
         let module = self.path.containers().iter().rev().find(is_module);
         let module = module.cloned().unwrap_or_default();
@@ -195,6 +202,7 @@ impl Places {
 }
 
 impl<B: MxTensorOps> ModuleVisitor<B> for Places {
+    #[track_caller]
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
     }
@@ -204,15 +212,15 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Places {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.insert(Some(param.val().dtype()));
+        self.insert(param.val().dtype());
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.insert(Some(param.val().dtype()));
+        self.insert(param.val().dtype());
     }
 
-    fn visit_bool<const D: usize>(&mut self, _: &Param<Tensor<B, D, Bool>>) {
-        self.insert(None);
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
+        self.insert(param.val().dtype());
     }
 }
 
@@ -220,6 +228,8 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Places {
 #[derive(Clone)]
 struct AsInModel {
     places: HashMap<String, Place>,
+    /// Paths that the adapter does not know.
+    alike: Vec<String>,
     adapter: Option<Box<dyn ModuleAdapter>>,
 }
 
@@ -228,6 +238,7 @@ impl AsInModel {
         model: &M,
         skip_variants: bool,
         adapter: Option<Box<dyn ModuleAdapter>>,
+        alike: Vec<String>,
     ) -> Self {
         let mut places = Places {
             path: Path::new(skip_variants),
@@ -235,7 +246,11 @@ impl AsInModel {
         };
         model.visit(&mut places);
         let places = places.places;
-        Self { places, adapter }
+        Self {
+            places,
+            alike,
+            adapter,
+        }
     }
 
     /// The other name by which the tensor at this path may be stored.
@@ -248,19 +263,32 @@ impl AsInModel {
 
 impl ModuleAdapter for AsInModel {
     fn adapt(&self, snapshot: &TensorSnapshot) -> TensorSnapshot {
-        let place = self.places.get(&snapshot.full_path());
-        let wanted = place.and_then(|place| place.dtype);
+        let path = snapshot.full_path();
+        let wanted = self.places.get(&path).map(|place| place.dtype);
         let adapted = match &self.adapter {
-            Some(adapter) => adapter.adapt(snapshot),
-            None => snapshot.clone(),
+            Some(adapter) if !self.alike.contains(&path) => adapter.adapt(snapshot),
+            _ => snapshot.clone(),
         };
-        let Some(wanted) = wanted.filter(|wanted| *wanted != adapted.dtype) else {
+        let found = adapted.dtype;
+        let Some(wanted) = wanted.filter(|wanted| *wanted != found) else {
             return adapted;
         };
         let data = adapted.clone_data_fn();
+        let data = move || match types::converts(found, wanted) {
+            true if found.is_bool() => data(),
+            true => Ok(data()?.convert_dtype(wanted)),
+            false => {
+                let reason = format!("is {found:?} in the file, which is no {wanted:?}");
+                Err(TensorSnapshotError::DataError(reason))
+            }
+        };
+        let dtype = match found.is_bool() {
+            true => found,
+            false => wanted,
+        };
         TensorSnapshot::from_closure(
-            Rc::new(move || Ok(data()?.convert_dtype(wanted))),
-            wanted,
+            Rc::new(data),
+            dtype,
             adapted.shape,
             adapted.path_stack.unwrap_or_default(),
             adapted.container_stack.unwrap_or_default(),
@@ -285,6 +313,7 @@ struct Unpacker<'a> {
     archive: &'a Archive<'a>,
     /// The names in the files by those that the model is to find them by.
     names: &'a BTreeMap<String, String>,
+    layers: &'a Layers,
     path: Path,
     /// Paths of what was found.
     packed: Vec<String>,
@@ -292,6 +321,7 @@ struct Unpacker<'a> {
 }
 
 impl<B: MxTensorOps> ModuleMapper<B> for Unpacker<'_> {
+    #[track_caller]
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
     }
@@ -331,9 +361,9 @@ impl Unpacker<'_> {
         param: Param<Tensor<B, D>>,
     ) -> Result<Param<Tensor<B, D>>, CheckpointError> {
         let packed = self.archive.packed(name)?;
-        let layer = self.path.layer();
         let (id, old, mapper) = param.consume();
         let shape = old.shape().to_vec();
+        let layer = self.layer(&packed, &shape)?;
         let stored_shape = match layer {
             Some(layer) => layer.stored_shape(shape.clone()),
             None => shape.clone(),
@@ -345,7 +375,7 @@ impl Unpacker<'_> {
                 got: packed.shape().to_vec(),
             });
         }
-        let specs = self.specs(name, path, &packed, &old)?;
+        let specs = self.specs(name, path, &packed, &old, layer)?;
         let unpacked = layer.and_then(|layer| unpacked(&packed, layer, &specs));
         let values = match layer {
             Some(Layer::Linear) => transposed(&packed.view()),
@@ -363,6 +393,22 @@ impl Unpacker<'_> {
         Ok(Param::from_mapped_value(id, tensor, mapper))
     }
 
+    /// How the weight lies in the model. Of modules that are none of Burn's, and of which nothing is said, the shape of a matrix
+    /// tells.
+    fn layer(&self, packed: &Packed, shape: &[usize]) -> Result<Option<Layer>, CheckpointError> {
+        let known = self.layers.layer(&self.path, shape)?;
+        let (None, &[outputs, inputs]) = (known, packed.shape()) else {
+            return Ok(known);
+        };
+        match (shape == [outputs, inputs], shape == [inputs, outputs]) {
+            (true, true) if outputs > 1 => Err(CheckpointError::UnknownLayer {
+                weight: self.path.text(),
+            }),
+            (false, true) => Ok(Some(Layer::Linear)),
+            _ => Ok(Some(Layer::Convolution)),
+        }
+    }
+
     /// The specs of a packed weight: those that it was saved with, or those of the parameter with the layout's format.
     fn specs<B: MxTensorOps, const D: usize>(
         &self,
@@ -370,6 +416,7 @@ impl Unpacker<'_> {
         path: &str,
         packed: &Packed,
         old: &Tensor<B, D>,
+        layer: Option<Layer>,
     ) -> Result<ResolvedSpecs, CheckpointError> {
         let of_parameter = || {
             let primitive = old.clone().into_primitive().tensor();
@@ -385,16 +432,32 @@ impl Unpacker<'_> {
             weight: path.to_owned(),
             source: Box::new(source),
         })?;
-        match self.archive.input(name) {
-            None => Ok(specs),
-            Some(input) if input.fits(specs.block_format(Slot::A)) => {
-                Ok(specs.with_static_input(input.clone()))
+        let Some(input) = self.archive.input(name) else {
+            return Ok(specs);
+        };
+        let fail = |what: String| CheckpointError::Json {
+            path: self.checkpoint.path.clone(),
+            what: "the metadata `burn_mx`",
+            reason: format!("the scales of `{name}`'s input do not fit {what}"),
+        };
+        if !input.fits(specs.block_format(Slot::A)) {
+            return Err(fail("its specs".to_owned()));
+        }
+        // A convolution's weight has the inputs of one group.
+        let inputs = packed.shape()[layer.map_or(packed.axis(), Layer::summed_axis_of_stored)];
+        let fits = match layer {
+            Some(Layer::Convolution) if D > 2 && inputs > 0 => {
+                let groups = input.length / inputs;
+                groups * inputs == input.length && packed.shape()[0].is_multiple_of(groups)
             }
-            Some(_) => Err(CheckpointError::Json {
-                path: self.checkpoint.path.clone(),
-                what: "the metadata `burn_mx`",
-                reason: format!("the scales of `{name}`'s input do not fit its specs"),
-            }),
+            _ => input.length == inputs,
+        };
+        match fits {
+            true => Ok(specs.with_static_input(input.clone())),
+            false => Err(fail(format!(
+                "the weight: they are of {} elements, and its products sum over {inputs}",
+                input.length
+            ))),
         }
     }
 }
@@ -456,6 +519,9 @@ const ROWS: usize = 16;
 fn transposed(packed: &PackedView<'_>) -> Vec<f32> {
     let (rows, width) = (packed.shape()[0], packed.shape()[1]);
     let mut values = vec![0.0; rows * width];
+    if values.is_empty() {
+        return values;
+    }
     let mut lines = vec![0.0; ROWS * width];
     for first in (0..rows).step_by(ROWS) {
         let count = ROWS.min(rows - first);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::archive::{KEY, Written, file_error};
 use super::columns::in_rows;
 use super::types;
-use super::weights::{Weight, weights};
+use super::weights::{Layers, Weight, alike, weights};
 use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use crate::module::{MxTensorOps, PathError, Pattern, initialize};
@@ -112,21 +112,31 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     let patterns: Vec<Pattern> = patterns
         .map(|text| Pattern::new(text))
         .collect::<Result<_, _>>()?;
-    for (pattern, text) in patterns.iter().zip(&checkpoint.unpacked) {
-        let paths: Vec<String> = snapshots.iter().map(TensorSnapshot::full_path).collect();
+    let paths: Vec<String> = snapshots.iter().map(TensorSnapshot::full_path).collect();
+    let axes = checkpoint.axes.iter().map(|(pattern, _)| pattern);
+    for text in checkpoint.unpacked.iter().chain(axes) {
+        let pattern = Pattern::new(text)?;
         if !paths.iter().any(|path| pattern.matches(path)) {
             let (pattern, paths) = (text.clone(), paths.join(", "));
             return Err(PathError::NoMatch { pattern, paths }.into());
         }
     }
     let is_wanted = |path: &str| !patterns.iter().any(|pattern| pattern.matches(path));
-    let mut weights = weights::<B, M>(model, foreign, is_wanted)?;
+    let layers = Layers::of(checkpoint)?;
+    let mut weights = weights::<B, M>(model, foreign, &layers, is_wanted)?;
+    // burn-store's adapter takes what is called `Linear` for Burn's.
+    let alike = match checkpoint.adapter {
+        None => alike::<B, M>(model, foreign),
+        Some(_) => Vec::new(),
+    };
 
-    let paths: Vec<String> = snapshots.iter().map(TensorSnapshot::full_path).collect();
-    let adapted = snapshots.iter().map(|snapshot| match &adapter {
-        Some(adapter) => adapter.adapt(snapshot),
-        None => snapshot.clone(),
-    });
+    let adapted = paths
+        .iter()
+        .zip(&snapshots)
+        .map(|(path, snapshot)| match &adapter {
+            Some(adapter) if !alike.contains(path) => adapter.adapt(snapshot),
+            _ => snapshot.clone(),
+        });
     let (adapted, _) = checkpoint.renames.remap(adapted.collect());
     let mut named = Vec::new();
     let mut others = Vec::new();

@@ -19,6 +19,27 @@ const TYPES: [(DType, Dtype); 13] = [
     (DType::Bool(BoolStore::Native), Dtype::BOOL),
 ];
 
+/// Whether the bytes are of this type: those of any number are, and those of a bool are 0 and 1.
+pub(super) fn check(bytes: &[u8], dtype: DType) -> Result<(), String> {
+    let is_one = |byte: &u8| *byte <= 1;
+    match bytes
+        .iter()
+        .position(|byte| !is_one(byte))
+        .filter(|_| dtype.is_bool())
+    {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "is BOOL and byte {at} is {}; allowed: 0 and 1",
+            bytes[at]
+        )),
+    }
+}
+
+/// Whether a stored tensor may become one of another type: bools remain bools, and what has fractions no integer.
+pub(super) fn converts(stored: DType, wanted: DType) -> bool {
+    stored.is_bool() == wanted.is_bool() && (wanted.is_float() || !stored.is_float())
+}
+
 /// What a tensor of this type is stored as, if a file can have it.
 pub(super) fn stored_as(dtype: DType) -> Option<Dtype> {
     let dtype = match dtype {

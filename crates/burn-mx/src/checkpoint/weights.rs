@@ -1,15 +1,17 @@
 //! The weights of a model that are packed.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 
 use burn_backend::TensorMetadata;
 use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Tensor, TensorData};
 use microscaling::{BlockFormat, Dialect, FloatFormat, PackError, Packed, RandomStream, Rounding};
 
-use super::CheckpointError;
+use super::{Checkpoint, CheckpointError};
 use crate::kept::CopyKey;
-use crate::module::{Layer, MxTensorOps, Packing};
+use crate::module::{Layer, MxTensorOps, Packing, PathError, Pattern};
 use crate::specs::{ResolvedSpecs, Slot};
 
 impl Layer {
@@ -27,6 +29,14 @@ impl Layer {
             shape.reverse();
         }
         shape
+    }
+
+    /// The same of the weight as it is stored.
+    pub(super) fn summed_axis_of_stored(self) -> usize {
+        match self {
+            Self::Linear | Self::Convolution => 1,
+            Self::Transposed => 0,
+        }
     }
 
     /// The axis that blocks of a stored weight lie along; square ones lie along the one before it, too.
@@ -76,7 +86,7 @@ impl Weight {
             })?;
             return Ok((packed, None));
         };
-        if self.layer != Layer::Linear {
+        if self.shape.len() != 2 {
             return Err(CheckpointError::DialectOfConvolution { weight: weight() });
         }
         let data = (self.data)().convert::<f32>();
@@ -106,10 +116,12 @@ pub(super) fn round(values: &mut [f32], elementwise: Option<(FloatFormat, Roundi
 pub(super) fn weights<B: MxTensorOps, M: Module<B>>(
     model: &M,
     skip_variants: bool,
+    layers: &Layers,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Weight>, CheckpointError> {
     let mut finder = Finder {
         path: Path::new(skip_variants),
+        layers,
         is_wanted,
         weights: BTreeMap::new(),
         error: None,
@@ -126,6 +138,8 @@ pub(super) struct Path {
     skip_variants: bool,
     names: Vec<String>,
     containers: Vec<String>,
+    /// Whether the last container is a module of Burn's.
+    is_burns: Vec<bool>,
 }
 
 impl Path {
@@ -134,6 +148,7 @@ impl Path {
             skip_variants,
             names: Vec::new(),
             containers: Vec::new(),
+            is_burns: Vec::new(),
         }
     }
 
@@ -141,8 +156,11 @@ impl Path {
         !self.skip_variants || !container.starts_with("Enum:")
     }
 
+    /// The caller is what the derived `Module` of the container says: where that was derived tells whose it is.
+    #[track_caller]
     pub(super) fn enter(&mut self, name: &str, container: &str) {
         self.containers.push(container.to_owned());
+        self.is_burns.push(is_burns(Location::caller().file()));
         if self.counts(container) {
             self.names.push(name.to_owned());
         }
@@ -150,6 +168,7 @@ impl Path {
 
     pub(super) fn exit(&mut self, container: &str) {
         self.containers.pop();
+        self.is_burns.pop();
         if self.counts(container) {
             self.names.pop();
         }
@@ -167,21 +186,94 @@ impl Path {
         self.names.join(".")
     }
 
-    /// The layer whose weight the parameter is that the walk is at.
+    /// The layer of Burn's whose weight the parameter is that the walk is at.
     pub(super) fn layer(&self) -> Option<Layer> {
+        self.called()
+            .filter(|_| self.is_burns.last() == Some(&true))
+    }
+
+    /// Whether the parameter that the walk is at is the weight of somebody else's module that is called as a layer of Burn's.
+    pub(super) fn is_alike(&self) -> bool {
+        self.called().is_some() && self.layer().is_none()
+    }
+
+    /// The layer whose weight the parameter would be by the names alone.
+    fn called(&self) -> Option<Layer> {
         let is_weight = self.names.last()? == "weight";
         Layer::of(self.containers.last()?).filter(|_| is_weight)
     }
 }
 
-struct Finder<F> {
+/// Whether a source file is one of burn-nn's modules, by the folder that Cargo has the crate in: `burn-nn-0.21.0` of a registry,
+/// `burn-nn` of a repository.
+fn is_burns(file: &str) -> bool {
+    let folders: Vec<&str> = file.split(['/', '\\']).collect();
+    let is_crate = |folder: &str| {
+        folder.strip_prefix("burn-nn").is_some_and(|version| {
+            let mut version = version.bytes();
+            match (version.next(), version.next()) {
+                (None, _) => true,
+                (Some(dash), digit) => {
+                    dash == b'-' && digit.is_some_and(|byte| byte.is_ascii_digit())
+                }
+            }
+        })
+    };
+    let mut places = folders.windows(3);
+    places.any(|place| is_crate(place[0]) && place[1..] == ["src", "modules"])
+}
+
+/// Which axes the products of weights sum over where their modules are none of Burn's: as it was
+/// [said](Checkpoint::summed_axis).
+pub(super) struct Layers(Vec<(Pattern, usize)>);
+
+impl Layers {
+    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
+        let axes = checkpoint.axes.iter();
+        let axes = axes.map(|(pattern, axis)| Ok((Pattern::new(pattern)?, *axis)));
+        axes.collect::<Result<_, PathError>>()
+            .map(Self)
+            .map_err(Into::into)
+    }
+
+    /// What the weight of this shape is in the model, as it was said, or as Burn's module has it.
+    pub(super) fn layer(
+        &self,
+        path: &Path,
+        shape: &[usize],
+    ) -> Result<Option<Layer>, CheckpointError> {
+        let text = path.text();
+        let said = self
+            .0
+            .iter()
+            .rev()
+            .find(|(pattern, _)| pattern.matches(&text));
+        match (said, shape.len()) {
+            (None, _) => Ok(path.layer()),
+            // A bias, where the pattern is of the whole module.
+            (Some(_), 0 | 1) => Ok(None),
+            (Some((_, 0)), 2) => Ok(Some(Layer::Linear)),
+            (Some((_, 0)), _) => Ok(Some(Layer::Transposed)),
+            (Some((_, 1)), _) => Ok(Some(Layer::Convolution)),
+            (Some((_, axis)), _) => Err(CheckpointError::SummedAxis {
+                weight: text,
+                axis: *axis,
+                shape: shape.to_vec(),
+            }),
+        }
+    }
+}
+
+struct Finder<'a, F> {
     path: Path,
+    layers: &'a Layers,
     is_wanted: F,
     weights: BTreeMap<String, Weight>,
     error: Option<CheckpointError>,
 }
 
-impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<F> {
+impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<'_, F> {
+    #[track_caller]
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
     }
@@ -191,21 +283,33 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<F> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(layer) = self.path.layer() else {
-            return;
-        };
         let path = self.path.text();
+        if !(self.is_wanted)(&path) {
+            return;
+        }
         let tensor = param.val();
         let primitive = tensor.clone().into_primitive().tensor();
+        let layer = match self.layers.layer(&self.path, &primitive.shape()) {
+            Ok(layer) => layer,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        if layer.is_none() && !self.path.is_alike() {
+            return;
+        }
         let Some(specs) = B::specs_of(&primitive) else {
             return;
         };
         let Some(format) = specs.block_format(Slot::W) else {
             return;
         };
-        if !(self.is_wanted)(&path) {
+        let Some(layer) = layer else {
+            self.error
+                .get_or_insert(CheckpointError::UnknownLayer { weight: path });
             return;
-        }
+        };
         let axis = layer.summed_axis();
         let key = match key(&path, specs, axis) {
             Ok(key) => key,
@@ -264,4 +368,66 @@ fn key(path: &str, specs: &ResolvedSpecs, axis: usize) -> Result<CopyKey, Checkp
         weight: weight(),
         field,
     })
+}
+
+/// The paths of weights whose modules are called as layers of Burn's and are none.
+pub(super) fn alike<B: Backend, M: Module<B>>(model: &M, skip_variants: bool) -> Vec<String> {
+    let mut finder = Alike {
+        path: Path::new(skip_variants),
+        found: Vec::new(),
+    };
+    model.visit(&mut finder);
+    finder.found
+}
+
+struct Alike {
+    path: Path,
+    found: Vec<String>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Alike {
+    #[track_caller]
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
+        if self.path.is_alike() {
+            self.found.push(self.path.text());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_burns;
+
+    #[test]
+    fn burns_modules_are_known_by_where_they_lie() {
+        for file in [
+            "/home/u/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/burn-nn-0.21.0/src/modules/linear.rs",
+            "/home/u/.cargo/git/checkouts/burn-178c6829f420dae1/85b4b6e/crates/burn-nn/src/modules/conv/conv2d.rs",
+            r"C:\Users\u\.cargo\registry\src\index\burn-nn-0.21.0\src\modules\linear.rs",
+            "vendor/burn-nn/src/modules/linear.rs",
+            "burn-nn-0.21.0-pre.1/src/modules/linear.rs",
+        ] {
+            assert!(is_burns(file), "{file}");
+        }
+        for file in [
+            "src/modules/linear.rs",
+            "src/linear.rs",
+            "/home/u/burn-nn/app/src/modules/linear.rs",
+            "crates/burn-nn-extra/src/modules/linear.rs",
+            "crates/my-burn-nn/src/modules/linear.rs",
+            "crates/burn-nn2/src/modules/linear.rs",
+            "<redacted>",
+            "",
+        ] {
+            assert!(!is_burns(file), "{file}");
+        }
+    }
 }

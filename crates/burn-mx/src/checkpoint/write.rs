@@ -210,27 +210,39 @@ pub(super) fn write_text(path: &Path, text: &str) -> Result<(), CheckpointError>
     name_it(file, path)
 }
 
-/// Writes all in one file, in place of what is there.
+/// Writes all in one file, in place of what is there. Whenever this is stopped, the path and the folder are each the checkpoint
+/// before or the new one.
 pub(super) fn one_file(
     path: &Path,
     bytes: &Bytes<'_>,
     entries: &[Entry],
     metadata: HashMap<String, String>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
-    let old = old_shards(path);
     let entries: Vec<&Entry> = entries.iter().collect();
     let file = bytes.write(&entries, metadata, folder_of(path))?;
-    name_it(file, path)?;
     let index = index_of(path);
-    if index.exists() {
-        fs::remove_file(&index).map_err(|source| io_error(&index, source))?;
+    let is_indexed = index.exists();
+    if is_indexed {
+        give_up_name(path)?;
     }
-    remove(&old, &[]);
-    Ok(vec![path.to_owned()])
+    let old = old_shards(path);
+    name_it(file, path)?;
+    let new = vec![path.to_owned()];
+    if is_indexed {
+        // A folder is what its index says, as long as there is one.
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut whole = Index::new(bytes.all);
+        whole.add(&entries, &name);
+        whole.write(&index)?;
+        remove(&old, &new);
+        file::remove(&index).map_err(|source| io_error(&index, source))?;
+    }
+    Ok(new)
 }
 
 /// Writes shards of about so many bytes under new names, then the index, and removes the shards of the index before.
-/// `metadata` are those of a shard with these weights.
+/// `metadata` are those of a shard with these weights. Whenever this is stopped, the path and the folder are each the
+/// checkpoint before or the new one.
 pub(super) fn shards(
     path: &Path,
     shard_bytes: u64,
@@ -242,17 +254,12 @@ pub(super) fn shards(
     let old = old_shards(path);
     let groups = grouped(entries, shard_bytes);
     let names = new_names(path, groups.len());
-    let mut index = Index {
-        metadata: [("total_size".to_owned(), bytes.all.into())].into(),
-        weight_map: Default::default(),
-    };
+    let mut index = Index::new(bytes.all);
     let mut files = Vec::new();
     for (group, name) in groups.iter().zip(&names) {
         let weights: Vec<usize> = group.iter().filter_map(|entry| weight_of(entry)).collect();
         files.push(bytes.write(group, metadata(&weights)?, folder)?);
-        for entry in group {
-            index.weight_map.insert(entry.name.clone(), name.clone());
-        }
+        index.add(group, name);
     }
     let mut paths = Vec::new();
     for (file, name) in files.into_iter().zip(&names) {
@@ -260,15 +267,35 @@ pub(super) fn shards(
         name_it(file, &path)?;
         paths.push(path);
     }
-    let text = serde_json::to_string_pretty(&index).expect("texts and a number are JSON");
-    let index = index_of(path);
-    write_text(&index, &text)?;
-    if path.exists() {
-        fs::remove_file(path).map_err(|source| io_error(path, source))?;
-    }
+    let index_path = index_of(path);
+    index.write(&index_path)?;
     remove(&old, &paths);
-    paths.push(index);
+    if path.exists() {
+        file::remove(path).map_err(|source| io_error(path, source))?;
+    }
+    paths.push(index_path);
     Ok(paths)
+}
+
+impl Index {
+    fn new(total_size: u64) -> Self {
+        Self {
+            metadata: [("total_size".to_owned(), total_size.into())].into(),
+            weight_map: BTreeMap::new(),
+        }
+    }
+
+    /// These tensors are in the file of this name.
+    fn add(&mut self, entries: &[&Entry], file: &str) {
+        let entries = entries.iter();
+        self.weight_map
+            .extend(entries.map(|entry| (entry.name.clone(), file.to_owned())));
+    }
+
+    fn write(&self, path: &Path) -> Result<(), CheckpointError> {
+        let text = serde_json::to_string_pretty(self).expect("texts and a number are JSON");
+        write_text(path, &text)
+    }
 }
 
 fn weight_of(entry: &Entry) -> Option<usize> {
@@ -313,21 +340,80 @@ fn new_names(path: &Path, count: usize) -> Vec<String> {
         .expect("numbers do not end")
 }
 
-/// The shards of the index that is there, if one is.
+/// The shards of the index that is there, if one is: safetensors files in its folder that no other index there names, too.
 fn old_shards(path: &Path) -> Vec<PathBuf> {
-    let Ok(index) = Index::read(&index_of(path)) else {
-        return Vec::new();
+    let (folder, own) = (folder_of(path), index_of(path));
+    let named = |index: &Path| -> Vec<String> {
+        let index = Index::read(index);
+        index.map_or_else(
+            |_| Vec::new(),
+            |index| index.files().map(str::to_owned).collect(),
+        )
     };
-    let names = index.files().into_iter();
-    let own = names.filter(|name| Path::new(name).file_name() == Some(name.as_ref()));
-    own.map(|name| folder_of(path).join(name)).collect()
+    let mut shards = named(&own);
+    shards.retain(|name| {
+        let name = Path::new(name);
+        let is_here = Some(name.as_os_str()) == name.file_name();
+        is_here
+            && name
+                .extension()
+                .is_some_and(|extension| extension == "safetensors")
+    });
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_index = entry.file_name().to_string_lossy().ends_with(".index.json");
+        if is_index && Some(entry.file_name().as_os_str()) != own.file_name() {
+            let others = named(&entry.path());
+            shards.retain(|name| !others.contains(name));
+        }
+    }
+    shards.into_iter().map(|name| folder.join(name)).collect()
+}
+
+/// Whether both paths are one file, however they are written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// The file at the path may be one of several that the index there names: they stay a checkpoint without that name.
+fn give_up_name(path: &Path) -> Result<(), CheckpointError> {
+    let index_path = index_of(path);
+    let Ok(mut index) = Index::read(&index_path) else {
+        return Ok(());
+    };
+    let folder = folder_of(path);
+    let (own, others): (Vec<&str>, Vec<&str>) = index
+        .files()
+        .partition(|name| is_same(&folder.join(name), path));
+    if own.is_empty() || others.is_empty() {
+        return Ok(());
+    }
+    let own: Vec<String> = own.into_iter().map(str::to_owned).collect();
+    let [name] = new_names(path, 1).try_into().expect("one was asked for");
+    let copy = new_file(folder)?;
+    fs::copy(path, copy.path()).map_err(|source| io_error(path, source))?;
+    name_it(copy, &folder.join(&name))?;
+    for file in index.weight_map.values_mut() {
+        if own.contains(file) {
+            file.clone_from(&name);
+        }
+    }
+    index.write(&index_path)
 }
 
 /// What is left of an old checkpoint does no harm, so that it cannot be removed is no error.
 fn remove(old: &[PathBuf], new: &[PathBuf]) {
-    for path in old.iter().filter(|path| !new.contains(path)) {
-        if let Err(error) = fs::remove_file(path) {
+    for path in old {
+        if !path.exists() || new.iter().any(|new| is_same(new, path)) {
+            continue;
+        }
+        if let Err(error) = file::remove(path) {
             log::warn!("burn-mx: {}: {error}", path.display());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

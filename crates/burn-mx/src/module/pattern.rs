@@ -5,6 +5,7 @@ use thiserror::Error;
 
 /// Why specs could not be set by path.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// The pattern is not a glob.
     #[error(

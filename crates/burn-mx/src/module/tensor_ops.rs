@@ -104,19 +104,22 @@ impl MetaChange {
         meta
     }
 
-    fn unpacked(self) -> Option<Arc<Unpacked>> {
-        match self.0 {
+    /// What the values are by themselves, which no change of anything else takes back.
+    fn unpacked<P>(&self, tensor: &MxTensor<P>) -> Option<Arc<Unpacked>> {
+        match &self.0 {
             #[cfg(feature = "checkpoint")]
-            Change::Unpacked(unpacked) => Some(unpacked),
-            _ => None,
+            Change::Unpacked(unpacked) => Some(Arc::clone(unpacked)),
+            _ => tensor.unpacked(),
         }
     }
 
     /// Copies that a weight keeps are left to those who share them: there will be others now.
     fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
-        let tensor = MxTensor::new(tensor.inner, self.apply(tensor.meta));
-        match tensor.meta.is_weight() {
-            true => tensor.into_weight_of(self.unpacked()),
+        let meta = self.apply(tensor.meta);
+        let unpacked = self.unpacked(&tensor);
+        let tensor = MxTensor::new(tensor.inner, meta);
+        match meta.is_weight() {
+            true => tensor.into_weight_of(unpacked),
             false => tensor,
         }
     }

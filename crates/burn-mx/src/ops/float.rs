@@ -245,13 +245,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
         let meta = tensor.meta.on_device(device.meta);
+        let unpacked = tensor.unpacked();
         let moved = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
         match meta.is_weight() {
             // The copies stay where they are; what the values are by themselves goes along.
-            true => {
-                let unpacked = tensor.kept.as_ref().and_then(|kept| kept.unpacked());
-                moved.into_weight_of(unpacked.cloned())
-            }
+            true => moved.into_weight_of(unpacked),
             false => moved,
         }
     }
@@ -259,12 +257,14 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
         let mut meta = Meta::viewed([Some(tensor.meta)]);
         let before = tensor.dtype();
+        let mut unpacked = tensor.unpacked();
         let inner = B::float_cast(tensor.inner, dtype);
         if inner.dtype() != before {
             // A narrower type may hold other values than the format.
             meta.rounded = None;
+            unpacked = None;
         }
-        MxTensor::new(inner, meta)
+        MxTensor::new(inner, meta).with_values_of(unpacked)
     }
 
     /// The tensor is no longer an optimizer's: `Module::valid` comes by here, optimizers do not.

@@ -93,11 +93,10 @@ impl FromStr for SlotFormat {
         }
         let elements = ElementFormat::ALL.into_iter().map(ElementFormat::name);
         text.parse().map(Self::Block).map_err(|error| match error {
-            ParseFormatError::Unknown(blocks) => ParseFormatError::Unknown(NameError {
-                kind: "format",
-                allowed: elements.chain(blocks.allowed).collect(),
-                ..blocks
-            }),
+            ParseFormatError::Unknown(blocks) => {
+                let allowed = elements.chain(blocks.allowed).collect();
+                ParseFormatError::Unknown(NameError::new("format", blocks.value, allowed))
+            }
             error => error,
         })
     }

@@ -33,9 +33,12 @@ impl StaticInput {
     /// Whether these are scales of inputs in this format.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn fits(&self, format: Option<BlockFormat>) -> bool {
-        let blocks = format.map(|format| self.length.div_ceil(block_length(format, self.length)));
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
-        self.length > 0 && blocks == Some(self.amax.len()) && self.amax.iter().all(is_magnitude)
+        let fits = |format| {
+            let blocks = self.length.div_ceil(block_length(format, self.length));
+            blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
+        };
+        self.length > 0 && format.is_some_and(fits)
     }
 
     /// The largest magnitudes, one a block.

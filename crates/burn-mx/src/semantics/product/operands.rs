@@ -319,20 +319,32 @@ impl<B: MxKernels> Product<B> {
                         .hadamard
                         .is_none_or(|(transform, _)| transform.is_fixed()) =>
             {
-                let key = CopyKey {
-                    elementwise: self.rounder(slot).map(Rounder::format_and_rounding),
-                    hadamard: self.hadamard,
-                    margin: self.margin(slot),
-                    format: self.block_format(slot),
-                    rounding: self.roundings(slot).mx,
-                    axis: along.axis,
-                    place: along.place,
-                };
+                let key = self.key(slot, along);
                 let unpacked = kept.unpacked_by(key).map(Arc::as_ref);
                 kept.get(key, || make(tensor, unpacked))
             }
             _ => make(tensor, None),
         }
+    }
+
+    /// How this product quantizes an operand.
+    fn key(&self, slot: Slot, along: Along) -> CopyKey {
+        let with_groups = |(transform, signs)| (transform, signs, along.groups);
+        CopyKey {
+            elementwise: self.rounder(slot).map(Rounder::format_and_rounding),
+            hadamard: self.hadamard.map(with_groups),
+            margin: self.margin(slot),
+            format: self.block_format(slot),
+            rounding: self.roundings(slot).mx,
+            axis: along.axis,
+            place: along.place,
+        }
+    }
+
+    /// Whether the values are what this product would make of them.
+    pub(super) fn is_quantized(&self, slot: Slot, tensor: &Float<B>, along: Along) -> bool {
+        let kept = tensor.kept.as_ref();
+        kept.is_some_and(|kept| kept.unpacked_by(self.key(slot, along)).is_some())
     }
 
     /// The quantized values.

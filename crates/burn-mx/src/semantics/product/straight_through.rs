@@ -5,7 +5,7 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
 use super::{Along, Kind, Product};
-use crate::kernels::MxKernels;
+use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
 use crate::specs::{GradientOperands, Slot};
 use crate::tensor::MxTensor;
@@ -32,7 +32,11 @@ impl<B: MxKernels> Product<B> {
                 let mut meta = tensor.meta;
                 // To round what is quantized already would be another quantization.
                 meta.rounded = self.specs.specs.float_format();
-                let values = self.forward().values(operand.slot, tensor, operand.along);
+                let forward = self.forward();
+                let values = match forward.is_quantized(operand.slot, &tensor, operand.along) {
+                    true => to_f32::<B>(tensor.inner),
+                    false => forward.values(operand.slot, tensor, operand.along),
+                };
                 MxTensor::new(values, meta)
             }
         }
