@@ -157,7 +157,8 @@ impl Panels {
         ((matrix * self.free_tiles() + free) * self.summed_tiles() + summed) * TILE
     }
 
-    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one.
+    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one. Every NaN is
+    /// [`f32::NAN`].
     ///
     /// # Panics
     /// If there are not so many matrices, or `values` is not as long as one of them.
@@ -169,17 +170,20 @@ impl Panels {
         );
         assert_eq!(values.len(), self.free * self.summed, "the matrix's values");
         let words = self.words();
-        for free in 0..self.free {
-            for summed in 0..self.summed {
-                let tile = &words[self.tile(matrix, free / FREE, summed / SUMMED)..][..TILE];
-                let (row, pair) = (free % FREE, summed % SUMMED / 2);
-                let (word, at) = match self.side {
-                    Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
-                    Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
-                };
-                values[at] = ieee(|| halves(word)[summed % 2] * self.scale);
+        ieee(|| {
+            for free in 0..self.free {
+                for summed in 0..self.summed {
+                    let tile = &words[self.tile(matrix, free / FREE, summed / SUMMED)..][..TILE];
+                    let (row, pair) = (free % FREE, summed % SUMMED / 2);
+                    let (word, at) = match self.side {
+                        Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
+                        Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
+                    };
+                    let value = halves(word)[summed % 2] * self.scale;
+                    values[at] = if value.is_nan() { f32::NAN } else { value };
+                }
             }
-        }
+        });
     }
 
     /// The blocks along the summed axis, in tiles.

@@ -385,14 +385,12 @@ pub(crate) fn product(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f3
         let mut total = None;
         for (row, column) in row.chunks(512).zip(column.chunks(512)) {
             let mut sum = 0.0_f32;
-            for (a, b) in row.chunks(2).zip(column.chunks(2)) {
-                for (a, b) in a.iter().zip(b).rev() {
-                    sum = a.mul_add(*b, sum);
-                }
-            }
             // The operands go on with zeros to the end of a tile of 32.
-            if !row.len().is_multiple_of(32) {
-                sum = 0.0_f32.mul_add(0.0, sum);
+            let at = |values: &[f32], i: usize| values.get(i).copied().unwrap_or(0.0);
+            for even in (0..row.len().next_multiple_of(32)).step_by(2) {
+                for i in [even + 1, even] {
+                    sum = at(row, i).mul_add(at(column, i), sum);
+                }
             }
             total = Some(total.map_or(sum, |total: f32| total + sum));
         }
