@@ -377,4 +377,11 @@ pub enum PanelsError {
     /// be another number.
     #[error("an element is no bfloat16 number")]
     Inexact,
+    /// The tensor scale of the operand does not stand beside its elements: of a tensor of zeros, of numbers close to them, or of
+    /// a NaN or Inf, quantized elements in units of the scale are not what they are without.
+    #[error("the tensor scale is {tensor_scale:e}, expected a finite number of at least 2^-80")]
+    TensorScale {
+        /// The tensor scale that the elements have.
+        tensor_scale: f32,
+    },
 }

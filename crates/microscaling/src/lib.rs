@@ -4,6 +4,7 @@
 extern crate alloc;
 
 mod error;
+mod float_state;
 mod format;
 mod pack;
 mod product;

@@ -177,6 +177,7 @@ impl BlockFormat {
         axis: usize,
         rounder: Rounder,
     ) -> Result<Option<f32>, QuantizeError> {
+        self.validate()?;
         let scale = self.tensor_scale(|| largest(data));
         let scale = scale.filter(|scale| scale.is_finite() && is_large(*scale));
         match (self, scale) {

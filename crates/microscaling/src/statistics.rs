@@ -8,6 +8,7 @@ mod pass;
 mod quantizer;
 mod scales;
 
+use crate::float_state::ieee;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Layout, check_length, count, layout};
 use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
@@ -158,9 +159,8 @@ impl Statistics {
             ..Self::default()
         };
         if elements > 0 {
-            for partial in pass::partials(source, layout, scales.as_ref()) {
-                statistics.add(partial);
-            }
+            let partials = pass::partials(source, layout, scales.as_ref());
+            ieee(|| partials.into_iter().for_each(|part| statistics.add(part)));
         }
         statistics
     }
@@ -207,7 +207,7 @@ impl Statistics {
         self.scale_sum += other.scale_sum;
         self.scale_squares += other.scale_squares;
         if let Some(range) = other.scale_range {
-            self.join_scales(range);
+            ieee(|| self.join_scales(range));
         }
     }
 
@@ -255,7 +255,7 @@ impl Statistics {
 
     /// Mean squared error; `None` without finite elements.
     pub fn mse(&self) -> Option<f64> {
-        let finite = self.elements - self.non_finite;
+        let finite = self.elements.saturating_sub(self.non_finite);
         (finite > 0).then(|| self.error / finite as f64)
     }
 
@@ -299,7 +299,9 @@ impl Statistics {
     /// From the smallest magnitude but zero to the largest, in binades: log₂ of their ratio.
     pub fn dynamic_range(&self) -> Option<f64> {
         let smallest = self.smallest()?;
-        Some(f64::from(self.amax()).log2() - f64::from(smallest).log2())
+        Some(ieee(|| {
+            f64::from(self.amax()).log2() - f64::from(smallest).log2()
+        }))
     }
 
     /// Signal-to-quantization-noise ratios of blocks, in dB, at these shares of them, from the worst (0) to the best
@@ -307,11 +309,13 @@ impl Statistics {
     pub fn block_sqnr<const N: usize>(&self, shares: [f64; N]) -> Option<[f64; N]> {
         let last = self.ratios.len().checked_sub(1)?;
         let mut ratios = self.ratios.clone();
-        Some(shares.map(|share| {
-            // The worst one has the largest ratio.
-            let place = last - (share.clamp(0.0, 1.0) * last as f64).round() as usize;
-            let (_, ratio, _) = ratios.select_nth_unstable_by(place, f32::total_cmp);
-            decibels(f64::from(*ratio))
+        Some(ieee(|| {
+            shares.map(|share| {
+                // The worst one has the largest ratio.
+                let place = last - (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+                let (_, ratio, _) = ratios.select_nth_unstable_by(place, f32::total_cmp);
+                decibels(f64::from(*ratio))
+            })
         }))
     }
 

@@ -25,7 +25,7 @@ pub(super) fn multiplies(significant_bits: u32) -> bool {
 pub(super) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> {
     match panels {
         Ok(panels) => Some(panels),
-        Err(PanelsError::Inexact) => {
+        Err(PanelsError::Inexact | PanelsError::TensorScale { .. }) => {
             log::debug!(
                 "burn-mx: an operand is no bfloat16 numbers: its product is computed in float32"
             );

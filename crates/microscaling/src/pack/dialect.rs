@@ -3,6 +3,7 @@
 mod recipe;
 
 use super::plan::Plan;
+use crate::float_state::ieee;
 use crate::format::names::impl_by_name;
 use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, ScaleMode};
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
@@ -115,7 +116,9 @@ impl Dialect {
     /// * [`DialectError::Format`]: the dialect does not have the format.
     /// * [`DialectError::Ragged`]: the last axis is no whole number of blocks; the tools pad it, or refuse.
     /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
-    /// * [`DialectError::Zeros`]: a tensor of zeros, of which the tool makes NaN.
+    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero, of which the tool makes
+    ///   NaN.
+    /// * [`DialectError::Empty`]: a tensor without elements, which has no largest magnitude for the tool's scale.
     /// * [`DialectError::Pack`]: the data do not fit the shape.
     pub fn encode(
         self,
@@ -131,7 +134,8 @@ impl Dialect {
                 allowed: self.formats(),
             });
         }
-        let axis = shape.len().wrapping_sub(1);
+        // A tensor without axes is refused as one that does not have the first.
+        let axis = shape.len().saturating_sub(1);
         let plan = Plan::new(&format, shape, axis)?;
         crate::quantize::layout::check_length(data, shape).map_err(PackError::from)?;
         let (block, length) = (format.block_size(), shape[axis]);
@@ -149,7 +153,7 @@ impl Dialect {
             (BlockFormat::Mx(mx), Self::Microxcaling) => (pack(mx, Rounder::Nearest)?, None),
             (BlockFormat::Mx(mx), _) => {
                 let recipe = self.mx(mx.element);
-                let blocks = recipe.encode(data, plan.elements_len);
+                let blocks = ieee(|| recipe.encode(data, plan.elements_len));
                 let parts =
                     Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
                 (parts?, None)
@@ -163,9 +167,11 @@ impl Dialect {
                     Self::ModelOpt => Nvfp4Recipe::ModelOpt,
                     _ => Nvfp4Recipe::CompressedTensors,
                 };
-                let blocks = recipe
-                    .encode(data, plan.elements_len)
-                    .ok_or(DialectError::Zeros { dialect: self })?;
+                let blocks = ieee(|| recipe.encode(data, plan.elements_len));
+                let blocks = blocks.ok_or(match data {
+                    [] => DialectError::Empty { dialect: self },
+                    _ => DialectError::Zeros { dialect: self },
+                })?;
                 let scale = Some(blocks.tensor_scale);
                 let (scales, elements) = (blocks.scales, blocks.elements);
                 let packed = Packed::from_parts(format, shape, axis, scale, scales, elements);
@@ -249,11 +255,20 @@ pub enum DialectError {
         /// Position of the first one in the data.
         position: usize,
     },
-    /// The tool makes NaN of a tensor of zeros.
+    /// The tool makes NaN of a tensor of zeros, and of one whose largest magnitude is so small that its scale becomes zero.
     #[error(
-        "dialect {dialect}: all elements are zero, expected some that are not: the tool makes NaN of them"
+        "dialect {dialect}: the tensor scale, the largest magnitude over 2688, is zero, expected a positive number: the tool \
+         makes NaN of such tensors"
     )]
     Zeros {
+        /// The dialect.
+        dialect: Dialect,
+    },
+    /// The tool takes the scale from the largest magnitude, and there are no elements.
+    #[error(
+        "dialect {dialect}: the tensor has no elements, expected some: the tool takes its scale from the largest"
+    )]
+    Empty {
         /// The dialect.
         dialect: Dialect,
     },

@@ -1,6 +1,7 @@
 //! How two packed tensors differ: in their bytes, and in their values.
 
 use super::view::PackedView;
+use crate::float_state::ieee;
 
 /// How two packed tensors of one shape differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,10 +73,12 @@ impl PackedView<'_> {
             }
             difference.values_differ += 1;
             // Two of the same infinity have one pattern. A NaN stays.
-            let distance = (a - b).abs();
-            if !(distance <= difference.largest || difference.largest.is_nan()) {
-                difference.largest = distance;
-            }
+            ieee(|| {
+                let distance = (a - b).abs();
+                if !(distance <= difference.largest || difference.largest.is_nan()) {
+                    difference.largest = distance;
+                }
+            });
         }
         Some(difference)
     }

@@ -5,6 +5,7 @@ mod config;
 mod error;
 mod load;
 
+use crate::float_state::ieee;
 use crate::format::names::impl_by_name;
 use crate::round::bits::{self, INFINITY, ONE};
 use crate::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, PackedView, SharedExpMethod};
@@ -254,7 +255,7 @@ impl WeightLayout {
             let scale = weight.tensor_scale().unwrap_or(1.0);
             let (shape, number) = match self {
                 Self::Nvfp4PackQuantized => {
-                    let known = divisor.filter(|divisor| reciprocal(*divisor) == scale);
+                    let known = divisor.filter(|divisor| is_reciprocal(*divisor, scale));
                     let divisor = known.or_else(|| divisor_of(scale)).ok_or_else(|| {
                         WeightLayoutError::Divisor {
                             name: name.to_owned(),
@@ -318,7 +319,7 @@ impl_by_name!(WeightLayout, "weight layout");
 /// 1 / x; NaN unless x is positive.
 fn reciprocal(x: f32) -> f32 {
     match x.to_bits() {
-        1..INFINITY => f32::from_bits(bits::quotient(ONE, x.to_bits())),
+        1..INFINITY => f32::from_bits(ieee(|| bits::quotient(ONE, x.to_bits()))),
         _ => f32::NAN,
     }
 }
@@ -329,7 +330,13 @@ fn divisor_of(scale: f32) -> Option<f32> {
     let near = [near, near.wrapping_sub(1), near.wrapping_add(1)];
     near.map(f32::from_bits)
         .into_iter()
-        .find(|divisor| reciprocal(*divisor) == scale)
+        .find(|divisor| is_reciprocal(*divisor, scale))
+}
+
+/// Whether 1 / x is a number.
+fn is_reciprocal(x: f32, number: f32) -> bool {
+    // By patterns: the thread may compare subnormals as zeros.
+    reciprocal(x).to_bits() == number.to_bits()
 }
 
 /// From elements 2j and 2j + 1 in byte j to elements j and j + 16.

@@ -95,6 +95,7 @@ impl Panels {
             return Err(PanelsError::Inexact);
         }
         panels.least = seen.least.saturating_add(1).min(f32::INFINITY.to_bits());
+        panels.most = seen.most;
         Ok(panels)
     }
 }
@@ -158,12 +159,15 @@ struct Seen {
     low: u32,
     /// The smallest magnitude's pattern minus one, so that zero is the largest.
     least: u32,
+    /// The largest magnitude's pattern.
+    most: u32,
 }
 
 impl Seen {
     const NOTHING: Self = Self {
         low: 0,
         least: u32::MAX,
+        most: 0,
     };
 
     fn and(
@@ -174,6 +178,7 @@ impl Seen {
         Ok(Self {
             low: left.low | right.low,
             least: left.least.min(right.least),
+            most: left.most.max(right.most),
         })
     }
 }
@@ -250,6 +255,7 @@ impl Kernel for Convert<'_> {
             let bits = x.to_bits();
             seen.low |= bits;
             seen.least = seen.least.min((bits & ABS).wrapping_sub(1));
+            seen.most = seen.most.max(bits & ABS);
         }
         let (free, summed) = (piece.free.len(), piece.summed.len());
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);

@@ -172,12 +172,29 @@ impl Job {
     /// # Safety
     /// The job's rows and columns must be the result's, and nobody else may look at them.
     pub(super) unsafe fn scale(&self, scale: f64) {
+        // SAFETY: as the caller says.
+        unsafe { self.map(|x| (f64::from(x) * scale) as f32) }
+    }
+
+    /// Replaces every NaN of the result by one and the same: processors differ in the sign of a NaN that they make, and in
+    /// which of two they hand on.
+    ///
+    /// # Safety
+    /// As [`scale`](Self::scale).
+    pub(super) unsafe fn make_nans_one(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.map(|x| if x.is_nan() { f32::NAN } else { x }) }
+    }
+
+    /// # Safety
+    /// As [`scale`](Self::scale).
+    unsafe fn map(&self, function: impl Fn(f32) -> f32) {
         for row in 0..self.rows {
             let row = self.result.wrapping_add(row * self.result_stride);
             // SAFETY: as the caller says.
             let row = unsafe { core::slice::from_raw_parts_mut(row, self.columns) };
             for x in row {
-                *x = (f64::from(*x) * scale) as f32;
+                *x = function(*x);
             }
         }
     }

@@ -4,7 +4,9 @@ use super::kernels::{COLUMNS, Job, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
 use crate::PanelsError;
+use crate::float_state::ieee;
 use crate::quantize::threads::{Divide, share_all};
+use crate::round::bits::INFINITY;
 use alloc::string::ToString;
 use core::ops::Range;
 
@@ -18,6 +20,11 @@ const PER_ELEMENT: usize = 32;
 /// The least biased exponents of two operands, added up, from which on nothing in their product is flushed to zero: the
 /// last of 8 significant bits of either is 7 below its first, and a sum is a multiple of the product of two last bits.
 const NEVER_FLUSHED: u32 = 2 * 127 - 126 + 2 * 7;
+
+/// The largest biased exponents of two operands and the binades that a sum of so many products gains, added up, up to which
+/// nothing in their product overflows: a number is less than the power of two above its own, and a binade is left to
+/// rounding.
+const NEVER_INFINITE: u32 = 2 * (127 - 1) + 127 - 1;
 
 impl Panels {
     /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
@@ -33,8 +40,9 @@ impl Panels {
     /// to which the products are added in pairs, of each pair the odd one first: s = fma(a₁, b₁, s), then
     /// s = fma(a₀, b₀, s); the sums of the blocks of 512 are added in order. A tensor scale multiplies the result. That is
     /// what AVX-512's `vdpbf16ps` computes, so every path but two gives the same bits. They depend on nothing but the operands'
-    /// values and the length of the summed axis: not on the processor, the threads, the other lengths or the way in
-    /// which the operands lay in memory. NaN and Inf propagate; nothing is flushed to zero.
+    /// values and the length of the summed axis: not on the processor, the threads and their float state, the other lengths or
+    /// the way in which the operands lay in memory. NaN and Inf propagate, and every NaN is [`f32::NAN`], on all paths; nothing
+    /// is flushed to zero.
     ///
     /// [`ProductPath::AmxBf16`], which is taken where the environment names it, has AMX's sum: of every 32 elements of a block
     /// the products with even index are added up from 0 by fused multiply-adds, in order, those with odd index likewise, and
@@ -100,6 +108,7 @@ impl Panels {
         };
         let product = Product {
             path,
+            may_be_nan: Self::may_be_nan(lhs, rhs),
             lhs,
             rhs,
             pairs,
@@ -112,7 +121,7 @@ impl Panels {
                 rows: 0..lhs.free_tiles(),
                 columns: 0..rhs.free.div_ceil(COLUMNS),
             },
-            &|part| part.multiply(),
+            &|part| ieee(|| part.multiply()),
         );
         Ok(())
     }
@@ -122,11 +131,20 @@ impl Panels {
         let [lhs, rhs] = [lhs, rhs].map(|panels| panels.least >> 23);
         lhs > 0 && rhs > 0 && lhs + rhs >= NEVER_FLUSHED
     }
+
+    /// Whether an element of the product may be NaN: one of an operand is NaN or Inf, or a sum may become Inf.
+    fn may_be_nan(lhs: &Self, rhs: &Self) -> bool {
+        let binades = usize::BITS - lhs.summed.leading_zeros();
+        let [left, right] = [lhs, rhs].map(|panels| panels.most >> 23);
+        let finite = |panels: &Self| panels.most < INFINITY && panels.scale.is_finite();
+        !(finite(lhs) && finite(rhs) && left + right + binades <= NEVER_INFINITE)
+    }
 }
 
 /// A product as a whole.
 struct Product<'a> {
     path: ProductPath,
+    may_be_nan: bool,
     lhs: &'a Panels,
     rhs: &'a Panels,
     pairs: &'a [(usize, usize)],
@@ -184,6 +202,7 @@ impl Divide for Part<'_> {
 }
 
 impl Part<'_> {
+    #[inline(never)]
     fn multiply(self) {
         let mut strip = Strip::new();
         let together = COLUMNS_TOGETHER / COLUMNS;
@@ -201,6 +220,7 @@ impl Part<'_> {
     fn columns_of(&self, pair: usize, columns: Range<usize>, strip: &mut Strip) {
         let Product {
             path,
+            may_be_nan,
             lhs,
             rhs,
             pairs,
@@ -238,6 +258,10 @@ impl Part<'_> {
                     if block.end == last && scale != 1.0 {
                         // SAFETY: the job's rows and columns of the result are nobody else's.
                         unsafe { job.scale(scale) };
+                    }
+                    if block.end == last && may_be_nan {
+                        // SAFETY: as above.
+                        unsafe { job.make_nans_one() };
                     }
                 }
             }

@@ -1,5 +1,6 @@
 //! Operands in memory.
 
+use crate::float_state::ieee;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
@@ -63,6 +64,8 @@ pub struct Panels {
     words: Vec<u32>,
     /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
     pub(super) least: u32,
+    /// The pattern of the largest magnitude, as float32: of a NaN or Inf if there is one, 0 if all are zero.
+    pub(super) most: u32,
     /// By what all elements are to be multiplied: a tensor scale, or 1.
     pub(super) scale: f32,
 }
@@ -72,8 +75,12 @@ impl Panels {
     pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
         let [matrices, free, summed] = lengths;
         // The kernels go by pointers: a length that wraps around must not get as far as there.
-        let lengths = [matrices, free.div_ceil(FREE), summed.div_ceil(SUMMED)];
-        let words = lengths.into_iter().try_fold(TILE, usize::checked_mul);
+        let tiles = match lengths.contains(&0) {
+            // Whatever the others are.
+            true => [0; 3],
+            false => [matrices, free.div_ceil(FREE), summed.div_ceil(SUMMED)],
+        };
+        let words = tiles.into_iter().try_fold(TILE, usize::checked_mul);
         let words = words.and_then(|words| words.checked_add(LINE - 1));
         Self {
             side,
@@ -82,6 +89,7 @@ impl Panels {
             summed,
             words: vec![0; words.expect("panels larger than all memory")],
             least: f32::INFINITY.to_bits(),
+            most: 0,
             scale: 1.0,
         }
     }
@@ -149,7 +157,8 @@ impl Panels {
         ((matrix * self.free_tiles() + free) * self.summed_tiles() + summed) * TILE
     }
 
-    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one.
+    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one. Every NaN is
+    /// [`f32::NAN`].
     ///
     /// # Panics
     /// If there are not so many matrices, or `values` is not as long as one of them.
@@ -161,17 +170,20 @@ impl Panels {
         );
         assert_eq!(values.len(), self.free * self.summed, "the matrix's values");
         let words = self.words();
-        for free in 0..self.free {
-            for summed in 0..self.summed {
-                let tile = &words[self.tile(matrix, free / FREE, summed / SUMMED)..][..TILE];
-                let (row, pair) = (free % FREE, summed % SUMMED / 2);
-                let (word, at) = match self.side {
-                    Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
-                    Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
-                };
-                values[at] = halves(word)[summed % 2] * self.scale;
+        ieee(|| {
+            for free in 0..self.free {
+                for summed in 0..self.summed {
+                    let tile = &words[self.tile(matrix, free / FREE, summed / SUMMED)..][..TILE];
+                    let (row, pair) = (free % FREE, summed % SUMMED / 2);
+                    let (word, at) = match self.side {
+                        Side::Lhs => (tile[row * PAIRS + pair], free * self.summed + summed),
+                        Side::Rhs => (tile[pair * FREE + row], summed * self.free + free),
+                    };
+                    let value = halves(word)[summed % 2] * self.scale;
+                    values[at] = if value.is_nan() { f32::NAN } else { value };
+                }
             }
-        }
+        });
     }
 
     /// The blocks along the summed axis, in tiles.

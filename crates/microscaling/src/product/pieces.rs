@@ -139,7 +139,7 @@ impl<'a> Quantized<'a> {
     /// With the pieces that go with it.
     ///
     /// # Errors
-    /// [`PanelsError::Inexact`] if the tensor scale is so small that elements in units of it are others, or no number.
+    /// [`PanelsError::TensorScale`] if the tensor scale is so small that elements in units of it are others, or no number.
     pub(super) fn of(
         side: Side,
         matrices: Matrices<'a>,
@@ -186,8 +186,10 @@ impl<'a> Quantized<'a> {
                 rounded.unwrap_or(amax).to_bits()
             })
         });
-        if tensor_scale.is_some_and(|scale| !scale.is_finite() || !is_large(scale)) {
-            return Err(PanelsError::Inexact);
+        if let Some(tensor_scale) = tensor_scale
+            && !(tensor_scale.is_finite() && is_large(tensor_scale))
+        {
+            return Err(PanelsError::TensorScale { tensor_scale });
         }
         let lengths = [matrices.starts.len(), free.length, summed.length];
         let source = Self {

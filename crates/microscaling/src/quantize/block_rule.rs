@@ -1,6 +1,7 @@
 //! A block format as the loops over memory see it.
 
 use crate::Rounding;
+use crate::float_state::ieee;
 use crate::round::bits::ABS;
 use crate::round::{RoundingRule, with_rule};
 use core::ops::Range;
@@ -112,8 +113,10 @@ pub(crate) trait BlockRule: Copy + Send + Sync {
     /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
     /// whose sign bits are ignored.
     fn round_element(&self, x: f32, maxima: [u32; 2], rounding: Rounding, draw: u32) -> f32 {
-        let grid = self.grid(maxima[0] & ABS, maxima[1] & ABS);
-        with_rule!(rounding, rule => self.round(grid, rule, x, draw))
+        ieee(|| {
+            let grid = self.grid(maxima[0] & ABS, maxima[1] & ABS);
+            with_rule!(rounding, rule => self.round(grid, rule, x, draw))
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! One source, several instruction sets: a kernel is compiled for each and the best one that the
 //! processor has is called.
 
+use crate::float_state::ieee;
+
 /// A loop over memory. `run` must be `#[inline(always)]`, and so must all that matters in it: only
 /// what is inlined is compiled for the instruction set of the caller.
 ///
 /// All results are made of integer operations and IEEE float operations, so that every instruction set
-/// gives the same bits.
+/// gives the same bits. [`dispatch`] runs it in [IEEE's default state](crate::float_state).
 pub(crate) trait Kernel {
     /// Does the work.
     fn run(self);
@@ -101,15 +103,21 @@ pub(crate) fn dispatch<K: Kernel>(kernel: K) {
     let level = Level::current();
     #[cfg(all(test, feature = "std"))]
     let level = forced::level().unwrap_or(level);
-    match level {
-        Level::Baseline => kernel.run(),
+    ieee(move || match level {
+        Level::Baseline => run_baseline(kernel),
         // SAFETY: the processor has all features that the function is compiled for.
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
         Level::Avx2 => unsafe { run_avx2(kernel) },
         // SAFETY: the processor has all features that the function is compiled for.
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
         Level::Avx512 => unsafe { run_avx512(kernel) },
-    }
+    })
+}
+
+/// Compiled once, like the others.
+#[inline(never)]
+fn run_baseline<K: Kernel>(kernel: K) {
+    kernel.run()
 }
 
 /// # Safety

@@ -86,7 +86,7 @@ impl Lines {
         data.len().div_ceil(self.width)
     }
 
-    /// Where some rows are divided between lines: how many elements come before.
+    /// Where some rows are divided between lines: how many elements come before, 0 if there is one line.
     pub(crate) fn middle(&self, data: &[f32]) -> usize {
         self.count(data) / 2 * self.width
     }

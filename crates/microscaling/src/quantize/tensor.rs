@@ -139,7 +139,12 @@ impl Divide for Columns<'_> {
     }
 
     fn halves(self) -> Result<[Self; 2], Self> {
-        let (low, high) = self.data.split_at(self.lines.middle(self.data));
+        // Square blocks may make a single line as long as much work.
+        let middle = self.lines.middle(self.data);
+        if middle == 0 {
+            return Err(self);
+        }
+        let (low, high) = self.data.split_at(middle);
         Ok([low, high].map(|data| Self { data, ..self }))
     }
 }
@@ -151,6 +156,9 @@ impl Divide for ColumnsMut<'_> {
 
     fn halves(self) -> Result<[Self; 2], Self> {
         let middle = self.lines.middle(self.data);
+        if middle == 0 {
+            return Err(self);
+        }
         let (low, high) = self.data.split_at_mut(middle);
         let halves = [(low, self.start), (high, self.start + middle as u64)];
         let (lines, columns) = (self.lines, self.columns);

@@ -9,7 +9,8 @@ pub(crate) trait Divide: Sized + Send {
     /// How many elements are worked on.
     fn elements(&self) -> usize;
 
-    /// Two pieces that together are all of the work, or the work as it is if there is no place to divide it.
+    /// Two pieces that together are all of the work, each less than that, or the work as it is if there is no place to
+    /// divide it.
     fn halves(self) -> Result<[Self; 2], Self>;
 }
 
@@ -26,6 +27,7 @@ pub(crate) fn share<W: Divide, T: Send>(
     match work.halves() {
         Err(work) => run(work),
         Ok([low, high]) => {
+            debug_assert!(low.elements() > 0 && high.elements() > 0);
             let (low, high) = join(
                 || share(low, run, join_results),
                 || share(high, run, join_results),

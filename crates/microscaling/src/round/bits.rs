@@ -1,7 +1,8 @@
 //! The bit pattern of a float32, and exact arithmetic on it.
 //!
-//! Everything that decides a result works on these patterns as integers. A float operation on a
-//! subnormal would depend on the flush-to-zero state of the thread, which other libraries change.
+//! Everything that decides a result works on these patterns as integers, or runs in
+//! [IEEE's default state](crate::float_state): a float operation on a subnormal would depend on the flush-to-zero state of the
+//! thread, which other libraries change. So would a comparison of a pattern with 0, which compilers make one of floats.
 
 /// All bits but the sign.
 pub(crate) const ABS: u32 = 0x7fff_ffff;

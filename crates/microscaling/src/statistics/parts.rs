@@ -3,7 +3,9 @@
 use super::layout_of;
 use super::look::WIDE;
 use super::partial::Partial;
+use crate::float_state::ieee;
 use crate::quantize::layout::{Layout, Runs, count};
+use crate::round::bits::INFINITY;
 use crate::{BlockFormat, QuantizeError, Statistics};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -66,6 +68,9 @@ impl StatisticsParts {
             block,
             pool,
         } = layout;
+        // Without elements columns may share blocks of no width.
+        let pool = pool.filter(|_| elements > 0);
+        let layout = Layout { pool, ..layout };
         let runs = match elements {
             0 => 0,
             _ => Runs::of(layout).all_of(elements).len(),
@@ -201,7 +206,8 @@ pub struct PartStatistics {
     pub blocks: u64,
     /// Of each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
     pub ratios: Vec<f32>,
-    /// Of each of these blocks, in order, the scale, if it has one.
+    /// Of each of these blocks, in order, the scale. One that is no positive finite number stands for a block that has none,
+    /// as it does in [`Statistics::of`].
     pub scales: Vec<f32>,
 }
 
@@ -228,10 +234,14 @@ impl Statistics {
                 ratios: part.ratios,
                 ..Partial::default()
             };
-            for scale in part.scales {
-                partial.scales.see(scale);
-            }
-            statistics.add(partial);
+            ieee(|| {
+                for scale in part.scales {
+                    if (1..INFINITY).contains(&scale.to_bits()) {
+                        partial.scales.see(scale);
+                    }
+                }
+                statistics.add(partial);
+            });
         }
         statistics
     }

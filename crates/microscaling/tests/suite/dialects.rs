@@ -114,9 +114,21 @@ fn what_a_dialect_has_not() {
         error(Dialect::Quark.encode(mxfp4, &data, &[2, 32])),
         "dialect: the element at position 33 is NaN or Inf, expected numbers"
     );
+    // Also of numbers whose scale becomes zero.
+    for x in [0.0, f32::from_bits(1)] {
+        assert_eq!(
+            error(Dialect::ModelOpt.encode(nvfp4, &[x; 32], &[1, 32])),
+            "dialect modelopt: the tensor scale, the largest magnitude over 2688, is zero, expected a positive number: the \
+             tool makes NaN of such tensors"
+        );
+    }
     assert_eq!(
-        error(Dialect::ModelOpt.encode(nvfp4, &[0.0; 32], &[1, 32])),
-        "dialect modelopt: all elements are zero, expected some that are not: the tool makes NaN of them"
+        error(Dialect::ModelOpt.encode(nvfp4, &[], &[0, 32])),
+        "dialect modelopt: the tensor has no elements, expected some: the tool takes its scale from the largest"
+    );
+    assert_eq!(
+        error(Dialect::Quark.encode(mxfp4, &[1.0], &[])),
+        "quantize: axis 0 is out of range for a tensor of rank 0"
     );
     assert!(matches!(
         Dialect::Ocp.encode(mxfp4, &data, &[2, 64]),

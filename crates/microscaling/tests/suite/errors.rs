@@ -1,6 +1,8 @@
 //! Every error, with what it says, and that the data are untouched; and the shapes that are none.
 
-use microscaling::{ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, Rounder};
+use microscaling::{
+    BlockFormat, ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, Rounder,
+};
 
 fn quantize(
     format: MxFormat,
@@ -14,6 +16,22 @@ fn quantize(
         assert_eq!(data, before);
     }
     result
+}
+
+/// A format that is none is an error also where nothing would be done.
+#[test]
+fn without_tensor_scale_the_format_is_checked_too() {
+    let format = BlockFormat::Mx(MxFormat {
+        scale_bits: 40,
+        ..int2()
+    });
+    let mut data = [1.1; 6];
+    let error = format.quantize_without_tensor_scale(&mut data, &[2, 3], 1, Rounder::Even);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "quantize: MX format: scale_bits is 40, expected 1 to 8"
+    );
+    assert_eq!(data, [1.1; 6]);
 }
 
 fn int2() -> MxFormat {

@@ -1,5 +1,6 @@
 //! Whole sets of inputs against the oracle and against other crates.
 
+use crate::float_state::ieee;
 use crate::oracle;
 use crate::oracle::{all_16_bit_floats, identical, pow2};
 use microscaling::{
@@ -132,7 +133,7 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
         let table = oracle::magnitudes(element);
         let edges = (-149..=127).flat_map(|e| {
             [1.0, f64::from(element.max()) / pow2(element.emax())]
-                .map(|x| (x * pow2(e)).min(f64::from(f32::MAX)) as f32)
+                .map(|x| ieee(|| (x * pow2(e)).min(f64::from(f32::MAX)) as f32))
         });
         let inputs: Vec<f32> = inputs
             .iter()

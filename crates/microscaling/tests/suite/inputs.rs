@@ -1,5 +1,6 @@
 //! Formats and data for property tests.
 
+use crate::float_state::ieee;
 use crate::oracle::headrooms;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
@@ -73,23 +74,25 @@ pub(crate) fn nvfp4_formats() -> impl Strategy<Value = Nvfp4Format> {
 
 /// Numbers of different sizes around 2^center; now and then a special value.
 pub(crate) fn numbers(count: usize, center: i32, specials: bool, seed: u64) -> Vec<f32> {
-    let stream = RandomStream::new(seed, 1);
-    let number = |i: u64| {
-        let exponent = center + (stream.draw(3 * i) % 9) as i32 - 4;
-        let x = f64::from(stream.draw(3 * i + 1) as i32) * 2.0_f64.powi(exponent - 31);
-        // Few bits, so that there are ties.
-        let x = if i.is_multiple_of(3) {
-            (x / 2.0_f64.powi(exponent - 4)).round() * 2.0_f64.powi(exponent - 4)
-        } else {
-            x
+    ieee(|| {
+        let stream = RandomStream::new(seed, 1);
+        let number = |i: u64| {
+            let exponent = center + (stream.draw(3 * i) % 9) as i32 - 4;
+            let x = f64::from(stream.draw(3 * i + 1) as i32) * 2.0_f64.powi(exponent - 31);
+            // Few bits, so that there are ties.
+            let x = if i.is_multiple_of(3) {
+                (x / 2.0_f64.powi(exponent - 4)).round() * 2.0_f64.powi(exponent - 4)
+            } else {
+                x
+            };
+            match stream.draw(3 * i + 2) % 401 {
+                0 if specials => f32::NAN,
+                1 if specials => f32::NEG_INFINITY,
+                2 => f32::from_bits(x.to_bits() as u32 & 0x807f_ffff),
+                3..20 => 0.0_f32.copysign(x as f32),
+                _ => (x as f32).clamp(-f32::MAX, f32::MAX),
+            }
         };
-        match stream.draw(3 * i + 2) % 401 {
-            0 if specials => f32::NAN,
-            1 if specials => f32::NEG_INFINITY,
-            2 => f32::from_bits(x.to_bits() as u32 & 0x807f_ffff),
-            3..20 => 0.0_f32.copysign(x as f32),
-            _ => (x as f32).clamp(-f32::MAX, f32::MAX),
-        }
-    };
-    (0..count as u64).map(number).collect()
+        (0..count as u64).map(number).collect()
+    })
 }

@@ -1,13 +1,15 @@
 //! What the crate does, as its users see it. One binary, so that tests run side by side and link once; what needs a
 //! process of its own stands beside this folder.
 //!
-//! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set.
+//! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set, `MICROSCALING_FLUSH_TO_ZERO=1`
+//! with subnormals flushed to zero in every thread.
 
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
 mod errors;
 mod exhaustive;
+mod float_state;
 #[cfg(target_arch = "x86_64")]
 mod flush_to_zero;
 #[cfg(feature = "serde")]
@@ -47,4 +49,6 @@ mod scale_rules;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;
+#[cfg(feature = "rayon")]
+mod threads;
 mod weight_layouts;

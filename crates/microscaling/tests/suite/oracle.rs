@@ -3,6 +3,7 @@
 
 pub(crate) mod blocks;
 
+use crate::float_state::ieee;
 use microscaling::{ElementFormat, Headroom, MxFormat, Rounding, ScaleMode};
 
 /// 2^e, exactly, also where f32 has no such number.
@@ -144,69 +145,73 @@ fn exponent_with_headroom(emax: i32, max: f64, format: &MxFormat, amax: f32) -> 
 
 /// The exponent of the scale of a block, in scale mode `rms`, from its definition: the largest one that is not too large.
 pub(crate) fn rms_exponent(format: &MxFormat, block: &[f32]) -> Option<i32> {
-    let limit = (1 << (format.scale_bits - 1)) - 1;
-    if block.iter().any(|x| !x.is_finite()) {
-        return None;
-    }
-    let amax = block
-        .iter()
-        .fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
-    if amax == 0.0 {
-        return Some((-128).max(-limit));
-    }
-    let unit = floor_log2(amax) - 15;
-    let squares = block.iter().map(|x| {
-        let multiples = (f64::from(x.abs()) / pow2(unit)).floor() as u128;
-        multiples * multiples
-    });
-    let mean = (squares.sum::<u128>() / block.len() as u128).max(1);
-    // 2^s ≤ h · c · √mean, squared.
-    let above = u128::from(format.headroom.numerator()) * 292_247_856;
-    let below = u128::from(format.headroom.denominator()) * 600_000_000;
-    let fits = |s: u32| (below << s) * (below << s) <= mean * above * above * 16;
-    // Two bits more, lest s be negative.
-    let s = (0..20).rev().find(|s| fits(*s)).unwrap() as i32 - 2;
-    let exponent = s + unit;
-    (exponent <= limit).then_some(exponent.max(-limit))
+    ieee(|| {
+        let limit = (1 << (format.scale_bits - 1)) - 1;
+        if block.iter().any(|x| !x.is_finite()) {
+            return None;
+        }
+        let amax = block
+            .iter()
+            .fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
+        if amax == 0.0 {
+            return Some((-128).max(-limit));
+        }
+        let unit = floor_log2(amax) - 15;
+        let squares = block.iter().map(|x| {
+            let multiples = (f64::from(x.abs()) / pow2(unit)).floor() as u128;
+            multiples * multiples
+        });
+        let mean = (squares.sum::<u128>() / block.len() as u128).max(1);
+        // 2^s ≤ h · c · √mean, squared.
+        let above = u128::from(format.headroom.numerator()) * 292_247_856;
+        let below = u128::from(format.headroom.denominator()) * 600_000_000;
+        let fits = |s: u32| (below << s) * (below << s) <= mean * above * above * 16;
+        // Two bits more, lest s be negative.
+        let s = (0..20).rev().find(|s| fits(*s)).unwrap() as i32 - 2;
+        let exponent = s + unit;
+        (exponent <= limit).then_some(exponent.max(-limit))
+    })
 }
 
 /// The exponent of a block's scale, or `None` for NaN; `table` are the element's magnitudes.
 pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Option<i32> {
-    let max = *table.last().unwrap();
-    let emax = floor_log2(max);
-    let limit = (1 << (format.scale_bits - 1)) - 1;
-    if !amax.is_finite() {
-        return None;
-    }
-    let wide = f64::from(amax);
-    let exponent = if amax == 0.0 {
-        -126 - emax
-    } else if !format.headroom.is_none() {
-        exponent_with_headroom(emax, max, format, amax)
-    } else {
-        match format.scale_mode {
-            ScaleMode::Floor => floor_log2(wide) - emax,
-            ScaleMode::Ceil => ceil_log2(wide) - emax,
-            ScaleMode::Even => {
-                let mantissa_bits = format.element.mantissa_bits() as i32;
-                let ulp = pow2(floor_log2(wide).max(-126) - mantissa_bits);
-                let rounded = (wide / ulp + 0.5).floor() * ulp;
-                // What rounds to zero is far below the smallest scale.
-                if rounded == 0.0 {
-                    -127 - emax
-                } else {
-                    floor_log2(rounded) - emax
-                }
-            }
-            // The one place where f32 arithmetic is the rule itself.
-            ScaleMode::Rceil => match amax * (1.0 / max as f32) {
-                0.0 => -127,
-                quotient => ceil_log2(f64::from(quotient)),
-            },
-            other => unimplemented!("{other} is not known here"),
+    ieee(|| {
+        let max = *table.last().unwrap();
+        let emax = floor_log2(max);
+        let limit = (1 << (format.scale_bits - 1)) - 1;
+        if !amax.is_finite() {
+            return None;
         }
-    };
-    (exponent <= limit).then_some(exponent.max(-limit))
+        let wide = f64::from(amax);
+        let exponent = if amax == 0.0 {
+            -126 - emax
+        } else if !format.headroom.is_none() {
+            exponent_with_headroom(emax, max, format, amax)
+        } else {
+            match format.scale_mode {
+                ScaleMode::Floor => floor_log2(wide) - emax,
+                ScaleMode::Ceil => ceil_log2(wide) - emax,
+                ScaleMode::Even => {
+                    let mantissa_bits = format.element.mantissa_bits() as i32;
+                    let ulp = pow2(floor_log2(wide).max(-126) - mantissa_bits);
+                    let rounded = (wide / ulp + 0.5).floor() * ulp;
+                    // What rounds to zero is far below the smallest scale.
+                    if rounded == 0.0 {
+                        -127 - emax
+                    } else {
+                        floor_log2(rounded) - emax
+                    }
+                }
+                // The one place where f32 arithmetic is the rule itself.
+                ScaleMode::Rceil => match amax * (1.0 / max as f32) {
+                    0.0 => -127,
+                    quotient => ceil_log2(f64::from(quotient)),
+                },
+                other => unimplemented!("{other} is not known here"),
+            }
+        };
+        (exponent <= limit).then_some(exponent.max(-limit))
+    })
 }
 
 /// One element of a block with the given scale; `table` are the element's magnitudes.
@@ -217,11 +222,13 @@ pub(crate) fn round_element(
     rounding: Rounding,
     draw: u32,
 ) -> f32 {
-    let Some(scale) = scale else { return f32::NAN };
-    let magnitude = f64::from(x.abs()) / pow2(scale);
-    // The product may be 2^128: Inf as f32.
-    let rounded = (round_to_table(magnitude, table, rounding, draw) * pow2(scale)) as f32;
-    rounded.copysign(x)
+    ieee(|| {
+        let Some(scale) = scale else { return f32::NAN };
+        let magnitude = f64::from(x.abs()) / pow2(scale);
+        // The product may be 2^128: Inf as f32.
+        let rounded = (round_to_table(magnitude, table, rounding, draw) * pow2(scale)) as f32;
+        rounded.copysign(x)
+    })
 }
 
 /// bfloatN and fpN.
@@ -234,26 +241,28 @@ pub(crate) struct Float {
 
 impl Float {
     pub(crate) fn round(self, x: f32, rounding: Rounding, draw: u32) -> f32 {
-        let bias = (1 << (self.exponent_bits - 1)) - 1;
-        let max = (2.0 - pow2(-(self.mantissa_bits as i32))) * pow2(bias);
-        let magnitude = f64::from(x.abs());
-        if !x.is_finite() || x == 0.0 {
-            return x;
-        }
-        if !self.subnormals && magnitude < pow2(1 - bias) {
-            return 0.0_f32.copysign(x);
-        }
-        let exponent = floor_log2(magnitude);
-        let step = pow2(exponent.max(1 - bias) - self.mantissa_bits as i32);
-        let lower = (magnitude / step).floor();
-        let up = goes_up(magnitude / step - lower, lower % 2.0 == 0.0, rounding, draw);
-        let rounded = (lower + f64::from(u8::from(up))) * step;
-        (if rounded > max {
-            f64::INFINITY
-        } else {
-            rounded
-        } as f32)
-            .copysign(x)
+        ieee(|| {
+            let bias = (1 << (self.exponent_bits - 1)) - 1;
+            let max = (2.0 - pow2(-(self.mantissa_bits as i32))) * pow2(bias);
+            let magnitude = f64::from(x.abs());
+            if !x.is_finite() || x == 0.0 {
+                return x;
+            }
+            if !self.subnormals && magnitude < pow2(1 - bias) {
+                return 0.0_f32.copysign(x);
+            }
+            let exponent = floor_log2(magnitude);
+            let step = pow2(exponent.max(1 - bias) - self.mantissa_bits as i32);
+            let lower = (magnitude / step).floor();
+            let up = goes_up(magnitude / step - lower, lower % 2.0 == 0.0, rounding, draw);
+            let rounded = (lower + f64::from(u8::from(up))) * step;
+            (if rounded > max {
+                f64::INFINITY
+            } else {
+                rounded
+            } as f32)
+                .copysign(x)
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Packed tensors: every code of every element format, with every scale.
 
+use crate::float_state::ieee;
 use crate::oracle;
 use crate::packed::{assert_decodes_to, encode};
 use microscaling::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Rounder, ScaleMode};
@@ -17,8 +18,9 @@ fn every_code_of_every_element_and_scale() {
             .collect();
         let format = BlockFormat::Mx(MxFormat::new(element, 0));
         for scale in -127..=127 - element.emax() {
-            let value =
-                |code: &u32| (f64::from(element.decode(*code)) * oracle::pow2(scale)) as f32;
+            let value = |code: &u32| {
+                ieee(|| (f64::from(element.decode(*code)) * oracle::pow2(scale)) as f32)
+            };
             let data: Vec<f32> = codes.iter().map(value).collect();
             let packed = encode(format, &data, &[data.len()], 0);
             assert_eq!(packed.scales(), [(scale + 127) as u8]);

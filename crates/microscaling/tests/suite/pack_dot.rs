@@ -1,5 +1,6 @@
 //! Dot products of packed rows: what the documentation says of them, from decoded numbers.
 
+use crate::float_state::ieee;
 use crate::inputs::numbers;
 use crate::oracle::identical;
 use crate::packed::encode;
@@ -7,11 +8,13 @@ use microscaling::{BlockFormat, PackError, PackedView, RandomStream};
 
 /// The documented sum.
 fn expected(lhs: &[f32], rhs: &[f32]) -> f32 {
-    let mut s = [0.0; 8];
-    for (i, (a, b)) in lhs.iter().zip(rhs).enumerate() {
-        s[i % 8] += f64::from(*a) * f64::from(*b);
-    }
-    (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))) as f32
+    ieee(|| {
+        let mut s = [0.0; 8];
+        for (i, (a, b)) in lhs.iter().zip(rhs).enumerate() {
+            s[i % 8] += f64::from(*a) * f64::from(*b);
+        }
+        (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))) as f32
+    })
 }
 
 fn formats() -> Vec<BlockFormat> {

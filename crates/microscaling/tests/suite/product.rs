@@ -1,5 +1,8 @@
 //! Products of operands in bfloat16 panels, against plain loops in float32 and float64.
 
+#[cfg(target_arch = "x86_64")]
+use crate::float_state::flushing;
+use crate::float_state::ieee;
 use microscaling::{
     Axis, BlockFormat, FloatFormat, Matrices, OperandQuantization, Panels, PanelsError,
     ProductPath, RandomStream, Rounding, Side,
@@ -67,19 +70,16 @@ fn rule(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
             });
         blocks.reduce(|sum, block| sum + block).unwrap_or(0.0)
     };
-    (0..m * n).map(|at| element(at / n, at % n)).collect()
+    let one_nan = |x: f32| if x.is_nan() { f32::NAN } else { x };
+    ieee(|| {
+        (0..m * n)
+            .map(|at| one_nan(element(at / n, at % n)))
+            .collect()
+    })
 }
 
-/// The bits, of NaN any.
 fn bits(values: &[f32]) -> Vec<u32> {
-    let bits = |x: &f32| {
-        if x.is_nan() {
-            f32::NAN.to_bits()
-        } else {
-            x.to_bits()
-        }
-    };
-    values.iter().map(bits).collect()
+    values.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Checks the product of two matrices, [m, k] and [n, k], on every path.
@@ -555,7 +555,100 @@ fn tensor_scales_multiply_the_product() {
     }
     // No scale, or one so small that subnormals take part.
     for x in [0.0, 1e-30, f32::INFINITY, f32::NAN] {
-        assert_eq!(one(x, quantization).unwrap_err(), PanelsError::Inexact);
+        let error = one(x, quantization).unwrap_err();
+        assert!(
+            matches!(error, PanelsError::TensorScale { .. }),
+            "{x:e}: {error}"
+        );
+        let message = error.to_string();
+        assert!(message.contains("the tensor scale is"), "{message}");
+    }
+}
+
+/// Small products, which the calling thread computes, and large ones, which those of a pool do, while all of them flush
+/// subnormals.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn products_in_any_float_state() {
+    let tiny = |word: u32| ordinary(word) * 2.0_f32.powi(-66);
+    for [m, n, k] in [[64, 64, 40], [300, 300, 100]] {
+        let (lhs, rhs) = (matrix(m, k, 15, tiny), matrix(n, k, 16, tiny));
+        let expected = bits(&rule(&lhs, &rhs, [m, n, k]));
+        let (lhs, rhs) = (panels(Side::Lhs, &lhs, m, k), panels(Side::Rhs, &rhs, n, k));
+        for path in paths() {
+            let run = || {
+                let mut result = vec![f32::NAN; m * n];
+                Panels::multiply_by(path, &lhs, &rhs, &[(0, 0)], &mut result).unwrap();
+                result
+            };
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(3);
+            let pool = flushing(|| pool.build().unwrap());
+            assert!(bits(&flushing(run)) == expected, "{path} {m} x {k} x {n}");
+            assert!(
+                bits(&pool.install(run)) == expected,
+                "{path} {m} x {k} x {n}"
+            );
+        }
+    }
+    let small = [f32::from_bits(0x0001_0000); 4];
+    let panels = panels(Side::Lhs, &small, 2, 2);
+    let mut values = [0.0; 4];
+    flushing(|| panels.read(0, &mut values));
+    assert_eq!(bits(&values), bits(&small));
+}
+
+/// A NaN that is made of infinities, of sums that overflow, or of a tensor scale, and one that was there before.
+#[test]
+fn there_is_one_nan() {
+    let (top, inf) = (f32::from_bits(0x7f7f_0000), f32::INFINITY);
+    let cases = [
+        [[inf, 1.0], [0.0, 1.0]],
+        [[inf, inf], [1.0, -1.0]],
+        [[top, top], [top, -top]],
+        [[-f32::NAN, 1.0], [1.0, 1.0]],
+        [[1.0, 1.0], [1.0, f32::from_bits(0xffc1_0000)]],
+    ];
+    for [lhs, rhs] in cases {
+        check(&lhs, &rhs, [1, 1, 2]);
+    }
+    for path in paths() {
+        let lhs = panels(Side::Lhs, &[0.0; 2], 1, 2).with_tensor_scale(inf);
+        let rhs = panels(Side::Rhs, &[1.0; 2], 1, 2);
+        let mut result = [0.0];
+        Panels::multiply_by(path, &lhs, &rhs, &[(0, 0)], &mut result).unwrap();
+        assert_eq!(bits(&result), [f32::NAN.to_bits()], "{path}");
+    }
+}
+
+/// Panels without elements take no memory, however long their other axes are.
+#[test]
+fn no_elements_of_huge_axes() {
+    for [starts, free, summed] in [
+        [0, usize::MAX, 1 << 50],
+        [1, 0, usize::MAX],
+        [1, usize::MAX, 0],
+    ] {
+        let matrices = |free, summed| Matrices {
+            data: &[],
+            starts: &[0][..starts],
+            free: Axis {
+                length: free,
+                stride: 1,
+            },
+            summed: Axis {
+                length: summed,
+                stride: 0,
+            },
+            group: summed.max(1),
+        };
+        let quantize = |side, matrices| {
+            Panels::quantize(side, matrices, OperandQuantization::default()).unwrap()
+        };
+        let lhs = quantize(Side::Lhs, matrices(free, summed));
+        assert!(lhs.bytes() <= 64, "{}", lhs.bytes());
+        let rhs = quantize(Side::Rhs, matrices(0, summed));
+        let pairs: &[(usize, usize)] = if starts == 0 { &[] } else { &[(0, 0)] };
+        Panels::multiply(&lhs, &rhs, pairs, &mut []).unwrap();
     }
 }
 

@@ -1,5 +1,6 @@
 //! What holds for all data, all formats and all rounding modes.
 
+use crate::float_state::ieee;
 use crate::oracle::headrooms;
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
@@ -305,6 +306,7 @@ proptest! {
         let count = 4000;
         let one = |i| format.round_element(x, amax.to_bits(), Rounding::Stochastic, draws.draw(i));
         let outputs: Vec<f32> = (0..count).map(one).collect();
+        ieee(|| {
         let s = scale(format, &[amax]);
         let magnitude = f64::from(x.abs());
         let max = f64::from(format.element.max()) * 2.0_f64.powi(s);
@@ -326,6 +328,8 @@ proptest! {
             let bound = 5.0 * (probability * (1.0 - probability) / count as f64).sqrt() + 1e-3;
             prop_assert!((ups as f64 / count as f64 - probability).abs() <= bound);
         }
+        Ok(())
+        })?;
     }
 }
 

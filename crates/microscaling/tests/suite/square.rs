@@ -1,5 +1,6 @@
 //! Square blocks, against blocks whose elements are gathered one by one.
 
+use crate::float_state::ieee;
 use crate::oracle::{self, blocks as rules, identical};
 use microscaling::{
     BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, Packed, QuantizeError,
@@ -45,7 +46,7 @@ fn quantized_block(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    match format {
+    ieee(|| match format {
         BlockFormat::Mx(format) => {
             let table = oracle::magnitudes(format.element);
             let amax = rules::amax(block);
@@ -60,7 +61,7 @@ fn quantized_block(
         }
         BlockFormat::Nvfp4(format) => rules::nvfp4(&format, tensor_amax, block, rounding, draws),
         _ => unreachable!("a format with square blocks"),
-    }
+    })
 }
 
 /// The whole tensor, block by block.

@@ -2,10 +2,12 @@
 
 use microscaling::{
     BlockFormat, Comparison, ElementFormat, FloatFormat, MxFormat, Nvfp4Format,
-    OperandQuantization, QuantizeError, RandomStream, Rounding, ScaleMode, Statistics,
+    OperandQuantization, PartStatistics, QuantizeError, RandomStream, Rounding, ScaleMode,
+    Statistics, StatisticsParts,
 };
 use proptest::prelude::*;
 
+use super::float_state::ieee;
 use super::inputs::{formats, numbers};
 use super::square;
 
@@ -57,104 +59,107 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
     })
     .expect("all fits");
 
-    let pairs = x
-        .iter()
-        .zip(&q)
-        .filter(|(x, q)| x.is_finite() && q.is_finite());
-    let pairs: Vec<(f64, f64)> = pairs.map(|(x, q)| (f64::from(*x), f64::from(*q))).collect();
-    let sum = |term: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(x, q)| term(*x, *q)).sum::<f64>();
-    assert_eq!(statistics.elements(), count as u64);
-    assert_eq!(statistics.non_finite(), (count - pairs.len()) as u64);
-    let overflow = x
-        .iter()
-        .zip(&q)
-        .filter(|(x, q)| x.is_finite() && q.is_infinite());
-    assert_eq!(statistics.overflow(), overflow.count() as u64);
-    assert!(close(statistics.power(), sum(&|x, _| x * x)));
-    assert!(close(statistics.error(), sum(&|x, q| (x - q) * (x - q))));
-    let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
-    assert_eq!(statistics.underflow(), lost as u64);
-    let magnitudes = pairs.iter().map(|(x, _)| x.abs());
-    let amax = magnitudes.clone().fold(0.0, f64::max);
-    assert_eq!(f64::from(statistics.amax()), amax);
-    let smallest = magnitudes.filter(|x| *x > 0.0).reduce(f64::min);
-    assert_eq!(statistics.smallest().map(f64::from), smallest);
-    if statistics.power() > 0.0 {
-        let slope = sum(&|x, q| x * q) / sum(&|x, _| x * x);
-        assert!((statistics.slope().unwrap() - slope).abs() < 1e-12);
-        let norms = (sum(&|x, _| x * x) * sum(&|_, q| q * q)).sqrt();
-        if norms > 0.0 {
-            assert!((statistics.cosine().unwrap() - sum(&|x, q| x * q) / norms).abs() < 1e-12);
+    ieee(|| {
+        let pairs = x
+            .iter()
+            .zip(&q)
+            .filter(|(x, q)| x.is_finite() && q.is_finite());
+        let pairs: Vec<(f64, f64)> = pairs.map(|(x, q)| (f64::from(*x), f64::from(*q))).collect();
+        let sum =
+            |term: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(x, q)| term(*x, *q)).sum::<f64>();
+        assert_eq!(statistics.elements(), count as u64);
+        assert_eq!(statistics.non_finite(), (count - pairs.len()) as u64);
+        let overflow = x
+            .iter()
+            .zip(&q)
+            .filter(|(x, q)| x.is_finite() && q.is_infinite());
+        assert_eq!(statistics.overflow(), overflow.count() as u64);
+        assert!(close(statistics.power(), sum(&|x, _| x * x)));
+        assert!(close(statistics.error(), sum(&|x, q| (x - q) * (x - q))));
+        let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
+        assert_eq!(statistics.underflow(), lost as u64);
+        let magnitudes = pairs.iter().map(|(x, _)| x.abs());
+        let amax = magnitudes.clone().fold(0.0, f64::max);
+        assert_eq!(f64::from(statistics.amax()), amax);
+        let smallest = magnitudes.filter(|x| *x > 0.0).reduce(f64::min);
+        assert_eq!(statistics.smallest().map(f64::from), smallest);
+        if statistics.power() > 0.0 {
+            let slope = sum(&|x, q| x * q) / sum(&|x, _| x * x);
+            assert!((statistics.slope().unwrap() - slope).abs() < 1e-12);
+            let norms = (sum(&|x, _| x * x) * sum(&|_, q| q * q)).sqrt();
+            if norms > 0.0 {
+                assert!((statistics.cosine().unwrap() - sum(&|x, q| x * q) / norms).abs() < 1e-12);
+            }
+            let sqnr = 10.0 * (sum(&|x, _| x * x) / statistics.error()).log10();
+            // In dB, of which there may be none.
+            assert!((statistics.sqnr().unwrap() - sqnr).abs() < 1e-9 || sqnr.is_infinite());
+            assert!(close(
+                statistics.mse().unwrap(),
+                statistics.error() / pairs.len() as f64
+            ));
         }
-        let sqnr = 10.0 * (sum(&|x, _| x * x) / statistics.error()).log10();
-        // In dB, of which there may be none.
-        assert!((statistics.sqnr().unwrap() - sqnr).abs() < 1e-9 || sqnr.is_infinite());
-        assert!(close(
-            statistics.mse().unwrap(),
-            statistics.error() / pairs.len() as f64
-        ));
-    }
 
-    // Block by block.
-    let blocks = blocks(shape, axis, format);
-    assert_eq!(statistics.blocks(), blocks.len() as u64);
-    let mut ratios = Vec::new();
-    let (mut saturated, mut scales) = (0, Vec::new());
-    for block in &blocks {
-        let finite: Vec<usize> = block
-            .iter()
-            .copied()
-            .filter(|&at| x[at].is_finite() && q[at].is_finite())
-            .collect();
-        let power: f64 = finite.iter().map(|&at| f64::from(x[at]).powi(2)).sum();
-        let error = finite
-            .iter()
-            .map(|&at| (f64::from(x[at]) - f64::from(q[at])).powi(2));
-        if power > 0.0 {
-            ratios.push((error.sum::<f64>() / power) as f32);
-        }
-        if let BlockFormat::Mx(format) = format
-            && power > 0.0
-        {
-            let values: Vec<f32> = finite.iter().map(|&at| x[at]).collect();
-            if let Some((scale, largest)) = mx_scale(&format, &values) {
-                scales.push(scale.log2() as i32);
-                let flushed = finite.iter().all(|&at| q[at] == 0.0);
-                let beyond = values
-                    .iter()
-                    .filter(|x| f64::from(x.abs()) > largest)
-                    .count();
-                saturated += if flushed { 0 } else { beyond };
+        // Block by block.
+        let blocks = blocks(shape, axis, format);
+        assert_eq!(statistics.blocks(), blocks.len() as u64);
+        let mut ratios = Vec::new();
+        let (mut saturated, mut scales) = (0, Vec::new());
+        for block in &blocks {
+            let finite: Vec<usize> = block
+                .iter()
+                .copied()
+                .filter(|&at| x[at].is_finite() && q[at].is_finite())
+                .collect();
+            let power: f64 = finite.iter().map(|&at| f64::from(x[at]).powi(2)).sum();
+            let error = finite
+                .iter()
+                .map(|&at| (f64::from(x[at]) - f64::from(q[at])).powi(2));
+            if power > 0.0 {
+                ratios.push((error.sum::<f64>() / power) as f32);
+            }
+            if let BlockFormat::Mx(format) = format
+                && power > 0.0
+            {
+                let values: Vec<f32> = finite.iter().map(|&at| x[at]).collect();
+                if let Some((scale, largest)) = mx_scale(&format, &values) {
+                    scales.push(scale.log2() as i32);
+                    let flushed = finite.iter().all(|&at| q[at] == 0.0);
+                    let beyond = values
+                        .iter()
+                        .filter(|x| f64::from(x.abs()) > largest)
+                        .count();
+                    saturated += if flushed { 0 } else { beyond };
+                }
             }
         }
-    }
-    ratios.sort_by(f32::total_cmp);
-    if let (Some(worst), Some(best)) = (ratios.last(), ratios.first()) {
-        let decibels = |ratio: f32| -10.0 * f64::from(ratio).log10();
-        let [got_worst, median, got_best] = statistics.block_sqnr([0.0, 0.5, 1.0]).unwrap();
-        let near = |a: f64, b: f64| a == b || (a - b).abs() < 1e-5;
-        assert!(near(got_worst, decibels(*worst)) && near(got_best, decibels(*best)));
-        let place = (0.5 * (ratios.len() - 1) as f64).round() as usize;
-        let place = ratios.len() - 1 - place;
-        assert!(near(median, decibels(ratios[place])));
-    } else {
-        assert_eq!(statistics.block_sqnr([0.5]), None);
-    }
-    if matches!(format, BlockFormat::Mx(_)) {
-        assert_eq!(
-            statistics.saturated(),
-            saturated as u64,
-            "{format} {shape:?}"
-        );
-        let mut histogram = std::collections::BTreeMap::new();
-        scales
-            .iter()
-            .for_each(|scale| *histogram.entry(*scale).or_insert(0) += 1);
-        assert_eq!(
-            statistics.scales().collect::<Vec<_>>(),
-            histogram.into_iter().collect::<Vec<_>>()
-        );
-    }
+        ratios.sort_by(f32::total_cmp);
+        if let (Some(worst), Some(best)) = (ratios.last(), ratios.first()) {
+            let decibels = |ratio: f32| -10.0 * f64::from(ratio).log10();
+            let [got_worst, median, got_best] = statistics.block_sqnr([0.0, 0.5, 1.0]).unwrap();
+            let near = |a: f64, b: f64| a == b || (a - b).abs() < 1e-5;
+            assert!(near(got_worst, decibels(*worst)) && near(got_best, decibels(*best)));
+            let place = (0.5 * (ratios.len() - 1) as f64).round() as usize;
+            let place = ratios.len() - 1 - place;
+            assert!(near(median, decibels(ratios[place])));
+        } else {
+            assert_eq!(statistics.block_sqnr([0.5]), None);
+        }
+        if matches!(format, BlockFormat::Mx(_)) {
+            assert_eq!(
+                statistics.saturated(),
+                saturated as u64,
+                "{format} {shape:?}"
+            );
+            let mut histogram = std::collections::BTreeMap::new();
+            scales
+                .iter()
+                .for_each(|scale| *histogram.entry(*scale).or_insert(0) += 1);
+            assert_eq!(
+                statistics.scales().collect::<Vec<_>>(),
+                histogram.into_iter().collect::<Vec<_>>()
+            );
+        }
+    });
 
     // On the way, nothing kept.
     let quantization = OperandQuantization {
@@ -405,4 +410,52 @@ fn overflow_is_what_becomes_infinite() {
         (both.overflow(), both.non_finite(), both.elements()),
         (3, 5, 7)
     );
+}
+
+/// A scale that is no positive finite number is none, as it is of a tensor.
+#[test]
+fn parts_may_have_scales_that_are_none() {
+    for scale in [0.0, -0.0, -1.0, f32::INFINITY, f32::NAN, -f32::NAN] {
+        let part = PartStatistics {
+            blocks: 2,
+            ratios: vec![0.1, 0.2],
+            scales: vec![scale, 4.0],
+            ..PartStatistics::default()
+        };
+        let statistics = Statistics::of_parts(64, [part]);
+        assert_eq!(statistics.scales().collect::<Vec<_>>(), [(2, 1)], "{scale}");
+        assert_eq!(statistics.scale_range(), Some([4.0, 4.0]));
+        assert_eq!(statistics.scale_log2(), Some([2.0, 0.0]));
+    }
+    let part = PartStatistics {
+        non_finite: 9,
+        ..PartStatistics::default()
+    };
+    assert_eq!(Statistics::of_parts(3, [part]).mse(), None);
+}
+
+/// No parts, wherever the empty axis is, and however long the others are.
+#[test]
+fn tensors_without_elements_have_no_parts() {
+    let names = [
+        "mxfp4",
+        "mx(element=int8,block_size=0)",
+        "mx9",
+        "nvfp4(square=true)",
+    ];
+    let formats = names.map(|name| Some(name.parse().unwrap()));
+    for format in formats.into_iter().chain([None]) {
+        for shape in [
+            [0, 64, 64],
+            [64, 0, 64],
+            [64, 64, 0],
+            [0, usize::MAX, usize::MAX],
+            [0; 3],
+        ] {
+            for axis in 0..3 {
+                let parts = StatisticsParts::of(format, &shape, axis).unwrap();
+                assert_eq!((parts.count(), parts.runs(), parts.blocks()), (0, 0, 0));
+            }
+        }
+    }
 }

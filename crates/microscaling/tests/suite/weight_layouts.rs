@@ -115,6 +115,10 @@ fn nothing_is_lost() {
             }
             let own = dialect.encode(format, &data, &[96, 64]).unwrap();
             let stored = layout.store("w", &own.packed.view(), own.divisor);
+            if let Err(error @ WeightLayoutError::Divisor { .. }) = &stored {
+                let remedy = "the dialect compressed-tensors packs weights with such a scale";
+                assert!(error.to_string().contains(remedy), "{error}");
+            }
             if let Err(WeightLayoutError::Divisor { tensor_scale, .. }) = stored {
                 assert_eq!(
                     (layout, own.divisor),

@@ -151,20 +151,15 @@ where
         Operand::Panels { .. } => unreachable!("panels are the processor's"),
     });
     let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
-        true => {
-            let strategy = match is_reproducible() {
-                true => MatmulStrategy::Cube,
-                false => MatmulStrategy::default(),
-            };
-            matmul(lhs, rhs, None, strategy, DType::F32)
-        }
+        true if is_by_shape() => by_shape(lhs, rhs),
+        true => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
         false => {
             let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
                 DType::F32 => operand,
                 _ => CubeBackend::<R, F, I, B>::float_cast(operand, FloatDType::F32),
             });
             match is_own(&lhs.client) {
-                true => in_true_float32(lhs, rhs),
+                true => by_shape(lhs, rhs),
                 false => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
             }
         }
@@ -229,29 +224,44 @@ fn word_or_one(scale: &ComptimeOption<Array<u32>>) -> u32 {
     }
 }
 
-/// By units that multiply float32 as it is; where those refuse a shape, one by one.
-fn in_true_float32<R: CubeRuntime>(
+/// Whether no strategy is chosen by trial.
+fn is_by_shape() -> bool {
+    is_reproducible() || cfg!(not(feature = "autotune"))
+}
+
+/// Bfloat16 by matrix units, and float32 as it is by units that multiply it so; where those refuse a shape, one by one.
+///
+/// Burn's own choice by shape, `MatmulStrategy::Cube`, panics where its first strategy refuses a shape in any but one of the
+/// ways in which it may.
+fn by_shape<R: CubeRuntime>(
     lhs: CubeTensor<R>,
     rhs: CubeTensor<R>,
 ) -> Result<CubeTensor<R>, MatmulSetupError> {
     let output = init_matmul_output(&lhs, &rhs, DType::F32);
     let client = output.client.clone();
-    let float32 = DType::F32.into();
+    let dtype: StorageType = lhs.dtype.into();
     let launch = |strategy| {
         let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
-            lhs: float32,
-            rhs: float32,
-            out: float32,
+            lhs: dtype,
+            rhs: dtype,
+            out: DType::F32.into(),
         });
         launch_ref(
             &strategy,
             &client,
-            InputBinding::new(lhs.clone().binding(), float32),
-            InputBinding::new(rhs.clone().binding(), float32),
+            InputBinding::new(lhs.clone().binding(), dtype),
+            InputBinding::new(rhs.clone().binding(), dtype),
             output.clone().binding(),
             &mut elements,
         )
     };
-    launch(Strategy::SimpleUnit(Default::default())).or_else(|_| launch(Strategy::Naive))?;
+    let by_units = || launch(Strategy::SimpleUnit(Default::default()));
+    let first = match lhs.dtype {
+        DType::BF16 => {
+            launch(Strategy::SimpleCyclicCmma(Default::default())).or_else(|_| by_units())
+        }
+        _ => by_units(),
+    };
+    first.or_else(|_| launch(Strategy::Naive))?;
     Ok(output)
 }

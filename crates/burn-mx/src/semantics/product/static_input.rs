@@ -7,11 +7,9 @@ use microscaling::{BlockFormat, RandomStream, Rounding};
 use crate::kernels::MxKernels;
 use crate::specs::{StaticInput, block_length};
 
-/// The largest float32 below 1.
-const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
-
 /// Quantizes along an axis of the calibrated length, each block by the scale of a block whose largest magnitude is that which
-/// calibration found; what is beyond the numbers of that scale becomes the largest of them.
+/// calibration found; a finite number beyond the numbers of that scale becomes the largest of them. A NaN or Inf is what it is in
+/// a block whose scale is its own: the block becomes NaN, or the element passes.
 ///
 /// There is one source of scales: before each block stands an element with that magnitude, and what would make another scale
 /// of it is cut off, at the end of the magnitude's binade, where every format is at its largest number. For formats whose
@@ -35,23 +33,19 @@ pub(super) fn quantize<B: MxKernels>(
     };
     let size = block_length(format, length);
     let blocks = length.div_ceil(size);
-    let end_of_binade = |amax: f32| {
+    let largest_of_binade = |amax: f32| {
         // Of zeros and subnormals it is that of the smallest normal numbers.
         let exponent = (amax.to_bits() >> 23).max(1);
-        f32::from_bits((exponent + 1) << 23)
+        f32::from_bits(((exponent + 1) << 23) - 1)
     };
-    let ends: Vec<f32> = input
+    let limits: Vec<f32> = input
         .amax()
-        .flat_map(|amax| core::iter::repeat_n(end_of_binade(amax), size))
+        .flat_map(|amax| core::iter::repeat_n(largest_of_binade(amax), size))
         .take(length)
         .collect();
-    // By powers of two, so that nothing is rounded that is not far below the smallest step.
-    let along = Shape::new([1, length, 1]);
-    let inverse = vector(ends.iter().map(|end| end.recip()).collect(), along.clone());
+    let limits = vector(limits, Shape::new([1, length, 1]));
     let tensor = B::float_reshape(tensor, Shape::new([outer, length, inner]));
-    let tensor = B::float_mul(tensor, inverse);
-    let tensor = cut_off::<B>(tensor);
-    let tensor = B::float_mul(tensor, vector(ends, along));
+    let tensor = cut_off::<B>(tensor, limits);
     let missing = blocks * size - length;
     let tensor = match missing {
         0 => tensor,
@@ -81,13 +75,19 @@ pub(super) fn quantize<B: MxKernels>(
     B::float_reshape(tensor, shape)
 }
 
-/// Clamped to below 1. A NaN stays one: it passes no comparison, but some devices' `clamp` makes a number of it.
-fn cut_off<B: MxKernels>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+/// Finite numbers no further from 0 than these limits, which are broadcast. NaN and Inf stay what they are: the format says
+/// what becomes of them.
+fn cut_off<B: MxKernels>(tensor: FloatTensor<B>, limits: FloatTensor<B>) -> FloatTensor<B> {
     let bool_dtype = get_device_settings::<B>(&B::float_device(&tensor)).bool_dtype;
-    let above = B::float_greater_elem(tensor.clone(), BELOW_ONE.into(), bool_dtype);
-    let below = B::float_lower_elem(tensor.clone(), (-BELOW_ONE).into(), bool_dtype);
-    let tensor = B::float_mask_fill(tensor, above, BELOW_ONE.into());
-    B::float_mask_fill(tensor, below, (-BELOW_ONE).into())
+    let limits = B::float_expand(limits, tensor.shape());
+    let least = B::float_neg(limits.clone());
+    let above = B::float_greater(tensor.clone(), limits.clone(), bool_dtype);
+    let below = B::float_lower(tensor.clone(), least.clone(), bool_dtype);
+    let infinite = B::float_is_inf(tensor.clone(), bool_dtype);
+    // A NaN passes no comparison, but some devices' `clamp` makes a number of it.
+    let limited = B::float_mask_where(tensor.clone(), above, limits);
+    let limited = B::float_mask_where(limited, below, least);
+    B::float_mask_where(limited, infinite, tensor)
 }
 
 /// How many elements stand before a block of so many, and the format of both together: with sub-blocks one of these, as the

@@ -52,7 +52,8 @@ pub enum WeightLayoutError {
     /// No float32 has the tensor scale for its reciprocal.
     #[error(
         "layout nvfp4-pack-quantized: the tensor scale of `{name}` is {tensor_scale:e}, expected the reciprocal of a float32, \
-         rounded: the layout stores that number (modelopt-nvfp4 stores the scale itself)"
+         rounded: the layout stores that number (the dialect compressed-tensors packs weights with such a scale, and knows \
+         the number; the layout modelopt-nvfp4 stores any scale itself)"
     )]
     Divisor {
         /// Name of the weight.

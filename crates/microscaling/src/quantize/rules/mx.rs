@@ -4,6 +4,7 @@
 use super::grid::{Grid, round_to_grid};
 use super::rms::RmsScale;
 use super::scale::HeadroomScale;
+use crate::float_state::ieee;
 use crate::quantize::block_rule::{BlockRule, Sight};
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{NORMAL, RoundingRule, normal, with_rule};
@@ -43,7 +44,7 @@ impl MxFormat {
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
         let elements = block.iter().copied();
-        let (exponent, nan) = match self.scale_mode {
+        let (exponent, nan) = ieee(|| match self.scale_mode {
             ScaleMode::Rms => {
                 let block_rule = MxRule::<true>::of(self);
                 block_rule.scale(block_rule.maxima(elements))
@@ -52,7 +53,7 @@ impl MxFormat {
                 let block_rule = MxRule::<false>::of(self);
                 block_rule.scale(block_rule.maxima(elements))
             }
-        };
+        });
         (!nan).then_some(exponent)
     }
 
@@ -76,7 +77,7 @@ impl MxFormat {
     pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
         let block_rule = MxRule::<false>::of(self);
         let grid = block_rule.grid_of(exponent);
-        with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw))
+        ieee(|| with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The scalar rules of [`Nvfp4Format`].
 
 use super::scale_pair::ScalePair;
+use crate::float_state::ieee;
 use crate::quantize::block_rule::{BlockRule, Sight, Words};
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::mode::Even;
@@ -53,8 +54,8 @@ impl Nvfp4Format {
                     false => TENSOR_MAX,
                     true => TENSOR_MAX_OF_TWO,
                 };
-                let scale = bits::quotient(amax & ABS, max);
-                bits::product(scale, self.headroom.value().to_bits())
+                let headroom = self.headroom.value().to_bits();
+                ieee(|| bits::product(bits::quotient(amax & ABS, max), headroom))
             }
         })
     }
@@ -66,7 +67,8 @@ impl Nvfp4Format {
     /// With [`four_over_six`](Self::four_over_six) it is the first of the two candidates;
     /// [`block_scale_of`](Self::block_scale_of) knows which one a block has.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
-        Nvfp4Rule::<true, false>::of(self, tensor_scale).block_scale_code([amax & ABS, 0])
+        let block_rule = Nvfp4Rule::<true, false>::of(self, tensor_scale);
+        ieee(|| block_rule.block_scale_code([amax & ABS, 0]))
     }
 
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
@@ -77,7 +79,7 @@ impl Nvfp4Format {
     /// two of the block's largest magnitude. Both sums are of integers: no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
         let elements = block.iter().copied();
-        match self.four_over_six {
+        ieee(|| match self.four_over_six {
             false => {
                 let block_rule = Nvfp4Rule::<true, false>::of(self, tensor_scale);
                 block_rule.block_scale_code(block_rule.maxima(elements))
@@ -86,7 +88,7 @@ impl Nvfp4Format {
                 let block_rule = Nvfp4Rule::<true, true>::of(self, tensor_scale);
                 block_rule.block_scale_code(block_rule.maxima(elements))
             }
-        }
+        })
     }
 
     /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
@@ -120,16 +122,17 @@ impl Nvfp4Format {
             NAN_CODE => NAN,
             code => (u32::from(code) << 20) + (SCALE_MIN - (8 << 20)),
         };
-        let grid = block_rule.pair(scale, block_rule.result_scale);
-        with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw))
+        ieee(|| {
+            let grid = block_rule.pair(scale, block_rule.result_scale);
+            with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw))
+        })
     }
 }
 
 /// An [`Nvfp4Format`] and its tensor scale as the loops hold them.
 ///
-/// If not `TINY`, the tensor scale must be at least 2^−80. No result depends on a subnormal number then,
-/// so that float arithmetic may be used whatever the thread's flush-to-zero state is: a block scale made
-/// of subnormals is below 2^−6, and a subnormal element is below 2^−40 steps.
+/// If not `TINY`, the tensor scale must be at least 2^−80. No quotient and no product is rounded twice then, nor does any
+/// overflow that matters, so that plain float arithmetic may be used, in [IEEE's default state](crate::float_state).
 ///
 /// `FOUR` is to be the format's `four_over_six`: the second look at a block compares its two scales.
 #[derive(Clone, Copy)]

@@ -1,15 +1,18 @@
 //! The formats with more than one level of scale, in f64 (NVFP4 in f32, which is its rule).
 
 use super::{floor_log2, goes_up, magnitudes, pow2, round_to_table};
+use crate::float_state::ieee;
 use microscaling::{BfpFormat, ElementFormat, MicroexponentFormat, Nvfp4Format, Rounding};
 
 pub(crate) fn amax(block: &[f32]) -> f32 {
-    block.iter().fold(0.0, |max, x| {
-        if x.abs() > max || x.is_nan() {
-            x.abs()
-        } else {
-            max
-        }
+    ieee(|| {
+        block.iter().fold(0.0, |max, x| {
+            if x.abs() > max || x.is_nan() {
+                x.abs()
+            } else {
+                max
+            }
+        })
     })
 }
 
@@ -36,14 +39,16 @@ pub(crate) fn bfp(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    let m = format.bit_width as i32 - 9;
-    let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
-    let exponent = biased(amax(&finite)) - 127 - (m - 1);
-    let round = |(x, draw): (&f32, &u32)| match x.is_finite() {
-        true => fixed_point(*x, exponent, pow2(m) - 1.0, rounding, *draw),
-        false => *x,
-    };
-    block.iter().zip(draws).map(round).collect()
+    ieee(|| {
+        let m = format.bit_width as i32 - 9;
+        let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
+        let exponent = biased(amax(&finite)) - 127 - (m - 1);
+        let round = |(x, draw): (&f32, &u32)| match x.is_finite() {
+            true => fixed_point(*x, exponent, pow2(m) - 1.0, rounding, *draw),
+            false => *x,
+        };
+        block.iter().zip(draws).map(round).collect()
+    })
 }
 
 pub(crate) fn microexponent(
@@ -52,28 +57,30 @@ pub(crate) fn microexponent(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    if block.iter().any(|x| !x.is_finite()) {
-        return vec![f32::NAN; block.len()];
-    }
-    let m = format.bit_width as i32 - 9;
-    let shared = biased(amax(block));
-    let sub_blocks = block
-        .chunks(format.sub_block_size)
-        .zip(draws.chunks(format.sub_block_size));
-    sub_blocks
-        .flat_map(|(sub_block, draws)| {
-            let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
-            let exponent = shared - 127 - shift + 1 - m;
-            sub_block.iter().zip(draws).map(move |(x, draw)| {
-                let x = if biased(x.abs()) == 0 {
-                    0.0_f32.copysign(*x)
-                } else {
-                    *x
-                };
-                fixed_point(x, exponent, pow2(m) - 1.0, rounding, *draw)
+    ieee(|| {
+        if block.iter().any(|x| !x.is_finite()) {
+            return vec![f32::NAN; block.len()];
+        }
+        let m = format.bit_width as i32 - 9;
+        let shared = biased(amax(block));
+        let sub_blocks = block
+            .chunks(format.sub_block_size)
+            .zip(draws.chunks(format.sub_block_size));
+        sub_blocks
+            .flat_map(|(sub_block, draws)| {
+                let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
+                let exponent = shared - 127 - shift + 1 - m;
+                sub_block.iter().zip(draws).map(move |(x, draw)| {
+                    let x = if biased(x.abs()) == 0 {
+                        0.0_f32.copysign(*x)
+                    } else {
+                        *x
+                    };
+                    fixed_point(x, exponent, pow2(m) - 1.0, rounding, *draw)
+                })
             })
-        })
-        .collect()
+            .collect()
+    })
 }
 
 /// A block of a tensor whose largest magnitude is `tensor_amax`.
@@ -84,42 +91,44 @@ pub(crate) fn nvfp4(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
-    let t = match (format.tensor_scale, format.four_over_six) {
-        (false, _) => 1.0,
-        (true, false) => tensor_amax / 2688.0 * h,
-        (true, true) => tensor_amax / 1536.0 * h,
-    };
-    if !t.is_finite() || block.iter().any(|x| !x.is_finite()) {
-        return vec![f32::NAN; block.len()];
-    }
-    if t == 0.0 {
-        return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
-    }
-    let scales = magnitudes(ElementFormat::Fp8E4M3);
-    let scale = |factor: f32| {
-        let wanted = amax(block) / 6.0 / t * h * factor;
-        let wanted = wanted.clamp(2.0_f32.powi(-6), 448.0);
-        round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32
-    };
-    let (six, four) = (scale(1.0), scale(1.5));
-    let plain: Vec<f32> = block.iter().map(|x| x.abs()).collect();
-    let error = |c: f32| -> u128 {
-        let none = vec![0; block.len()];
-        let rounded = nvfp4_elements(&plain, t, c, Rounding::Even, &none);
-        let unit = pow2(floor_log2(f64::from(amax(block))) - 17);
-        let errors = rounded.iter().zip(&plain).map(|(q, x)| {
-            let error = (f64::from((q - x).abs()) / unit).floor().min(65535.0) as u128;
-            error * error
-        });
-        errors.sum()
-    };
-    let is_zero = amax(block) == 0.0;
-    let c = match format.four_over_six && !is_zero && error(four) < error(six) {
-        true => four,
-        false => six,
-    };
-    nvfp4_elements(block, t, c, rounding, draws)
+    ieee(|| {
+        let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
+        let t = match (format.tensor_scale, format.four_over_six) {
+            (false, _) => 1.0,
+            (true, false) => tensor_amax / 2688.0 * h,
+            (true, true) => tensor_amax / 1536.0 * h,
+        };
+        if !t.is_finite() || block.iter().any(|x| !x.is_finite()) {
+            return vec![f32::NAN; block.len()];
+        }
+        if t == 0.0 {
+            return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
+        }
+        let scales = magnitudes(ElementFormat::Fp8E4M3);
+        let scale = |factor: f32| {
+            let wanted = amax(block) / 6.0 / t * h * factor;
+            let wanted = wanted.clamp(2.0_f32.powi(-6), 448.0);
+            round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32
+        };
+        let (six, four) = (scale(1.0), scale(1.5));
+        let plain: Vec<f32> = block.iter().map(|x| x.abs()).collect();
+        let error = |c: f32| -> u128 {
+            let none = vec![0; block.len()];
+            let rounded = nvfp4_elements(&plain, t, c, Rounding::Even, &none);
+            let unit = pow2(floor_log2(f64::from(amax(block))) - 17);
+            let errors = rounded.iter().zip(&plain).map(|(q, x)| {
+                let error = (f64::from((q - x).abs()) / unit).floor().min(65535.0) as u128;
+                error * error
+            });
+            errors.sum()
+        };
+        let is_zero = amax(block) == 0.0;
+        let c = match format.four_over_six && !is_zero && error(four) < error(six) {
+            true => four,
+            false => six,
+        };
+        nvfp4_elements(block, t, c, rounding, draws)
+    })
 }
 
 /// The elements of a block with the scale c.

@@ -1,0 +1,393 @@
+//! Random calls of the slice API against an independent model ([`model`]): formats, shapes, axes, roundings, numbers of threads,
+//! the float state of threads, values of all kinds, and hostile bytes.
+//!
+//! It runs for a minute, or for `MICROSCALING_FUZZ_SECONDS`; hours are worth it after a change of the kernels. What fails
+//! prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
+
+#[path = "../suite/float_state.rs"]
+#[allow(dead_code, reason = "the suite has more uses for it")]
+mod float_state;
+mod hostile;
+mod model;
+mod random;
+
+use float_state::{flushing, ieee};
+use microscaling::{
+    Axis, BlockFormat, Comparison, Dialect, Matrices, OperandQuantization, Packed, Panels,
+    PanelsError, ProductPath, RandomHadamard, Side, Statistics,
+};
+use random::Random;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pools of which one has threads with subnormals, the other threads without.
+static POOLS: LazyLock<Vec<[ThreadPool; 2]>> = LazyLock::new(|| {
+    let pool = |threads| {
+        let build = || ThreadPoolBuilder::new().num_threads(threads).build();
+        [ieee(build), flushing(build)].map(|pool| pool.expect("threads can be had"))
+    };
+    [1, 2, 3, 7].map(pool).into()
+});
+
+/// Where the calls of a case run.
+struct Place {
+    pool: &'static ThreadPool,
+    /// Whether the calling thread is one of the pool's, and whether it flushes where it is none.
+    inside: bool,
+    flushes: bool,
+}
+
+impl Place {
+    fn of(random: &mut Random) -> Self {
+        let pools = &POOLS[random.below(POOLS.len())];
+        Self {
+            pool: &pools[random.below(2)],
+            inside: random.one_in(2),
+            flushes: random.one_in(2),
+        }
+    }
+
+    fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match (self.inside, self.flushes) {
+            (true, _) => self.pool.install(work),
+            (false, true) => flushing(work),
+            (false, false) => ieee(work),
+        }
+    }
+}
+
+/// A tensor.
+struct Tensor {
+    shape: Vec<usize>,
+    axis: usize,
+    data: Vec<f32>,
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// That all bits are the same; says where they are not.
+fn assert_same(got: &[f32], expected: &[f32], what: &dyn Fn(usize) -> String) {
+    assert_eq!(got.len(), expected.len());
+    for (at, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let [a, b] = [got, expected].map(|x| x.to_bits());
+        assert!(
+            a == b,
+            "{}: {got:e} ({a:#x}), not {expected:e} ({b:#x})",
+            what(at)
+        );
+    }
+}
+
+/// Everything that quantizes, packs and unpacks.
+fn quantizing(random: &mut Random) {
+    let format = random.format();
+    let tensor = random.tensor(format.is_square());
+    let Tensor { shape, axis, data } = &tensor;
+    let (rounding, stream) = (random.rounding(), random.stream());
+    let rounder = rounding.with(stream);
+    let place = Place::of(random);
+    let draw = |at: usize| stream.draw(at as u64);
+    let expected = ieee(|| model::quantize(format, data, shape, *axis, rounding, draw));
+    let (values, limits): (Vec<f32>, Vec<f64>) = expected.into_iter().unzip();
+    let what = |at: usize| {
+        format!(
+            "{format} {shape:?} axis {axis} {rounding}, element {at}: {:e} became",
+            data[at]
+        )
+    };
+
+    let quantized = place.call(|| {
+        let mut values = data.clone();
+        format
+            .quantize(&mut values, shape, *axis, rounder)
+            .map(|()| values)
+    });
+    let quantized = quantized.expect("all fits");
+    assert_same(&quantized, &values, &what);
+
+    let packed = place.call(|| Packed::encode(format, data, shape, *axis, rounder));
+    let is_finite = data.iter().all(|x| x.is_finite());
+    let packed = match (format, packed) {
+        (BlockFormat::Bfp(_), Err(_)) if !is_finite => None,
+        (_, packed) => Some(packed.expect("all fits")),
+    };
+    if let Some(packed) = packed {
+        // Two's complements have no −0.
+        let integer = matches!(format, BlockFormat::Mx(mx) if mx.element.is_integer());
+        let code = |x: &f32| match integer && x.to_bits() == 1 << 31 {
+            true => 0.0,
+            false => *x,
+        };
+        let values: Vec<f32> = values.iter().map(code).collect();
+        let decoded = place.call(|| packed.decode());
+        assert_same(&decoded, &values, &|at| format!("decoded: {}", what(at)));
+        let view = packed.view();
+        let width = shape.last().copied().unwrap_or(1).max(1);
+        let rows = random.below(view.rows() + 1)..view.rows();
+        let mut some = vec![0.0_f32; rows.len() * width];
+        place
+            .call(|| view.decode_into(rows.clone(), &mut some))
+            .expect("the rows are there");
+        let values = &values[rows.start * width..][..some.len()];
+        assert_same(&some, values, &|at| format!("rows: {}", what(at)));
+    }
+
+    let mut gradient = vec![1.0; data.len()];
+    place
+        .call(|| format.mask_clipped(data, shape, *axis, &mut gradient))
+        .expect("all fits");
+    // The mask does not know how elements are rounded.
+    let kept = ieee(|| {
+        let kept = |(x, limit): (&f32, &f64)| match x.is_finite() && f64::from(x.abs()) >= *limit {
+            true => 0.0,
+            false => 1.0,
+        };
+        data.iter().zip(&limits).map(kept).collect::<Vec<f32>>()
+    });
+    assert_same(&gradient, &kept, &|at| format!("mask: {}", what(at)));
+
+    if let Ok(Some(scale)) = {
+        let mut units = data.clone();
+        let scale =
+            place.call(|| format.quantize_without_tensor_scale(&mut units, shape, *axis, rounder));
+        if let Ok(Some(scale)) = scale {
+            let scaled: Vec<f32> = ieee(|| units.iter().map(|x| x * scale).collect());
+            let near = |(a, b): (&f32, &f32)| {
+                a.to_bits() == b.to_bits() || (a - b).abs() <= b.abs() * f32::EPSILON
+            };
+            let all = ieee(|| scaled.iter().zip(&values).all(near));
+            assert!(
+                all,
+                "{format} {shape:?} axis {axis} {rounding}: in units of {scale:e}"
+            );
+        }
+        scale
+    } {
+        assert!(format.has_tensor_scale() && scale.is_finite());
+    }
+}
+
+/// bfloatN and fpN.
+fn elementwise(random: &mut Random) {
+    let format = random.float_format();
+    let tensor = random.tensor(false);
+    let (rounding, stream) = (random.rounding(), random.stream());
+    let place = Place::of(random);
+    let expected: Vec<f32> = ieee(|| {
+        let elements = tensor.data.iter().enumerate();
+        elements
+            .map(|(at, x)| model::round_float(format, *x, rounding, stream.draw(at as u64)))
+            .collect()
+    });
+    let mut got = tensor.data.clone();
+    place.call(|| format.round_slice(&mut got, rounding.with(stream)));
+    let what = |at: usize| format!("{format:?} {rounding}: {:e}", tensor.data[at]);
+    assert_same(&got, &expected, &what);
+}
+
+/// Panels and their products, by every path that has the documented sum.
+fn products(random: &mut Random) {
+    let most = if random.one_in(4) { 1100 } else { 70 };
+    let [m, n] = [0; 2].map(|_| 1 + random.below(40));
+    let k = 1 + random.below(most);
+    let format = random.format();
+    let fits = format.significant_bits() <= 8 && random.one_in(2);
+    let blocks = fits.then(|| (format, random.deterministic_rounding()));
+    let quantization = OperandQuantization {
+        elementwise: None,
+        blocks,
+    };
+    let place = Place::of(random);
+    let mut operand = |side, free: usize| {
+        let values = random.values(free * k);
+        // What bfloat16 has.
+        let short = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+        let values: Vec<f32> = values.into_iter().map(short).collect();
+        let axis = |length, stride| Axis { length, stride };
+        let matrices = Matrices {
+            data: &values,
+            starts: &[0],
+            free: axis(free, k),
+            summed: axis(k, 1),
+            group: k,
+        };
+        let panels = place.call(|| Panels::quantize(side, matrices, quantization));
+        let expected = match blocks {
+            None => values.clone(),
+            Some((format, rounding)) => {
+                let model = || model::quantize(format, &values, &[free, k], 1, rounding, |_| 0);
+                ieee(model).into_iter().map(|(x, _)| x).collect()
+            }
+        };
+        (panels, expected)
+    };
+    let (lhs, left) = operand(Side::Lhs, m);
+    let (rhs, right) = operand(Side::Rhs, n);
+    for (panels, expected) in [(&lhs, &left), (&rhs, &right)] {
+        let is_short = |x: &f32| x.to_bits() & 0xffff == 0;
+        match panels {
+            Err(PanelsError::TensorScale { .. }) => {
+                assert!(blocks.is_some_and(|(format, _)| format.has_tensor_scale()));
+            }
+            Err(PanelsError::Inexact) => {
+                assert!(
+                    !expected.iter().all(is_short),
+                    "{blocks:?}: these are bfloat16"
+                );
+            }
+            Err(error) => panic!("{blocks:?}: {error}"),
+            Ok(_) => {}
+        }
+    }
+    let (Ok(lhs), Ok(rhs)) = (lhs, rhs) else {
+        return;
+    };
+    if format.has_tensor_scale() && blocks.is_some() {
+        return;
+    }
+    let one_nan = |x: &f32| if x.is_nan() { f32::NAN } else { *x };
+    let values: Vec<f32> = left.iter().map(one_nan).collect();
+    let mut read = vec![0.0; m * k];
+    place.call(|| lhs.read(0, &mut read));
+    assert_same(&read, &values, &|at| {
+        format!("{blocks:?} panel, element {at}")
+    });
+    let expected = ieee(|| model::product(&left, &right, [m, n, k]));
+    for path in ProductPath::ALL {
+        if !path.is_available() || !path.is_bit_exact() {
+            continue;
+        }
+        let mut got = vec![0.0; m * n];
+        place
+            .call(|| Panels::multiply_by(path, &lhs, &rhs, &[(0, 0)], &mut got))
+            .expect("all fits");
+        assert_same(&got, &expected, &|at| {
+            format!("{path} {blocks:?} {m} x {k} x {n}, element {at}")
+        });
+    }
+}
+
+/// What has no model: the same bits anywhere.
+fn anywhere(random: &mut Random) {
+    let format = random.format();
+    let tensor = random.tensor(format.is_square());
+    let Tensor { shape, axis, data } = &tensor;
+    let block_size = RandomHadamard::BLOCK_SIZES[random.below(RandomHadamard::BLOCK_SIZES.len())];
+    let (stream, seconds) = (random.stream(), random.deterministic_rounding());
+    let (dialect, weight) = (Dialect::ALL[random.below(7)], random.values(128));
+    let run = || {
+        let mut quantized = data.clone();
+        format
+            .quantize(&mut quantized, shape, *axis, seconds.with(stream))
+            .expect("all fits");
+        let statistics = Statistics::of(Comparison {
+            original: data,
+            quantized: &quantized,
+            shape,
+            axis: *axis,
+            format: Some(format),
+        });
+        let statistics = statistics.expect("all fits");
+        let of_blocks = statistics.block_sqnr([0.0, 0.5, 1.0]);
+        let figures = [
+            statistics.mse(),
+            statistics.sqnr(),
+            statistics.slope(),
+            statistics.cosine(),
+            statistics.dynamic_range(),
+        ];
+        let range = statistics
+            .scale_range()
+            .map(|range| range.map(f32::to_bits));
+        let mut transformed = data.clone();
+        RandomHadamard { block_size }
+            .transform(&mut transformed, shape, *axis, stream)
+            .expect("all fits");
+        let encoded = dialect.formats().iter().map(|name| {
+            let format: BlockFormat = name.parse().expect("it is one");
+            let tensor = dialect.encode(format, &weight, &[2, 64]).ok()?;
+            let decoded = bits(&tensor.packed.decode());
+            Some((tensor.packed, tensor.divisor.map(f32::to_bits), decoded))
+        });
+        let encoded: Vec<_> = encoded.collect();
+        let doubles = |x: Option<f64>| x.map(f64::to_bits);
+        (
+            // Of NaN the sign is the processor's.
+            transformed
+                .iter()
+                .map(|x| if x.is_nan() { 0 } else { x.to_bits() })
+                .collect::<Vec<_>>(),
+            figures.map(doubles),
+            of_blocks.map(|blocks| blocks.map(f64::to_bits)),
+            range,
+            encoded,
+        )
+    };
+    let place = Place::of(random);
+    assert!(
+        place.call(run) == ieee(run),
+        "{format} {shape:?} axis {axis} {dialect} {block_size}: other bits elsewhere"
+    );
+}
+
+fn case(seed: u64) {
+    let mut random = Random::new(seed);
+    match random.below(16) {
+        0..8 => quantizing(&mut random),
+        8..10 => elementwise(&mut random),
+        10..13 => products(&mut random),
+        13 => anywhere(&mut random),
+        _ => hostile::bytes(&mut random),
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is `{value}`, expected a whole number")))
+}
+
+#[test]
+fn random_calls() {
+    if let Some(seed) = variable("MICROSCALING_FUZZ_SEED") {
+        return case(seed);
+    }
+    let default = if cfg!(debug_assertions) { 10 } else { 60 };
+    let seconds = variable("MICROSCALING_FUZZ_SECONDS").unwrap_or(default);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let since_1970 = std::time::UNIX_EPOCH.elapsed();
+    let next = AtomicU64::new(since_1970.map_or(0, |time| time.as_nanos() as u64));
+    let (first, failed) = (next.load(Ordering::Relaxed), AtomicBool::new(false));
+    let work = || {
+        while Instant::now() < end && !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if catch_unwind(AssertUnwindSafe(|| case(seed))).is_err() {
+                failed.store(true, Ordering::Relaxed);
+                eprintln!(
+                    "this case again: MICROSCALING_FUZZ_SEED={seed} cargo test --release -p microscaling --all-features \
+                     --test fuzz"
+                );
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    let cases = next.load(Ordering::Relaxed) - first;
+    println!("{cases} cases from seed {first} on");
+    assert!(!failed.load(Ordering::Relaxed), "a case failed, see above");
+}
+
+/// A few cases that never change.
+#[test]
+fn fixed_seeds() {
+    (0..300).for_each(case);
+}

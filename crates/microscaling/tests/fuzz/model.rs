@@ -1,0 +1,401 @@
+//! What every number must be, in f64 and one element at a time, written from the definitions alone: the tables and steps of
+//! OCP MX v1.0 and of the reference emulation library, and the documentation of what goes beyond them.
+//!
+//! All of it is to be called in IEEE 754's default state. Every float32 is a normal f64, and nothing here rounds but where it
+//! says so.
+
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
+    Nvfp4Format, Rounding, ScaleMode, SharedExpMethod,
+};
+use std::collections::BTreeMap;
+
+/// 2^e, from −1022 to 1023.
+fn pow2(e: i32) -> f64 {
+    f64::from_bits(((e + 1023) as u64) << 52)
+}
+
+/// Of a positive number.
+fn floor_log2(x: f64) -> i32 {
+    (x.to_bits() >> 52) as i32 - 1023
+}
+
+fn ceil_log2(x: f64) -> i32 {
+    floor_log2(x) + i32::from(x > pow2(floor_log2(x)))
+}
+
+/// Mantissa bits, exponent of the smallest normal number, that of the largest, and the largest number.
+fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
+    match format {
+        ElementFormat::Fp8E5M2 => (2, -14, 15, 57344.0),
+        ElementFormat::Fp8E4M3 => (3, -6, 8, 448.0),
+        ElementFormat::Fp6E3M2 => (2, -2, 4, 28.0),
+        ElementFormat::Fp6E2M3 => (3, 0, 2, 7.5),
+        ElementFormat::Fp4E2M1 => (1, 0, 2, 6.0),
+        ElementFormat::Int8 => (6, 0, 0, 127.0 / 64.0),
+        ElementFormat::Int4 => (2, 0, 0, 7.0 / 4.0),
+        ElementFormat::Int2 => (0, 0, 0, 1.0),
+        ElementFormat::Float16 => (10, -14, 15, 65504.0),
+        ElementFormat::BFloat16 => (7, -126, 127, pow2(127) * (2.0 - pow2(-7))),
+        other => unimplemented!("{other} is not known here"),
+    }
+}
+
+/// A magnitude to a multiple of a step.
+fn to_multiple(x: f64, step: f64, rounding: Rounding, draw: u32) -> f64 {
+    let steps = x / step;
+    let below = steps.floor();
+    let fraction = steps - below;
+    let up = match rounding {
+        Rounding::Nearest => fraction >= 0.5,
+        Rounding::Even => fraction > 0.5 || (fraction == 0.5 && below % 2.0 == 1.0),
+        Rounding::Floor => false,
+        Rounding::Stochastic => (fraction * pow2(31)).floor() + f64::from(draw >> 1) >= pow2(31),
+    };
+    (below + f64::from(u8::from(up))) * step
+}
+
+/// A magnitude to a number with so many mantissa bits, none of them finer than those of 2^emin.
+fn to_float(x: f64, mantissa_bits: i32, emin: i32, rounding: Rounding, draw: u32) -> f64 {
+    let exponent = if x == 0.0 {
+        emin
+    } else {
+        floor_log2(x).max(emin)
+    };
+    to_multiple(x, pow2(exponent - mantissa_bits), rounding, draw)
+}
+
+/// `FloatFormat::round`: bfloatN and fpN.
+pub(crate) fn round_float(format: FloatFormat, x: f32, rounding: Rounding, draw: u32) -> f32 {
+    let (mantissa_bits, emin) = match format.exponent_bits() {
+        8 => (format.mantissa_bits() as i32, -126),
+        _ => (format.mantissa_bits() as i32, -14),
+    };
+    if !x.is_finite() || (emin == -126 && mantissa_bits == 23) {
+        return x;
+    }
+    let magnitude = f64::from(x.abs());
+    if !format.subnormals() && magnitude < pow2(emin) {
+        return 0.0_f32.copysign(x);
+    }
+    let rounded = to_float(magnitude, mantissa_bits, emin, rounding, draw);
+    let max = pow2(1 - emin) * (2.0 - pow2(-mantissa_bits));
+    let finite = if rounded > max {
+        f64::INFINITY
+    } else {
+        rounded
+    };
+    (finite as f32).copysign(x)
+}
+
+/// What an element becomes, and from which magnitude on it is clipped: Inf if from none.
+pub(crate) type Element = (f32, f64);
+
+/// A whole tensor.
+pub(crate) fn quantize(
+    format: BlockFormat,
+    data: &[f32],
+    shape: &[usize],
+    axis: usize,
+    rounding: Rounding,
+    draw: impl Fn(usize) -> u32,
+) -> Vec<Element> {
+    let tensor_amax = amax(data);
+    let mut elements = vec![(0.0, 0.0); data.len()];
+    for places in blocks(format, shape, axis) {
+        let block: Vec<f32> = places.iter().map(|at| data[*at]).collect();
+        let draws: Vec<u32> = places.iter().map(|at| draw(*at)).collect();
+        let block = match format {
+            BlockFormat::Mx(format) => mx(format, &block, rounding, &draws),
+            BlockFormat::Bfp(format) => bfp(format, &block, rounding, &draws),
+            BlockFormat::Microexponent(format) => microexponent(format, &block, rounding, &draws),
+            BlockFormat::Nvfp4(format) => nvfp4(format, tensor_amax, &block, rounding, &draws),
+            other => unimplemented!("{other} is not known here"),
+        };
+        for (at, element) in places.into_iter().zip(block) {
+            elements[at] = element;
+        }
+    }
+    elements
+}
+
+/// The places of the elements of each block, in row-major order.
+fn blocks(format: BlockFormat, shape: &[usize], axis: usize) -> Vec<Vec<usize>> {
+    let (size, square) = match format {
+        BlockFormat::Mx(format) => match format.shared_exp_method {
+            SharedExpMethod::Max => (format.block_size, format.square),
+            SharedExpMethod::None => (1, false),
+        },
+        BlockFormat::Bfp(format) => (format.block_size, false),
+        BlockFormat::Microexponent(format) => (format.block_size, false),
+        BlockFormat::Nvfp4(format) => (16, format.square),
+        other => unimplemented!("{other} is not known here"),
+    };
+    let partner = if axis == 0 { 1 } else { axis - 1 };
+    let mut blocks: BTreeMap<[usize; 5], Vec<usize>> = BTreeMap::new();
+    for place in 0..shape.iter().product() {
+        let (mut rest, mut block) = (place, [0; 5]);
+        for i in (0..shape.len()).rev() {
+            (block[i], rest) = (rest % shape[i], rest / shape[i]);
+        }
+        let of = |at: usize| at.checked_div(size).unwrap_or(0);
+        block[axis] = of(block[axis]);
+        if square {
+            block[partner] = of(block[partner]);
+        }
+        blocks.entry(block).or_default().push(place);
+    }
+    blocks.into_values().collect()
+}
+
+/// The largest magnitude; not finite if one is not.
+fn amax(block: &[f32]) -> f64 {
+    let larger = |max: f64, x: &f32| match x.is_finite() {
+        true => max.max(f64::from(x.abs())),
+        false => f64::INFINITY,
+    };
+    block.iter().fold(0.0, larger)
+}
+
+fn all_nan(block: &[f32]) -> Vec<Element> {
+    vec![(f32::NAN, f64::INFINITY); block.len()]
+}
+
+fn zeros(block: &[f32]) -> Vec<Element> {
+    let zero = |x: &f32| (0.0_f32.copysign(*x), f64::INFINITY);
+    block.iter().map(zero).collect()
+}
+
+fn mx(format: MxFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
+    let (mantissa_bits, emin, _, max) = element(format.element);
+    let Some(s) = mx_scale(format, block) else {
+        return all_nan(block);
+    };
+    if format.flush_fp32_subnorms && amax(block) < pow2(-126) {
+        return zeros(block);
+    }
+    let round = |(x, draw): (&f32, &u32)| {
+        let scaled = f64::from(x.abs()) / pow2(s);
+        let rounded = to_float(scaled, mantissa_bits, emin, rounding, *draw).min(max);
+        let limit = max * pow2(s);
+        // The next number after the largest float32 is Inf.
+        let limit = if limit >= pow2(128) {
+            f64::INFINITY
+        } else {
+            limit
+        };
+        (((rounded * pow2(s)) as f32).copysign(*x), limit)
+    };
+    block.iter().zip(draws).map(round).collect()
+}
+
+/// The exponent of a block's scale; `None` for NaN.
+fn mx_scale(format: MxFormat, block: &[f32]) -> Option<i32> {
+    let (mantissa_bits, _, emax, max) = element(format.element);
+    let limit = (1 << (format.scale_bits - 1)) - 1;
+    let amax = amax(block);
+    if amax.is_infinite() {
+        return None;
+    }
+    let h = format.headroom;
+    let s = match format.scale_mode {
+        _ if amax == 0.0 => -126 - emax,
+        ScaleMode::Floor => floor_log2_of_product(h, amax) - emax,
+        ScaleMode::Ceil => ceil_log2_of_product(h, amax) - emax,
+        ScaleMode::Even if h.is_none() => {
+            let rounded = (amax as f32).to_bits() + (1 << (22 - mantissa_bits));
+            (rounded >> 23) as i32 - 127 - emax
+        }
+        ScaleMode::Even => {
+            // n · amax / d plus half a unit of the element's last place at its exponent.
+            let exponent = floor_log2_of_product(h, amax);
+            let [n, d] = [h.numerator(), h.denominator()].map(f64::from);
+            let half_ulp = d * pow2(exponent - mantissa_bits - 1);
+            let carries = n * amax + half_ulp >= d * pow2(exponent + 1);
+            exponent + i32::from(carries) - emax
+        }
+        ScaleMode::Rceil => {
+            // The product is rounded to float32.
+            let p = amax as f32 * (1.0 / max as f32);
+            match f64::from(p) {
+                0.0 => -127,
+                p => ceil_log2_of_product(h, p),
+            }
+        }
+        ScaleMode::Rms => root_mean_square(h, amax, block),
+        other => unimplemented!("{other} is not known here"),
+    };
+    (s <= limit).then_some(s.max(-limit))
+}
+
+/// floor(log2(h · x)).
+fn floor_log2_of_product(h: Headroom, x: f64) -> i32 {
+    let [n, d] = [h.numerator(), h.denominator()].map(f64::from);
+    let exponent = floor_log2(x);
+    exponent + i32::from(n * x >= d * pow2(exponent + 1))
+}
+
+/// ceil(log2(h · x)).
+fn ceil_log2_of_product(h: Headroom, x: f64) -> i32 {
+    let [n, d] = [h.numerator(), h.denominator()].map(f64::from);
+    let exponent = ceil_log2(x);
+    exponent + i32::from(n * x > d * pow2(exponent))
+}
+
+/// floor(log2(h · c · √M)) + e − 15.
+fn root_mean_square(h: Headroom, amax: f64, block: &[f32]) -> i32 {
+    let unit = floor_log2(amax) - 15;
+    let multiples = block
+        .iter()
+        .map(|x| (f64::from(x.abs()) / pow2(unit)).floor() as u128);
+    let sum: u128 = multiples.map(|m| m * m).sum();
+    let mean = (sum / block.len() as u128).max(1);
+    let above = u128::from(h.numerator()) * 292_247_856;
+    let below = u128::from(h.denominator()) * 600_000_000;
+    // 4 · 2^s ≤ 4 · h · c · √M, squared.
+    let fits = |s: &u32| (below << s) * (below << s) <= 16 * above * above * mean;
+    let s = (0..24).rev().find(fits).expect("h · c is at least 1/4");
+    s as i32 - 2 + unit
+}
+
+/// The exponent field.
+fn biased(x: f64) -> i32 {
+    if x < pow2(-126) {
+        0
+    } else {
+        floor_log2(x) + 127
+    }
+}
+
+fn bfp(format: BfpFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
+    let m = format.bit_width as i32 - 9;
+    let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
+    let step = pow2(biased(amax(&finite)) - 127 - (m - 1));
+    let limit = (pow2(m) - 1.0) * step;
+    let round = |(x, draw): (&f32, &u32)| match x.is_finite() {
+        true => {
+            let rounded = to_multiple(f64::from(x.abs()), step, rounding, *draw);
+            ((rounded.min(limit) as f32).copysign(*x), limit)
+        }
+        false => (*x, limit),
+    };
+    block.iter().zip(draws).map(round).collect()
+}
+
+fn microexponent(
+    format: MicroexponentFormat,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<Element> {
+    let m = format.bit_width as i32 - 9;
+    let shared = amax(block);
+    if shared.is_infinite() {
+        return all_nan(block);
+    }
+    let shared = biased(shared);
+    let of_sub_block = |(sub_block, draws): (&[f32], &[u32])| -> Vec<Element> {
+        let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
+        let step = pow2(shared - 127 - shift + 1 - m);
+        let limit = (pow2(m) - 1.0) * step;
+        let round = |(x, draw): (&f32, &u32)| {
+            let magnitude = f64::from(x.abs());
+            let magnitude = if magnitude < pow2(-126) {
+                0.0
+            } else {
+                magnitude
+            };
+            let rounded = to_multiple(magnitude, step, rounding, *draw).min(limit);
+            ((rounded as f32).copysign(*x), limit)
+        };
+        sub_block.iter().zip(draws).map(round).collect()
+    };
+    let size = format.sub_block_size;
+    let sub_blocks = block.chunks(size).zip(draws.chunks(size));
+    sub_blocks.flat_map(of_sub_block).collect()
+}
+
+/// Each operation rounds to float32, so it is float32's.
+fn nvfp4(
+    format: Nvfp4Format,
+    tensor_amax: f64,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<Element> {
+    let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
+    let t = match (format.tensor_scale, format.four_over_six) {
+        (false, _) => 1.0,
+        (true, false) => tensor_amax as f32 / (448.0 * 6.0) * h,
+        (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
+    };
+    let amax = amax(block);
+    if amax.is_infinite() || (format.tensor_scale && tensor_amax.is_infinite()) {
+        return all_nan(block);
+    }
+    if t == 0.0 {
+        return zeros(block);
+    }
+    let scale = |factor: f32| {
+        let wanted = amax as f32 / 6.0 / t * h * factor;
+        let limited = f64::from(wanted.clamp(2.0_f32.powi(-6), 448.0));
+        to_float(limited, 3, -6, Rounding::Even, 0) as f32
+    };
+    let with = |c: f32, block: &[f32], rounding: Rounding, draws: &[u32]| -> Vec<Element> {
+        let inverse = 1.0 / t / c;
+        let round = |(x, draw): (&f32, &u32)| {
+            let scaled = match t * c == 0.0 {
+                true => 0.0,
+                false if inverse.is_infinite() => x.abs() / (t * c),
+                false => x.abs() * inverse,
+            };
+            let unit = to_float(f64::from(scaled.min(6.0)), 1, 0, rounding, *draw).min(6.0) as f32;
+            let limit = match f64::from(6.0 * (t * c)) {
+                0.0 => f64::INFINITY,
+                limit => limit,
+            };
+            ((unit * (t * c)).copysign(*x), limit)
+        };
+        block.iter().zip(draws).map(round).collect()
+    };
+    if !format.four_over_six || amax == 0.0 {
+        return with(scale(1.0), block, rounding, draws);
+    }
+    let unit = pow2(floor_log2(amax) - 17);
+    let error = |c: f32| -> u64 {
+        let positive: Vec<f32> = block.iter().map(|x| x.abs()).collect();
+        let rounded = with(c, &positive, Rounding::Even, &vec![0; block.len()]);
+        let errors = rounded.iter().zip(&positive).map(|((q, _), x)| {
+            let difference = f64::from((q - x).abs());
+            let error = (difference / unit).floor().min(65535.0) as u64;
+            error * error
+        });
+        errors.sum()
+    };
+    let (six, four) = (scale(1.0), scale(1.5));
+    let better = if error(four) < error(six) { four } else { six };
+    with(better, block, rounding, draws)
+}
+
+/// The product of two matrices, [m, k] and [n, k], as the documentation of `Panels::multiply` has it: blocks of 512, in them
+/// pairs, of each the odd one first, fused.
+pub(crate) fn product(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
+    let element = |i: usize, j: usize| {
+        let (row, column) = (&lhs[i * k..][..k], &rhs[j * k..][..k]);
+        let mut total = None;
+        for (row, column) in row.chunks(512).zip(column.chunks(512)) {
+            let mut sum = 0.0_f32;
+            // The operands go on with zeros to the end of a tile of 32.
+            let at = |values: &[f32], i: usize| values.get(i).copied().unwrap_or(0.0);
+            for even in (0..row.len().next_multiple_of(32)).step_by(2) {
+                for i in [even + 1, even] {
+                    sum = at(row, i).mul_add(at(column, i), sum);
+                }
+            }
+            total = Some(total.map_or(sum, |total: f32| total + sum));
+        }
+        let total = total.unwrap_or(0.0);
+        if total.is_nan() { f32::NAN } else { total }
+    };
+    (0..m * n).map(|at| element(at / n, at % n)).collect()
+}

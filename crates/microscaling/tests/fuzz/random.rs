@@ -1,0 +1,209 @@
+//! What a case is made of, from its seed alone.
+
+use super::Tensor;
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
+    Nvfp4Format, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+};
+
+/// SplitMix64.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.word() % end as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn range(&mut self, from: i64, to: i64) -> i64 {
+        from + self.below((to - from + 1) as usize) as i64
+    }
+
+    fn any<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    pub(crate) fn stream(&mut self) -> RandomStream {
+        RandomStream::new(self.word(), self.word() % 3)
+    }
+
+    pub(crate) fn rounding(&mut self) -> Rounding {
+        self.any(&Rounding::ALL)
+    }
+
+    pub(crate) fn deterministic_rounding(&mut self) -> Rounding {
+        self.any(&[Rounding::Nearest, Rounding::Even, Rounding::Floor])
+    }
+
+    fn headroom(&mut self) -> Headroom {
+        if self.one_in(2) {
+            return Headroom::NONE;
+        }
+        let denominator = self.range(1, 255);
+        let numerator = self.range(denominator, 255.min(2 * denominator - 1));
+        Headroom::new(numerator as u8, denominator as u8).expect("at least 1 and less than 2")
+    }
+
+    fn block_size(&mut self) -> usize {
+        match self.below(4) {
+            0 => self.range(1, 70) as usize,
+            1 => self.any(&[1, 2, 8, 16, 64, 300]),
+            _ => self.any(&[16, 32]),
+        }
+    }
+
+    pub(crate) fn format(&mut self) -> BlockFormat {
+        match self.below(10) {
+            0 => {
+                let name = self.any(&BlockFormat::NAMES);
+                name.parse().expect("it is one")
+            }
+            1 => BlockFormat::Bfp(BfpFormat {
+                bit_width: self.range(10, 32) as u32,
+                block_size: self.block_size(),
+            }),
+            2 => {
+                let block_size = self.block_size();
+                BlockFormat::Microexponent(MicroexponentFormat {
+                    bit_width: self.range(10, 32) as u32,
+                    block_size,
+                    sub_block_size: self.range(1, block_size.min(20) as i64) as usize,
+                    shift_bits: self.range(0, 8) as u32,
+                })
+            }
+            3..6 => BlockFormat::Nvfp4(Nvfp4Format {
+                tensor_scale: !self.one_in(3),
+                square: self.one_in(3),
+                headroom: self.headroom(),
+                four_over_six: self.one_in(3),
+            }),
+            _ => {
+                let scale_mode = self.any(&ScaleMode::ALL);
+                let element = match scale_mode {
+                    ScaleMode::Rms => ElementFormat::Fp4E2M1,
+                    _ => self.any(&ElementFormat::ALL),
+                };
+                let square = self.one_in(4);
+                let method = match square || !self.one_in(5) {
+                    true => SharedExpMethod::Max,
+                    false => SharedExpMethod::None,
+                };
+                let whole = !square && self.one_in(8);
+                BlockFormat::Mx(MxFormat {
+                    scale_bits: if self.one_in(3) {
+                        self.range(1, 8) as u32
+                    } else {
+                        8
+                    },
+                    scale_mode,
+                    shared_exp_method: method,
+                    flush_fp32_subnorms: self.one_in(4),
+                    square,
+                    headroom: self.headroom(),
+                    ..MxFormat::new(element, if whole { 0 } else { self.block_size() })
+                })
+            }
+        }
+    }
+
+    pub(crate) fn float_format(&mut self) -> FloatFormat {
+        let format = match self.one_in(2) {
+            true => FloatFormat::bfloat(self.range(10, 32) as u32),
+            false => FloatFormat::fp(self.range(7, 29) as u32),
+        };
+        format
+            .expect("so many bits are allowed")
+            .with_subnormals(!self.one_in(3))
+    }
+
+    /// A tensor, of at least two axes if that is wanted: most of them small, a few large enough for threads.
+    pub(crate) fn tensor(&mut self, two_axes: bool) -> Tensor {
+        let rank = self.range(if two_axes { 2 } else { 1 }, 4) as usize;
+        let most = if self.one_in(60) { 300_000 } else { 1500 };
+        let axis = self.below(rank);
+        let mut left = most;
+        let mut shape = vec![1; rank];
+        let first = self.below(rank);
+        for i in 0..rank {
+            let at = (first + i) % rank;
+            let length = match self.below(6) {
+                0 if !self.one_in(10) => 1,
+                0 => 0,
+                1 if most > 1500 => left,
+                1 => self.any(&[16, 32, 64, 256]),
+                _ => 1 + self.below(left.min(if i == 0 { most } else { 40 })),
+            };
+            shape[at] = length.min(left);
+            left /= shape[at].max(1);
+        }
+        let data = self.values(shape.iter().product());
+        Tensor { shape, axis, data }
+    }
+
+    /// Numbers of one kind, with some of others among them.
+    pub(crate) fn values(&mut self, count: usize) -> Vec<f32> {
+        let center = match self.below(4) {
+            0 => self.range(-149, 127),
+            1 => self.any(&[-149, -133, -127, -126, -118, -110, 120, 126, 127]),
+            _ => self.range(-6, 6),
+        };
+        let spread = self.any(&[0, 1, 4, 12, 40]);
+        let significand = self.any(&[0x007f_ffff_u32, 0x007f_0000, 0x0070_0000, 0x0040_0000, 0]);
+        let (special, zero, subnormal) = (
+            self.any(&[0, 0, 0, 3, 60]),
+            self.any(&[0, 2, 100, 900]),
+            self.any(&[0, 0, 5, 500]),
+        );
+        let all = self.one_in(30);
+        let number = |random: &mut Self| {
+            let word = random.word();
+            let (bits, kind) = (word as u32, (word >> 32) as u32 % 1000);
+            if all {
+                return f32::from_bits(bits);
+            }
+            let sign = bits & 1 << 31;
+            let below = |count: u32, least: u32| (least..least + count).contains(&kind);
+            if below(special, 0) {
+                let specials = [
+                    f32::INFINITY.to_bits(),
+                    f32::NAN.to_bits(),
+                    0x7f80_0001,
+                    0x7fff_ffff,
+                ];
+                return f32::from_bits(sign | specials[bits as usize % 4]);
+            }
+            if below(zero, special) {
+                return f32::from_bits(sign);
+            }
+            if below(subnormal, special + zero) {
+                return f32::from_bits(bits & 0x807f_ffff);
+            }
+            let exponent = center + random.range(-spread, spread);
+            let field = (exponent + 127).clamp(0, 254) as u32;
+            // Next to what has few bits, too.
+            let few = bits & significand;
+            let next = match bits >> 23 & 15 {
+                0 => few.wrapping_add(1),
+                1 => few.wrapping_sub(1),
+                _ => few,
+            };
+            f32::from_bits(sign | (field << 23 | next & 0x007f_ffff))
+        };
+        (0..count).map(|_| number(self)).collect()
+    }
+}

@@ -1,0 +1,218 @@
+//! Work that is divided among threads, in any number of pieces that there may be, gives the bits of one thread.
+
+use microscaling::{
+    Axis, BlockFormat, Comparison, DenseAxis, FloatFormat, Line, Matrices, OperandQuantization,
+    Packed, Panels, RandomHadamard, RandomStream, Rounder, Rounding, Side, Statistics,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::LazyLock;
+
+use super::inputs::formats;
+
+/// From one thread, of which all others are compared with.
+static POOLS: LazyLock<Vec<ThreadPool>> = LazyLock::new(|| {
+    let pool = |threads| ThreadPoolBuilder::new().num_threads(threads).build();
+    [1, 2, 3, 5, 16]
+        .map(|threads| pool(threads).unwrap())
+        .into()
+});
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Everything that divides work, on a tensor that is large enough.
+fn everything(
+    format: BlockFormat,
+    shape: &[usize],
+    axis: usize,
+    data: &[f32],
+    rounding: Rounding,
+) -> impl PartialEq + use<> {
+    let stream = RandomStream::new(3, 4);
+    let rounder = rounding.with(stream);
+    let mut quantized = data.to_vec();
+    format
+        .quantize(&mut quantized, shape, axis, rounder)
+        .unwrap();
+    let mut rounded = data.to_vec();
+    let bfloat = FloatFormat::bfloat(12).unwrap();
+    bfloat.round_slice(&mut rounded, rounder);
+    let mut gradient = data.to_vec();
+    format
+        .mask_clipped(data, shape, axis, &mut gradient)
+        .unwrap();
+    let packed = Packed::encode(format, data, shape, axis, rounder).unwrap();
+    let decoded = packed.decode();
+    let comparison = Comparison {
+        original: data,
+        quantized: &quantized,
+        shape,
+        axis,
+        format: Some(format),
+    };
+    let quantization = OperandQuantization {
+        elementwise: Some((bfloat, Rounding::Even)),
+        blocks: Some((format, Rounding::Even)),
+    };
+    let statistics = [
+        Statistics::of(comparison).unwrap(),
+        Statistics::of_quantizing(data, shape, axis, quantization).unwrap(),
+    ];
+    let mut transformed = data.to_vec();
+    RandomHadamard { block_size: 32 }
+        .transform(&mut transformed, shape, axis, stream)
+        .unwrap();
+    let values = [quantized, rounded, gradient, decoded, transformed].map(|x| bits(&x));
+    (values, packed, statistics)
+}
+
+/// Panels of a tensor as [outer, axis, inner], along either axis, and their product with a few columns.
+fn products(format: BlockFormat, shape: [usize; 3], data: &[f32]) -> impl PartialEq + use<> {
+    let [outer, rows, columns] = shape;
+    let starts: Vec<usize> = (0..outer).map(|i| i * rows * columns).collect();
+    let [row, column] =
+        [(rows, columns), (columns, 1)].map(|(length, stride)| Axis { length, stride });
+    let blocks = Some((format, Rounding::Even)).filter(|_| format.significant_bits() <= 8);
+    let quantization = OperandQuantization {
+        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Even)),
+        blocks,
+    };
+    [(row, column), (column, row)].map(|(free, summed)| {
+        let matrices = Matrices {
+            data,
+            starts: &starts,
+            free,
+            summed,
+            group: summed.length,
+        };
+        let lhs = Panels::quantize(Side::Lhs, matrices, quantization).ok()?;
+        let few = 1 + columns % 100;
+        let lengths = [1, few, summed.length];
+        let write = |line: Line, values: &mut [f32]| values.fill((line.index % 7) as f32);
+        let rhs = Panels::from_lines(Side::Rhs, DenseAxis::Summed, lengths, write).unwrap();
+        let pairs: Vec<_> = (0..outer).map(|i| (i, 0)).collect();
+        let mut result = vec![0.0; outer * free.length * few];
+        Panels::multiply(&lhs, &rhs, &pairs, &mut result).unwrap();
+        Some(bits(&result))
+    })
+}
+
+fn numbers(count: usize) -> Vec<f32> {
+    let stream = RandomStream::new(5, 6);
+    let number = |i| f32::from_bits(stream.draw(i) & 0x80ff_ffff | (120 + (i as u32 % 5)) << 23);
+    (0..count as u64).map(number).collect()
+}
+
+fn check(format: BlockFormat, shape: &[usize], axis: usize, rounding: Rounding) {
+    let data = numbers(shape.iter().product());
+    let all = |pool: &ThreadPool| {
+        pool.install(|| {
+            let as_matrices = match *shape {
+                [.., rows, columns] => products(
+                    format,
+                    [data.len() / (rows * columns), rows, columns],
+                    &data,
+                ),
+                _ => products(format, [1, 1, data.len()], &data),
+            };
+            (
+                everything(format, shape, axis, &data, rounding),
+                as_matrices,
+            )
+        })
+    };
+    let expected = all(&POOLS[0]);
+    for pool in &POOLS[1..] {
+        let threads = pool.current_num_threads();
+        assert!(
+            all(pool) == expected,
+            "{format} {shape:?} along axis {axis}, {rounding}: {threads} threads"
+        );
+    }
+}
+
+/// Shapes of 2^17 to 2^19 elements: one axis is as long as the others leave it, and those are short, or long.
+fn shapes() -> impl Strategy<Value = Vec<usize>> {
+    let length = prop_oneof![
+        3 => 1..5_usize,
+        2 => select(vec![8, 16, 17, 32, 33, 64, 100_usize]),
+        1 => 100..1500_usize,
+    ];
+    let elements = (1_usize << 17)..=1 << 19;
+    (
+        elements,
+        prop::collection::vec(length, 0..4),
+        any::<prop::sample::Index>(),
+    )
+        .prop_map(|(elements, mut shape, place)| {
+            while shape.iter().product::<usize>() > elements {
+                shape.pop();
+            }
+            let rest = elements.div_ceil(shape.iter().product());
+            shape.insert(place.index(shape.len() + 1), rest);
+            shape
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_shape_on_any_number_of_threads(
+        format in formats(),
+        shape in shapes(),
+        axis in 0..4_usize,
+        rounding in select(Rounding::ALL.to_vec()),
+    ) {
+        prop_assume!(shape.len() > 1 || !format.is_square());
+        // Without codes for what is no number.
+        check(format, &shape, axis % shape.len(), rounding);
+    }
+}
+
+/// Square blocks with many elements beyond their axes: a line of one row is as much as is divided elsewhere.
+#[test]
+fn square_blocks_of_long_lines() {
+    let cases: [(&str, &[usize], usize); 6] = [
+        (
+            "mx(element=fp8_e4m3,block_size=32,square=true)",
+            &[8, 64, 4096],
+            1,
+        ),
+        ("nvfp4(tensor_scale=true,square=true)", &[4, 16, 8192], 1),
+        (
+            "mx(element=fp4_e2m1,block_size=32,square=true)",
+            &[4, 64, 4096],
+            1,
+        ),
+        // A weight of a convolution in one dimension, and one of a row.
+        (
+            "mx(element=int8,block_size=32,square=true)",
+            &[3, 32, 4096],
+            1,
+        ),
+        (
+            "mx(element=int8,block_size=64,square=true)",
+            &[1, 64, 4096],
+            0,
+        ),
+        (
+            "nvfp4(tensor_scale=true,square=true,four_over_six=true)",
+            &[2, 16, 9000],
+            0,
+        ),
+    ];
+    for (name, shape, axis) in cases {
+        check(name.parse().unwrap(), shape, axis, Rounding::Even);
+    }
+    let mut data = numbers(8 * 64 * 4096);
+    let format: BlockFormat = cases[0].0.parse().unwrap();
+    POOLS[3].install(|| {
+        format
+            .quantize(&mut data, &[8, 64, 4096], 1, Rounder::Even)
+            .unwrap()
+    });
+}
