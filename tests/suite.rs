@@ -25,6 +25,7 @@ mod one_thread;
 mod suite {
     // On any backend.
     mod checkpoints;
+    mod convolution_geometries;
     mod digit_models;
     mod learner;
     mod loading;

@@ -291,7 +291,7 @@ type Way = (usize, usize, usize, usize);
 /// The three products of a convolution of so many dimensions and the transposed one, against Flex's own.
 macro_rules! convolutions {
     ($name:ident, $n:literal, $plane:expr, $window:expr, $conv:ident, $x_backward:ident, $weight_backward:ident,
-        $transposed:ident) => {
+        $transposed:ident, $transposed_x:ident, $transposed_weight:ident) => {
         fn $name((stride, padding, dilation, groups): Way) {
             let way = [[stride; $n], [padding; $n], [dilation; $n]];
             let [x_shape, weight_shape] = [([2, 3 * groups], $plane), ([2 * groups, 3], $window)]
@@ -334,12 +334,8 @@ macro_rules! convolutions {
             let expected = Flex::$conv(x.clone(), weight.clone(), Some(bias), options());
             let out_shape = expected.shape().to_vec();
             let operands = [(&x_shape[..], 1), (&weight_shape[..], 2)];
-            check(
-                ConvolutionProduct::Output,
-                operands,
-                Some(&output),
-                expected,
-            );
+            let product = ConvolutionProduct::Output(out_shape.clone());
+            check(product, operands, Some(&output), expected);
 
             let grad = whole::<Flex>(&out_shape, 3);
             let expected = Flex::$x_backward(x.clone(), weight.clone(), grad.clone(), options());
@@ -353,14 +349,35 @@ macro_rules! convolutions {
             check(product, operands, None, expected);
 
             // Its channels are the other way round, and zeros follow its output.
-            let padding_out = usize::from(stride > 1 || dilation > 1);
+            let padding_out = stride.max(dilation) - 1;
             let bias = [3 * groups];
             let options =
-                ConvTransposeOptions::new(way[0], way[1], [padding_out; $n], way[2], groups);
-            let expected = Flex::$transposed(grad, weight, Some(whole::<Flex>(&bias, 4)), options);
-            let product = ConvolutionProduct::InputGradient(expected.shape().to_vec());
+                || ConvTransposeOptions::new(way[0], way[1], [padding_out; $n], way[2], groups);
+            let of_bias = Some(whole::<Flex>(&bias, 4));
+            let expected = Flex::$transposed(grad.clone(), weight.clone(), of_bias, options());
+            let long = expected.shape().to_vec();
+            let product = ConvolutionProduct::InputGradient(long.clone());
             let operands = [(&out_shape[..], 3), (&weight_shape[..], 2)];
             check(product, operands, Some(&bias), expected);
+
+            // Its own gradients: windows of the longer tensor, no more than the shorter one has elements.
+            let gradient = whole::<Flex>(&long, 5);
+            let expected = Flex::$transposed_x(weight.clone(), gradient.clone(), options());
+            let product = ConvolutionProduct::Output(out_shape.clone());
+            check(
+                product,
+                [(&long[..], 5), (&weight_shape[..], 2)],
+                None,
+                expected,
+            );
+            let expected = Flex::$transposed_weight(grad, weight, gradient, options());
+            let product = ConvolutionProduct::WeightGradient(weight_shape.clone());
+            check(
+                product,
+                [(&long[..], 5), (&out_shape[..], 3)],
+                None,
+                expected,
+            );
         }
     };
 }
@@ -373,7 +390,9 @@ convolutions!(
     conv1d,
     conv1d_x_backward,
     conv1d_weight_backward,
-    conv_transpose1d
+    conv_transpose1d,
+    conv_transpose1d_x_backward,
+    conv_transpose1d_weight_backward
 );
 convolutions!(
     conv2d,
@@ -383,7 +402,9 @@ convolutions!(
     conv2d,
     conv2d_x_backward,
     conv2d_weight_backward,
-    conv_transpose2d
+    conv_transpose2d,
+    conv_transpose2d_x_backward,
+    conv_transpose2d_weight_backward
 );
 convolutions!(
     conv3d,
@@ -393,7 +414,9 @@ convolutions!(
     conv3d,
     conv3d_x_backward,
     conv3d_weight_backward,
-    conv_transpose3d
+    conv_transpose3d,
+    conv_transpose3d_x_backward,
+    conv_transpose3d_weight_backward
 );
 
 #[test]

@@ -3,8 +3,10 @@
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::module::{conv1d, linear};
+use burn::tensor::ops::ConvOptions;
 use burn_mx::microscaling::ElementFormat;
-use burn_mx::module::{MxTensorOps, as_weight};
+use burn_mx::module::{MxTensorOps, as_activation, as_weight, rms_norm};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::support::*;
@@ -35,6 +37,17 @@ fn input<B: Backend<Device = Device>>() -> Tensor<B, 2> {
 fn an_activation_that_asks_for_no_gradient_stays_one() {
     fn assert_activations<B: MxTensorOps<Device = Device>>() {
         assert!(!is_weight::<B>(input()));
+        let model = Matrix::<B> {
+            w: Param::from_tensor(input()),
+        };
+        for device in [&model.devices()[0], &model.w.val().device()] {
+            let made = noise_tensor::<B, 2>([4, 8], 2, device);
+            assert!(!is_weight(made.clone()));
+            assert!(
+                !is_weight(made.set_require_grad(false)),
+                "made where the model is"
+            );
+        }
         assert!(!is_weight::<B>(input().set_require_grad(false)), "input");
         let computed = input::<B>().transpose().transpose().exp();
         assert!(
@@ -79,6 +92,17 @@ impl<B: Backend> ModuleMapper<B> for Replace {
     }
 }
 
+/// The same of values that lie the other way round, as other frameworks have them.
+struct ReplaceTransposed;
+
+impl<B: Backend> ModuleMapper<B> for ReplaceTransposed {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let data = param.val().transpose().into_data();
+        let loaded = Tensor::from_data(data, &param.lazy_device()).transpose();
+        param.transform_for_load(loaded, ParamId::new())
+    }
+}
+
 #[test]
 fn parameters_stay_weights_when_they_are_frozen_replaced_or_taken_to_inference() {
     let matrix = || Matrix::<Mx> {
@@ -103,6 +127,8 @@ fn parameters_stay_weights_when_they_are_frozen_replaced_or_taken_to_inference()
     assert_weight(is_weight(frozen.w.val()), "frozen, replaced");
     let valid = matrix().valid().map(&mut Replace);
     assert_weight(is_weight(valid.w.val()), "valid, replaced");
+    let valid = matrix().valid().map(&mut ReplaceTransposed);
+    assert_weight(is_weight(valid.w.val()), "valid, replaced, transposed");
     let inference = Matrix::<Inference> {
         w: Param::from_tensor(input()),
     };
@@ -152,4 +178,86 @@ fn what_is_no_weight_in_training_is_none_in_inference() {
     };
     assert!(!is_weight(matrix.w.val()));
     assert!(!is_weight(matrix.valid().w.val()));
+}
+
+/// A use of a leaf, beside another leaf of this shape.
+struct Use {
+    name: &'static str,
+    other: [usize; 3],
+    loss: fn(Tensor<Mx, 3>, Tensor<Mx, 3>) -> Tensor<Mx, 3>,
+}
+
+const USES: [Use; 6] = [
+    Use {
+        name: "weight of a matmul",
+        other: [4, 8, 8],
+        loss: |leaf, other| (other * 1.0).matmul(leaf),
+    },
+    Use {
+        name: "activation of a matmul",
+        other: [4, 8, 8],
+        loss: |leaf, other| (other * 1.0).matmul(as_activation(leaf)),
+    },
+    Use {
+        name: "input of a linear layer",
+        other: [1, 8, 5],
+        loss: |leaf, other| linear(leaf, other.squeeze::<2>(), None),
+    },
+    Use {
+        name: "input of a convolution",
+        other: [5, 8, 3],
+        loss: |leaf, other| conv1d(leaf, other, None, ConvOptions::new([1], [1], [1], 1)),
+    },
+    Use {
+        name: "factor",
+        other: [4, 8, 8],
+        loss: |leaf, other| as_activation(leaf) * other,
+    },
+    Use {
+        name: "input of a norm",
+        other: [1, 1, 8],
+        loss: |leaf, other| rms_norm(leaf, other.reshape([8]), None, 1e-5),
+    },
+];
+
+/// What gradients read of a leaf is what their own op read, whatever the leaf is to other ops, which may have saved it first.
+#[test]
+fn a_leaf_has_in_each_gradient_the_role_that_it_had_in_the_op() {
+    let formats = |w: ElementFormat, a: ElementFormat| MxSpecs {
+        w_elem_format: Some(w.into()),
+        a_elem_format: Some(a.into()),
+        bfloat: 16,
+        block_size: 4,
+        ..MxSpecs::mx()
+    };
+    let device = mx_device(&formats(ElementFormat::Fp4E2M1, ElementFormat::Fp8E5M2));
+    let others_device = mx_device(&formats(ElementFormat::Fp6E3M2, ElementFormat::Fp8E4M3));
+    // The gradients of the other leaves.
+    let gradients = |uses: &[&Use]| -> Vec<Vec<f32>> {
+        let leaf = noise_tensor::<Mx, 3>([4, 8, 8], 1, &device).require_grad();
+        let others = uses.iter().map(|one| {
+            let seed = 2 + one.other.iter().sum::<usize>() as u64;
+            noise_tensor::<Mx, 3>(one.other, seed, &others_device).require_grad()
+        });
+        let others: Vec<_> = others.collect();
+        let losses = uses.iter().zip(&others).map(|(one, other)| {
+            let output = (one.loss)(leaf.clone(), other.clone());
+            let grad = noise_tensor(output.dims(), 7, &device);
+            Mx::loss_with_gradient(output, grad)
+        });
+        let loss = losses.reduce(|sum, loss| sum + loss);
+        let grads = loss.expect("there is a use").backward();
+        let gradient = |other: &Tensor<Mx, 3>| values(other.grad(&grads).expect("it is a leaf"));
+        others.iter().map(gradient).collect()
+    };
+    let alone = USES.each_ref().map(|one| gradients(&[one]).remove(0));
+    for (i, first) in USES.iter().enumerate() {
+        for (j, second) in USES.iter().enumerate().filter(|(j, _)| *j != i) {
+            let together = gradients(&[first, second]);
+            for (got, (at, one)) in together.iter().zip([(i, first), (j, second)]) {
+                let what = format!("{}, of {} and {}", one.name, first.name, second.name);
+                assert_same_bits(got, &alone[at], &what);
+            }
+        }
+    }
 }

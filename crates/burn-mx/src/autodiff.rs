@@ -218,7 +218,7 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
         home: parameter.home,
         label: parameter.label,
         rounded: grad.meta.rounded,
-        storage: None,
+        ..Meta::default()
     };
     MxTensor::new(grad.inner, meta)
 }

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use burn_backend::{
-    Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData,
+    Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData, TensorMetadata,
     tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor},
 };
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
@@ -147,9 +147,9 @@ impl<B: MxKernels> BackendIr for MxBackend<B> {
     }
 }
 
-impl<P> MxTensor<P> {
+impl<P: TensorMetadata> MxTensor<P> {
     /// The device of this tensor, given the wrapped tensor's.
     pub(crate) fn device_from<D>(&self, inner: D) -> MxDevice<D> {
-        MxDevice::of_tensor(inner, self.meta)
+        MxDevice::of_tensor(inner, self)
     }
 }

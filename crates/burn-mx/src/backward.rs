@@ -1,7 +1,7 @@
 //! `MxAutodiff`'s own backward steps, for the ops whose gradients burn-autodiff would compute otherwise than
 //! the emulation asks for.
 //!
-//! Each step saves its unrounded inputs and calls the semantics' backward function; the gradient it hands on
+//! Each step saves its unrounded inputs ([`saved`]) and calls the semantics' backward function; the gradient it hands on
 //! carries the specs of the tensor it belongs to.
 
 pub(crate) mod boundary;
@@ -10,6 +10,7 @@ pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod parameter;
+pub(crate) mod saved;
 pub(crate) mod softmax;
 
 use core::any::TypeId;

@@ -1,10 +1,10 @@
 //! The device of the decorated backend.
 
-use burn_backend::{Device, DeviceId, DeviceOps};
+use burn_backend::{Device, DeviceId, DeviceOps, TensorMetadata};
 
 use crate::registry::Interned;
 use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
-use crate::tensor::Meta;
+use crate::tensor::{Meta, MxTensor};
 
 /// A device of the wrapped backend together with the specs that tensors created on it are computed with.
 ///
@@ -46,9 +46,9 @@ impl<D> MxDevice<D> {
         self.meta.created()
     }
 
-    /// The device of a tensor with this meta.
-    pub(crate) fn of_tensor(inner: D, meta: Meta) -> Self {
-        let meta = meta.for_device();
+    /// The device `inner` of this tensor.
+    pub(crate) fn of_tensor<P: TensorMetadata>(inner: D, tensor: &MxTensor<P>) -> Self {
+        let meta = tensor.meta_for_device();
         Self { inner, meta }
     }
 }

@@ -137,7 +137,8 @@ pub enum GradientBiasError {
 /// The bias of the gradients of `loss(model, batch)` by the specs that model and batch carry, parameter by parameter.
 ///
 /// The forward pass is computed in full precision, elementwise ops of the backward pass, too: what is tried are the block
-/// formats, roundings and transforms of the gradient products. The model's own random numbers are left alone.
+/// formats, roundings and transforms of the gradient products. The model's own random numbers are left alone. In a rayon task
+/// `loss` runs on a thread of the crate's own, so that no other task runs in between by the specs that are tried.
 ///
 /// # Errors
 ///
@@ -145,12 +146,13 @@ pub enum GradientBiasError {
 pub fn gradient_bias<B, M, T>(
     model: &M,
     batch: &T,
-    loss: impl Fn(&M, &T) -> Tensor<B, 1>,
+    loss: impl Fn(&M, &T) -> Tensor<B, 1> + Sync,
     config: &GradientBias,
 ) -> Result<Biases, GradientBiasError>
 where
     B: AutodiffBackend + MxTensorOps,
-    M: Module<B>,
+    M: Module<B> + Sync,
+    T: Sync,
 {
     gradient_bias_with_progress(model, batch, loss, config, |_, _| ())
 }
@@ -163,13 +165,14 @@ where
 pub fn gradient_bias_with_progress<B, M, T>(
     model: &M,
     batch: &T,
-    loss: impl Fn(&M, &T) -> Tensor<B, 1>,
+    loss: impl Fn(&M, &T) -> Tensor<B, 1> + Sync,
     config: &GradientBias,
     progress: impl FnMut(usize, usize),
 ) -> Result<Biases, GradientBiasError>
 where
     B: AutodiffBackend + MxTensorOps,
-    M: Module<B>,
+    M: Module<B> + Sync,
+    T: Sync,
 {
     let error = |field, value: String, allowed| GradientBiasError::Config {
         field,

@@ -44,6 +44,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg_attr(
+    not(any(feature = "autodiff", feature = "module")),
+    allow(dead_code, reason = "used by those features")
+)]
+mod alone;
 mod arithmetic;
 mod backend;
 #[cfg(feature = "checkpoint")]

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+#[cfg(feature = "module")]
+use crate::alone::alone;
 use crate::tensor::Meta;
 
 thread_local! {
@@ -19,9 +21,9 @@ pub(crate) fn runs(weight: Meta) {
     }
 }
 
-/// The labels of the weights of the products that `work` runs on this thread, in that order, one for each product.
+/// The labels of the weights of the products that `work` runs, in that order, one for each product.
 #[cfg(feature = "module")]
-pub(crate) fn of<R>(work: impl FnOnce() -> R) -> Vec<&'static str> {
+pub(crate) fn of(work: impl FnOnce() + Send) -> Vec<&'static str> {
     /// What the thread noted before, also if the work panics.
     struct Restore(Option<Vec<&'static str>>);
     impl Drop for Restore {
@@ -29,7 +31,9 @@ pub(crate) fn of<R>(work: impl FnOnce() -> R) -> Vec<&'static str> {
             RAN.set(self.0.take());
         }
     }
-    let _restore = Restore(RAN.replace(Some(Vec::new())));
-    work();
-    RAN.take().unwrap_or_default()
+    alone(|| {
+        let _restore = Restore(RAN.replace(Some(Vec::new())));
+        work();
+        RAN.take().unwrap_or_default()
+    })
 }

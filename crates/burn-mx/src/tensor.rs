@@ -10,6 +10,7 @@ use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
+use crate::hash;
 use crate::kept::{Kept, Unpacked};
 use crate::kernels::Operand;
 use crate::phase;
@@ -39,6 +40,31 @@ impl<P: TensorMetadata> MxTensor<P> {
             kept: None,
         }
     }
+
+    /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight, and so is the new value of a
+    /// weight that does not, as a frozen one or one of an inference. Whatever else does not require gradients is what it
+    /// was.
+    pub(crate) fn with_require_grad(self, require_grad: bool) -> Self {
+        let replaces = || self.meta.replaces == Some(hash_of(&self.shape()));
+        match require_grad || replaces() {
+            true => self.into_weight(),
+            false => self,
+        }
+    }
+
+    /// What the tensor's device passes on: [`Meta::for_device`], and which shape a new value of a weight has.
+    pub(crate) fn meta_for_device(&self) -> Meta {
+        let mut meta = self.meta.for_device();
+        meta.replaces = self.meta.is_weight().then(|| hash_of(&self.shape()));
+        meta
+    }
+}
+
+/// Tells shapes apart.
+fn hash_of(shape: &[usize]) -> u64 {
+    shape.iter().fold(hash::EMPTY, |hash, length| {
+        hash::fnv_1a(hash, &length.to_le_bytes())
+    })
 }
 
 impl<P> MxTensor<P> {
@@ -52,7 +78,8 @@ impl<P> MxTensor<P> {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
         self.meta
             .flags
-            .remove(Flags::REPLACEMENT | Flags::CONSTANT | Flags::LITERAL | Flags::LOSS);
+            .remove(Flags::CONSTANT | Flags::LITERAL | Flags::LOSS);
+        self.meta.replaces = None;
         self.kept.get_or_insert_with(|| Kept::new(unpacked));
         self
     }
@@ -68,16 +95,6 @@ impl<P> MxTensor<P> {
             self.kept = Some(Kept::new(unpacked));
         }
         self
-    }
-
-    /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight, and so is the new value of a
-    /// weight that does not, as a frozen one or one of an inference. Whatever else does not require gradients is what it
-    /// was.
-    pub(crate) fn with_require_grad(self, require_grad: bool) -> Self {
-        match require_grad || self.meta.flags.contains(Flags::REPLACEMENT) {
-            true => self.into_weight(),
-            false => self,
-        }
     }
 
     /// The tensor of the wrapped backend.
@@ -155,8 +172,6 @@ bitflags! {
         /// The specs were chosen for this tensor, or by name for a parameter that it comes from: they are not its
         /// device's.
         const CHOSEN = 1 << 5;
-        /// Created on the device of a weight, as the new value of that weight is by what loads it.
-        const REPLACEMENT = 1 << 6;
         /// A leaf that requires gradients, or did, whatever its role in a product: what it gets from several uses is
         /// summed without rounding.
         const PARAMETER = 1 << 7;
@@ -184,7 +199,6 @@ impl Flags {
         .union(Self::PARAMETER)
         .union(Self::PARAMETER_GRADIENT)
         .union(Self::PINNED)
-        .union(Self::REPLACEMENT)
         .union(Self::LITERAL);
 }
 
@@ -203,6 +217,9 @@ pub(crate) struct Meta {
     pub(crate) rounded: Option<FloatFormat>,
     /// The float type of the tensor, where that is not `f32`.
     pub(crate) storage: Option<FloatDType>,
+    /// Of what was created on the device of a weight: the weight's shape, as a hash. What loads the new value of that weight
+    /// creates it there. So do programs that ask a model for its device, and make inputs on that.
+    pub(crate) replaces: Option<u64>,
 }
 
 /// [`Meta::storage`] of a tensor of this type.
@@ -292,6 +309,7 @@ impl Meta {
             result.flags |= first.flags & Flags::OF_A_VIEW;
             result.home = first.home;
             result.label = first.label;
+            result.replaces = first.replaces;
         }
         result
     }
@@ -350,8 +368,7 @@ impl Meta {
         let has = |flags| self.flags.intersects(flags);
         let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN);
         flags.set(Flags::INNER, has(Flags::OPTIMIZER));
-        flags.set(Flags::REPLACEMENT, has(Flags::WEIGHT));
-        let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER | Flags::REPLACEMENT;
+        let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER;
         flags.set(Flags::LITERAL, !has(of_model));
         Self {
             specs: if has(Flags::PINNED) {
@@ -360,10 +377,7 @@ impl Meta {
                 self.specs
             },
             flags,
-            home: None,
-            label: None,
-            rounded: None,
-            storage: None,
+            ..Self::default()
         }
     }
 

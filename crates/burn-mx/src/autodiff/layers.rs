@@ -40,7 +40,7 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
     x: Tracked<B>,
     weight: Tracked<B>,
     bias: Option<Tracked<B>>,
-    op: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
+    op: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B> + Send,
 ) -> Tracked<B> {
     let join = join_of_layer::<B>(&x, &weight, bias.as_ref());
     let weight = named_if_emulated::<B>(&join, weight);

@@ -17,6 +17,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::parameter::gradient_of;
+use super::saved::Saved;
 use super::{Tracked, boundary, check_recorded, metas};
 use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
@@ -35,7 +36,7 @@ pub(crate) use unary::{
 pub(crate) use unary::{GeluFirstOrder, Silu};
 
 /// An op on one tensor and its gradient.
-pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + 'static {
+pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + Sync + 'static {
     /// The op's name.
     const NAME: &'static str;
     /// The op, with the random numbers of this number.
@@ -77,9 +78,8 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     let number = number_of(&Join::of([Some(x.primitive.meta)]));
     let retro = RetroUnary::<B, R> {
         number,
-        input: x.node.id,
+        input: Saved::new(&x),
         rule: rule.clone(),
-        _backend: PhantomData,
     };
     let layer = record::tracked(|| record::layer_of_op(x.primitive.meta.label));
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
@@ -91,7 +91,8 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
-            let state = (number, layer, prep.checkpoint(&x));
+            prep.checkpoint(&x);
+            let state = (number, layer, Saved::new(&x));
             prep.finish(state, output(x.primitive))
         }
         OpsKind::UnTracked(prep) => prep.finish(output(x.primitive)),
@@ -120,8 +121,8 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     let number = number_of(&Join::of(metas.map(Some)));
     let retro = RetroBinary::<B, R> {
         number,
-        inputs: [lhs.node.id, rhs.node.id],
-        _backend: PhantomData,
+        inputs: [Saved::new(&lhs), Saved::new(&rhs)],
+        _rule: PhantomData,
     };
     let label = metas.iter().find_map(|meta| meta.label);
     let layer = record::tracked(|| record::layer_of_op(label));
@@ -140,7 +141,12 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
             let state = BinaryState {
                 number,
                 layer,
-                saved: R::NEEDS_OPERANDS.then(|| [prep.checkpoint(&lhs), prep.checkpoint(&rhs)]),
+                saved: R::NEEDS_OPERANDS.then(|| {
+                    [&lhs, &rhs].map(|operand| {
+                        prep.checkpoint(operand);
+                        Saved::new(operand)
+                    })
+                }),
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas,
             };
@@ -168,7 +174,7 @@ struct Unary<R>(R);
 
 impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
     /// Number and layer of the op in the forward pass, and its operand.
-    type State = (OpNumber, Option<&'static str>, NodeId);
+    type State = (OpNumber, Option<&'static str>, Saved<B>);
 
     fn backward(
         self,
@@ -177,7 +183,7 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
         checkpointer: &mut Checkpointer,
     ) {
         let (number, layer, x) = ops.state;
-        let x = checkpointer.retrieve_node_output::<Float<B>>(x);
+        let x = x.retrieve(checkpointer);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
             let meta = x.meta;
             let join = Join::of([Some(meta)]);
@@ -200,22 +206,22 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
 struct Binary<R>(#[allow(dead_code, reason = "names the op in the debug output")] R);
 
 #[derive(Clone, Debug)]
-struct BinaryState {
+struct BinaryState<B: MxKernels> {
     /// Of the op in the forward pass.
     number: OpNumber,
     /// As the recorder knows it.
     layer: Option<&'static str>,
-    saved: Option<[NodeId; 2]>,
+    saved: Option<[Saved<B>; 2]>,
     shapes: [Shape; 2],
     metas: [Meta; 2],
 }
 
 impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
-    type State = BinaryState;
+    type State = BinaryState<B>;
 
     fn backward(
         self,
-        ops: Ops<BinaryState, 2>,
+        ops: Ops<BinaryState<B>, 2>,
         grads: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
@@ -229,7 +235,7 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
         let join = Join::of(metas.map(Some));
         let pass = passes::<B>(number, &join);
         let operands: Operands<B> = match saved {
-            Some(ids) => ids.map(|id| Some(checkpointer.retrieve_node_output(id))),
+            Some(saved) => saved.map(|saved| Some(saved.retrieve(checkpointer))),
             None => [None, None],
         };
         let v = &pass.backward;
@@ -285,16 +291,15 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
 
 /// Recomputes a unary op for gradient checkpointing.
 #[derive(Debug)]
-struct RetroUnary<B, R> {
+struct RetroUnary<B: MxKernels, R> {
     number: OpNumber,
-    input: NodeId,
+    input: Saved<B>,
     rule: R,
-    _backend: PhantomData<B>,
 }
 
 impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
-        let x = states.get_state::<Float<B>>(&self.input);
+        let x = self.input.clone().state(states);
         let output = record::again(|| self.rule.forward(self.number, x));
         states.save(out_node, output);
     }
@@ -302,16 +307,15 @@ impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
 
 /// Recomputes a binary op for gradient checkpointing.
 #[derive(Debug)]
-struct RetroBinary<B, R> {
+struct RetroBinary<B: MxKernels, R> {
     number: OpNumber,
-    inputs: [NodeId; 2],
-    _backend: PhantomData<(B, R)>,
+    inputs: [Saved<B>; 2],
+    _rule: PhantomData<R>,
 }
 
 impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
-        let lhs = states.get_state::<Float<B>>(&self.inputs[0]);
-        let rhs = states.get_state::<Float<B>>(&self.inputs[1]);
+        let [lhs, rhs] = self.inputs.clone().map(|input| input.state(states));
         let output = record::again(|| R::forward(self.number, lhs, rhs));
         states.save(out_node, output);
     }

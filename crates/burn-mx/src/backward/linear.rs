@@ -1,12 +1,12 @@
 //! The linear layer.
 
-use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
 use super::parameter::gradient_of;
+use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
@@ -23,10 +23,10 @@ struct Linear<const N: usize>;
 /// What the backward pass needs: the layer's specs, the saved inputs of the products it will compute, and
 /// what their gradients carry on.
 #[derive(Clone, Debug)]
-struct State {
+struct State<B: MxKernels> {
     interned: &'static Interned,
-    x: Option<NodeId>,
-    weight: Option<NodeId>,
+    x: Option<Saved<B>>,
+    weight: Option<Saved<B>>,
     operands: Operands,
     x_meta: Meta,
     weight_meta: Meta,
@@ -76,7 +76,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         let weight = operands.weight::<B>(weight);
         record::tracked(|| linear::forward::<B>(x, weight, bias))
     };
-    let state = State {
+    let state = State::<B> {
         interned,
         operands,
         x: None,
@@ -97,9 +97,13 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                     let [of_x, of_weight] = [x.is_tracked(), weight.is_tracked()];
                     let saves_x = of_weight || masks && of_x;
                     let saves_weight = of_x || masks && of_weight;
+                    let mut save = |operand: &Tracked<B>| {
+                        prep.checkpoint(operand);
+                        Saved::new(operand)
+                    };
                     let state = State {
-                        x: saves_x.then(|| prep.checkpoint(&x)),
-                        weight: saves_weight.then(|| prep.checkpoint(&weight)),
+                        x: saves_x.then(|| save(&x)),
+                        weight: saves_weight.then(|| save(&weight)),
                         ..state
                     };
                     prep.finish(state, product(x.primitive, weight.primitive, $bias))
@@ -120,9 +124,14 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
-    type State = State;
+    type State = State<B>;
 
-    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<State<B>, N>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
         let State {
             interned,
             x,
@@ -133,13 +142,8 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
             bias_meta,
         } = ops.state;
         let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
-        let mut x = x.map(|id| checkpointer.retrieve_node_output::<Float<B>>(id));
-        let mut weight = weight.map(|id| {
-            let mut weight = checkpointer.retrieve_node_output::<Float<B>>(id);
-            // Another op may have saved it, by another name.
-            weight.meta.label = weight_meta.label;
-            weight
-        });
+        let mut x = x.map(|saved| saved.retrieve(checkpointer));
+        let mut weight = weight.map(|saved| saved.retrieve(checkpointer));
         if interned.specs.quantize_backprop() {
             let rounding = interned.specs.round_grad_input();
             grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);

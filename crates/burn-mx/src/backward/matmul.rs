@@ -1,6 +1,5 @@
 //! The matrix product.
 
-use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
@@ -9,6 +8,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::Tracked;
 use super::parameter::gradient_of;
+use super::saved::Saved;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::random::OpNumber;
@@ -24,12 +24,12 @@ use crate::tensor::Meta;
 struct Matmul;
 
 #[derive(Clone, Debug)]
-struct State {
+struct State<B: MxKernels> {
     interned: &'static Interned,
     /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
     numbers: [OpNumber; 2],
     /// Saved if the other operand's gradient is wanted, or its own is and has a mask.
-    saved: [Option<NodeId>; 2],
+    saved: [Option<Saved<B>>; 2],
     shapes: [Shape; 2],
     metas: [Meta; 2],
 }
@@ -73,13 +73,14 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
             let [of_lhs, of_rhs] = [lhs.is_tracked(), rhs.is_tracked()];
             let saves_lhs = of_rhs || masks && of_lhs;
             let saves_rhs = of_lhs || masks && of_rhs;
+            let mut save = |operand: &Tracked<B>| {
+                prep.checkpoint(operand);
+                Saved::new(operand)
+            };
             let state = State {
                 interned,
                 numbers,
-                saved: [
-                    saves_lhs.then(|| prep.checkpoint(&lhs)),
-                    saves_rhs.then(|| prep.checkpoint(&rhs)),
-                ],
+                saved: [saves_lhs.then(|| save(&lhs)), saves_rhs.then(|| save(&rhs))],
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
                 metas: [lhs.primitive.meta, rhs.primitive.meta],
             };
@@ -90,9 +91,14 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
-    type State = State;
+    type State = State<B>;
 
-    fn backward(self, ops: Ops<State, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<State<B>, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
         let State {
             interned,
             numbers,
@@ -100,12 +106,7 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             shapes: [lhs_shape, rhs_shape],
             metas: [lhs_meta, rhs_meta],
         } = ops.state;
-        let [lhs, rhs] = saved.map(|id| {
-            let mut operand = checkpointer.retrieve_node_output::<Float<B>>(id?);
-            // Another op may have saved it, by another name.
-            operand.meta.label = lhs_meta.label;
-            Some(operand)
-        });
+        let [lhs, rhs] = saved.map(|saved| Some(saved?.retrieve(checkpointer)));
         let quantized = interned.specs.quantize_backprop();
         let operand = |number, operand: Float<B>| match quantized {
             true => drawn::<B>(number, operand, interned),

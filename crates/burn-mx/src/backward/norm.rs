@@ -1,6 +1,5 @@
 //! Layer and root-mean-square normalization.
 
-use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
@@ -8,6 +7,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
 use super::boundary::Exemption;
 use super::parameter::gradient_of;
+use super::saved::Saved;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::kernels::{self, MxKernels};
@@ -20,14 +20,14 @@ use crate::tensor::{Join, Meta};
 struct Norm<const N: usize>;
 
 #[derive(Clone, Debug)]
-struct State {
+struct State<B: MxKernels> {
     /// Of the op in the forward pass.
     number: OpNumber,
     /// As the recorder knows it.
     layer: Option<&'static str>,
     norm: kernels::Norm,
-    x: NodeId,
-    gamma: NodeId,
+    x: Saved<B>,
+    gamma: Saved<B>,
     beta_meta: Option<Meta>,
     epsilon: f64,
 }
@@ -77,12 +77,14 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
+                    prep.checkpoint(&x);
+                    prep.checkpoint(&gamma);
                     let state = State {
                         number,
                         layer,
                         norm,
-                        x: prep.checkpoint(&x),
-                        gamma: prep.checkpoint(&gamma),
+                        x: Saved::new(&x),
+                        gamma: Saved::new(&gamma),
                         beta_meta,
                         epsilon,
                     };
@@ -104,9 +106,14 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
-    type State = State;
+    type State = State<B>;
 
-    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<State<B>, N>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
         let State {
             number,
             layer,
@@ -117,8 +124,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
             epsilon,
         } = ops.state;
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
-        let x = checkpointer.retrieve_node_output::<Float<B>>(x);
-        let gamma = checkpointer.retrieve_node_output::<Float<B>>(gamma);
+        let [x, gamma] = [x, gamma].map(|saved| saved.retrieve(checkpointer));
         let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
         let backward = norm::backward::<B>(number, layer, norm, x, gamma, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];

@@ -15,7 +15,7 @@ type Gradients = Vec<(String, Vec<f32>)>;
 
 pub(super) fn run<B, M>(
     model: &M,
-    loss: impl Fn() -> Tensor<B, 1>,
+    loss: impl Fn() -> Tensor<B, 1> + Sync,
     config: &GradientBias,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Biases, GradientBiasError>
@@ -24,7 +24,7 @@ where
     M: Module<B>,
 {
     let pass = |substitution| {
-        let grads = Substitution::enter(Some(substitution), || loss().backward());
+        let grads = Substitution::enter(substitution, || loss().backward());
         gradients::<B, M>(model, &grads)
     };
     let exact = || pass(Substitution::new(None, config.seed));

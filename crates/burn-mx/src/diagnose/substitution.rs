@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::Products;
+use crate::alone::alone;
 use crate::registry::Interned;
 use crate::semantics::product::Kind;
 use crate::specs::MxSpecs;
@@ -65,8 +66,8 @@ impl Substitution {
         }
     }
 
-    /// Calls `work` with `substitution` in force on this thread.
-    pub(crate) fn enter<R>(substitution: Option<Arc<Self>>, work: impl FnOnce() -> R) -> R {
+    /// Calls `work` with this substitution in force on the thread that runs the work.
+    pub(super) fn enter<R: Send>(self: Arc<Self>, work: impl FnOnce() -> R + Send) -> R {
         struct Restore(Option<Arc<Substitution>>);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -74,12 +75,11 @@ impl Substitution {
                 COUNT.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        if substitution.is_none() {
-            return work();
-        }
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        let _restore = Restore(CURRENT.replace(substitution));
-        work()
+        alone(|| {
+            COUNT.fetch_add(1, Ordering::Relaxed);
+            let _restore = Restore(CURRENT.replace(Some(self)));
+            work()
+        })
     }
 
     /// In place of these specs.

@@ -14,21 +14,23 @@ pub struct Convolution {
     pub groups: usize,
 }
 
-/// Which product of a convolution.
+/// Which product of a convolution, and the shape of its result.
+///
+/// The shapes of the operands do not fix that shape: a stride passes over elements behind the last window, and a transposed
+/// convolution may pad its output by whole strides, where a convolution of the padded tensor would have more windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConvolutionProduct {
-    /// Of x and the weight.
-    Output,
+    /// Of x and the weight: the first windows of x, as many as this shape has.
+    Output(Vec<usize>),
     /// Of the output's gradient and the weight, for an x of this shape.
     InputGradient(Vec<usize>),
-    /// Of x and the output's gradient, for a weight of this shape.
+    /// Of x and the output's gradient, for a weight of this shape; x may have room for more windows than the gradient has.
     WeightGradient(Vec<usize>),
 }
 
-#[cfg(feature = "cube")]
 impl Convolution {
     /// Of one dimension, the same in two.
-    pub(super) fn in_a_plane(&self) -> Self {
+    pub(crate) fn in_a_plane(&self) -> Self {
         let and = |lengths: &[usize], other| lengths.iter().copied().chain([other]).collect();
         Self {
             stride: and(&self.stride, 1),
@@ -45,30 +47,18 @@ impl ConvolutionProduct {
     pub(super) fn in_a_plane(&self) -> Self {
         let and_one = |shape: &[usize]| shape.iter().copied().chain([1]).collect();
         match self {
-            Self::Output => Self::Output,
+            Self::Output(shape) => Self::Output(and_one(shape)),
             Self::InputGradient(shape) => Self::InputGradient(and_one(shape)),
             Self::WeightGradient(shape) => Self::WeightGradient(and_one(shape)),
         }
     }
 }
 
-#[cfg(feature = "fusion")]
 impl ConvolutionProduct {
-    /// The shape of the result, of operands of these shapes.
-    pub(super) fn shape(&self, convolution: &Convolution, operands: [&[usize]; 2]) -> Vec<usize> {
+    /// The shape of the result.
+    pub fn shape(&self) -> &[usize] {
         match self {
-            Self::InputGradient(shape) | Self::WeightGradient(shape) => shape.clone(),
-            Self::Output => {
-                let [x, weight] = operands;
-                let lengths = burn_backend::ops::conv::calculate_conv_output_sizes(
-                    &weight[2..],
-                    &convolution.stride,
-                    &convolution.padding,
-                    &convolution.dilation,
-                    &x[2..],
-                );
-                [x[0], weight[0]].into_iter().chain(lengths).collect()
-            }
+            Self::Output(shape) | Self::InputGradient(shape) | Self::WeightGradient(shape) => shape,
         }
     }
 }

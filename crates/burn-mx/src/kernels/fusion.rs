@@ -387,9 +387,7 @@ impl<B: FusionBackend + MxKernels + 'static> MxKernels for Fusion<B> {
             // An op that burn-fusion knows: it may fuse what follows.
             return None;
         }
-        let shapes = operands.map(|operand| operand.shape());
-        let shape = product.shape(convolution, shapes.each_ref().map(|shape| &shape[..]));
-        let output = [(Shape::from(shape), DType::F32)];
+        let output = [(Shape::from(product.shape().to_vec()), DType::F32)];
         let [first, second] = operands.map(Clone::clone);
         let (convolution, product) = (convolution.clone(), product.clone());
         let convolve = move |operands: [&FloatTensor<B>; 2], bias: Option<&FloatTensor<B>>| {

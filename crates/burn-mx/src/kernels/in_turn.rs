@@ -1,37 +1,25 @@
-//! Work that a thread of rayon's pool does while this one goes on, one piece after the other.
+//! Work that is done beside what a program computes, one piece after the other.
 //!
-//! To wake a thread for each piece would take the one that asks longer than many a piece takes the other. A large piece is
-//! shared by the pool's threads all the same.
+//! To wake a thread for each piece would take the one that asks longer than many a piece takes the other, so one thread works
+//! off what has gathered. It is one of a rayon pool of ours, whose threads share large pieces: a thread of the program's pool
+//! would take up the program's tasks in the middle of a piece, and such a task may wait for that very piece.
 
 use std::collections::VecDeque;
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use rayon::Yield;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// What comes of the work, or the panic that it ended with.
 #[derive(Debug)]
 pub(crate) struct Awaited<T>(Receiver<thread::Result<T>>);
 
 impl<T> Awaited<T> {
-    /// Waits for it. A thread of the pool, which may be the one that is waited for, works meanwhile.
+    /// Waits for it, and takes up no other work meanwhile. A piece of work may wait for those that were given before it.
     pub(crate) fn wait(self) -> thread::Result<T> {
-        loop {
-            match self.0.try_recv() {
-                Err(TryRecvError::Empty) => {}
-                Ok(result) => return result,
-                Err(TryRecvError::Disconnected) => break,
-            }
-            match rayon::yield_now() {
-                Some(Yield::Executed) => {}
-                Some(Yield::Idle) => thread::sleep(Duration::from_micros(50)),
-                None => break,
-            }
-        }
         self.0.recv().expect("a piece of work that panics says so")
     }
 }
@@ -59,10 +47,17 @@ pub(crate) fn in_turn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         replace(&mut queue.is_worked_on, true)
     };
     if !is_worked_on {
-        rayon::spawn(work_off);
+        POOL.spawn(work_off);
     }
     Awaited(receiver)
 }
+
+/// As many threads as the program's pool has; they sleep where there is no work.
+static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
+    let pool = ThreadPoolBuilder::new().thread_name(|thread| format!("burn-mx-beside-{thread}"));
+    pool.build()
+        .unwrap_or_else(|error| panic!("burn-mx: no threads for what a recorder sees: {error}"))
+});
 
 struct Queue {
     waiting: VecDeque<Box<dyn FnOnce() + Send>>,

@@ -45,14 +45,14 @@ pub enum TensorStatistics<B: Backend> {
 }
 
 impl<B: Backend> TensorStatistics<B> {
-    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by a thread of rayon's pool while
-    /// this one goes on, unless too much waits for that already.
+    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by another thread while this one
+    /// goes on, unless too much waits for that already.
     #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
     pub(super) fn beside(
         elements: usize,
         work: impl FnOnce() -> Statistics + Send + 'static,
     ) -> Self {
-        // A thread of the pool may be the one that it would wait for.
+        // The other threads of a pool have work of their own.
         if rayon::current_thread_index().is_some() {
             return Self::Known(work());
         }

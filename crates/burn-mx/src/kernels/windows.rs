@@ -33,7 +33,7 @@ pub(super) fn convolve<T: InMemory>(
     let (first_shape, second_shape) = (first.dims(), second.dims());
     let planes = Planes::of(first.values(), &first_shape, convolution.groups);
     let computed = match product {
-        ConvolutionProduct::Output => output(convolution, planes, &second),
+        ConvolutionProduct::Output(shape) => output(convolution, planes, &second, shape),
         ConvolutionProduct::InputGradient(shape) => {
             input_gradient(convolution, planes, &second, shape)
         }
@@ -54,12 +54,15 @@ pub(super) fn convolve<T: InMemory>(
 type Computed = Result<Option<(Vec<f32>, Vec<usize>)>, PanelsError>;
 
 /// Of each group, the weight [O, C · taps] times the windows [C · taps, positions].
-fn output<T: InMemory>(convolution: &Convolution, x: Planes<'_>, weight: &T) -> Computed {
+fn output<T: InMemory>(
+    convolution: &Convolution,
+    x: Planes<'_>,
+    weight: &T,
+    output: &[usize],
+) -> Computed {
     let shape = weight.dims();
     let rows = shape[0] / x.groups;
-    let Some(windows) = Windows::of_output(convolution, x.lengths, &shape[2..]) else {
-        return Ok(None);
-    };
+    let windows = Windows::of_output(convolution, x.lengths, &shape[2..], &output[2..]);
     if rows < FEW_ROWS {
         return Ok(None);
     }
@@ -141,15 +144,13 @@ fn weight_gradient(
     weight: &[usize],
 ) -> Computed {
     let (groups, rows) = (x.groups, weight[0] / x.groups);
-    let Some(windows) = Windows::of_output(convolution, x.lengths, &weight[2..]) else {
-        return Ok(None);
-    };
+    let windows = Windows::of_output(convolution, x.lengths, &weight[2..], grad.lengths);
     if rows < FEW_ROWS {
         return Ok(None);
     }
     let taps = windows.taps();
     let columns = weight[1] * taps;
-    let positions: usize = grad.lengths.iter().product();
+    let positions = windows.count();
     let mut result = vec![0.0; weight.iter().product()];
     let together = together(groups * columns * positions);
     let pairs: Vec<_> = (0..groups).map(|group| (group, group)).collect();
@@ -255,32 +256,28 @@ struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    /// `None` if the plane has no room for a window.
+    /// As many as the output's lengths say, from the first on.
     fn of_output(
         convolution: &'a Convolution,
         plane: &'a [usize],
         window: &'a [usize],
-    ) -> Option<Self> {
+        output: &[usize],
+    ) -> Self {
         let Convolution {
             stride,
             padding,
             dilation,
             ..
         } = convolution;
-        let position = |axis: usize| {
-            let reach = dilation[axis] * (window[axis] - 1) + 1;
-            let room = (plane[axis] + 2 * padding[axis]).checked_sub(reach)?;
-            Some(room / stride[axis] + 1)
-        };
-        Some(Self {
+        Self {
             plane,
             window,
-            positions: (0..plane.len()).map(position).collect::<Option<_>>()?,
+            positions: output.to_vec(),
             stride: stride.clone(),
             dilation,
             before: padding.iter().map(|&padding| padding as isize).collect(),
             spread: vec![1; plane.len()],
-        })
+        }
     }
 
     fn of_input_gradient(

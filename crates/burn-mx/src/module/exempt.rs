@@ -1,7 +1,5 @@
 //! The layers that a recipe leaves without block formats: the last ones of a forward pass.
 
-use std::thread;
-
 use burn_core::module::Module;
 use thiserror::Error;
 
@@ -54,19 +52,9 @@ pub fn exempt_layers<B: MxTensorOps, M: Module<B>, R>(
     }
     let modules = layers(model);
     let model = label_parameters(model.clone());
-    let observed = move || {
-        order::of(|| {
-            forward(&model);
-        })
-    };
-    let ran = match rayon::current_thread_index() {
-        None => observed(),
-        // While such a thread waits for a kernel, it may run the layers of another model.
-        Some(_) => thread::scope(|scope| {
-            let observed = scope.spawn(observed).join();
-            observed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        }),
-    };
+    let ran = order::of(move || {
+        forward(&model);
+    });
     let mut order: Vec<String> = Vec::new();
     for label in ran.into_iter().rev() {
         let module = label

@@ -13,6 +13,7 @@ use burn_core::module::{Param, ParamMapper};
 use burn_core::tensor::Tensor;
 
 use super::tensor_ops::{Change, MxTensorOps, change};
+use crate::alone::alone;
 use crate::registry::{self, Interned};
 
 /// What is to be set, beside the label, which always is.
@@ -83,7 +84,7 @@ enum Question {
     None,
     Pending,
     /// An [`OnLoad`].
-    Answered(Box<dyn Any>),
+    Answered(Box<dyn Any + Send>),
 }
 
 /// Withdraws the question, also where a mapper panics.
@@ -98,13 +99,17 @@ impl Drop for Withdraw {
 impl<B: MxTensorOps, const D: usize> OnLoad<B, D> {
     /// What `mapper` is if it is of ours; else it is what was found, with nothing set.
     fn of(mapper: &ParamMapper<Tensor<B, D>>, value: &Tensor<B, D>) -> Self {
-        let _withdraw = Withdraw;
-        QUESTION.replace(Question::Pending);
-        // A mapper of somebody else's gets what it would get from a record.
-        let _ = mapper.on_load(mapper.on_save(value.clone()));
-        if let Question::Answered(answer) = QUESTION.replace(Question::None)
-            && let Ok(on_load) = answer.downcast::<Self>()
-        {
+        let answered = alone(|| {
+            let _withdraw = Withdraw;
+            QUESTION.replace(Question::Pending);
+            // A mapper of somebody else's gets what it would get from a record.
+            let _ = mapper.on_load(mapper.on_save(value.clone()));
+            match QUESTION.replace(Question::None) {
+                Question::Answered(answer) => answer.downcast::<Self>().ok(),
+                _ => None,
+            }
+        });
+        if let Some(on_load) = answered {
             return *on_load;
         }
         Self {

@@ -87,11 +87,12 @@ pub(super) fn calibrated<B, M, T, R>(
     float: &M,
     layers: Vec<(&str, &ResolvedSpecs)>,
     calibration: &[T],
-    forward: impl Fn(&M, &T) -> R,
+    forward: impl Fn(&M, &T) -> R + Sync,
 ) -> Result<Vec<ResolvedSpecs>, PtqError>
 where
     B: MxKernels,
-    M: Module<MxBackend<B>>,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
 {
     let mut heard = calls::largest::<B>(|| {
         for batch in calibration {

@@ -11,6 +11,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::calibration::Largest;
 use super::norms::{Given, Norms};
+use crate::alone::alone;
 use crate::kernels::{MxKernels, to_f32};
 use crate::semantics::Float;
 use crate::semantics::conv::Geometry;
@@ -205,7 +206,7 @@ thread_local! {
 }
 
 /// The labels of the weights that `pass` uses, in the order in which it comes by them.
-pub(super) fn order<B: MxKernels>(pass: impl FnOnce()) -> Vec<&'static str> {
+pub(super) fn order<B: MxKernels>(pass: impl FnOnce() + Send) -> Vec<&'static str> {
     match listen::<B>(Listener::Order(Vec::new()), pass) {
         Listener::Order(order) => order,
         _ => unreachable!("a listener stays what it is"),
@@ -216,7 +217,7 @@ pub(super) fn order<B: MxKernels>(pass: impl FnOnce()) -> Vec<&'static str> {
 pub(super) fn calls<B: MxKernels>(
     label: &'static str,
     side: Side,
-    pass: impl FnOnce(),
+    pass: impl FnOnce() + Send,
 ) -> Vec<Call<B>> {
     let listener = Listener::Calls {
         label,
@@ -230,7 +231,7 @@ pub(super) fn calls<B: MxKernels>(
 }
 
 /// The batch norms of a pass, and its layers.
-pub(super) fn norms<B: MxKernels>(pass: impl FnOnce()) -> Norms<B> {
+pub(super) fn norms<B: MxKernels>(pass: impl FnOnce() + Send) -> Norms<B> {
     match listen::<B>(Listener::Norms(Norms::new()), pass) {
         Listener::Norms(norms) => norms,
         _ => unreachable!("a listener stays what it is"),
@@ -238,14 +239,14 @@ pub(super) fn norms<B: MxKernels>(pass: impl FnOnce()) -> Norms<B> {
 }
 
 /// What the layers of a pass are given at most.
-pub(super) fn largest<B: MxKernels>(pass: impl FnOnce()) -> Largest {
+pub(super) fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
     match listen::<B>(Listener::Largest(Largest::default()), pass) {
         Listener::Largest(largest) => largest,
         _ => unreachable!("a listener stays what it is"),
     }
 }
 
-fn listen<B: MxKernels>(listener: Listener<B>, pass: impl FnOnce()) -> Listener<B> {
+fn listen<B: MxKernels>(listener: Listener<B>, pass: impl FnOnce() + Send) -> Listener<B> {
     /// Ends it, also where the pass panics.
     struct End;
     impl Drop for End {
@@ -253,12 +254,14 @@ fn listen<B: MxKernels>(listener: Listener<B>, pass: impl FnOnce()) -> Listener<
             LISTENER.take();
         }
     }
-    LISTENER.set(Some(Box::new(listener)));
-    let end = End;
-    pass();
-    let listener = LISTENER.take().and_then(|any| any.downcast().ok());
-    drop(end);
-    *listener.expect("it is the one that was set")
+    alone(|| {
+        LISTENER.set(Some(Box::new(listener)));
+        let end = End;
+        pass();
+        let listener = LISTENER.take().and_then(|any| any.downcast().ok());
+        drop(end);
+        *listener.expect("it is the one that was set")
+    })
 }
 
 /// The output of a layer, by `forward`; a listener hears of it.

@@ -71,11 +71,12 @@ pub(super) fn fold<B, M, T, R>(
     float: M,
     layers: &[&str],
     calibration: &[T],
-    forward: impl Fn(&M, &T) -> R,
+    forward: impl Fn(&M, &T) -> R + Sync,
 ) -> Result<(M, M, Vec<FoldedNorm>), PtqError>
 where
     B: MxKernels,
-    M: Module<MxBackend<B>>,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
     R: 'static,
 {
     let outputs = |model: &M| -> Result<Vec<f32>, PtqError> {
@@ -137,11 +138,12 @@ fn pairs<B, M, T, R>(
     float: &M,
     layers: &[&str],
     calibration: &[T],
-    forward: &impl Fn(&M, &T) -> R,
+    forward: &(impl Fn(&M, &T) -> R + Sync),
 ) -> Vec<Pair>
 where
     B: MxKernels,
-    M: Module<MxBackend<B>>,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
 {
     let norms = norms_of(float);
     let mut sources: BTreeMap<usize, Source> = BTreeMap::new();

@@ -94,7 +94,8 @@ impl Quantizer {
 
     /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
     /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there
-    /// may be none. Layers are heard on the thread that `forward` is called on.
+    /// may be none. Layers are heard on the thread that `forward` is called on: the caller's, or in a rayon task one of the
+    /// crate's own, so that no other task's layers are heard.
     ///
     /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
     /// it has any, count for everything else.
@@ -106,11 +107,12 @@ impl Quantizer {
         &self,
         model: M,
         calibration: &[T],
-        forward: impl Fn(&M, &T) -> R,
+        forward: impl Fn(&M, &T) -> R + Sync,
     ) -> Result<Quantized<M>, PtqError>
     where
         B: MxKernels,
-        M: Module<MxBackend<B>>,
+        M: Module<MxBackend<B>> + Sync,
+        T: Sync,
         R: 'static,
     {
         self.quantize_with_progress(model, calibration, forward, |_, _| ())
@@ -125,12 +127,13 @@ impl Quantizer {
         &self,
         model: M,
         calibration: &[T],
-        forward: impl Fn(&M, &T) -> R,
+        forward: impl Fn(&M, &T) -> R + Sync,
         progress: impl FnMut(usize, usize),
     ) -> Result<Quantized<M>, PtqError>
     where
         B: MxKernels,
-        M: Module<MxBackend<B>>,
+        M: Module<MxBackend<B>> + Sync,
+        T: Sync,
         R: 'static,
     {
         let mut chosen = self.choose(&layers(&model))?;
@@ -259,7 +262,9 @@ impl<T, F> Passes<'_, T, F> {
     fn order<B, M, R>(&self, model: &M) -> Vec<&'static str>
     where
         B: MxKernels,
-        F: Fn(&M, &T) -> R,
+        M: Sync,
+        T: Sync,
+        F: Fn(&M, &T) -> R + Sync,
     {
         calls::order::<B>(|| {
             for batch in self.calibration {
@@ -279,7 +284,9 @@ impl<T, F> Passes<'_, T, F> {
     ) -> Vec<Call<B>>
     where
         B: MxKernels,
-        F: Fn(&M, &T) -> R,
+        M: Sync,
+        T: Sync,
+        F: Fn(&M, &T) -> R + Sync,
     {
         let mut all: Vec<Call<B>> = Vec::new();
         for batch in self.calibration {
@@ -313,8 +320,9 @@ fn tune<B, M, T, R, F>(
 ) -> Result<(M, Vec<TunedLayer>), PtqError>
 where
     B: MxKernels,
-    M: Module<MxBackend<B>>,
-    F: Fn(&M, &T) -> R,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
+    F: Fn(&M, &T) -> R + Sync,
 {
     let order = passes.order::<B, M, R>(&model);
     let place = |chosen: &Chosen| {

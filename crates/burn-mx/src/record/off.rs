@@ -96,7 +96,21 @@ impl ElementwiseObserver {
 }
 
 #[cfg(feature = "autodiff")]
-pub(crate) use autodiff::{Context, again, end_step, layer_of_op, name_layer, tracked};
+pub(crate) use autodiff::{again, end_step, layer_of_op, name_layer, tracked};
+
+/// What a thread hands on to another one that works for it: nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context;
+
+impl Context {
+    pub(crate) fn of_this_thread() -> Self {
+        Self
+    }
+
+    pub(crate) fn enter<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+}
 
 #[cfg(feature = "autodiff")]
 mod autodiff {
@@ -114,22 +128,9 @@ mod autodiff {
         work()
     }
 
-    pub(crate) fn tracked<R>(op: impl FnOnce() -> R) -> R {
+    pub(crate) fn tracked<R: Send>(op: impl FnOnce() -> R + Send) -> R {
         op()
     }
 
     pub(crate) fn end_step() {}
-
-    #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Context;
-
-    impl Context {
-        pub(crate) fn of_this_thread() -> Self {
-            Self
-        }
-
-        pub(crate) fn enter<R>(self, work: impl FnOnce() -> R) -> R {
-            work()
-        }
-    }
 }

@@ -12,6 +12,7 @@ use super::config::{Pass, Selection};
 use super::file::Writer;
 use super::stream::{Step, Stream};
 use super::{ProductOp, RecordError, StepRecord};
+use crate::alone::alone;
 use crate::diagnose::Substitution;
 use crate::kernels::in_turn::{Awaited, in_turn};
 use crate::phase;
@@ -75,9 +76,13 @@ pub(super) fn any_elementwise() -> bool {
     ELEMENTWISE.load(Ordering::Relaxed) > 0
 }
 
+fn is_anything_recorded() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
 /// The recorder of this thread.
 pub(super) fn current() -> Option<Arc<Running>> {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if !is_anything_recorded() {
         return None;
     }
     if Substitution::current().is_some() {
@@ -293,16 +298,21 @@ pub(crate) fn name_layer(op: ProductOp, label: Option<&'static str>) -> Option<&
 }
 
 /// Calls an op of `MxAutodiff`, whose products are those of a training step.
-pub(crate) fn tracked<R>(op: impl FnOnce() -> R) -> R {
+pub(crate) fn tracked<R: Send>(op: impl FnOnce() -> R + Send) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
             TRACKED.set(TRACKED.get() - 1);
         }
     }
-    TRACKED.set(TRACKED.get() + 1);
-    let _leave = Leave;
-    op()
+    if !is_anything_recorded() {
+        return op();
+    }
+    alone(|| {
+        TRACKED.set(TRACKED.get() + 1);
+        let _leave = Leave;
+        op()
+    })
 }
 
 /// Ends a training step of this thread: its backward pass is over.
@@ -320,32 +330,33 @@ pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
     })
 }
 
-/// Calls `work` in a scope of this name.
-pub(crate) fn scope<R>(name: &str, work: impl FnOnce() -> R) -> R {
+/// Calls `work` in a scope of this name, where anybody records names.
+pub(crate) fn scope<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
             SCOPES.with_borrow_mut(|scopes| scopes.pop());
         }
     }
-    SCOPES.with_borrow_mut(|scopes| scopes.push(name.to_owned()));
-    let _leave = Leave;
-    work()
+    if !is_anything_recorded() {
+        return work();
+    }
+    alone(|| {
+        SCOPES.with_borrow_mut(|scopes| scopes.push(name.to_owned()));
+        let _leave = Leave;
+        work()
+    })
 }
 
 /// What a thread hands on to another one that works for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     owner: ThreadId,
-    substitution: Option<Arc<Substitution>>,
 }
 
 impl Context {
     pub(crate) fn of_this_thread() -> Self {
-        Self {
-            owner: owner(),
-            substitution: Substitution::current(),
-        }
+        Self { owner: owner() }
     }
 
     /// Calls `work`, which belongs to the thread that this is of.
@@ -357,6 +368,6 @@ impl Context {
             }
         }
         let _restore = Restore(OWNER.replace(Some(self.owner)));
-        Substitution::enter(self.substitution, work)
+        work()
     }
 }

@@ -10,7 +10,7 @@ use burn_backend::{Shape, TensorMetadata};
 use super::Float;
 use super::linear::sum_of_gradient;
 use super::product::{Along, ForwardOperand, Kind, Op, Product, quantize_backward};
-use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};
+use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, same_type};
 use crate::order;
 use crate::registry::{self, Interned};
 use crate::specs::Slot;
@@ -116,7 +116,9 @@ impl Geometry {
         bits: u32,
     ) -> Option<FloatTensor<B>> {
         let product = match self.direction {
-            Direction::Normal => ConvolutionProduct::Output,
+            Direction::Normal => {
+                ConvolutionProduct::Output(self.convolved(&x.shape(), &weight.shape())?)
+            }
             Direction::Transposed => {
                 ConvolutionProduct::InputGradient(self.transposed(&x.shape(), &weight.shape())?)
             }
@@ -134,7 +136,9 @@ impl Geometry {
     ) -> Option<FloatTensor<B>> {
         let product = match self.direction {
             Direction::Normal => ConvolutionProduct::InputGradient(x?.to_vec()),
-            Direction::Transposed => ConvolutionProduct::Output,
+            Direction::Transposed => {
+                ConvolutionProduct::Output(self.transposed_from(&grad.shape(), &weight.shape())?)
+            }
         };
         B::convolution_product(&self.convolution, &product, [grad, weight], None, bits)
     }
@@ -155,22 +159,74 @@ impl Geometry {
         B::convolution_product(&self.convolution, &product, operands, None, bits)
     }
 
+    /// The gradient of a weight in one dimension and in groups, by `B`'s op in two dimensions. In one dimension Burn 0.21's
+    /// own is wrong where the last window ends a dilation or more before the padded x does.
+    fn weight_gradient_in_a_plane<B: MxKernels>(
+        &self,
+        x: &FloatTensor<B>,
+        weight: &FloatTensor<B>,
+        grad: &FloatTensor<B>,
+    ) -> Option<FloatTensor<B>> {
+        let wrong = self.direction == Direction::Normal && self.convolution.groups > 1;
+        if !wrong || self.convolution.stride.len() != 1 {
+            return None;
+        }
+        let convolution = self.convolution.in_a_plane();
+        let pair = |lengths: Vec<usize>| [lengths[0], lengths[1]];
+        let options = ConvOptions::new(
+            pair(convolution.stride),
+            pair(convolution.padding),
+            pair(convolution.dilation),
+            convolution.groups,
+        );
+        let plane = |tensor: &FloatTensor<B>| {
+            let [leading, channels, length] = tensor.shape().dims();
+            B::float_reshape(tensor.clone(), Shape::new([leading, channels, length, 1]))
+        };
+        let gradient = B::conv2d_weight_backward(plane(x), plane(weight), plane(grad), options);
+        Some(B::float_reshape(gradient, weight.shape()))
+    }
+
+    /// The shape of a convolution's output; `None` if x has no room for a window.
+    fn convolved(&self, x: &[usize], weight: &[usize]) -> Option<Vec<usize>> {
+        self.shape([x[0], weight[0]], |axis| {
+            let padded = x[axis + 2] + 2 * self.convolution.padding[axis];
+            let room = padded.checked_sub(self.reach(axis, weight))?;
+            Some(room / self.convolution.stride[axis] + 1)
+        })
+    }
+
     /// The shape of a transposed convolution's output; `None` if its padding leaves nothing.
     fn transposed(&self, x: &[usize], weight: &[usize]) -> Option<Vec<usize>> {
-        let Convolution {
-            stride,
-            padding,
-            dilation,
-            groups,
-        } = &self.convolution;
-        let length = |axis: usize| {
-            let reach = dilation[axis] * (weight[axis + 2] - 1) + 1;
-            let all = x[axis + 2].checked_sub(1)? * stride[axis] + reach + self.padding_out[axis];
-            all.checked_sub(2 * padding[axis])
-        };
-        let lengths = (0..stride.len()).map(length);
-        let leading = [x[0], groups * weight[1]].map(Some);
-        leading.into_iter().chain(lengths).collect()
+        self.shape([x[0], self.convolution.groups * weight[1]], |axis| {
+            let strides = x[axis + 2].checked_sub(1)? * self.convolution.stride[axis];
+            let all = strides + self.reach(axis, weight) + self.padding_out[axis];
+            all.checked_sub(2 * self.convolution.padding[axis])
+        })
+    }
+
+    /// The shape of the x whose transposed convolution has an output of the shape `output`.
+    fn transposed_from(&self, output: &[usize], weight: &[usize]) -> Option<Vec<usize>> {
+        self.shape([output[0], weight[0]], |axis| {
+            let all = output[axis + 2] + 2 * self.convolution.padding[axis];
+            let strides = all.checked_sub(self.reach(axis, weight) + self.padding_out[axis])?;
+            Some(strides / self.convolution.stride[axis] + 1)
+        })
+    }
+
+    /// The shape that begins so and goes on with the lengths of the convolution's axes.
+    fn shape(
+        &self,
+        leading: [usize; 2],
+        length: impl Fn(usize) -> Option<usize>,
+    ) -> Option<Vec<usize>> {
+        let lengths = (0..self.convolution.stride.len()).map(length);
+        leading.map(Some).into_iter().chain(lengths).collect()
+    }
+
+    /// From the first element of a window of this weight to the last, both included.
+    fn reach(&self, axis: usize, weight: &[usize]) -> usize {
+        self.convolution.dilation[axis] * (weight[axis + 2] - 1) + 1
     }
 }
 
@@ -179,15 +235,17 @@ pub(super) fn join<B: MxKernels>(
     weight: &Float<B>,
     bias: Option<&Float<B>>,
 ) -> Join {
-    // A convolution's weight is one by its place.
-    let as_weight = |tensor: &Float<B>| {
+    // A convolution's place says what is a weight: what autodiff saved may have another role in another op.
+    let in_role = |tensor: &Float<B>, is_weight| {
         let mut meta = tensor.meta;
-        meta.flags.insert(Flags::WEIGHT);
+        meta.flags.set(Flags::WEIGHT, is_weight);
         meta
     };
+    let as_weight = |tensor: &Float<B>| in_role(tensor, true);
+    let as_activation = |tensor: &Float<B>| in_role(tensor, false);
     Join::of_product([
-        others[0].map(|tensor| tensor.meta),
-        others[1].map(|tensor| tensor.meta),
+        others[0].map(as_activation),
+        others[1].map(as_activation),
         Some(as_weight(weight)),
         bias.map(as_weight),
     ])
@@ -318,6 +376,10 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let grad = product.tensor_operand(Slot::ABpEx, grad, Along::axis(BATCH, 1));
     let convolve = |x, grad, bits| {
         let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
+        let own = own.or_else(|| {
+            let weight = same_type::<B>(weight.inner.clone(), &grad);
+            geometry.weight_gradient_in_a_plane::<B>(&x, &weight, &grad)
+        });
         own.unwrap_or_else(|| op(x, grad))
     };
     let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);

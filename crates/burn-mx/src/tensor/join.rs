@@ -124,6 +124,7 @@ impl Join {
                 label: label.filter(|_| by_optimizer),
                 rounded: None,
                 storage,
+                replaces: None,
             },
             mixed_with,
             any_emulated,

@@ -94,19 +94,21 @@ impl<const N: usize> Windows<N> {
         B: BoolElement,
     {
         match product {
-            ConvolutionProduct::Output => {
+            ConvolutionProduct::Output(shape) => {
                 let Self {
                     stride,
                     padding,
                     dilation,
                     groups,
                 } = *self;
-                directly(
-                    first,
-                    second,
-                    bias,
-                    ConvOptions::new(stride, padding, dilation, groups),
-                )
+                let options = ConvOptions::new(stride, padding, dilation, groups);
+                let output = directly(first, second, bias, options);
+                // There may be room for more windows.
+                let wanted: Vec<_> = shape.iter().map(|length| Slice::from(0..*length)).collect();
+                match output.shape()[..] == shape[..] {
+                    true => output,
+                    false => CubeBackend::<R, F, I, B>::float_slice(output, &wanted),
+                }
             }
             ConvolutionProduct::InputGradient(shape) => {
                 self.input_gradient::<R, F, I, B>(first, second, bias, &shape[2..])

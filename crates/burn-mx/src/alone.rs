@@ -1,0 +1,147 @@
+//! Threads that run one piece of work and nothing else.
+//!
+//! A diagnosis, a scope, a listener, a backward pass: each marks its thread, and every op of that thread goes by the mark. A
+//! thread of a rayon pool must not be marked so: while it waits for the other parts of a kernel it takes whatever task its
+//! pool has next, and that may be another model's. So a piece of work that marks its thread is run [`alone`]. One that is
+//! begun on a thread of a rayon pool moves to a pool of ours, which has no other piece of work and no other tasks than the
+//! kernels of this one:
+//!
+//! * Its threads run nothing but parts of this piece, so a mark on one of them is on nothing else.
+//! * The thread that began the piece waits as rayon's threads do (`install` across pools): it may take up another model's
+//!   work, unmarked, or begin another piece, which moves to yet another pool.
+//! * A panic drops the marks on the thread that has them, then unwinds through `install` on the thread that began the piece;
+//!   the pool goes back in between.
+//!
+//! A thread that is none of rayon's runs the piece in place: kernels make it wait without taking up work.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::record::Context;
+
+thread_local! {
+    /// Whether this thread is one of a pool of ours.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a piece of work on a thread that runs nothing else meanwhile.
+pub(crate) fn alone<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    if rayon::current_thread_index().is_none() || IS_OURS.get() {
+        return work();
+    }
+    let context = Context::of_this_thread();
+    Lent::new(rayon::current_num_threads()).install(|| context.enter(work))
+}
+
+/// Pools that no piece of work has, and how many pieces have one.
+struct Pools {
+    idle: Vec<ThreadPool>,
+    lent: u32,
+}
+
+static POOLS: Mutex<Pools> = Mutex::new(Pools {
+    idle: Vec::new(),
+    lent: 0,
+});
+
+fn pools() -> MutexGuard<'static, Pools> {
+    POOLS.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// A pool for one piece of work.
+struct Lent {
+    /// There until it goes back.
+    pool: Option<ThreadPool>,
+}
+
+impl Lent {
+    /// A pool of as many threads as the caller's, halved for each piece that is on its way: many small pools where many
+    /// models train at once, and less than three times the caller's threads in all.
+    fn new(threads: usize) -> Self {
+        let mut pools = pools();
+        let share = threads.checked_shr(pools.lent).unwrap_or(0).max(1);
+        let fitting = pools.idle.iter().enumerate();
+        let fitting = fitting.map(|(at, pool)| (pool.current_num_threads(), at));
+        let largest = fitting
+            .filter(|(size, _)| (share..=threads).contains(size))
+            .max();
+        let pool = match largest {
+            Some((_, at)) => pools.idle.swap_remove(at),
+            None => ThreadPoolBuilder::new()
+                .num_threads(share)
+                .thread_name(|thread| format!("burn-mx-alone-{thread}"))
+                .start_handler(|_| IS_OURS.set(true))
+                .build()
+                .unwrap_or_else(|error| {
+                    panic!("burn-mx: no threads for a piece of work in a rayon task: {error}")
+                }),
+        };
+        pools.lent += 1;
+        Self { pool: Some(pool) }
+    }
+
+    fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let pool = self
+            .pool
+            .as_ref()
+            .expect("it goes back when this is dropped");
+        pool.install(work)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut pools = pools();
+        pools.lent -= 1;
+        pools.idle.extend(self.pool.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    thread_local! {
+        static MARK: Cell<bool> = const { Cell::new(false) };
+    }
+
+    fn sizes(lent: &[Lent]) -> Vec<usize> {
+        let threads = |lent: &Lent| lent.install(rayon::current_num_threads);
+        lent.iter().map(threads).collect()
+    }
+
+    /// Pools are state of the process: one test.
+    #[test]
+    fn pieces_of_rayon_tasks_have_pools_of_their_own() {
+        assert_eq!(alone(rayon::current_thread_index), None, "in place");
+
+        let lend = |count: usize| -> Vec<Lent> { (0..count).map(|_| Lent::new(8)).collect() };
+        assert_eq!(sizes(&lend(6)), [8, 4, 2, 1, 1, 1]);
+        assert_eq!(sizes(&lend(6)), [8, 4, 2, 1, 1, 1], "the same ones");
+        assert_eq!(pools().idle.len(), 6);
+        assert_eq!(pools().lent, 0);
+
+        let users = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        users.install(|| {
+            let begun = thread::current().id();
+            let (moved, inside) = alone(|| {
+                MARK.set(true);
+                let marked = rayon::broadcast(|_| MARK.replace(false));
+                assert_eq!(marked.iter().filter(|marked| **marked).count(), 1);
+                assert_eq!(marked.len(), 2);
+                let here = || thread::current().id();
+                (here(), alone(here))
+            });
+            assert!(!MARK.get());
+            assert_ne!(begun, moved);
+            assert_eq!(moved, inside, "a piece of a piece");
+            let panicked = std::panic::catch_unwind(|| alone(|| panic!("in the piece")));
+            assert!(panicked.is_err());
+        });
+        assert_eq!(pools().lent, 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What a step saves for its backward pass.
+//!
+//! burn-autodiff keeps one tensor for each node of the graph: that of the first step that saved the node. A tensor may be a
+//! weight to one op and an activation to the next, under another name, so each step keeps for itself what the tensor is to it.
+
+use burn_autodiff::NodeId;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::state::BackwardStates;
+use burn_backend::tensor::FloatTensor;
+
+use super::Tracked;
+use crate::kept::Kept;
+use crate::kernels::{MxKernels, Operand};
+use crate::semantics::Float;
+use crate::tensor::Meta;
+
+/// An operand that burn-autodiff saves, as it is to the op that saves it.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved<B: MxKernels> {
+    node: NodeId,
+    meta: Meta,
+    kept: Option<Kept<Operand<FloatTensor<B>>>>,
+}
+
+impl<B: MxKernels> Saved<B> {
+    /// Of a tensor that is saved, or computed again, by its node.
+    pub(crate) fn new(tensor: &Tracked<B>) -> Self {
+        let Float::<B> { meta, kept, .. } = &tensor.primitive;
+        Self {
+            node: tensor.node.id,
+            meta: *meta,
+            kept: kept.clone(),
+        }
+    }
+
+    /// The tensor in the backward pass, where its node was saved.
+    pub(crate) fn retrieve(self, checkpointer: &mut Checkpointer) -> Float<B> {
+        let tensor = checkpointer.retrieve_node_output(self.node);
+        self.as_saved(tensor)
+    }
+
+    /// The tensor while gradient checkpointing computes an op again.
+    pub(crate) fn state(self, states: &mut BackwardStates) -> Float<B> {
+        let tensor = states.get_state(&self.node);
+        self.as_saved(tensor)
+    }
+
+    fn as_saved(self, tensor: Float<B>) -> Float<B> {
+        Float::<B> {
+            inner: tensor.inner,
+            meta: self.meta,
+            kept: self.kept,
+        }
+    }
+}
