@@ -71,7 +71,7 @@ fn plain_formats() -> impl Strategy<Value = MxFormat> {
 }
 
 fn amax(block: &[f32]) -> f32 {
-    block.iter().fold(0.0, |max, x| x.abs().max(max))
+    ieee(|| block.iter().fold(0.0, |max, x| x.abs().max(max)))
 }
 
 /// The exponent of a block's scale 2^s.
@@ -154,7 +154,9 @@ proptest! {
         let s = scale(format, &data);
         let max = f64::from(element.max()) * 2.0_f64.powi(s);
         for rounding in DETERMINISTIC {
-            for (x, y) in data.iter().zip(quantized(format, &data, rounding)) {
+            let output = quantized(format, &data, rounding);
+            ieee(|| {
+            for (x, y) in data.iter().zip(output) {
                 let (x, y) = (f64::from(x.abs()), f64::from(y.abs()));
                 if x > max {
                     prop_assert_eq!(y, max);
@@ -166,6 +168,8 @@ proptest! {
                 prop_assert!((x - y).abs() <= bound, "{} {}: {:e} became {:e}", element, rounding, x, y);
                 prop_assert!(rounding != Rounding::Floor || y <= x);
             }
+            Ok(())
+            })?;
         }
     }
 
@@ -289,12 +293,15 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(scale.to_bits(), expected.to_bits());
+        ieee(|| {
         for (apart, whole) in apart.into_iter().zip(whole) {
             prop_assert_eq!(apart.to_bits() & 0x3_ffff, 0, "{}", apart);
             let product = f64::from(apart) * f64::from(scale);
             let error = (product - f64::from(whole)).abs();
             prop_assert!(error <= product.abs() * f64::from(f32::EPSILON), "{} {}", product, whole);
         }
+        Ok(())
+        })?;
     }
 
     /// Stochastic rounding gives one of the two neighbours, and each with its probability.
