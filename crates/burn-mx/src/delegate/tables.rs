@@ -179,11 +179,6 @@ macro_rules! int_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*
             fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
-            fn int_zeros(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
-            fn int_ones(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
-            fn int_full(
-                shape: Shape, fill_value: Scalar, device: &Device<Self>, dtype: IntDType,
-            ) -> IntTensor<Self>;
             fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self>;
             fn int_slice(tensor: IntTensor<Self>, slices: &[Slice]) -> IntTensor<Self>;
             fn int_slice_assign(
