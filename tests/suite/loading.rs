@@ -8,7 +8,7 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::prelude::*;
-use burn_mx::checkpoint::{Checkpoint, CheckpointError, CheckpointLayout};
+use burn_mx::checkpoint::{Checkpoint, CheckpointError, CheckpointLayout, inspect};
 use burn_mx::microscaling::safetensors::PackedFile;
 use burn_mx::microscaling::{BlockFormat, Packed, StoredType, WeightLayout};
 use burn_mx::module::{
@@ -16,6 +16,7 @@ use burn_mx::module::{
     set_specs, set_specs_at, with_specs,
 };
 use burn_mx::{GradientOperands, MxBackend, MxDevice, MxSpecs};
+use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
@@ -540,6 +541,108 @@ fn an_empty_weight_is_no_panic() {
             let metadata = metadata.map(|text| HashMap::from([("microscaling".to_owned(), text)]));
             fs::write(&path, safetensors::serialize(views, metadata).unwrap()).unwrap();
             let _ = Checkpoint::new(&path).layout(layout).load(layer());
+        }
+    }
+}
+
+/// The places of all values in a JSON text, as pointers.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    let name = |name: &str| format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                places(value, &name(field), found);
+            }
+        }
+        Value::Array(values) => {
+            for (i, value) in values.iter().enumerate() {
+                places(value, &name(&i.to_string()), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a lie may be.
+fn lies() -> Vec<Value> {
+    let numbers = [
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(33),
+        json!(u64::MAX),
+        json!(0.5),
+    ];
+    let others = [
+        json!(null),
+        json!(true),
+        json!([]),
+        json!([0]),
+        json!([0, 32]),
+        json!({}),
+    ];
+    let texts = [
+        "",
+        "x",
+        "BOOL",
+        "U8",
+        "I64",
+        "F64",
+        "F32",
+        "F16",
+        "mxfp4",
+        "nvfp4(tensor_scale=true)",
+        "fp4",
+        "int8",
+        "stochastic",
+        "forward",
+        "16",
+        "gpt-oss",
+        "modelopt-nvfp4",
+    ];
+    let texts = texts.map(Value::from);
+    numbers.into_iter().chain(others).chain(texts).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a header says that is JSON still, loading is an error, or a model that computes.
+    #[test]
+    fn headers_that_lie_do_no_harm(
+        lies in proptest::collection::vec((any::<proptest::sample::Index>(), proptest::sample::select(lies())), 1..3),
+    ) {
+        let folder = folder();
+        let path = folder.path().join("model.safetensors");
+        let device = mx_device(&MxSpecs::mxfp4());
+        save_checkpoint(&kinds(180, &device), &path, CheckpointLayout::Microscaling).unwrap();
+        with_header(&path, |header| {
+            const METADATA: [&str; 2] = ["burn_mx", "microscaling"];
+            let one = 1f32.to_bits();
+            for key in METADATA {
+                let text = &mut header["__metadata__"][key];
+                *text = serde_json::from_str(text.as_str().unwrap()).unwrap();
+            }
+            header["__metadata__"]["burn_mx"]["inputs"] =
+                json!({ "linear.weight": { "length": 64, "amax": [one, one] } });
+            for (at, lie) in &lies {
+                let mut found = Vec::new();
+                places(header, "", &mut found);
+                *header.pointer_mut(at.get::<String>(&found)).unwrap() = lie.clone();
+            }
+            for key in METADATA {
+                if let Some(value) = header.pointer_mut(&format!("/__metadata__/{key}")) {
+                    *value = value.to_string().into();
+                }
+            }
+        });
+        let _ = inspect(&path);
+        if let Ok(model) = load_checkpoint(kinds(181, &device), &path) {
+            let x = noise_tensor::<B, 2>([2, 64], 182, &device);
+            prop_assert_eq!(model.linear.forward(x).into_data().shape.to_vec(), [2, 32]);
+            prop_assert_eq!(model.counts.val().into_data().num_elements(), 8);
+            prop_assert_eq!(model.flags.val().into_data().num_elements(), 4);
         }
     }
 }
