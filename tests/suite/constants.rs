@@ -127,8 +127,11 @@ fn what_a_constant_meets_is_emulated_from_there_on() {
     all_rounded("of an input", emulated(table()) * 1.1);
     let tokens = Tensor::<Mx, 2, Int>::from_data([[1, 2, 3, 4]; 3], &device);
     all_rounded("integers of an input", tokens.float() / 3.0);
-    // Two constants that are multiplied are two activations.
-    all_rounded("product", table().matmul(table().transpose()) * 1.1);
+    // Two constants are two activations in a product, if they are as they were created: synthetic inputs.
+    let ones = Tensor::<Mx, 2>::ones([3, 4], &device);
+    all_rounded("product", ones.clone().matmul(ones.transpose()) * 1.1);
+    let computed = table().matmul(table().transpose()) * 1.1;
+    assert!(values(computed).iter().all(|x| !is_bfloat16(*x)));
 }
 
 /// `activation · factor` and the gradient of the activation, in MX formats without an elementwise one.

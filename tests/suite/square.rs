@@ -158,7 +158,7 @@ fn a_square_draws_once_for_its_operand() {
         bfloat: 10,
         ..MxSpecs::none()
     });
-    let x = || Tensor::<Mx, 1>::full([600], 1.25, &device).reshape(SHAPE);
+    let x = || Tensor::<Mx, 1>::from_data([1.25; 600], &device).reshape(SHAPE);
     let has = |tensor, number: f32| values(tensor).contains(&number);
     for (way, square) in squares() {
         assert!(!has(square(x()), 1.5), "{way}");

@@ -182,8 +182,9 @@ bitflags! {
         const CONSTANT = 1 << 9;
         /// Follows from the logarithm of a softmax, at full precision as all that follows from it does, up to the next layer.
         const LOSS = 1 << 10;
-        /// Numbers that a model has made on the device of an activation, such as a matrix of signs: an input, but for a
-        /// product with an activation, where it is a constant. Of a device: that of an activation.
+        /// Not computed. Of a constant: made by an op that creates tensors. Of an input: numbers that a model has made on the
+        /// device of an activation, such as a matrix of signs, which are a constant in a product with an activation. Of a
+        /// device: that of an activation.
         const LITERAL = 1 << 11;
     }
 }
@@ -394,7 +395,9 @@ impl Meta {
     /// As [`created`](Self::created), of no numbers but the op's own: a constant, but for burn-autodiff's gradients.
     pub(crate) fn created_constant(self) -> Self {
         let mut meta = self.created();
-        meta.flags.set(Flags::CONSTANT, !phase::is_backward());
+        let constant = Flags::CONSTANT | Flags::LITERAL;
+        meta.flags.set(constant, !phase::is_backward());
+        meta.replaces = None;
         meta
     }
 

@@ -70,7 +70,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     // Own steps
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Join::of_product(metas::<B, 2>([&lhs, &rhs])).emulation() {
+        match Join::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
             Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
             None => boundary::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }

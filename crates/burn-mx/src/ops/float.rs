@@ -291,7 +291,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     float_view_ops!(delegate! unwrapped, viewed:);
     float_move_ops!(delegate! unwrapped, moved:);
-    float_creation_ops!(delegate! unwrapped, computed:);
+    float_creation_ops!(delegate! unwrapped, viewed:);
     float_new_ops!(delegate! unwrapped, computed:);
 
     delegate! { unwrapped, viewed:
@@ -305,10 +305,13 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_max_abs_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 
-    delegate! { unwrapped, computed:
+    delegate! { unwrapped, viewed:
         fn float_full(
             shape: Shape, fill_value: Scalar, device: &Device<Self>, dtype: FloatDType,
         ) -> FloatTensor<Self>;
+    }
+
+    delegate! { unwrapped, computed:
         fn float_clamp_min(tensor: FloatTensor<Self>, min: Scalar) -> FloatTensor<Self>;
         fn float_clamp_max(tensor: FloatTensor<Self>, max: Scalar) -> FloatTensor<Self>;
         fn float_clamp(tensor: FloatTensor<Self>, min: Scalar, max: Scalar) -> FloatTensor<Self>;

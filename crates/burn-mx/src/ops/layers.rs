@@ -132,7 +132,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         weight: FloatTensor<Self>,
         output_grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let join = Join::of([Some(weight.meta), Some(output_grad.meta)]);
+        let join = Join::of_product([Some(weight.meta), Some(output_grad.meta)]);
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_x_backward");
@@ -149,7 +149,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         x: FloatTensor<Self>,
         output_grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let join = Join::of([Some(x.meta), Some(output_grad.meta)]);
+        let join = Join::of_product([Some(x.meta), Some(output_grad.meta)]);
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_weight_backward");
@@ -163,7 +163,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     }
 
     fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
-        let join = Join::of([Some(output_grad.meta)]);
+        let join = Join::of_product([Some(output_grad.meta)]);
         match join.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_bias_backward");

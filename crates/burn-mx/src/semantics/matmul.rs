@@ -19,7 +19,7 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     for meta in [a.meta, b.meta].into_iter().filter(|meta| meta.is_weight()) {
         order::runs(meta);
     }
-    let join = Join::of_product([Some(a.meta), Some(b.meta)]);
+    let join = Join::of_matmul([a.meta, b.meta]);
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("float_matmul");
         return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);

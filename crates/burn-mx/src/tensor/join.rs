@@ -146,6 +146,17 @@ impl Join {
         }))
     }
 
+    /// What the operands of a matrix product say together. Two constants are two activations if both are as they were created,
+    /// as synthetic inputs are; what is multiplied with a constant that was computed is one.
+    pub(crate) fn of_matmul([lhs, rhs]: [Meta; 2]) -> Self {
+        let constants = lhs.is_constant() && rhs.is_constant();
+        let computed = !(lhs.flags & rhs.flags).contains(Flags::LITERAL);
+        match constants && computed {
+            true => Self::of([Some(lhs), Some(rhs)]),
+            false => Self::of_product([Some(lhs), Some(rhs)]),
+        }
+    }
+
     /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
     /// set, nothing to emulate, an optimizer's arithmetic, constants alone, a full-precision piece, or a loss.
     ///
