@@ -4,7 +4,8 @@
 //! state alone.
 
 /// Calls `work` in IEEE 754's default state: subnormals are kept, as operands and as results, and rounding is to nearest,
-/// half to even. The thread's own state is back afterwards.
+/// half to even. The thread's own state is back afterwards. `work` must not wait for other threads: foreign work would run
+/// here meanwhile.
 #[inline]
 pub(crate) fn ieee<T>(work: impl FnOnce() -> T) -> T {
     let state = control::read();

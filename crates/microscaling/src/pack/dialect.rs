@@ -5,6 +5,7 @@ mod recipe;
 use super::plan::Plan;
 use crate::float_state::ieee;
 use crate::format::names::impl_by_name;
+use crate::quantize::largest::largest;
 use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, ScaleMode};
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
@@ -167,7 +168,8 @@ impl Dialect {
                     Self::ModelOpt => Nvfp4Recipe::ModelOpt,
                     _ => Nvfp4Recipe::CompressedTensors,
                 };
-                let blocks = ieee(|| recipe.encode(data, plan.elements_len));
+                let amax = largest(data);
+                let blocks = ieee(|| recipe.encode(data, amax, plan.elements_len));
                 let blocks = blocks.ok_or(match data {
                     [] => DialectError::Empty { dialect: self },
                     _ => DialectError::Zeros { dialect: self },

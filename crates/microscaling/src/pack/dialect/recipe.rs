@@ -210,13 +210,13 @@ const BOTH_MAX: u32 = 2688.0_f32.to_bits();
 const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
 
 impl Nvfp4Recipe {
-    /// Of finite numbers, a whole number of blocks; `None` where the tool makes NaN of them.
-    pub(super) fn encode(self, data: &[f32], bytes: usize) -> Option<Nvfp4Blocks> {
+    /// Of finite numbers, the largest of which has this pattern, a whole number of blocks; `None` where the tool makes NaN of
+    /// them.
+    pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
         let (fp4, e4m3) = (
             Elements::of(ElementFormat::Fp4E2M1),
             Elements::of(ElementFormat::Fp8E4M3),
         );
-        let amax = largest(data);
         let (of_tensor, divisor) = match self {
             Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), None),
             Self::CompressedTensors => {
