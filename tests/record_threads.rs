@@ -1,7 +1,7 @@
 //! A process-wide recorder beside threads and rayon tasks, in a process that does nothing else.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, mpsc};
+use std::sync::{Mutex, MutexGuard, Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,9 +15,14 @@ use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 type Mx = MxAutodiff<Flex>;
 type Inference = MxBackend<Flex>;
 
-/// A process has one such recorder.
+/// A process has one such recorder. Rayon's pool has as many threads everywhere that some wait while others have tasks.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
+    static POOL: Once = Once::new();
+    POOL.call_once(|| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4);
+        pool.build_global().expect("there is none yet");
+    });
     ONE.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
@@ -32,12 +37,15 @@ fn device() -> MxDevice<FlexDevice> {
     MxDevice::new(FlexDevice, &MxSpecs::mxfp4().resolve().expect("a preset"))
 }
 
-/// Steps of a layer whose work is shared among threads.
-fn train(steps: usize) {
+/// Wide enough for the work of a product to be shared among threads.
+const WIDE: usize = 512;
+
+/// Steps of a layer of this width.
+fn train(width: usize, steps: usize) {
     let device = device();
-    let layer = label_parameters(LinearConfig::new(512, 512).init::<Mx>(&device));
+    let layer = label_parameters(LinearConfig::new(width, width).init::<Mx>(&device));
     for _ in 0..steps {
-        let x = Tensor::<Mx, 2>::ones([512, 512], &device).require_grad();
+        let x = Tensor::<Mx, 2>::ones([width, width], &device).require_grad();
         layer.forward(x).sum().backward();
     }
 }
@@ -85,31 +93,28 @@ fn a_backward_pass_on_another_thread_is_of_the_same_step() {
 fn training_is_recorded_beside_rayon_tasks_that_train() {
     let _one = one_at_a_time();
     let report = within(Duration::from_secs(240), || {
-        let config = RecorderConfig {
-            every: 1,
-            ..RecorderConfig::default()
-        };
-        recorded(config, || {
+        recorded(RecorderConfig::default(), || {
             thread::scope(|threads| {
-                threads.spawn(|| train(30));
-                rayon::scope(|tasks| (0..12).for_each(|_| tasks.spawn(|_| train(10))));
+                threads.spawn(|| train(WIDE, 40));
+                // Threads that have done a small task help with what others wait for, which take up the next task.
+                rayon::scope(|tasks| (0..2000).for_each(|_| tasks.spawn(|_| train(32, 1))));
             });
         })
     });
     // The steps of one thread at least are its own.
-    assert!(report.steps().count() >= 30);
+    assert!(report.steps().count() >= 40);
 }
 
 /// The names of scopes, and which pass a product belongs to, are those of the task that computes the product.
 #[test]
 fn products_of_rayon_tasks_go_by_their_own_scopes_and_passes() {
-    const TASKS: usize = 24;
+    const TASKS: usize = 48;
     const PRODUCTS: usize = 10;
     let _one = one_at_a_time();
     let multiply = || {
         let device = device();
         for _ in 0..PRODUCTS {
-            let x = Tensor::<Inference, 2>::ones([512, 512], &device);
+            let x = Tensor::<Inference, 2>::ones([WIDE, WIDE], &device);
             drop(x.clone().matmul(x));
         }
     };
@@ -122,7 +127,7 @@ fn products_of_rayon_tasks_go_by_their_own_scopes_and_passes() {
             rayon::scope(|tasks| {
                 for task in 0..TASKS {
                     tasks.spawn(move |_| match task % 3 {
-                        0 => train(3),
+                        0 => train(WIDE, 3),
                         1 => multiply(),
                         _ => scope("scope", multiply),
                     });

@@ -119,9 +119,9 @@ fn a_diagnosis_in_a_rayon_task_leaves_other_tasks_their_specs() {
 /// The scales of a layer's input, which is `factor` times noise, as calibration fixes them.
 fn calibrated(factor: f32) -> Linear<MxBackend<TestBackend>> {
     let device = MxDevice::default();
-    let layer = with_noise_weights(LinearConfig::new(512, 256).init(&device), 1);
-    let batches: Vec<Tensor<MxBackend<TestBackend>, 2>> = (0..4)
-        .map(|seed| noise_tensor([256, 512], seed, &device) * factor)
+    let layer = with_noise_weights(LinearConfig::new(512, 512).init(&device), 1);
+    let batches: Vec<Tensor<MxBackend<TestBackend>, 2>> = (0..10)
+        .map(|seed| noise_tensor([512, 512], seed, &device) * factor)
         .collect();
     let config = QuantConfig {
         activations: Activations::Static,
@@ -143,7 +143,7 @@ fn a_calibration_in_a_rayon_task_hears_no_other_tasks_layers() {
     assert!(specs(&expected[0]) != specs(&expected[1]));
     let together: Vec<_> = within(Duration::from_secs(300), move || {
         let task = |task| calibrated(factor(task));
-        pool(2).install(|| (0..16).into_par_iter().map(task).collect())
+        pool(4).install(|| (0..48).into_par_iter().map(task).collect())
     });
     for (task, layer) in together.iter().enumerate() {
         let same = specs(layer) == specs(&expected[task % 4]);
