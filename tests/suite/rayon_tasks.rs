@@ -49,6 +49,25 @@ fn models_in_rayon_tasks_train_as_if_alone() {
     }
 }
 
+/// A thread that waits for one task's walk must not pile the next task on it.
+#[test]
+fn a_thread_has_room_for_any_number_of_tasks() {
+    let [specs, _, _] = phased_specs();
+    let alone = trained::<Mlp>(&specs, 1);
+    let (sender, together) = mpsc::channel();
+    within(Duration::from_secs(300), move || {
+        pool(2).scope(|tasks| {
+            for _ in 0..2000 {
+                let (sender, specs) = (sender.clone(), &specs);
+                tasks.spawn(move |_| sender.send(trained::<Mlp>(specs, 1)).unwrap());
+            }
+        });
+    });
+    let together: Vec<_> = together.into_iter().collect();
+    assert_eq!(together.len(), 2000);
+    assert!(together.iter().all(|trained| *trained == alone));
+}
+
 #[test]
 fn a_panic_in_a_walk_reaches_the_task_and_leaves_its_thread_in_the_forward_phase() {
     let specs = MxSpecs {

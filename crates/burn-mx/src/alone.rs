@@ -7,15 +7,17 @@
 //! kernels of this one:
 //!
 //! * Its threads run nothing but parts of this piece, so a mark on one of them is on nothing else.
-//! * The thread that began the piece waits as rayon's threads do (`install` across pools): it may take up another model's
-//!   work, unmarked, or begin another piece, which moves to yet another pool.
-//! * A panic drops the marks on the thread that has them, then unwinds through `install` on the thread that began the piece;
-//!   the pool goes back in between.
+//! * The thread that began the piece sleeps until the piece is over. To wait as rayon's threads do (`install` across pools) would
+//!   be to take up the next task, which begins a piece, too, and waits for that with yet another task: as many frames on one
+//!   stack as there are tasks. The pool of a piece needs none of the threads that sleep.
+//! * A panic drops the marks on the thread that has them, and goes on where the piece was begun; the pool goes back in between.
 //!
 //! A thread that is none of rayon's runs the piece in place: kernels make it wait without taking up work.
 
 use std::cell::Cell;
+use std::panic::resume_unwind;
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -82,12 +84,15 @@ impl Lent {
         Self { pool: Some(pool) }
     }
 
+    /// Runs `work` on a thread of the pool, while this one sleeps.
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         let pool = self
             .pool
             .as_ref()
             .expect("it goes back when this is dropped");
-        pool.install(work)
+        // A thread of rayon's would wait otherwise.
+        let done = thread::scope(|scope| scope.spawn(|| pool.install(work)).join());
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -101,8 +106,6 @@ impl Drop for Lent {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     thread_local! {

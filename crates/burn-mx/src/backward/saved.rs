@@ -36,16 +36,16 @@ impl<B: MxKernels> Saved<B> {
     /// The tensor in the backward pass, where its node was saved.
     pub(crate) fn retrieve(self, checkpointer: &mut Checkpointer) -> Float<B> {
         let tensor = checkpointer.retrieve_node_output(self.node);
-        self.as_saved(tensor)
+        self.in_role(tensor)
     }
 
     /// The tensor while gradient checkpointing computes an op again.
     pub(crate) fn state(self, states: &mut BackwardStates) -> Float<B> {
         let tensor = states.get_state(&self.node);
-        self.as_saved(tensor)
+        self.in_role(tensor)
     }
 
-    fn as_saved(self, tensor: Float<B>) -> Float<B> {
+    fn in_role(self, tensor: Float<B>) -> Float<B> {
         Float::<B> {
             inner: tensor.inner,
             meta: self.meta,
