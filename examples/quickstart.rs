@@ -4,7 +4,7 @@ use burn::backend::{Flex, flex::FlexDevice};
 use burn::nn::{Linear, LinearConfig, loss::MseLoss, loss::Reduction::Mean};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::{module::AutodiffModule, prelude::*, tensor::Distribution, tensor::activation::relu};
-use burn_mx::{MxAutodiff, MxDevice, MxSpecs, microscaling::ElementFormat};
+use burn_mx::{MxAutodiff, MxDevice, MxSpecs, microscaling::ElementFormat, module::full_precision};
 
 type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
 
@@ -42,7 +42,8 @@ fn main() -> Result<(), burn_mx::SpecsError> {
     let mut model = Mlp::<B>::new(&device);
     let mut optimizer = AdamConfig::new().init();
     for step in 0..=100 {
-        let loss = MseLoss::new().forward(model.forward(x.clone()), y.clone(), Mean);
+        let output = full_precision(model.forward(x.clone())); // the loss stays in FP32
+        let loss = MseLoss::new().forward(output, y.clone(), Mean);
         if step % 10 == 0 {
             println!("step {step:3}: loss {:.5}", loss.clone().into_scalar());
         }

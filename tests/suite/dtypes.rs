@@ -397,7 +397,10 @@ fn f64_operands_are_rounded_to_f32_first() {
     let device = MxDevice::new(Default::default(), &specs);
     // 1 + 2^-30 is 1 as f32; fp8_e4m3 under the scale 2^-7 of 2 holds 0.3 as 0.3125.
     let x = Tensor::<B, 2>::from_data([[1.0 + 2f64.powi(-30), 0.3, -2.0]], (&device, DType::F64));
-    let y = x.matmul(Tensor::from_data([[1.0], [1.0], [1.0]], (&device, DType::F64)));
+    let y = x.matmul(Tensor::from_data(
+        [[1.0], [1.0], [1.0]],
+        (&device, DType::F64),
+    ));
     assert_eq!(y.dtype(), DType::F64);
     assert_eq!(exact_values(y), [-0.6875]);
 }
