@@ -1,9 +1,11 @@
 //! Bytes that somebody made to do harm: errors at worst.
 
 use super::random::Random;
+use microscaling::safetensors::{load, save};
 use microscaling::{
     BlockFormat, Packed, PackedView, Rounder, StoredType, StoredView, WeightLayout,
 };
+use std::collections::BTreeMap;
 
 /// Bytes for the readers, any or mutated ones: none of them panics.
 pub(crate) fn bytes(random: &mut Random) {
@@ -129,17 +131,8 @@ fn layouts(random: &mut Random) {
     }
 }
 
-#[cfg(not(feature = "safetensors"))]
-fn files(random: &mut Random) {
-    parts(random);
-}
-
 /// A file of packed tensors with a few changes.
-#[cfg(feature = "safetensors")]
 fn files(random: &mut Random) {
-    use microscaling::safetensors::{load, save};
-    use std::collections::BTreeMap;
-
     let tensors = (0..1 + random.below(3)).filter_map(|i| {
         let format: BlockFormat = random.format();
         let shape = [1 + random.below(9), 1 + random.below(40)];
