@@ -266,9 +266,9 @@ impl Plan {
 
 /// A model, and how good it is.
 pub(crate) trait Subject {
-    type Model: Module<B>;
+    type Model: Module<B> + Sync;
     /// Of calibration data.
-    type Batch;
+    type Batch: Sync;
 
     /// As it was trained.
     fn model(&self) -> Self::Model;
