@@ -101,9 +101,9 @@ fn measure<N: Network>(cli: &Cli, plan: Plan) -> Result<()> {
 }
 
 /// A pretrained network, and the items that it is given.
-trait Network: Module<B> {
+trait Network: Module<B> + Sync {
     /// Of one forward pass.
-    type Batch;
+    type Batch: Sync;
     /// The file of its weights.
     const WEIGHTS: &str;
     /// Expressions of the names that PyTorch's weights have, and the paths that they have here.
