@@ -234,7 +234,7 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     let without = MxDevice::from(FlexDevice);
     let of_its_own = MxDevice::new(FlexDevice, &specs(12));
     let drawn = |device: &MxDevice<FlexDevice>| {
-        let ones = Tensor::<Mx, 1>::ones([200], device);
+        let ones = Tensor::<Mx, 1>::from_data([1.0; 200], device);
         values(ones * 1.234_567)
     };
     MxSpecs::install_default(&specs(10));

@@ -421,6 +421,8 @@ mod tests {
             gradient_operands: GradientOperands::Forward,
             mask_clipped: true,
             quantize_matmul: false,
+            quantize_constants: true,
+            quantize_loss: true,
             seed: 1,
             ..MxSpecs::default()
         };

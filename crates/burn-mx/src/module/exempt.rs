@@ -86,7 +86,7 @@ pub fn exempt_layers<B: MxTensorOps, M: Module<B>, R>(
 /// # use burn_mx::{MxBackend, MxDevice, Recipe};
 /// # fn example<M: Module<MxBackend<Flex>>>(
 /// #     init: impl Fn(&MxDevice<FlexDevice>) -> M,
-/// #     forward: impl Fn(&M, Tensor<MxBackend<Flex>, 2>) -> Tensor<MxBackend<Flex>, 2> + Send,
+/// #     forward: impl Fn(&M, Tensor<MxBackend<Flex>, 2>) -> Tensor<MxBackend<Flex>, 2> + Sync,
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let recipe = Recipe::preset("nvfp4_pretraining")?;
 /// let device = MxDevice::new(FlexDevice, &recipe.specs.resolve()?);

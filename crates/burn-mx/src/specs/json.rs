@@ -136,6 +136,8 @@ mod tests {
                 "operands",
                 "mask",
                 "matmul",
+                "constants",
+                "loss",
                 "seed"
             ]
             .iter()
@@ -165,6 +167,8 @@ mod tests {
             gradient_operands: GradientOperands::Forward,
             mask_clipped: true,
             quantize_matmul: false,
+            quantize_constants: true,
+            quantize_loss: true,
             seed: u64::MAX,
             ..MxSpecs::from_json(REFERENCE).unwrap()
         };
