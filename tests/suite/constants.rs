@@ -78,7 +78,7 @@ fn constants<B: Backend>(device: &B::Device) -> Vec<(&'static str, Tensor<B, 2>)
         ("power", thirds(float.clone()).powf(thirds(float.clone()))),
         (
             "views",
-            thirds(float.clone().transpose().slice([1..3]).flip([0])),
+            thirds(float.clone().transpose().narrow(0, 1, 2).flip([0])),
         ),
         (
             "concatenation",
@@ -251,7 +251,7 @@ fn an_operand_of_attention_is_an_activation() {
             options,
         ))
     };
-    let constant = |rows: Tensor<Mx, 2>| rows.slice([0..6]).reshape([1, 1, 6, 8]);
+    let constant = |rows: Tensor<Mx, 2>| rows.narrow(0, 0, 6).reshape([1, 1, 6, 8]);
     let data = constant_factor::<Flex>(&FlexDevice).into_data();
     let expected = attend(constant(Tensor::from_data(data, &device)));
     assert_same_bits(
