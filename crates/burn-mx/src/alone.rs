@@ -1,15 +1,15 @@
 //! Threads that run one piece of work and nothing else.
 //!
-//! A diagnosis, a scope, a listener, a backward pass: each marks its thread, and every op of that thread goes by the mark. A
-//! thread of a rayon pool must not be marked so: while it waits for the other parts of a kernel it takes whatever task its
-//! pool has next, and that may be another model's. So a piece of work that marks its thread is run [`alone`]. One that is
+//! A diagnosis, a scope, a listener, a backward pass: each marks its thread, and every op of that thread reads the mark. A
+//! thread of a rayon pool must not be marked so. While such a thread waits for the other parts of a kernel, it takes the next
+//! task of its pool, which may be another model's. So a piece of work that marks its thread is run [`alone`]. One that is
 //! begun on a thread of a rayon pool moves to a pool of ours, which has no other piece of work and no other tasks than the
 //! kernels of this one:
 //!
 //! * Its threads run nothing but parts of this piece, so a mark on one of them is on nothing else.
-//! * The thread that began the piece sleeps until the piece is over. To wait as rayon's threads do (`install` across pools) would
-//!   be to take up the next task, which begins a piece, too, and waits for that with yet another task: as many frames on one
-//!   stack as there are tasks. The pool of a piece needs none of the threads that sleep.
+//! * The thread that began the piece sleeps until the piece is over. If the thread waited as rayon's threads do
+//!   (`install` across pools), it would take up the next task. That task begins a piece, too, and waits with yet another task:
+//!   one stack would hold a frame of every task. The pool of a piece needs none of the threads that sleep.
 //! * A panic drops the marks on the thread that has them, and goes on where the piece was begun; the pool goes back in between.
 //!
 //! A thread that is none of rayon's runs the piece in place: kernels make it wait without taking up work.
