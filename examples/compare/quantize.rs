@@ -93,7 +93,7 @@ impl Cli {
         if let Some(model) = &self.model {
             fs::File::open(model).map_err(|error| unusable("--model", model, error))?;
         }
-        self.options.plan(self.architecture.name())
+        self.options.plan(self.architecture.name(), 1e-5)
     }
 }
 

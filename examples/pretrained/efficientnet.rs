@@ -10,6 +10,9 @@ use burn::{
     prelude::*,
 };
 
+/// Of every batch norm: TensorFlow's default.
+pub(crate) const EPSILON: f64 = 1e-3;
+
 /// Of its photographs.
 const SIDE: usize = 224;
 const CLASSES: usize = 1000;
@@ -135,7 +138,7 @@ impl<B: Backend> ConvNorm<B> {
                 .with_bias(false) // the norm has one
                 .init(device),
             norm: BatchNormConfig::new(channels[1])
-                .with_epsilon(1e-3)
+                .with_epsilon(EPSILON)
                 .init(device),
         }
     }

@@ -91,7 +91,11 @@ impl Cli {
         })?;
         let model = self.model.to_possible_value();
         let model = model.map_or_else(String::new, |value| value.get_name().to_owned());
-        self.options.plan(&model)
+        let epsilon = match self.model {
+            ModelName::EfficientnetLite0 => efficientnet::EPSILON,
+            ModelName::Minilm => 0.0, // it has no batch norm
+        };
+        self.options.plan(&model, epsilon)
     }
 }
 

@@ -121,17 +121,17 @@ pub(crate) struct Named {
 }
 
 impl Options {
-    /// Of a model of this name.
-    pub(crate) fn plan(&self, model: &str) -> Result<Plan, String> {
+    /// Of a model of this name, whose batch norms have this ε.
+    pub(crate) fn plan(&self, model: &str, epsilon: f64) -> Result<Plan, String> {
         let mut configs = Vec::new();
         for name in &self.configs {
             match name.as_str() {
                 "all" => {
                     for name in QuantConfig::names() {
-                        configs.push(self.named(&name)?);
+                        configs.push(self.named(&name, epsilon)?);
                     }
                 }
-                name => configs.push(self.named(name)?),
+                name => configs.push(self.named(name, epsilon)?),
             }
         }
         fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
@@ -150,7 +150,7 @@ impl Options {
         })
     }
 
-    fn named(&self, name: &str) -> Result<Named, String> {
+    fn named(&self, name: &str, epsilon: f64) -> Result<Named, String> {
         let unusable = |error: &dyn Error| format!("--config '{name}': {error}");
         let path = Path::new(name);
         let mut config = match path.extension().is_some_and(|ending| ending == "json") {
@@ -164,6 +164,7 @@ impl Options {
         let mut label = name.to_owned();
         if self.fold {
             config.fold_batch_norm = true;
+            config.batch_norm_epsilon = epsilon;
             label += ", folded";
         }
         if self.is_static {

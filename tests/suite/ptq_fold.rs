@@ -5,7 +5,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfi
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d, Relu};
 use burn::prelude::*;
 use burn_mx::module::set_specs;
-use burn_mx::ptq::{FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
+use burn_mx::ptq::{BatchNormPair, FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::support::*;
@@ -64,7 +64,7 @@ impl<B: Backend> Cnn<B> {
             ),
             up_norm: trained(4, 1e-5, 31, device),
             hidden: with_noise_weights(LinearConfig::new(64, 16).init(device), 4),
-            hidden_norm: trained(16, 1e-3, 41, device),
+            hidden_norm: trained(16, 0.1, 41, device),
             head: with_noise_weights(LinearConfig::new(16, 5).init(device), 5),
         }
     }
@@ -95,9 +95,22 @@ fn distance(got: &[f32], wanted: &[f32]) -> f64 {
     (difference / squares(&mut wanted.iter().copied())).sqrt()
 }
 
+fn pair(norm: &str, layer: &str, epsilon: Option<f64>) -> BatchNormPair {
+    BatchNormPair {
+        norm: norm.into(),
+        layer: layer.into(),
+        epsilon,
+    }
+}
+
+/// Folding of the norms of [`Cnn`], two of which have an ε of their own.
 fn folding(name: &str) -> QuantConfig {
     QuantConfig {
         fold_batch_norm: true,
+        batch_norms: vec![
+            pair("second_norm", "second", Some(1e-2)),
+            pair("hidden_norm", "hidden", Some(0.1)),
+        ],
         ..QuantConfig::named(name).expect("it is one")
     }
 }
@@ -219,7 +232,7 @@ enum Way {
     Changed,
     /// A second call of the layer has no norm.
     Twice,
-    /// Two norms.
+    /// It is given to the norm twice, once changed, and to another one.
     Both,
 }
 
@@ -236,7 +249,7 @@ fn norms_whose_folding_would_change_the_model_are_left() {
                 Way::Twice => net.first_norm.forward(y) + net.first.forward(x.clone() * 0.5),
                 Way::Both => {
                     let other = Cnn::<B>::new(&x.device()).first_norm;
-                    let both = net.first_norm.forward(y.clone()) + net.first_norm.forward(y * 2.0);
+                    let both = net.first_norm.forward(y.clone()) + net.first_norm.forward(y + 1.0);
                     both + other.forward(x.clone().repeat_dim(1, 2))
                 }
             };
@@ -274,6 +287,63 @@ fn norms_whose_folding_would_change_the_model_are_left() {
     assert_eq!(paths(&folded), [("second", "second_norm")]);
 }
 
+/// A module does not tell the ε of its norms, nor which layer gives a norm its input.
+#[test]
+fn norms_go_by_the_order_of_fields_until_they_are_named() {
+    let device = MxDevice::default();
+    let model = Cnn::<B>::new(&device);
+    let folded = |config: QuantConfig, forward: fn(&Cnn<B>, &Tensor<B, 4>) -> Tensor<B, 2>| {
+        let quantizer = Quantizer::new(config).unwrap();
+        let quantized = quantizer.quantize(model.clone(), &images(&device), forward);
+        let folded = quantized.unwrap().folded.into_iter();
+        folded
+            .map(|pair| (pair.layer, pair.norm))
+            .collect::<Vec<_>>()
+    };
+    let owned = |pairs: &[(&str, &str)]| {
+        let owned = pairs
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        owned.collect::<Vec<_>>()
+    };
+    let unnamed = QuantConfig {
+        batch_norms: Vec::new(),
+        ..folding("MX9")
+    };
+    let both = [("first", "first_norm"), ("up", "up_norm")];
+    assert_eq!(folded(unnamed.clone(), Cnn::forward), owned(&both));
+    let other = QuantConfig {
+        batch_norm_epsilon: 1e-2,
+        ..unnamed.clone()
+    };
+    assert_eq!(
+        folded(other, Cnn::forward),
+        owned(&[("second", "second_norm")])
+    );
+
+    // The norms of the first two layers in each other's place.
+    let swapped = |net: &Cnn<B>, x: &Tensor<B, 4>| {
+        let x = net.first.forward(x.clone()).slice([0..3, 0..6]);
+        let x = net
+            .second_norm
+            .forward(x)
+            .repeat_dim(1, 2)
+            .slice([0..3, 0..8]);
+        let x = net.second.forward(x);
+        net.up.forward(x).mean_dim(1).flatten::<2>(1, 3)
+    };
+    assert_eq!(folded(unnamed.clone(), swapped), []);
+    let moved = |net: &Cnn<B>, x: &Tensor<B, 4>| {
+        let x = net.up_norm.forward(
+            net.up
+                .forward(net.second.forward(net.first.forward(x.clone()))),
+        );
+        let x = net.hidden.forward(x.mean_dim(1).flatten::<2>(1, 3));
+        net.first_norm.forward(x.slice([0..3, 0..8]))
+    };
+    assert_eq!(folded(unnamed, moved), owned(&[("up", "up_norm")]));
+}
+
 #[test]
 fn what_folding_needs_is_said() {
     let device = MxDevice::default();
@@ -284,11 +354,37 @@ fn what_folding_needs_is_said() {
         .unwrap_err();
     assert!(matches!(empty, PtqError::NoCalibration), "{empty}");
     assert!(empty.to_string().contains("folding of batch norms"));
-    let pair = |net: &Cnn<B>, x: &Tensor<B, 4>| (net.forward(x), 1);
+    let two = |net: &Cnn<B>, x: &Tensor<B, 4>| (net.forward(x), 1);
     let output = quantizer
-        .quantize(model, &images(&device), pair)
+        .quantize(model, &images(&device), two)
         .unwrap_err();
     assert!(matches!(output, PtqError::Output), "{output}");
+
+    let named = |norm, layer| {
+        let config = QuantConfig {
+            batch_norms: vec![pair(norm, layer, None)],
+            ..folding("MX6")
+        };
+        let quantizer = Quantizer::new(config).unwrap();
+        let error = quantizer.quantize(Cnn::<B>::new(&device), &images(&device), Cnn::forward);
+        error.unwrap_err().to_string()
+    };
+    let error = named("third_norm", "first");
+    assert!(
+        error.contains("`third_norm`") && error.contains("first_norm, second_norm"),
+        "{error}"
+    );
+    let error = named("first_norm", "third");
+    assert!(
+        error.contains("`third`") && error.contains("first, second"),
+        "{error}"
+    );
+    let config = QuantConfig {
+        batch_norm_epsilon: f64::NAN,
+        ..folding("MX6")
+    };
+    let error = Quantizer::new(config).unwrap_err().to_string();
+    assert!(error.contains("`batch_norm_epsilon` is NaN"), "{error}");
 
     let config = folding("MX6");
     let json = config.to_json();

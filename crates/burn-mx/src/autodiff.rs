@@ -6,7 +6,7 @@ macro_rules! recorded {
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             $crate::backward::check_recorded_by_autodiff::<B, C, 1>([&$tensor]);
             let $tensor = $crate::backward::parameter::used::<B, C>($tensor);
-            $crate::record::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
+            $crate::hooks::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
         }
     )* };
 }

@@ -10,7 +10,7 @@ use burn_ir::{BackendIr, HandleKind, TensorHandle};
 
 use crate::device::MxDevice;
 use crate::kernels::MxKernels;
-use crate::registry;
+use crate::shared_specs;
 use crate::tensor::MxTensor;
 
 /// A backend that computes as `B` does, with matrix products on operands fake-quantized to MX formats and
@@ -65,7 +65,7 @@ impl<B: MxKernels> Backend for MxBackend<B> {
     /// The random numbers are the specs', not the device's: all devices with equal specs share one sequence. Specs set by
     /// path have sequences of their own, which are seeded through a device made with them.
     fn seed(device: &Self::Device, seed: u64) {
-        if let Some(interned) = device.meta.specs.or_else(registry::installed_default) {
+        if let Some(interned) = device.meta.specs.or_else(shared_specs::installed_default) {
             interned.reseed(seed);
         }
         B::seed(&device.inner, seed)

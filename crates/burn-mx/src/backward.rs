@@ -21,8 +21,8 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::Rounding;
 
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::record;
 use crate::semantics::product::Op;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Join, Meta};
@@ -39,7 +39,7 @@ pub(crate) fn as_activation<B: MxKernels>(mut tensor: Tracked<B>) -> Tracked<B> 
 /// The weight of a layer that is about to be used, by the layer's name, for the products of both passes.
 pub(crate) fn named<B: MxKernels>(op: Op, mut weight: Tracked<B>) -> Tracked<B> {
     let label = &mut weight.primitive.meta.label;
-    *label = record::name_layer(op, *label);
+    *label = hooks::name_product(op, *label);
     weight
 }
 

@@ -2,7 +2,7 @@
 
 use burn_backend::{Device, DeviceId, DeviceOps, TensorMetadata};
 
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
 use crate::tensor::{Meta, MxTensor};
 
@@ -27,7 +27,7 @@ impl<D> MxDevice<D> {
     pub fn new(inner: D, specs: &impl AsResolvedSpecs) -> Self {
         Self {
             inner,
-            meta: Meta::with_specs(Some(Interned::of(specs.as_resolved()))),
+            meta: Meta::with_specs(Some(SharedSpecs::of(specs.as_resolved()))),
         }
     }
 

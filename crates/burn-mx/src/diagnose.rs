@@ -38,11 +38,11 @@ use burn_core::module::Module;
 use burn_core::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::ProductKind as Kind;
 use crate::module::MxTensorOps;
-use crate::semantics::product::Kind;
 pub use bias::{Bias, Biases, ParameterBias, Verdict};
 pub use chart::chart;
-pub(crate) use substitution::{Substitution, specs, specs_of_product};
+use substitution::Substitution;
 
 /// Which products of the backward pass are quantized; all others are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

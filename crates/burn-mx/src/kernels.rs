@@ -531,6 +531,11 @@ fn last_length(shape: &[usize]) -> usize {
     shape.last().copied().unwrap_or(1)
 }
 
+/// The values of a tensor of any float type, in row-major order; waits for the device.
+pub(crate) fn read_values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
+    host::values::<B>(to_f32::<B>(tensor))
+}
+
 /// A tensor of any float type as `f32`: of `f16` and `bf16` exactly, of `f64` rounded to nearest, ties to even.
 pub(crate) fn to_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     match tensor.dtype() {

@@ -44,11 +44,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg_attr(
-    not(any(feature = "autodiff", feature = "module")),
-    allow(dead_code, reason = "used by those features")
-)]
-mod alone;
 mod arithmetic;
 mod backend;
 #[cfg(feature = "checkpoint")]
@@ -57,44 +52,40 @@ mod delegate;
 mod device;
 #[cfg(feature = "record")]
 pub mod diagnose;
-#[cfg(not(feature = "record"))]
-#[path = "diagnose/off.rs"]
-mod diagnose;
 #[cfg(any(feature = "checkpoint", feature = "ptq"))]
 mod file;
 mod hash;
-#[cfg_attr(
-    not(feature = "module"),
-    allow(dead_code, reason = "used by that feature")
-)]
-mod kept;
+pub mod hooks;
 mod kernels;
 mod ops;
-mod order;
 mod phase;
 #[cfg(feature = "ptq")]
 pub mod ptq;
-#[cfg(not(feature = "ptq"))]
-#[path = "ptq/off.rs"]
-mod ptq;
-mod random;
+mod random_streams;
 #[cfg(feature = "record")]
 pub mod record;
-#[cfg(not(feature = "record"))]
-#[path = "record/off.rs"]
-mod record;
-mod registry;
 #[cfg_attr(
     not(all(feature = "autodiff", feature = "module")),
     allow(dead_code, reason = "used by those features")
 )]
 mod semantics;
+mod shared_specs;
 mod specs;
 #[cfg_attr(
     not(all(feature = "autodiff", feature = "module")),
     allow(dead_code, reason = "used by those features")
 )]
 mod tensor;
+#[cfg_attr(
+    not(any(feature = "autodiff", feature = "module")),
+    allow(dead_code, reason = "used by those features")
+)]
+mod threads;
+#[cfg_attr(
+    not(feature = "module"),
+    allow(dead_code, reason = "used by that feature")
+)]
+mod weight_cache;
 
 #[cfg(feature = "clap")]
 mod args;
@@ -115,7 +106,6 @@ pub use args::MxArgs;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
-pub use kept::keep_quantized_weights;
 #[cfg(feature = "cube")]
 pub use kernels::reproducible_products;
 pub use kernels::{
@@ -130,3 +120,4 @@ pub use specs::{
     SpecsError,
 };
 pub use tensor::MxTensor;
+pub use weight_cache::keep_quantized_weights;

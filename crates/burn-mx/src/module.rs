@@ -13,12 +13,12 @@ mod on_load;
 mod packing;
 mod pattern;
 mod pieces;
-#[cfg(feature = "record")]
-mod scope;
 mod tensor_ops;
 
 #[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::{load_checkpoint, save_checkpoint};
+#[cfg(feature = "record")]
+pub use crate::record::scope;
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use exempt::{ExemptError, exempt_layers, set_exemptions, set_exemptions_at};
 pub use functions::{gelu_first_order, rms_norm, silu};
@@ -39,8 +39,6 @@ pub(crate) use pattern::Pattern;
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
-#[cfg(feature = "record")]
-pub use scope::scope;
 #[cfg(feature = "checkpoint")]
 pub(crate) use tensor_ops::Packing;
 #[cfg(feature = "checkpoint")]

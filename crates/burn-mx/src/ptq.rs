@@ -50,10 +50,8 @@ mod quark;
 mod resume;
 mod tuning;
 
-pub(crate) use calls::{Linear, layer};
-pub use config::{Activations, FastFinetune, OptimAlgorithm, QuantConfig};
+pub use config::{Activations, BatchNormPair, FastFinetune, OptimAlgorithm, QuantConfig};
 pub use error::PtqError;
 pub use fold::FoldedNorm;
-pub(crate) use norms::{multiplied, scalar_added, subtracted};
 pub use quantizer::{Quantized, Quantizer};
 pub use tuning::TunedLayer;

@@ -28,7 +28,7 @@
 //! # Names of layers
 //!
 //! A product has the name of its parameter. One that has no named parameter, as the products of an attention, is called
-//! by the scope that it runs in ([`module::scope`](crate::module::scope)), or else by the last named layer before it, and by
+//! by the scope that it runs in ([`scope`]), or else by the last named layer before it, and by
 //! kind and order: `blocks.0.attention.matmul 0`, `blocks.0.mha.value.weight > matmul 0`.
 //!
 //! # Figures
@@ -49,6 +49,7 @@ mod figures;
 mod file;
 mod late;
 mod observer;
+mod own_thread;
 mod report;
 mod running;
 mod stream;
@@ -58,19 +59,17 @@ mod train;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
+pub use crate::hooks::{ProductKind, ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
 pub use elementwise::Phase;
-pub(crate) use elementwise::{ElementwiseObserver, again, layer_of_op};
 pub use figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
     RoundingRecord, StepRecord,
 };
 pub use file::RECORDS;
-pub(crate) use observer::{Observer, Views};
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
 use running::Running;
-pub(crate) use running::{Context, end_step, name_layer, scope, tracked};
+pub use running::scope;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow};
 

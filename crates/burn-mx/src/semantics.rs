@@ -9,6 +9,7 @@ pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod deform_conv;
 pub(crate) mod elementwise;
+pub(crate) mod layer;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;

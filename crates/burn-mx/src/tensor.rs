@@ -11,10 +11,10 @@ use burn_std::quantization::QuantAcc;
 use microscaling::FloatFormat;
 
 use crate::hash;
-use crate::kept::{Kept, Unpacked};
 use crate::kernels::Operand;
 use crate::phase;
-use crate::registry::{self, Interned};
+use crate::shared_specs::{self, SharedSpecs};
+use crate::weight_cache::{Unpacked, WeightCache};
 pub(crate) use join::Join;
 
 /// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
@@ -24,7 +24,7 @@ pub struct MxTensor<P> {
     pub(crate) inner: P,
     pub(crate) meta: Meta,
     /// Of a weight: its quantized copies. No op passes it on but those that leave values and axes alone.
-    pub(crate) kept: Option<Kept<Operand<P>>>,
+    pub(crate) kept: Option<WeightCache<Operand<P>>>,
 }
 
 impl<P: TensorMetadata> MxTensor<P> {
@@ -80,7 +80,7 @@ impl<P> MxTensor<P> {
             .flags
             .remove(Flags::CONSTANT | Flags::LITERAL | Flags::LOSS);
         self.meta.replaces = None;
-        self.kept.get_or_insert_with(|| Kept::new(unpacked));
+        self.kept.get_or_insert_with(|| WeightCache::new(unpacked));
         self
     }
 
@@ -92,7 +92,7 @@ impl<P> MxTensor<P> {
     /// The tensor with what is known of its values, which it has from another one.
     pub(crate) fn with_values_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
         if unpacked.is_some() {
-            self.kept = Some(Kept::new(unpacked));
+            self.kept = Some(WeightCache::new(unpacked));
         }
         self
     }
@@ -207,11 +207,11 @@ impl Flags {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta {
     /// Unset, or the interned specs.
-    pub(crate) specs: Option<&'static Interned>,
+    pub(crate) specs: Option<&'static SharedSpecs>,
     pub(crate) flags: Flags,
     /// Of a parameter whose specs were set by name: the specs that it would have otherwise, which is what its
     /// device passes on.
-    pub(crate) home: Option<&'static Interned>,
+    pub(crate) home: Option<&'static SharedSpecs>,
     /// Of a parameter: its path in the module, where that was made known. Products of it go by that name.
     pub(crate) label: Option<&'static str>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
@@ -235,7 +235,7 @@ fn storage_of(dtype: DType) -> Option<FloatDType> {
 }
 
 impl Meta {
-    pub(crate) fn with_specs(specs: Option<&'static Interned>) -> Self {
+    pub(crate) fn with_specs(specs: Option<&'static SharedSpecs>) -> Self {
         Self {
             specs,
             ..Self::default()
@@ -321,7 +321,7 @@ impl Meta {
         let pinned = (self.flags | other.flags).contains(Flags::PINNED);
         if pinned && result.flags.intersects(Flags::OPTIMIZER) && !self.same_specs(&other) {
             // One vector of parameters with different specs, which are lost when it is cut up again.
-            registry::warn_merged();
+            shared_specs::warn_merged();
             if result.flags.contains(Flags::PINNED) {
                 result.flags.remove(Flags::PINNED);
                 result.specs = result.home.take();
@@ -340,7 +340,7 @@ impl Meta {
     }
 
     /// Sets the specs of a parameter by name.
-    pub(crate) fn pin(mut self, specs: &'static Interned) -> Self {
+    pub(crate) fn pin(mut self, specs: &'static SharedSpecs) -> Self {
         if !self.flags.contains(Flags::PINNED) {
             self.home = self.specs;
         }
@@ -432,20 +432,20 @@ impl Meta {
     }
 
     /// With specs that are not its device's.
-    pub(crate) fn with_chosen_specs(mut self, specs: &'static Interned) -> Self {
+    pub(crate) fn with_chosen_specs(mut self, specs: &'static SharedSpecs) -> Self {
         self.specs = Some(specs);
         self.flags.insert(Flags::CHOSEN);
         self
     }
 
     /// The specs, where they came by the device.
-    fn specs_of_device(&self) -> Option<&'static Interned> {
+    fn specs_of_device(&self) -> Option<&'static SharedSpecs> {
         let own = Flags::PINNED | Flags::CHOSEN;
         self.specs.filter(|_| !self.flags.intersects(own))
     }
 
     /// The specs by which an op on this tensor alone is emulated.
-    pub(crate) fn emulation(self) -> Option<&'static Interned> {
+    pub(crate) fn emulation(self) -> Option<&'static SharedSpecs> {
         Join::of([Some(self)]).emulation()
     }
 }

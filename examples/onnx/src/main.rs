@@ -49,7 +49,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let plan = Cli::parse().options.plan("digits_cnn");
+    let plan = Cli::parse().options.plan("digits_cnn", 1e-5);
     quantization::run::<Cli>(plan, |plan| {
         let rows = plan.rows(&Digits::read()?)?;
         plan.report("Top-1 accuracy after quantization", &rows)

@@ -16,8 +16,8 @@ use crate::backward::parameter::{delegate_used, used};
 use crate::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
 use crate::delegate::delegate;
 use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::record;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::Join;
@@ -49,7 +49,7 @@ macro_rules! binary_of_autodiff {
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             check_recorded_by_autodiff::<B, C, 2>([&$lhs, &$rhs]);
             boundary::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| {
-                record::tracked(|| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
+                hooks::tracked(|| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
             })
         }
     )* };
@@ -204,7 +204,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     ) -> FloatTensor<Self> {
         check_recorded_by_autodiff::<B, C, 2>([&tensor, &value]);
         let [tensor, value] = [tensor, value].map(used::<B, C>);
-        record::tracked(|| Ad::<B, C>::float_select_add(tensor, dim, indices, value))
+        hooks::tracked(|| Ad::<B, C>::float_select_add(tensor, dim, indices, value))
     }
 
     delegate_used! { Ad<B, C>:

@@ -18,9 +18,9 @@ use crate::backward::{
 };
 use crate::delegate::delegate;
 use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::hooks;
 use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
-use crate::record;
 use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
 use crate::tensor::Join;
@@ -47,7 +47,7 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
     let exemption = Exemption::new(&join);
     let [x, weight] = [x, weight].map(|tensor| exemption.enter::<B, C>(tensor));
     let bias = bias.map(|bias| exemption.enter::<B, C>(bias));
-    exemption.leave::<B, C>(record::tracked(|| op(x, weight, bias)))
+    exemption.leave::<B, C>(hooks::tracked(|| op(x, weight, bias)))
 }
 
 /// The weight of a convolution, which has a product to be named if it is emulated.
@@ -168,7 +168,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         let exemption = Exemption::new(&join);
         let [x, offset, weight] = [x, offset, weight].map(|tensor| exemption.enter::<B, C>(tensor));
         let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| exemption.enter::<B, C>(tensor)));
-        exemption.leave::<B, C>(record::tracked(|| {
+        exemption.leave::<B, C>(hooks::tracked(|| {
             Ad::<B, C>::deform_conv2d(x, offset, weight, mask, bias, options)
         }))
     }

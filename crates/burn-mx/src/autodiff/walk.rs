@@ -4,18 +4,18 @@
 //! is another reason for that: burn-autodiff holds a lock on the graph, and at the end of every walk it takes the locks of all
 //! graphs for a moment; a thread that takes up a second walk inside of a first would wait for itself.
 
-use crate::alone::alone;
+use crate::hooks;
 use crate::phase::BackwardGuard;
-use crate::record;
+use crate::threads::alone;
 
 /// Runs a walk with the thread that walks marked as being in the backward pass.
 pub(super) fn backward<R: Send>(walk: impl FnOnce() -> R + Send) -> R {
-    let thread = record::Context::of_this_thread();
+    let thread = hooks::Thread::current();
     alone(|| {
         let _backward = BackwardGuard::enter();
         thread.enter(|| {
             let gradients = walk();
-            record::end_step();
+            hooks::end_of_backward_pass();
             gradients
         })
     })

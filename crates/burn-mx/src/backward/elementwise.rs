@@ -21,9 +21,9 @@ use super::saved::Saved;
 use super::{Tracked, boundary, check_recorded, metas};
 use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::random::OpNumber;
-use crate::record;
+use crate::random_streams::OpNumber;
 use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
 use crate::semantics::{Float, stored};
 use crate::tensor::{Join, Meta};
@@ -81,9 +81,9 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
         input: Saved::new(&x),
         rule: rule.clone(),
     };
-    let layer = record::tracked(|| record::layer_of_op(x.primitive.meta.label));
+    let layer = hooks::tracked(|| hooks::name_elementwise(x.primitive.meta.label));
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
-    let output = |x: Float<B>| record::tracked(|| rule.forward(number, x));
+    let output = |x: Float<B>| hooks::tracked(|| rule.forward(number, x));
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule.clone()), [x.node.clone()])
         .memory_bound()
         .retro_forward(retro)
@@ -125,9 +125,9 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
         _rule: PhantomData,
     };
     let label = metas.iter().find_map(|meta| meta.label);
-    let layer = record::tracked(|| record::layer_of_op(label));
+    let layer = hooks::tracked(|| hooks::name_elementwise(label));
     // Of values alone, as for a unary op.
-    let output = |lhs: Float<B>, rhs: Float<B>| record::tracked(|| R::forward(number, lhs, rhs));
+    let output = |lhs: Float<B>, rhs: Float<B>| hooks::tracked(|| R::forward(number, lhs, rhs));
     match Backward::<MxBackend<B>, 2>::prepare::<C>(
         Binary(R::default()),
         [lhs.node.clone(), rhs.node.clone()],
@@ -300,7 +300,7 @@ struct RetroUnary<B: MxKernels, R> {
 impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let x = self.input.clone().state(states);
-        let output = record::again(|| self.rule.forward(self.number, x));
+        let output = hooks::again(|| self.rule.forward(self.number, x));
         states.save(out_node, output);
     }
 }
@@ -316,7 +316,7 @@ struct RetroBinary<B: MxKernels, R> {
 impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let [lhs, rhs] = self.inputs.clone().map(|input| input.state(states));
-        let output = record::again(|| R::forward(self.number, lhs, rhs));
+        let output = hooks::again(|| R::forward(self.number, lhs, rhs));
         states.save(out_node, output);
     }
 }

@@ -9,12 +9,12 @@ use super::parameter::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::random::OpNumber;
-use crate::record;
-use crate::registry::Interned;
+use crate::random_streams::OpNumber;
 use crate::semantics::product::Op;
 use crate::semantics::{Float, elementwise, linear};
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Linear<const N: usize>;
 /// what their gradients carry on.
 #[derive(Clone, Debug)]
 struct State<B: MxKernels> {
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     x: Option<Saved<B>>,
     weight: Option<Saved<B>>,
     operands: Operands,
@@ -36,13 +36,13 @@ struct State<B: MxKernels> {
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
 #[derive(Clone, Copy, Debug)]
 struct Operands {
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     x: OpNumber,
     weight: OpNumber,
 }
 
 impl Operands {
-    fn new(interned: &'static Interned) -> Self {
+    fn new(interned: &'static SharedSpecs) -> Self {
         Self {
             interned,
             x: interned.draws().op(),
@@ -66,7 +66,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     x: Tracked<B>,
     weight: Tracked<B>,
     bias: Option<Tracked<B>>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
 ) -> Tracked<B> {
     let weight = named::<B>(Op::Linear, weight);
     let operands = Operands::new(interned);
@@ -74,7 +74,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
         let weight = operands.weight::<B>(weight);
-        record::tracked(|| linear::forward::<B>(x, weight, bias))
+        hooks::tracked(|| linear::forward::<B>(x, weight, bias))
     };
     let state = State::<B> {
         interned,

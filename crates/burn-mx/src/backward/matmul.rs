@@ -10,14 +10,14 @@ use super::Tracked;
 use super::parameter::gradient_of;
 use super::saved::Saved;
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::random::OpNumber;
-use crate::record;
-use crate::registry::Interned;
+use crate::random_streams::OpNumber;
 use crate::semantics::Float;
 use crate::semantics::elementwise;
 use crate::semantics::matmul::{self, Side};
 use crate::semantics::product::Op;
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Matmul;
 
 #[derive(Clone, Debug)]
 struct State<B: MxKernels> {
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
     numbers: [OpNumber; 2],
     /// Saved if the other operand's gradient is wanted, or its own is and has a mask.
@@ -38,7 +38,7 @@ struct State<B: MxKernels> {
 fn drawn<B: MxKernels>(
     number: OpNumber,
     operand: Float<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
 ) -> Float<B> {
     let rounding = match operand.meta.is_weight() {
         true => interned.specs.round_weight(),
@@ -51,10 +51,10 @@ fn drawn<B: MxKernels>(
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     mut lhs: Tracked<B>,
     mut rhs: Tracked<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
 ) -> Tracked<B> {
     let label = matmul::label_of([lhs.primitive.meta, rhs.primitive.meta]);
-    let label = record::name_layer(Op::Matmul, label);
+    let label = hooks::name_product(Op::Matmul, label);
     lhs.primitive.meta.label = label;
     rhs.primitive.meta.label = label;
     let numbers = [interned.draws().op(), interned.draws().op()];
@@ -62,7 +62,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     let product = |lhs: Float<B>, rhs: Float<B>| {
         let lhs = drawn::<B>(numbers[0], lhs, interned);
         let rhs = drawn::<B>(numbers[1], rhs, interned);
-        record::tracked(|| matmul::forward::<B>(lhs, rhs))
+        hooks::tracked(|| matmul::forward::<B>(lhs, rhs))
     };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
         .compute_bound()

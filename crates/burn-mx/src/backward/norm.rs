@@ -10,9 +10,9 @@ use super::parameter::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::{self, MxKernels};
-use crate::random::OpNumber;
-use crate::record;
+use crate::random_streams::OpNumber;
 use crate::semantics::{Float, norm};
 use crate::tensor::{Join, Meta};
 
@@ -64,10 +64,10 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
     epsilon: f64,
 ) -> Tracked<B> {
     let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
-    let layer = record::tracked(|| record::layer_of_op(gamma.primitive.meta.label));
+    let layer = hooks::tracked(|| hooks::name_elementwise(gamma.primitive.meta.label));
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let output = |x: Float<B>, gamma: Float<B>, beta| {
-        record::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
+        hooks::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
     };
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {

@@ -59,7 +59,7 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Use {
 macro_rules! delegate_used {
     ($to:ty: $(fn $name:ident $args:tt -> $ret:ty;)*) => { $(
         fn $name $args -> $ret {
-            $crate::record::tracked(|| $crate::backward::parameter::call_with_used!([<$to>::$name] [] $args))
+            $crate::hooks::tracked(|| $crate::backward::parameter::call_with_used!([<$to>::$name] [] $args))
         }
     )* };
 }

@@ -9,17 +9,17 @@ use burn_autodiff::checkpoint::state::BackwardStates;
 use burn_backend::tensor::FloatTensor;
 
 use super::Tracked;
-use crate::kept::Kept;
 use crate::kernels::{MxKernels, Operand};
 use crate::semantics::Float;
 use crate::tensor::Meta;
+use crate::weight_cache::WeightCache;
 
 /// An operand that burn-autodiff saves, as it is to the op that saves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved<B: MxKernels> {
     node: NodeId,
     meta: Meta,
-    kept: Option<Kept<Operand<FloatTensor<B>>>>,
+    kept: Option<WeightCache<Operand<FloatTensor<B>>>>,
 }
 
 impl<B: MxKernels> Saved<B> {

@@ -8,8 +8,8 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use super::Tracked;
 use super::parameter::gradient_of;
 use crate::backend::MxBackend;
+use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::record;
 use crate::semantics::{Float, softmax};
 use crate::tensor::Meta;
 
@@ -36,17 +36,17 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     {
         OpsKind::Tracked(prep) => {
             let input = x.primitive.meta;
-            let output = record::tracked(|| softmax::forward::<B>(x.primitive, dim));
+            let output = hooks::tracked(|| softmax::forward::<B>(x.primitive, dim));
             let state = State {
                 output: output.clone(),
                 input,
-                layer: record::tracked(|| record::layer_of_op(None)),
+                layer: hooks::tracked(|| hooks::name_elementwise(None)),
                 dim,
             };
             prep.finish(state, output)
         }
         OpsKind::UnTracked(prep) => {
-            prep.finish(record::tracked(|| softmax::forward::<B>(x.primitive, dim)))
+            prep.finish(hooks::tracked(|| softmax::forward::<B>(x.primitive, dim)))
         }
     }
 }

@@ -18,10 +18,10 @@ use super::columns::in_rows;
 use super::types;
 use super::weights::{Layers, NO_STREAM, Path, alike, round};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
-use crate::kept::{CopyKey, Unpacked};
 use crate::module::{Change, Layer, MxTensorOps, Update, change};
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
+use crate::weight_cache::{CopyKey, Unpacked};
 
 /// A model that was loaded.
 #[derive(Clone, Debug)]
@@ -384,7 +384,7 @@ impl Unpacker<'_> {
         drop(packed);
         let new = in_place_of(&old, TensorData::new(values, shape), path)?;
         let param = Param::from_mapped_value(id, new, mapper);
-        let param = Update::Specs(Some(Interned::of(&specs))).apply(param, path);
+        let param = Update::Specs(Some(SharedSpecs::of(&specs))).apply(param, path);
         let Some(unpacked) = unpacked else {
             return Ok(param);
         };

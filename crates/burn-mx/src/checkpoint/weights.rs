@@ -10,9 +10,9 @@ use burn_core::tensor::{Tensor, TensorData};
 use microscaling::{BlockFormat, Dialect, FloatFormat, PackError, Packed, RandomStream, Rounding};
 
 use super::{Checkpoint, CheckpointError};
-use crate::kept::CopyKey;
 use crate::module::{Layer, MxTensorOps, Packing, PathError, Pattern};
 use crate::specs::{ResolvedSpecs, Slot};
+use crate::weight_cache::CopyKey;
 
 impl Layer {
     /// The axis of the parameter that the forward product sums over.

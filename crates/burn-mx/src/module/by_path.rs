@@ -6,12 +6,15 @@ use burn_core::tensor::Tensor;
 use super::on_load::Update;
 use super::pattern::{PathError, Pattern};
 use super::tensor_ops::MxTensorOps;
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::AsResolvedSpecs;
 
 /// Sets the specs of every float parameter of `module`, as [`set_specs_at`] does by path.
 pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &impl AsResolvedSpecs) -> M {
-    let mut mapper = PathMapper::new(None, Update::Specs(Some(Interned::of(specs.as_resolved()))));
+    let mut mapper = PathMapper::new(
+        None,
+        Update::Specs(Some(SharedSpecs::of(specs.as_resolved()))),
+    );
     module.map(&mut mapper)
 }
 
@@ -37,7 +40,7 @@ pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
     update_at(
         module,
         pattern,
-        Update::Specs(Some(Interned::of(specs.as_resolved()))),
+        Update::Specs(Some(SharedSpecs::of(specs.as_resolved()))),
     )
 }
 

@@ -1,5 +1,7 @@
 //! The layers that a recipe leaves without block formats: the last ones of a forward pass.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use burn_core::module::Module;
 use thiserror::Error;
 
@@ -7,7 +9,7 @@ use super::by_path::{label_parameters, set_specs_at};
 use super::layers::layers;
 use super::pattern::PathError;
 use super::tensor_ops::MxTensorOps;
-use crate::order;
+use crate::hooks::{self, Events, Observer};
 use crate::specs::{Exemptions, Recipe, SpecsError};
 
 /// Why a model could not be given a recipe's exemptions.
@@ -52,7 +54,7 @@ pub fn exempt_layers<B: MxTensorOps, M: Module<B>, R>(
     }
     let modules = layers(model);
     let model = label_parameters(model.clone());
-    let ran = order::of(move || {
+    let ran = weights_used(move || {
         forward(&model);
     });
     let mut order: Vec<String> = Vec::new();
@@ -72,6 +74,32 @@ pub fn exempt_layers<B: MxTensorOps, M: Module<B>, R>(
     order.truncate(exemptions.count(order.len()));
     order.reverse();
     Ok(order)
+}
+
+/// The labels of the weights of the products that `work` runs, in that order, one for each product.
+pub(crate) fn weights_used(work: impl FnOnce() + Send) -> Vec<&'static str> {
+    #[derive(Default)]
+    struct Used(Mutex<Vec<&'static str>>);
+    impl Used {
+        fn labels(&self) -> MutexGuard<'_, Vec<&'static str>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+    impl Observer for Used {
+        fn events(&self) -> Events {
+            Events::WEIGHTS
+        }
+
+        fn weight_used(&self, label: &'static str) {
+            self.labels().push(label);
+        }
+    }
+    let used = Arc::new(Used::default());
+    hooks::alone(|| {
+        let _installed = hooks::install_on_this_thread(used.clone());
+        work();
+    });
+    core::mem::take(&mut used.labels())
 }
 
 /// The model with the specs of exempt layers set for those that `recipe` names, and their paths, in the order in which they

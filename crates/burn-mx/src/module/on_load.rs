@@ -13,14 +13,14 @@ use burn_core::module::{Param, ParamMapper};
 use burn_core::tensor::Tensor;
 
 use super::tensor_ops::{Change, MxTensorOps, change};
-use crate::alone::alone;
-use crate::registry::{self, Interned};
+use crate::shared_specs::{self, SharedSpecs};
+use crate::threads::alone;
 
 /// What is to be set, beside the label, which always is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Update {
     /// The specs by path; `None` takes them back.
-    Specs(Option<&'static Interned>),
+    Specs(Option<&'static SharedSpecs>),
     /// Nothing else.
     Label,
 }
@@ -28,7 +28,7 @@ pub(crate) enum Update {
 /// All that is set for a parameter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
-    specs: Option<&'static Interned>,
+    specs: Option<&'static SharedSpecs>,
     label: Option<&'static str>,
 }
 
@@ -54,7 +54,7 @@ impl Update {
     ) -> Param<Tensor<B, D>> {
         let (id, tensor, mapper) = param.consume();
         let mut on_load = OnLoad::of(&mapper, &tensor);
-        let label = registry::label(path);
+        let label = shared_specs::label(path);
         on_load.settings.label = Some(label);
         let tensor = change(tensor, Change::Label(label));
         let tensor = match self {

@@ -3,7 +3,7 @@
 use burn_core::tensor::Tensor;
 
 use super::tensor_ops::{Change, MxTensorOps, change};
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
 
 /// The tensor, from here on computed at full precision, and so is everything that follows from it: the loss,
@@ -35,7 +35,7 @@ pub fn with_specs<B: MxTensorOps, const D: usize>(
     tensor: Tensor<B, D>,
     specs: &impl AsResolvedSpecs,
 ) -> Tensor<B, D> {
-    change(tensor, Change::Specs(Interned::of(specs.as_resolved())))
+    change(tensor, Change::Specs(SharedSpecs::of(specs.as_resolved())))
 }
 
 /// The specs that the tensor carries, if any.

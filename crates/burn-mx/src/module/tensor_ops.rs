@@ -11,12 +11,12 @@ use microscaling::{
 };
 
 use crate::backend::MxBackend;
-use crate::kept::{CopyKey, Unpacked};
 use crate::kernels::{MxKernels, Norm, to_f32};
-use crate::registry::Interned;
 use crate::semantics::{activation, norm};
+use crate::shared_specs::SharedSpecs;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Flags, Meta, MxTensor};
+use crate::weight_cache::{CopyKey, Unpacked};
 
 mod sealed {
     pub trait Sealed {}
@@ -71,10 +71,10 @@ pub struct MetaChange(Change);
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// Specs set by name, for a parameter; `None` takes them back.
-    Pin(Option<&'static Interned>),
+    Pin(Option<&'static SharedSpecs>),
     /// The path of a parameter.
     Label(&'static str),
-    Specs(&'static Interned),
+    Specs(&'static SharedSpecs),
     FullPrecision(bool),
     /// Arithmetic on it is an optimizer's.
     Master,

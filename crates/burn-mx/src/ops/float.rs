@@ -11,7 +11,6 @@ use crate::backend::MxBackend;
 use crate::delegate::delegate;
 use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
-use crate::ptq;
 use crate::semantics::{elementwise, matmul};
 use crate::tensor::{Meta, MxTensor};
 
@@ -50,17 +49,14 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        ptq::subtracted::<B>(&lhs, &rhs);
         elementwise::binary_op::<B>(None, BinaryOp::Sub, lhs, rhs)
     }
 
     fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        ptq::multiplied::<B>(&rhs);
         elementwise::binary_op::<B>(None, BinaryOp::Mul, lhs, rhs)
     }
 
     fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        ptq::scalar_added::<B>(&lhs, &rhs);
         elementwise::unary_op::<B>(None, UnaryOp::AddScalar(rhs.elem()), lhs, |lhs| {
             B::float_add_scalar(lhs, rhs)
         })

@@ -11,8 +11,8 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use crate::backend::MxBackend;
 use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
 use crate::delegate::{Unwrap, delegate};
+use crate::hooks::{self, LayerOp};
 use crate::kernels::{MxKernels, Norm, same_type};
-use crate::ptq::{self, Linear};
 use crate::semantics::conv::{self, Geometry};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
@@ -28,7 +28,7 @@ macro_rules! convolutions {
             bias: Option<FloatTensor<Self>>,
             options: $options,
         ) -> FloatTensor<Self> {
-            ptq::layer::<B, _>(|| options.clone(), x, weight, bias, |x, weight, bias| {
+            hooks::layer::<B>(|| options.clone().into(), x, weight, bias, |x, weight, bias| {
                 let geometry = Geometry::from(&options);
                 let way = (geometry.direction, options.groups, Some(geometry));
                 conv::forward::<B>(x, weight, bias, way, |x, weight, bias| {
@@ -125,7 +125,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        ptq::layer::<B, _>(|| Linear, x, weight, bias, linear::forward::<B>)
+        hooks::layer::<B>(|| LayerOp::Linear, x, weight, bias, linear::forward::<B>)
     }
 
     fn linear_x_backward(

@@ -7,9 +7,10 @@ use burn_backend::{Shape, TensorMetadata};
 use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode, SharedExpMethod};
 
 use super::PtqError;
-use super::calls::{self, LayerOp};
+use super::calls;
 use super::norms::values;
 use crate::backend::MxBackend;
+use crate::hooks::LayerOp;
 use crate::kernels::{MxKernels, to_f32};
 use crate::module::parameter_of;
 use crate::specs::{GradientOperands, ResolvedSpecs, Slot, StaticInput};

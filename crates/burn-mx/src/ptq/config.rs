@@ -37,7 +37,7 @@ const ADAQUANT: &str = "_ADAQUANT";
 /// assert_eq!(QuantConfig::from_json(&config.to_json())?, config);
 /// # Ok::<(), burn_mx::ptq::PtqError>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuantConfig {
     /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, either of which may be absent, with block
@@ -57,15 +57,58 @@ pub struct QuantConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, MxSpecs>,
     /// Whether batch norms are folded into the quantized layers before them, first of all; Quark's optimization of CNNs.
-    /// Calibration data show which norm is given a layer's output as it is, and `forward` must give one tensor of floats, by
-    /// which the folded model is compared with the other one: a norm whose folding would change that is left. Default: false.
+    /// A norm belongs to the layer before it in the order of the module's fields, if `batch_norms` says nothing else. `forward`
+    /// must give one tensor of floats, by which the folded model is compared with the other one on the calibration data: a norm
+    /// whose folding would change that is left, and the log says so. Default: false.
     ///
     /// A norm stays as the identity of inference. The folded model is not one to train further.
     #[serde(skip_serializing_if = "is_false")]
     pub fold_batch_norm: bool,
+    /// The ε of batch norms for which `batch_norms` has none: modules do not tell it. Default: 1e-5, as Burn's and PyTorch's.
+    #[serde(skip_serializing_if = "is_default_epsilon")]
+    pub batch_norm_epsilon: f64,
+    /// The layers of batch norms that do not follow theirs in the order of the module's fields, or have an ε of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub batch_norms: Vec<BatchNormPair>,
     /// Whether weights and biases are tuned after that, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
+}
+
+impl Default for QuantConfig {
+    fn default() -> Self {
+        Self {
+            specs: MxSpecs::default(),
+            activations: Activations::default(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            layers: BTreeMap::new(),
+            fold_batch_norm: false,
+            batch_norm_epsilon: EPSILON,
+            batch_norms: Vec::new(),
+            fast_finetune: None,
+        }
+    }
+}
+
+/// The ε of a batch norm, in Burn and in PyTorch.
+const EPSILON: f64 = 1e-5;
+
+fn is_default_epsilon(epsilon: &f64) -> bool {
+    *epsilon == EPSILON
+}
+
+/// A batch norm, and the layer that it is folded into.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNormPair {
+    /// The norm's path.
+    pub norm: String,
+    /// The path of the layer whose output it is given.
+    pub layer: String,
+    /// Its ε; none is [`QuantConfig::batch_norm_epsilon`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
 }
 
 /// Where the scales of activations come from. In JSON `is_dynamic`, a bool.
@@ -247,6 +290,16 @@ impl QuantConfig {
     pub(super) fn resolve(&self) -> Result<ResolvedSpecs, PtqError> {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
+        }
+        let epsilons = self.batch_norms.iter().filter_map(|pair| pair.epsilon);
+        for epsilon in epsilons.chain([self.batch_norm_epsilon]) {
+            if !(epsilon >= 0.0 && epsilon.is_finite()) {
+                return Err(PtqError::Field {
+                    field: "batch_norm_epsilon",
+                    value: epsilon.to_string(),
+                    allowed: "a finite number, 0 or more",
+                });
+            }
         }
         let mut has_activations = false;
         for specs in self.layers.values().chain([&self.specs]) {

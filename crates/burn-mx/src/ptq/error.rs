@@ -45,6 +45,14 @@ pub enum PtqError {
         /// The paths of the model's layers, separated by commas.
         layers: String,
     },
+    /// No batch norm has a path that the configuration names.
+    #[error("`batch_norms` names `{norm}`, and the model has: {norms}")]
+    NoNorm {
+        /// The path given.
+        norm: String,
+        /// The paths of the model's batch norms, separated by commas.
+        norms: String,
+    },
     /// There is nothing to quantize.
     #[error(
         "the model has no layer to quantize: no linear layer and no convolution that is not excluded"

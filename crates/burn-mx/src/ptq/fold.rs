@@ -9,21 +9,21 @@
 //! norm adds that instead.
 
 use core::any::Any;
-use std::collections::BTreeMap;
 
-use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
+use burn_backend::ops::ConvTransposeOptions;
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorData, TensorMetadata};
 use burn_core::module::Module;
 use burn_core::tensor::Tensor;
 
-use super::PtqError;
-use super::calls::{self, LayerOp};
-use super::norms::{BETA, GAMMA, Given, Norm, NormCall, are_same, norms_of, same_bits, values};
+use super::calls::{self, Given};
+use super::norms::{BETA, GAMMA, Norm, norms_of, values};
 use super::parameters::{self, Replacements};
+use super::{BatchNormPair, PtqError, QuantConfig};
 use crate::backend::MxBackend;
+use crate::hooks::LayerOp;
 use crate::kernels::{MxKernels, to_f32};
-use crate::module::parameter_of;
+use crate::module::{self, parameter_of};
 
 /// ‖a − b‖ / ‖b‖ of the outputs a and b of a model with and without folding, at most. Float32 is good for a hundredth of it.
 const TOLERANCE: f64 = 1e-4;
@@ -50,26 +50,13 @@ struct Pair {
     epsilon: f64,
 }
 
-/// What is known of where a norm's inputs come from.
-enum Source {
-    /// So many calls, each on an output of this layer.
-    Layer {
-        label: &'static str,
-        op: LayerOp,
-        has_bias: bool,
-        epsilon: f64,
-        calls: usize,
-    },
-    /// It is not folded, for this reason.
-    Other(&'static str),
-}
-
-/// Folds the batch norms of `model` into those of `layers` that give them their inputs, as the passes over the calibration data
-/// show. `float` is the same model without emulation; both are labelled. Gives both, folded, and what was folded.
+/// Folds the batch norms of `model` into those of `layers` that give them their inputs. `float` is the same model without
+/// emulation; both are labelled. Gives both, folded, and what was folded.
 pub(super) fn fold<B, M, T, R>(
     model: M,
     float: M,
     layers: &[&str],
+    config: &QuantConfig,
     calibration: &[T],
     forward: impl Fn(&M, &T) -> R + Sync,
 ) -> Result<(M, M, Vec<FoldedNorm>), PtqError>
@@ -87,7 +74,7 @@ where
         Ok(outputs.collect::<Result<Vec<_>, _>>()?.concat())
     };
     let wanted = outputs(&float)?;
-    let pairs = pairs::<B, M, T, R>(&float, layers, calibration, &forward);
+    let pairs = pairs::<B, M, T, R>(&float, layers, config, calibration, &forward)?;
     if pairs.is_empty() {
         log::warn!("burn-mx: no batch norm was folded");
         return Ok((model, float, Vec::new()));
@@ -107,9 +94,15 @@ where
         for pair in candidates {
             good.push(pair);
             if !is_kept(&parameters::replace(float.clone(), replacements(&good)))? {
-                let Pair { norm, layer, .. } = good.pop().expect("it was just added");
+                let Pair {
+                    norm,
+                    layer,
+                    epsilon,
+                    ..
+                } = good.pop().expect("it was just added");
                 log::warn!(
-                    "burn-mx: batch norm `{}` is not folded into `{layer}`: it would change the model's output",
+                    "burn-mx: batch norm `{}` with ε = {epsilon} is not folded into `{layer}`: it would change the model's \
+                     output; `batch_norms` names another layer or ε",
                     norm.path
                 );
             }
@@ -133,126 +126,88 @@ where
     Ok((model, float, pairs))
 }
 
-/// The norms that are given nothing but outputs of one layer, which go nowhere else among the norms.
+/// The norms, and the layers that give them their inputs: those that the configuration names, or else those before them in
+/// the order of the module's fields. Whether folding keeps the model's output shows whether they do.
 fn pairs<B, M, T, R>(
     float: &M,
     layers: &[&str],
+    config: &QuantConfig,
     calibration: &[T],
     forward: &(impl Fn(&M, &T) -> R + Sync),
-) -> Vec<Pair>
+) -> Result<Vec<Pair>, PtqError>
 where
     B: MxKernels,
     M: Module<MxBackend<B>> + Sync,
     T: Sync,
 {
-    let norms = norms_of(float);
-    let mut sources: BTreeMap<usize, Source> = BTreeMap::new();
-    let mut layer_calls: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for batch in calibration {
-        let heard = calls::norms::<B>(|| {
-            forward(float, batch);
-        });
-        for given in &heard.layers {
-            *layer_calls.entry(given.label).or_default() += 1;
+    let all = module::layers(float);
+    let weights: Vec<String> = all
+        .iter()
+        .map(|layer| parameter_of(layer, WEIGHT))
+        .collect();
+    let norms = norms_of(float, &weights);
+    for BatchNormPair { norm, layer, .. } in &config.batch_norms {
+        if !norms.iter().any(|known| known.path == *norm) {
+            let paths = norms.iter().map(|norm| &*norm.path).collect::<Vec<_>>();
+            return Err(PtqError::NoNorm {
+                norm: norm.clone(),
+                norms: paths.join(", "),
+            });
         }
-        for call in &heard.norms {
-            let is_it = |norm: &Norm| parameter_of(&norm.path, GAMMA) == call.gamma;
-            let Some(at) = norms.iter().position(is_it) else {
-                continue;
-            };
-            let source = match sources.remove(&at) {
-                Some(Source::Other(reason)) => Source::Other(reason),
-                before => next_source(&norms[at], call, &heard.layers, before),
-            };
-            sources.insert(at, source);
+        if !all.contains(layer) {
+            return Err(PtqError::NoMatch {
+                pattern: layer.clone(),
+                layers: all.join(", "),
+            });
         }
     }
-    let mut pairs = Vec::new();
-    for (at, norm) in norms.into_iter().enumerate() {
-        let reason = match sources.remove(&at) {
-            None => "it computes nothing on the calibration data",
-            Some(Source::Other(reason)) => reason,
-            Some(Source::Layer { label, calls, .. }) if layer_calls[label] != calls => {
-                "its layer has outputs that it is not given"
+    let called = calls::layers(|| {
+        for batch in calibration {
+            forward(float, batch);
+        }
+    });
+    let pairs = norms.into_iter().filter_map(|norm| {
+        let mut given = config.batch_norms.iter();
+        let given = given.find(|given| given.norm == norm.path);
+        let label = match given {
+            Some(given) => Some(parameter_of(&given.layer, WEIGHT)),
+            None => norm.after.clone(),
+        };
+        let channels = norm.gamma.len();
+        let found = called.iter().find(|call| Some(call.label) == label.as_deref());
+        let chosen = |call: &Given| {
+            let is_it = |layer: &&&str| parameter_of(layer, WEIGHT) == call.label;
+            layers.iter().find(is_it).map(|layer| (*layer).to_owned())
+        };
+        let reason = match found {
+            _ if label.is_none() => "no layer comes before it in the module",
+            None => "its layer computes nothing on the calibration data",
+            Some(call) if !call.is_plain => "its layer's weight is used as a view",
+            Some(call) if out_channels(&call.op, &call.weight) != channels => {
+                "it has not the channels of the layer before it"
             }
-            Some(Source::Layer {
-                label,
-                op,
-                has_bias,
-                epsilon,
-                ..
-            }) => {
-                let of_label = |layer: &&&str| parameter_of(layer, WEIGHT) == label;
-                match layers.iter().find(of_label) {
-                    Some(layer) => {
-                        pairs.push(Pair {
-                            norm,
-                            layer: (*layer).to_owned(),
-                            op,
-                            has_bias,
-                            epsilon,
-                        });
-                        continue;
-                    }
-                    None => "its layer is not quantized",
+            Some(call) => match chosen(call) {
+                Some(layer) => {
+                    return Some(Pair {
+                        norm,
+                        layer,
+                        op: call.op.clone(),
+                        has_bias: call.has_bias,
+                        epsilon: given
+                            .and_then(|given| given.epsilon)
+                            .unwrap_or(config.batch_norm_epsilon),
+                    });
                 }
-            }
+                None => "its layer is not quantized",
+            },
         };
         log::warn!(
-            "burn-mx: batch norm `{}` is not folded: {reason}",
+            "burn-mx: batch norm `{}` is not folded: {reason}; `batch_norms` of the configuration names another layer",
             norm.path
         );
-    }
-    pairs
-}
-
-/// Where the inputs of a norm come from, after one more call.
-fn next_source<B: MxKernels>(
-    norm: &Norm,
-    call: &NormCall<B>,
-    layers: &[Given<B>],
-    before: Option<Source>,
-) -> Source {
-    let is = |tensor: &FloatTensor<B>, wanted: &[f32]| {
-        tensor.shape().num_elements() == wanted.len()
-            && same_bits(&values::<B>(tensor.clone()), wanted)
-    };
-    if !is(&call.mean, &norm.mean) || !is(&call.variance, &norm.variance) {
-        return Source::Other("it computes by statistics of its input, as in training");
-    }
-    let given = layers
-        .iter()
-        .rev()
-        .find(|given| are_same::<B>(&given.output, &call.input));
-    let Some(given) = given else {
-        return Source::Other("its input is not a layer's output as it is");
-    };
-    if !given.is_plain {
-        return Source::Other("its layer's weight is used as a view");
-    }
-    if matches!(given.op, LayerOp::Linear) && call.input.rank() != 2 {
-        return Source::Other("its channels are not those of its linear layer");
-    }
-    let calls = match before {
-        Some(Source::Layer {
-            label,
-            has_bias,
-            epsilon,
-            calls,
-            ..
-        }) if label == given.label && has_bias == given.has_bias && epsilon == call.epsilon => {
-            calls
-        }
-        Some(_) => return Source::Other("it is given outputs of several layers"),
-        None => 0,
-    };
-    Source::Layer {
-        label: given.label,
-        op: given.op.clone(),
-        has_bias: given.has_bias,
-        epsilon: call.epsilon,
-        calls: calls + 1,
-    }
+        None
+    });
+    Ok(pairs.collect())
 }
 
 /// The parameters of a pair, folded.
@@ -322,18 +277,29 @@ fn tensor<B: MxKernels>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> F
     B::float_from_data(TensorData::new(values, shape), device)
 }
 
-/// Which output channel an element of a weight of this shape belongs to.
-fn out_channel(op: &LayerOp, shape: &Shape) -> impl Fn(usize) -> usize + use<> {
-    let groups = match op {
+/// The groups of a layer whose weight is [C, O / groups, ..]; `None` if it is [O, C / groups, ..].
+fn groups_of_outputs(op: &LayerOp) -> Option<usize> {
+    match op {
         LayerOp::ConvTranspose1d(ConvTransposeOptions { groups, .. }) => Some(*groups),
         LayerOp::ConvTranspose2d(ConvTransposeOptions { groups, .. }) => Some(*groups),
         LayerOp::ConvTranspose3d(ConvTransposeOptions { groups, .. }) => Some(*groups),
         // [K, N] is [C, O] of one group.
         LayerOp::Linear => Some(1),
-        LayerOp::Conv1d(ConvOptions { .. })
-        | LayerOp::Conv2d(ConvOptions { .. })
-        | LayerOp::Conv3d(ConvOptions { .. }) => None,
-    };
+        _ => None,
+    }
+}
+
+/// The channels of the output of a layer with a weight of this shape.
+fn out_channels(op: &LayerOp, shape: &Shape) -> usize {
+    match groups_of_outputs(op) {
+        Some(groups) => shape[1] * groups,
+        None => shape[0],
+    }
+}
+
+/// Which output channel an element of a weight of this shape belongs to.
+fn out_channel(op: &LayerOp, shape: &Shape) -> impl Fn(usize) -> usize + use<> {
+    let groups = groups_of_outputs(op);
     let [first, second] = [shape[0], shape[1]];
     let window = shape.num_elements() / (first * second).max(1);
     move |at| {

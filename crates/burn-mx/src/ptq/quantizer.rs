@@ -12,11 +12,11 @@ use super::resume::Folder;
 use super::tuning::{Parameters, TunedLayer, Tuner};
 use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
 use crate::backend::MxBackend;
+use crate::hooks::{self, SharedSpecs};
 use crate::kernels::MxKernels;
 use crate::module::{
     Pattern, initialize, label_parameters, layers, parameter_of, set_specs, set_specs_at,
 };
-use crate::registry::{self, Interned};
 use crate::specs::{MxSpecs, ResolvedSpecs};
 
 /// Quantizes trained models by one configuration.
@@ -155,8 +155,14 @@ impl Quantizer {
                 let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
                 // A part may have labels from a model of its own.
                 quantized = label_parameters(quantized);
-                (quantized, float, folded) =
-                    fold::fold::<B, M, T, R>(quantized, float, &layers, calibration, &forward)?;
+                (quantized, float, folded) = fold::fold::<B, M, T, R>(
+                    quantized,
+                    float,
+                    &layers,
+                    &self.config,
+                    calibration,
+                    &forward,
+                )?;
             }
             if is_static {
                 let layers = chosen.iter().map(|chosen| (&*chosen.layer, &chosen.specs));
@@ -266,7 +272,7 @@ impl<T, F> Passes<'_, T, F> {
         T: Sync,
         F: Fn(&M, &T) -> R + Sync,
     {
-        calls::order::<B>(|| {
+        calls::order(|| {
             for batch in self.calibration {
                 (self.forward)(model, batch);
             }
@@ -346,7 +352,7 @@ where
     let all = chosen.len() * config.num_iterations;
     let mut reports = Vec::new();
     for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
-        let label = registry::label(&parameter_of(layer, WEIGHT));
+        let label = hooks::label(&parameter_of(layer, WEIGHT));
         let value = |label: &str| parameters::value(&model, label);
         let (weight, storage) = value(label).expect("a layer that is called has its weight");
         let bias_label = parameter_of(layer, BIAS);
@@ -375,7 +381,7 @@ where
         let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
         let inputs = calls(&model, Side::Input);
         let wanted = calls(&original, Side::Output);
-        let specs = Interned::of(specs);
+        let specs = SharedSpecs::of(specs);
         let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);

@@ -21,13 +21,13 @@ use super::tuning::{Parameters, TunedLayer};
 use crate::kernels::MxKernels;
 use crate::{file, hash};
 
-/// The key of a file's metadata that [`Kept`] is the value of; the only one, because those of a file come in no order, and the
+/// The key of a file's metadata that [`WeightCache`] is the value of; the only one, because those of a file come in no order, and the
 /// same layer is to give the same bytes.
 const KEY: &str = "tuned";
 
 /// What a file has beside the parameters, as JSON.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct WeightCache {
     fingerprint: Fingerprint,
     layer: String,
     /// The bits of float64, as those of the other error.
@@ -113,7 +113,7 @@ impl Folder {
                 return None;
             }
         };
-        let kept = file.metadata(KEY).map(serde_json::from_str::<Kept>);
+        let kept = file.metadata(KEY).map(serde_json::from_str::<WeightCache>);
         let Some(Ok(kept)) = kept else {
             warn(&path, &format!("its metadata have no `{KEY}`"));
             return None;
@@ -147,7 +147,7 @@ impl Folder {
         report: &TunedLayer,
     ) -> Result<(), PtqError> {
         let path = self.file(place, &report.layer);
-        let kept = Kept {
+        let kept = WeightCache {
             fingerprint,
             layer: report.layer.clone(),
             error_before: report.error_before.to_bits(),

@@ -9,12 +9,12 @@ use rand::{RngExt, SeedableRng};
 
 use super::adaquant::AdaQuant;
 use super::adaround::AdaRound;
-use super::calls::{Call, LayerOp};
+use super::calls::Call;
 use super::grid::Neighbours;
 use super::resume::Fingerprint;
 use super::{FastFinetune, OptimAlgorithm, PtqError};
+use crate::hooks::{LayerOp, SharedSpecs};
 use crate::kernels::{MxKernels, from_f32, to_f32};
-use crate::registry::Interned;
 use crate::semantics::product::{ForwardOperand, Product};
 use crate::specs::Slot;
 use crate::tensor::{Meta, MxTensor};
@@ -110,7 +110,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     pub(super) fn new(
         layer: &'a str,
         config: &'a FastFinetune,
-        specs: &'static Interned,
+        specs: &'static SharedSpecs,
         (start, has_bias): (&Parameters<B>, bool),
         inputs: Vec<Call<B>>,
         wanted: Vec<Call<B>>,
@@ -123,7 +123,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             what,
         };
         let first = inputs.first().ok_or_else(changes)?;
-        let product = Product::unobserved(first.op.op(), specs);
+        let product = Product::unobserved(first.op.product_op(), specs);
         let weight_rank = start.weight.rank();
         let [_, of_weight] = first.op.operands(first.value.rank(), weight_rank);
         if inputs.len() != wanted.len() {

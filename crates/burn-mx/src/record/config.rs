@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ProductKind, RecordError};
+use crate::hooks::SharedSpecs;
 use crate::module::Pattern;
-use crate::registry::Interned;
 use crate::specs::{MxSpecs, Slot, SlotFormat};
 
 /// What a [`Recorder`](super::Recorder) records, and when; JSON by serde, where what is left out is as by default, which
@@ -96,7 +96,7 @@ impl RecorderConfig {
             let error = |reason: &dyn ToString| error("layers", text.clone(), &reason.to_string());
             Pattern::new(text).map_err(|reason| error(&reason))
         };
-        let mut what_if = Vec::<(String, &'static Interned)>::new();
+        let mut what_if = Vec::<(String, &'static SharedSpecs)>::new();
         for name in &self.what_if {
             let specs =
                 specs_of(name).map_err(|allowed| error("what_if", name.clone(), &allowed))?;
@@ -121,7 +121,7 @@ impl RecorderConfig {
 }
 
 /// The specs of a preset, or of a block format in every slot.
-fn specs_of(name: &str) -> Result<&'static Interned, String> {
+fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
     let specs = MxSpecs::preset(name).or_else(|_| {
         let format: SlotFormat = name.parse().map_err(|error| {
             let presets = MxSpecs::PRESETS.join(", ");
@@ -134,7 +134,7 @@ fn specs_of(name: &str) -> Result<&'static Interned, String> {
         })
     })?;
     let specs = specs.resolve().map_err(|error| error.to_string())?;
-    Ok(Interned::of(&specs))
+    Ok(SharedSpecs::of(&specs))
 }
 
 /// Of which pass products are recorded.
@@ -198,7 +198,7 @@ pub(super) struct Selection {
     operands: Vec<Slot>,
     pub(super) statistics: Vec<Statistic>,
     /// By name.
-    pub(super) what_if: Vec<(String, &'static Interned)>,
+    pub(super) what_if: Vec<(String, &'static SharedSpecs)>,
     pub(super) elementwise: bool,
 }
 

@@ -1,53 +1,33 @@
-//! What a product shows to the recorder.
+//! What the recorder sees of products and of elementwise ops.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use burn_backend::TensorMetadata;
-use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, Side};
+use microscaling::Side;
 
-use super::config::Statistic;
+use super::config::{Pass, Statistic};
+use super::elementwise::{AFTER, Key as ElementwiseKey, Phase};
 use super::running::{self, Running};
-use super::stream::Operand as Seen;
+use super::stream::Operand;
 use super::{ProductKind, ProductOp};
-use crate::kernels::{MxKernels, Operand, Place, TensorStatistics};
-use crate::random::Draws;
-use crate::registry::Interned;
+use crate::hooks::{
+    self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
+    ProductObserver, RoundingObserver, View,
+};
 use crate::specs::Slot;
 
-/// An operand before it was quantized in blocks, and after.
-pub(crate) struct Views<P> {
-    pub(crate) original: P,
-    pub(crate) quantized: P,
-}
+/// A recorder among the observers.
+pub(super) struct Eye(pub(super) Arc<Running>);
 
-/// The recorder's eye on one product.
-pub(crate) struct Observer<B: MxKernels> {
-    running: Arc<Running>,
-    op: ProductOp,
-    kind: ProductKind,
-    layer: &'static str,
-    /// The operands before quantization, in the order in which they came by.
-    originals: RefCell<Vec<Original<B>>>,
-}
+impl Observer for Eye {
+    fn events(&self) -> Events {
+        match self.0.selection.elementwise {
+            true => Events::PRODUCTS | Events::ELEMENTWISE,
+            false => Events::PRODUCTS,
+        }
+    }
 
-/// An operand of a product before quantization.
-struct Original<B: MxKernels> {
-    side: Option<Side>,
-    operand: Operand<FloatTensor<B>>,
-    significant_bits: u32,
-}
-
-impl<B: MxKernels> Observer<B> {
-    /// `None` if nobody records this product.
-    pub(crate) fn of(
-        op: ProductOp,
-        kind: ProductKind,
-        specs: &'static Interned,
-        label: Option<&'static str>,
-    ) -> Option<Self> {
-        let running = running::current()?;
+    fn product(&self, call: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+        let running = &self.0;
         if !running.is_in_pass() {
             return None;
         }
@@ -56,82 +36,90 @@ impl<B: MxKernels> Observer<B> {
             if !stream.recorded {
                 return None;
             }
-            if let (ProductKind::Forward, Some(label)) = (kind, label) {
+            if let (ProductKind::Forward, Some(label)) = (call.kind, call.label) {
                 stream.passes(label);
             }
-            let unnamed = || running::with_scope(|scope| stream.name(op, scope));
-            let layer = label.unwrap_or_else(unnamed);
-            let wanted = running.selection.has_product(kind, layer);
+            let unnamed = || running::with_scope(|scope| stream.name(call.op, scope));
+            let layer = call.label.unwrap_or_else(unnamed);
+            let wanted = running.selection.has_product(call.kind, layer);
             wanted.then(|| {
-                stream.used((layer, kind), op, specs);
+                stream.used((layer, call.kind), call.op, call.specs);
                 layer
             })
         })?;
-        Some(Self {
-            running,
-            op,
-            kind,
+        Some(Box::new(OfProduct {
+            running: Arc::clone(running),
+            op: call.op,
+            kind: call.kind,
             layer,
-            originals: RefCell::default(),
+        }))
+    }
+
+    fn elementwise(&self, call: &ElementwiseCall) -> Option<Box<dyn RoundingObserver>> {
+        let running = &self.0;
+        if !running.is_in_pass() {
+            return None;
+        }
+        let phase = match hooks::in_backward_pass() {
+            true => Phase::Backward,
+            false => Phase::Forward,
+        };
+        let key = running.with_stream(|stream| {
+            stream.begun = true;
+            if !stream.recorded {
+                return None;
+            }
+            let unnamed = || running::with_scope(|scope| stream.place(scope));
+            let layer = call.label.unwrap_or_else(unnamed);
+            let key = (layer, call.op, phase);
+            let wanted = running.selection.has_layer(layer.trim_end_matches(AFTER));
+            wanted.then(|| {
+                stream.computed(key, call.format);
+                key
+            })
+        })?;
+        Some(Box::new(OfElementwise {
+            running: Arc::clone(running),
+            key,
+        }))
+    }
+
+    fn name_product(&self, op: ProductOp) -> Option<&'static str> {
+        if self.0.pass() != Pass::Training {
+            return None;
+        }
+        self.0.with_stream(|stream| {
+            let recorded = stream.recorded;
+            recorded.then(|| running::with_scope(|scope| stream.name(op, scope)))
         })
     }
 
-    /// The layer's name.
-    pub(crate) fn layer(&self) -> &'static str {
-        self.layer
+    fn name_elementwise(&self) -> Option<&'static str> {
+        if !self.0.is_in_pass() {
+            return None;
+        }
+        self.0.with_stream(|stream| {
+            let recorded = stream.recorded;
+            recorded.then(|| running::with_scope(|scope| stream.place(scope)))
+        })
     }
 
-    /// Whether operands of this slot are recorded.
-    pub(crate) fn wants(&self, slot: Slot) -> bool {
-        self.running.selection.has_operand(slot)
+    fn end_of_backward_pass(&self) {
+        if self.0.pass() == Pass::Training {
+            self.0.end_step();
+        }
     }
+}
 
-    /// The specs of the formats that are not in use.
-    pub(crate) fn what_if(&self) -> impl Iterator<Item = &'static Interned> {
-        let specs = self.running.selection.what_if.iter();
-        specs.map(|(_, specs)| *specs)
-    }
+/// The recorder's eye on one product.
+struct OfProduct {
+    running: Arc<Running>,
+    op: ProductOp,
+    kind: ProductKind,
+    layer: &'static str,
+}
 
-    /// Random numbers for a format that is not in use: the training must not notice.
-    pub(crate) fn draws(&self, specs: &'static Interned) -> Draws {
-        let number = self.running.with_stream(|stream| {
-            stream.draws += 1;
-            stream.draws
-        });
-        specs.draws_beside(number)
-    }
-
-    /// What quantization did to an operand.
-    pub(crate) fn statistics(
-        &self,
-        views: &Views<FloatTensor<B>>,
-        axis: usize,
-        format: Option<BlockFormat>,
-    ) -> TensorStatistics<B> {
-        B::quantization_statistics([&views.original, &views.quantized], axis, format)
-    }
-
-    /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
-    pub(crate) fn operand(
-        &self,
-        slot: Slot,
-        place: Option<Place>,
-        statistics: Vec<TensorStatistics<B>>,
-    ) {
-        let name = self.name_of(slot, place.map(|place| place.side));
-        let key = (self.layer, self.kind);
-        self.running.with_stream(|stream| {
-            let statistics = statistics.into_iter().map(|one| stream.late.add(one));
-            let statistics = statistics.collect();
-            let operand = Seen {
-                slot,
-                name,
-                statistics,
-            };
-            stream.add_operand(key, operand);
-        });
-    }
-
+impl OfProduct {
     /// What an operand is to its layer. The gradients of the two activations of a product are one kind of product.
     fn name_of(&self, slot: Slot, side: Option<Side>) -> &'static str {
         let side = side.filter(|_| self.op == ProductOp::Matmul);
@@ -147,54 +135,49 @@ impl<B: MxKernels> Observer<B> {
             (Slot::A | Slot::ABp, None) => "input",
         }
     }
+}
 
-    /// Whether the result is compared with that of the operands before quantization.
-    pub(crate) fn compares_results(&self) -> bool {
-        self.running.selection.has(Statistic::Result)
+impl ProductObserver for OfProduct {
+    fn layer(&self) -> Option<&'static str> {
+        Some(self.layer)
     }
 
-    /// Keeps an operand as it is before quantization in blocks.
-    pub(crate) fn keep(
-        &self,
-        place: Option<Place>,
-        operand: Operand<FloatTensor<B>>,
-        significant_bits: u32,
-    ) {
-        self.originals.borrow_mut().push(Original {
-            side: place.map(|place| place.side),
-            operand,
-            significant_bits,
+    fn wants_operand(&self, slot: Slot) -> bool {
+        self.running.selection.has_operand(slot)
+    }
+
+    /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
+    fn operand(&self, operand: &dyn OperandView) {
+        let slot = operand.slot();
+        let name = self.name_of(slot, operand.side());
+        let own = operand.statistics();
+        let what_if = self.running.selection.what_if.iter();
+        let others = what_if.map(|(_, specs)| {
+            let number = self.running.with_stream(|stream| {
+                stream.draws += 1;
+                stream.draws
+            });
+            operand.statistics_by(specs, number)
+        });
+        let statistics: Vec<_> = core::iter::once(own).chain(others).collect();
+        let key = (self.layer, self.kind);
+        self.running.with_stream(|stream| {
+            let statistics = statistics.into_iter().map(|one| stream.late.add(one));
+            let statistics = statistics.collect();
+            let operand = Operand {
+                slot,
+                name,
+                statistics,
+            };
+            stream.add_operand(key, operand);
         });
     }
 
-    /// Records the result of a matrix product, if its operands were [kept](Self::keep).
-    pub(crate) fn result(&self, result: &FloatTensor<B>) {
-        let mut originals = self.originals.take();
-        originals.sort_by_key(|original| original.side == Some(Side::Rhs));
-        let operands = originals.into_iter().map(|original| original.operand);
-        if let Ok([lhs, rhs]) = <[_; 2]>::try_from(operands.collect::<Vec<_>>()) {
-            self.add_result(B::product_statistics(lhs, rhs, result));
-        }
+    fn wants_result(&self) -> bool {
+        self.running.selection.has(Statistic::Result)
     }
 
-    /// Records the result of a product that is another op, which `op` computes of two operands of so many significant bits
-    /// at most, if they were [kept](Self::keep).
-    pub(crate) fn result_of(
-        &self,
-        result: &FloatTensor<B>,
-        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
-    ) {
-        let originals = self.originals.take();
-        if let Ok([first, second]) = <[_; 2]>::try_from(originals) {
-            let bits = first.significant_bits.max(second.significant_bits);
-            let [first, second] = [first, second].map(|original| original.operand.into_values());
-            let reference = op(first, second, bits);
-            debug_assert_eq!(reference.shape(), result.shape());
-            self.add_result(B::quantization_statistics([&reference, result], 0, None));
-        }
-    }
-
-    fn add_result(&self, statistics: TensorStatistics<B>) {
+    fn result(&self, statistics: ObservedStatistics) {
         let key = (self.layer, self.kind);
         self.running.with_stream(|stream| {
             let statistics = stream.late.add(statistics);
@@ -203,8 +186,18 @@ impl<B: MxKernels> Observer<B> {
     }
 }
 
-impl<B: MxKernels> core::fmt::Debug for Observer<B> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Observer").field(&self.layer).finish()
+/// The recorder's eye on one elementwise op.
+struct OfElementwise {
+    running: Arc<Running>,
+    key: ElementwiseKey,
+}
+
+impl RoundingObserver for OfElementwise {
+    fn rounding(&self, name: &'static str, view: &dyn View) {
+        let statistics = view.statistics();
+        self.running.with_stream(|stream| {
+            let statistics = stream.late.add(statistics);
+            stream.add_rounding(self.key, name, statistics);
+        });
     }
 }

@@ -1,21 +1,18 @@
 //! The recorders at work, and which of them a product goes to.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, ThreadId};
+use std::thread::ThreadId;
 
 use super::config::{Pass, Selection};
 use super::file::Writer;
+use super::observer::Eye;
+use super::own_thread::OwnThread;
 use super::stream::{Step, Stream};
-use super::{ProductOp, RecordError, StepRecord};
-use crate::alone::alone;
-use crate::diagnose::Substitution;
-use crate::kernels::in_turn::{Awaited, in_turn};
-use crate::phase;
+use super::{RecordError, StepRecord};
+use crate::hooks::{self, Installed};
 
 /// A recorder at work.
 pub(crate) struct Running {
@@ -28,27 +25,13 @@ pub(crate) struct Running {
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
     /// The last recorded step on its way to the file, where its figures were not there when it was over.
-    writing: Mutex<Option<Awaited<()>>>,
+    writer: Mutex<OwnThread>,
 }
 
-/// How many recorders are at work: without any this is all that a product looks at.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// How many of them record elementwise ops.
-static ELEMENTWISE: AtomicUsize = AtomicUsize::new(0);
-static PLACES: Mutex<Option<Places>> = Mutex::new(None);
-
-/// Which recorder a thread has.
-#[derive(Default)]
-struct Places {
-    process: Option<Arc<Running>>,
-    threads: HashMap<ThreadId, Arc<Running>>,
-}
+/// Which recorders are at work.
+static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The thread that a backward pass on this one belongs to, where that is another.
-    static OWNER: Cell<Option<ThreadId>> = const { Cell::new(None) };
-    /// How many ops of `MxAutodiff` this thread is in.
-    static TRACKED: Cell<usize> = const { Cell::new(0) };
     /// The names of the scopes that this thread is in.
     static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
@@ -57,57 +40,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// Waits for what is written, if anything is.
-fn join(writing: Option<Awaited<()>>) {
-    if let Some(Err(panic)) = writing.map(Awaited::wait)
-        && !thread::panicking()
-    {
-        resume_unwind(panic);
-    }
-}
-
-/// The thread whose products those of this thread are.
-fn owner() -> ThreadId {
-    OWNER.get().unwrap_or_else(|| thread::current().id())
-}
-
-/// Whether any recorder records elementwise ops: without one this is all that such an op looks at.
-pub(super) fn any_elementwise() -> bool {
-    ELEMENTWISE.load(Ordering::Relaxed) > 0
-}
-
-fn is_anything_recorded() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0
-}
-
-/// The recorder of this thread.
-pub(super) fn current() -> Option<Arc<Running>> {
-    if !is_anything_recorded() {
-        return None;
-    }
-    if Substitution::current().is_some() {
-        // A diagnosis is no training.
-        return None;
-    }
-    let places = lock(&PLACES);
-    let places = places.as_ref()?;
-    let own = places.threads.get(&owner());
-    own.or(places.process.as_ref()).cloned()
-}
-
-/// Where a recorder is to be at work: on this thread, or on all that have none.
+/// Where a recorder is at work: on one thread, or on all that have none.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place(Option<ThreadId>);
 
 impl Place {
     /// The place, if nobody has it.
     pub(super) fn free(here: bool) -> Result<Self, RecordError> {
-        let place = Self(here.then(owner));
-        let places = lock(&PLACES);
-        let taken = places.as_ref().is_some_and(|places| match place.0 {
-            Some(thread) => places.threads.contains_key(&thread),
-            None => places.process.is_some(),
-        });
-        match taken {
+        let place = Self(here.then(hooks::thread_of_work));
+        match lock(&PLACES).contains(&place) {
             true => Err(RecordError::Running {
                 whose: if here {
                     "this thread has a"
@@ -120,18 +61,14 @@ impl Place {
     }
 
     pub(super) fn take(self, running: Arc<Running>) -> Taken {
-        let elementwise = usize::from(running.selection.elementwise);
-        let mut places = lock(&PLACES);
-        let places = places.get_or_insert_default();
-        match self.0 {
-            Some(thread) => drop(places.threads.insert(thread, running)),
-            None => places.process = Some(running),
-        }
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        ELEMENTWISE.fetch_add(elementwise, Ordering::Relaxed);
+        lock(&PLACES).push(self);
+        let installed = match self.0 {
+            Some(_) => hooks::install_on_this_thread(Arc::new(Eye(running))),
+            None => hooks::install(Arc::new(Eye(running))),
+        };
         Taken {
-            thread: self.0,
-            elementwise,
+            place: self,
+            _installed: installed,
         }
     }
 }
@@ -139,22 +76,13 @@ impl Place {
 /// The place of a recorder at work, which is free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
-    thread: Option<ThreadId>,
-    elementwise: usize,
+    place: Place,
+    _installed: Installed,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        COUNT.fetch_sub(1, Ordering::Relaxed);
-        ELEMENTWISE.fetch_sub(self.elementwise, Ordering::Relaxed);
-        let mut places = lock(&PLACES);
-        let Some(places) = places.as_mut() else {
-            return;
-        };
-        match self.thread {
-            Some(thread) => drop(places.threads.remove(&thread)),
-            None => places.process = None,
-        }
+        lock(&PLACES).retain(|place| *place != self.place);
     }
 }
 
@@ -173,7 +101,7 @@ impl Running {
             file: Mutex::new(file),
             failed: Mutex::default(),
             latest: Mutex::default(),
-            writing: Mutex::default(),
+            writer: Mutex::default(),
         })
     }
 
@@ -188,26 +116,28 @@ impl Running {
 
     /// Whether a product that this thread is about to compute is of the pass that is recorded.
     pub(super) fn is_in_pass(&self) -> bool {
-        let training = phase::is_backward() || TRACKED.get() > 0;
-        training == (self.pass() == Pass::Training)
+        hooks::in_training() == (self.pass() == Pass::Training)
     }
 
     /// The stream of this thread.
     pub(super) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
         let mut streams = lock(&self.streams);
         if let Some(forward) = self.thread_of_forward(&streams) {
-            OWNER.set(Some(forward));
+            hooks::work_for(forward);
         }
         let thread = streams.len();
         let new = || Stream::new(thread, self.first_step, &self.selection);
-        work(streams.entry(owner()).or_insert_with(new))
+        work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
     }
 
     /// The thread whose forward pass the backward pass on this one belongs to, if that is another: this one has computed
     /// nothing in its step, and one single other one has.
     fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
         let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
-        if !phase::is_backward() || self.pass() != Pass::Training || has_begun(&owner()) {
+        if !hooks::in_backward_pass()
+            || self.pass() != Pass::Training
+            || has_begun(&hooks::thread_of_work())
+        {
             return None;
         }
         let mut others = streams.keys().filter(|thread| has_begun(thread));
@@ -218,7 +148,9 @@ impl Running {
     pub(super) fn end_step(self: &Arc<Self>) {
         let step = {
             let mut streams = lock(&self.streams);
-            let stream = streams.get_mut(&owner()).filter(|stream| stream.begun);
+            let stream = streams
+                .get_mut(&hooks::thread_of_work())
+                .filter(|stream| stream.begun);
             stream.and_then(|stream| stream.end_step(&self.selection))
         };
         if let Some(step) = step {
@@ -226,15 +158,15 @@ impl Running {
         }
     }
 
-    /// Writes a step, on the thread that computes its figures if they are not there yet. There is one such step at a time: so memory is
+    /// Writes a step, on the recorder's own thread if its figures are not there yet. There is one such step at a time: so memory is
     /// bounded, and steps come in their order.
     fn write_late(self: &Arc<Self>, step: Step) {
-        let mut writing = lock(&self.writing);
-        join(writing.take());
+        let mut writer = lock(&self.writer);
+        writer.wait();
         match step.is_pending() {
             true => {
                 let running = Arc::clone(self);
-                *writing = Some(in_turn(move || running.write(step)));
+                writer.begin(move || running.write(step));
             }
             false => self.write(step),
         }
@@ -242,7 +174,7 @@ impl Running {
 
     /// Waits until all steps that are over are written.
     pub(super) fn wait(&self) {
-        join(lock(&self.writing).take());
+        lock(&self.writer).wait();
     }
 
     fn write(&self, step: Step) {
@@ -284,44 +216,6 @@ impl fmt::Debug for Running {
     }
 }
 
-/// The name of a layer that is about to be used by autodiff, `label` or one that is made up for this step: its gradients'
-/// products are to have the same.
-pub(crate) fn name_layer(op: ProductOp, label: Option<&'static str>) -> Option<&'static str> {
-    if label.is_some() {
-        return label;
-    }
-    let running = current().filter(|running| running.pass() == Pass::Training)?;
-    running.with_stream(|stream| {
-        let recorded = stream.recorded;
-        recorded.then(|| with_scope(|scope| stream.name(op, scope)))
-    })
-}
-
-/// Calls an op of `MxAutodiff`, whose products are those of a training step.
-pub(crate) fn tracked<R: Send>(op: impl FnOnce() -> R + Send) -> R {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            TRACKED.set(TRACKED.get() - 1);
-        }
-    }
-    if !is_anything_recorded() {
-        return op();
-    }
-    alone(|| {
-        TRACKED.set(TRACKED.get() + 1);
-        let _leave = Leave;
-        op()
-    })
-}
-
-/// Ends a training step of this thread: its backward pass is over.
-pub(crate) fn end_step() {
-    if let Some(running) = current().filter(|running| running.pass() == Pass::Training) {
-        running.end_step();
-    }
-}
-
 /// Calls `work` with the names of the scopes that this thread is in, joined by dots.
 pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
     SCOPES.with_borrow(|scopes| match scopes.is_empty() {
@@ -330,44 +224,27 @@ pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
     })
 }
 
-/// Calls `work` in a scope of this name, where anybody records names.
-pub(crate) fn scope<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
+/// Calls `work` in a scope of this name, by which a recorder calls the products in it that have no named parameter; a scope in a
+/// scope is `outer.inner`. While a recorder is at work, `work` in a rayon task runs on a thread of the crate's own, so that no
+/// other task runs in between under this name; `work` must not wait for other tasks of that pool, whose thread sleeps.
+///
+/// ```
+/// use burn_mx::record::scope;
+/// let attention = scope("blocks.0.attention", || { /* two matrix products */ });
+/// ```
+pub fn scope<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
             SCOPES.with_borrow_mut(|scopes| scopes.pop());
         }
     }
-    if !is_anything_recorded() {
+    if lock(&PLACES).is_empty() {
         return work();
     }
-    alone(|| {
+    hooks::alone(|| {
         SCOPES.with_borrow_mut(|scopes| scopes.push(name.to_owned()));
         let _leave = Leave;
         work()
     })
-}
-
-/// What a thread hands on to another one that works for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Context {
-    owner: ThreadId,
-}
-
-impl Context {
-    pub(crate) fn of_this_thread() -> Self {
-        Self { owner: owner() }
-    }
-
-    /// Calls `work`, which belongs to the thread that this is of.
-    pub(crate) fn enter<R>(self, work: impl FnOnce() -> R) -> R {
-        struct Restore(Option<ThreadId>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                OWNER.set(self.0);
-            }
-        }
-        let _restore = Restore(OWNER.replace(Some(self.owner)));
-        work()
-    }
 }

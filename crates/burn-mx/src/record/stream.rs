@@ -11,7 +11,7 @@ use super::{
     ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
     RoundingRecord, StepRecord,
 };
-use crate::registry::{self, Interned};
+use crate::hooks::{self, SharedSpecs};
 use crate::specs::Slot;
 
 /// The products of one thread, step by step.
@@ -41,7 +41,7 @@ type Key = (&'static str, ProductKind);
 struct Product {
     key: Key,
     op: ProductOp,
-    specs: &'static Interned,
+    specs: &'static SharedSpecs,
     uses: u64,
     operands: Vec<Operand>,
     result: Option<Deferred>,
@@ -93,7 +93,7 @@ impl Stream {
     }
 
     /// Counts a use of a product.
-    pub(super) fn used(&mut self, key: Key, op: ProductOp, specs: &'static Interned) {
+    pub(super) fn used(&mut self, key: Key, op: ProductOp, specs: &'static SharedSpecs) {
         let place = *self.places.entry(key).or_insert_with(|| {
             self.products.push(Product {
                 key,
@@ -238,7 +238,7 @@ impl Product {
             });
             let mut figures = figures.collect::<Vec<_>>().into_iter();
             let used = figures.next();
-            let format = specs.specs.block_format(operand.slot);
+            let format = specs.resolved().block_format(operand.slot);
             let names = selection.what_if.iter().map(|(name, _)| name.clone());
             OperandRecord {
                 slot: operand.slot,
@@ -255,7 +255,7 @@ impl Product {
             op: self.op,
             product,
             uses: self.uses,
-            specs: specs.specs.to_string(),
+            specs: specs.resolved().to_string(),
             operands,
             result: result.as_ref().map(ResultRecord::of),
         }
@@ -303,7 +303,7 @@ impl Names {
         let count = self.counts.entry((prefix.clone(), op)).or_default();
         let name = format!("{prefix}{op} {count}");
         *count += 1;
-        let name = registry::label(&name);
+        let name = hooks::label(&name);
         self.made_up.insert(name);
         name
     }

@@ -7,7 +7,7 @@ use super::Float;
 use super::elementwise::{Passes, TensorArithmetic, binary, emulation, selection, unary};
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
-use crate::random::OpNumber;
+use crate::random_streams::OpNumber;
 use crate::tensor::{Join, MxTensor};
 
 /// Whether a composed function is to be computed by its formula.

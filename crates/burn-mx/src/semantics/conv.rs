@@ -10,9 +10,9 @@ use burn_backend::{Shape, TensorMetadata};
 use super::Float;
 use super::linear::sum_of_gradient;
 use super::product::{Along, ForwardOperand, Kind, Op, Product, quantize_backward};
+use crate::hooks;
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, same_type};
-use crate::order;
-use crate::registry::{self, Interned};
+use crate::shared_specs::{self, SharedSpecs};
 use crate::specs::Slot;
 use crate::tensor::{Flags, Join, Meta, MxTensor};
 
@@ -260,7 +260,7 @@ pub(crate) fn forward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) -> Float<B> {
     let x = x.into_activation();
-    order::runs(weight.meta);
+    hooks::weight_used(weight.meta);
     let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("conv");
@@ -327,7 +327,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     let gradient = product.without_margins(convolve(weight, grad, bits));
     product.observe_result(&gradient, convolve);
     if x.is_none() && interned.specs.masks_gradients() {
-        registry::warn_unmasked();
+        shared_specs::warn_unmasked();
     }
     let gradient = product.straight_through(of_x, x.cloned(), gradient);
     product.finish(gradient, join.result)
@@ -335,7 +335,7 @@ pub(crate) fn x_backward<B: MxKernels>(
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
 pub(super) fn input_gradient<B: MxKernels>(
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     weight: Meta,
 ) -> Product<B> {
     Product::<B>::new(Op::Convolution, Kind::InputGradient, interned, weight.label)
@@ -343,7 +343,7 @@ pub(super) fn input_gradient<B: MxKernels>(
 
 /// The product for the gradient of a weight with this meta.
 pub(super) fn weight_gradient<B: MxKernels>(
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     weight: Meta,
 ) -> Product<B> {
     Product::new(

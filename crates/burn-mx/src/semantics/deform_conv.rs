@@ -15,7 +15,7 @@ use super::elementwise::Rounder;
 use super::product::{Along, quantize_backward};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
 use crate::tensor::{Join, MxTensor};
 
@@ -65,7 +65,7 @@ pub(crate) fn forward<B: MxKernels>(
 }
 
 /// The tensor rounded as an activation is.
-fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static Interned) -> FloatTensor<B> {
+fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static SharedSpecs) -> FloatTensor<B> {
     match Rounder::new(interned, interned.specs.round_output()) {
         Some(rounder) => rounder.operand::<B>(tensor, &interned.draws()),
         None => to_f32::<B>(tensor.inner),

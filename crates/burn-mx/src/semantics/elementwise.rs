@@ -15,8 +15,8 @@ use microscaling::Rounding;
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, to_f32};
-use crate::random::{Draws, OpNumber};
-use crate::registry::Interned;
+use crate::random_streams::{Draws, OpNumber};
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Join, MxTensor};
 pub(crate) use arithmetic::TensorArithmetic;
 pub(crate) use passes::{GradientOf, Passes};
@@ -30,7 +30,7 @@ pub(crate) fn drawn<B: MxKernels>(
     number: OpNumber,
     tensor: Float<B>,
     rounding: Rounding,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
 ) -> Float<B> {
     match Rounder::new(interned, rounding) {
         Some(rounder) if rounding == Rounding::Stochastic => {
@@ -45,7 +45,7 @@ pub(crate) fn drawn<B: MxKernels>(
 
 /// The specs by which a function is composed of rounded ops; `None` where the function is
 /// the wrapped backend's own: nothing is emulated, or only the products are.
-pub(crate) fn emulation(join: &Join) -> Option<&'static Interned> {
+pub(crate) fn emulation(join: &Join) -> Option<&'static SharedSpecs> {
     join.emulation()
         .filter(|interned| interned.specs.float_format().is_some())
 }

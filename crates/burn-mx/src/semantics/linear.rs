@@ -6,9 +6,9 @@ use burn_backend::{Shape, TensorMetadata};
 use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
+use crate::hooks;
 use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
-use crate::order;
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
 
@@ -19,7 +19,7 @@ pub(crate) fn forward<B: MxKernels>(
     bias: Option<Float<B>>,
 ) -> Float<B> {
     let x = x.into_activation();
-    order::runs(weight.meta);
+    hooks::weight_used(weight.meta);
     let join = join::<B>(&x, &weight, bias.as_ref());
     let Some(interned) = join.quantization() else {
         join.warn_if_unset("linear");
@@ -102,7 +102,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     x: Option<Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
@@ -129,7 +129,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     w: Option<Float<B>>,
     grad: Float<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     weight: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
@@ -148,7 +148,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
 /// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.
 pub(crate) fn bias_backward<B: MxKernels>(
     grad: Float<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
@@ -158,7 +158,7 @@ pub(crate) fn bias_backward<B: MxKernels>(
 /// The gradient of a bias, `sum(grad)`: rounded before and after, unless the backward pass is not to be quantized.
 pub(super) fn sum_of_gradient<B: MxKernels>(
     grad: Float<B>,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     meta: Meta,
     sum: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {

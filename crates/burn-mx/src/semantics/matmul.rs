@@ -8,16 +8,16 @@ use burn_backend::{Shape, TensorMetadata};
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
+use crate::hooks;
 use crate::kernels::{MxKernels, Place};
-use crate::order;
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     for meta in [a.meta, b.meta].into_iter().filter(|meta| meta.is_weight()) {
-        order::runs(meta);
+        hooks::weight_used(meta);
     }
     let join = Join::of_matmul([a.meta, b.meta]);
     let Some(interned) = join.quantization() else {
@@ -36,7 +36,7 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
 /// A product of an op whose operands have these metas.
 fn product_of<B: MxKernels>(
     kind: Kind,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     label: Option<&'static str>,
     operands: [Meta; 2],
 ) -> Product<B> {
@@ -118,7 +118,7 @@ pub(crate) fn backward<B: MxKernels>(
     masked: Option<Float<B>>,
     grad: Float<B>,
     shape: &Shape,
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     own: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(own)]);

@@ -8,7 +8,7 @@ use super::rows::TensorRows;
 use super::{Float, stored};
 use crate::arithmetic::norm;
 use crate::kernels::{MxKernels, Norm, Normalization, to_f32};
-use crate::random::OpNumber;
+use crate::random_streams::OpNumber;
 use crate::tensor::{Join, MxTensor};
 
 /// Gradients of [`forward`].

@@ -14,12 +14,11 @@ use microscaling::{BlockFormat, Rounding, Signs};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
-use crate::diagnose;
+use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
 use crate::kernels::{MxKernels, Operand, to_f32};
 use crate::phase;
-use crate::random::Draws;
-use crate::record::{ElementwiseObserver, Observer};
-use crate::registry::Interned;
+use crate::random_streams::Draws;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::Meta;
 pub use kind::{Kind, Op};
@@ -59,7 +58,7 @@ impl Operands {
 pub(crate) struct Product<B: MxKernels> {
     op: Op,
     kind: Kind,
-    specs: &'static Interned,
+    specs: &'static SharedSpecs,
     /// Path of the parameter whose layer the product belongs to, where one is known.
     label: Option<&'static str>,
     operands: Operands,
@@ -73,17 +72,17 @@ pub(crate) struct Product<B: MxKernels> {
     static_input: Option<&'static StaticInput>,
     /// The random numbers of every rounding.
     draws: Draws,
-    /// The recorder's eye, if it looks at this product.
-    observer: Option<Observer<B>>,
-    /// Its eye on how the result is rounded to the elementwise format.
-    rounding_observer: Option<ElementwiseObserver>,
+    /// Those who see this product.
+    observers: Option<ProductObservers<B>>,
+    /// Those who see how the result is rounded to the elementwise format.
+    rounding_observers: Option<RoundingObservers>,
 }
 
 impl<B: MxKernels> Product<B> {
     pub(crate) fn new(
         op: Op,
         kind: Kind,
-        specs: &'static Interned,
+        specs: &'static SharedSpecs,
         label: Option<&'static str>,
     ) -> Self {
         Self::seen(op, kind, specs, label, Operands::WithWeight)
@@ -92,7 +91,7 @@ impl<B: MxKernels> Product<B> {
     /// A matrix product of two activations, one of which may be a constant.
     pub(crate) fn of_activations(
         kind: Kind,
-        specs: &'static Interned,
+        specs: &'static SharedSpecs,
         label: Option<&'static str>,
         with_constant: bool,
     ) -> Self {
@@ -106,26 +105,32 @@ impl<B: MxKernels> Product<B> {
     fn seen(
         op: Op,
         kind: Kind,
-        specs: &'static Interned,
+        specs: &'static SharedSpecs,
         label: Option<&'static str>,
         operands: Operands,
     ) -> Self {
-        let specs = diagnose::specs_of_product(kind, specs);
+        let specs = hooks::specs_of_product(kind, specs);
         let draws = specs.draws_of_product(kind.is_gradient());
         let mut product = Self::by(op, kind, specs, draws, operands);
         product.label = label;
-        product.observer = Observer::of(op, kind, specs, label);
-        let layer = product.observer.as_ref().map(Observer::layer).or(label);
+        product.observers = ProductObservers::of(&ProductCall {
+            op,
+            kind,
+            specs,
+            label,
+        });
+        let observers = product.observers.as_ref();
+        let layer = observers.and_then(ProductObservers::layer).or(label);
         let format = specs.specs.float_format();
-        product.rounding_observer =
-            format.and_then(|format| ElementwiseObserver::of(op.name(), layer, format));
+        product.rounding_observers =
+            format.and_then(|format| hooks::elementwise(op.name(), layer, format));
         log::trace!(target: "burn_mx::product", "{product}");
         product
     }
 
     /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
     #[cfg(feature = "ptq")]
-    pub(crate) fn unobserved(op: Op, specs: &'static Interned) -> Self {
+    pub(crate) fn unobserved(op: Op, specs: &'static SharedSpecs) -> Self {
         let mut product = Self::by(
             op,
             Kind::Forward,
@@ -146,7 +151,13 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// A product that nobody observes.
-    fn by(op: Op, kind: Kind, specs: &'static Interned, draws: Draws, operands: Operands) -> Self {
+    fn by(
+        op: Op,
+        kind: Kind,
+        specs: &'static SharedSpecs,
+        draws: Draws,
+        operands: Operands,
+    ) -> Self {
         let mut product = Self {
             op,
             kind,
@@ -157,8 +168,8 @@ impl<B: MxKernels> Product<B> {
             static_input: None,
             margins: Cell::new(1.0),
             draws,
-            observer: None,
-            rounding_observer: None,
+            observers: None,
+            rounding_observers: None,
         };
         if operands.have_blocks(&specs.specs) {
             let hadamard = match kind {
@@ -200,8 +211,8 @@ impl<B: MxKernels> Product<B> {
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         let result = self.without_margins(B::product(lhs, rhs));
-        if let Some(observer) = &self.observer {
-            observer.result(&result);
+        if let Some(observers) = &self.observers {
+            observers.result(&result);
         }
         result
     }
@@ -214,15 +225,15 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Shows the result of a product that is another op than a matrix product to the recorder; `op` computes it of two
+    /// Shows the result of a product that is another op than a matrix product to those who see the product; `op` computes it of two
     /// operands of so many significant bits at most.
     pub(crate) fn observe_result(
         &self,
         result: &FloatTensor<B>,
         op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
     ) {
-        if let Some(observer) = &self.observer {
-            observer.result_of(result, op);
+        if let Some(observers) = &self.observers {
+            observers.result_of(result, op);
         }
     }
 
@@ -231,12 +242,12 @@ impl<B: MxKernels> Product<B> {
         self.round_as(self.kind.result(), result)
     }
 
-    /// What is computed of the operands, rounded to the elementwise format, by the name that the recorder knows it by.
+    /// What is computed of the operands, rounded to the elementwise format, by the name that observers know it by.
     pub(crate) fn round_as(&self, name: &'static str, result: FloatTensor<B>) -> FloatTensor<B> {
         let Some(rounder) = Rounder::new(self.specs, self.result_rounding()) else {
             return result;
         };
-        if self.rounding_observer.is_none() {
+        if self.rounding_observers.is_none() {
             return rounder.round::<B>(result, &self.draws);
         }
         let rounded = rounder.round::<B>(result.clone(), &self.draws);
@@ -244,20 +255,20 @@ impl<B: MxKernels> Product<B> {
         rounded
     }
 
-    /// Shows a rounding to the elementwise format to the recorder, if that looks at it.
+    /// Shows a rounding to the elementwise format to those who see the product, if anybody does.
     pub(crate) fn observe_rounding(
         &self,
         name: &'static str,
         before_and_after: impl FnOnce() -> [FloatTensor<B>; 2],
     ) {
-        if let Some(observer) = &self.rounding_observer {
-            observer.rounding::<B>(name, before_and_after().each_ref());
+        if let Some(observers) = &self.rounding_observers {
+            observers.rounding::<B>(name, before_and_after().each_ref());
         }
     }
 
-    /// Whether the recorder looks at roundings to the elementwise format.
+    /// Whether anybody sees roundings to the elementwise format.
     pub(crate) fn observes_roundings(&self) -> bool {
-        self.rounding_observer.is_some()
+        self.rounding_observers.is_some()
     }
 
     /// The product of the operands, rounded to the elementwise format, as a tensor with this meta.
@@ -308,7 +319,7 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The specs that the product is computed by.
-    pub(crate) fn specs(&self) -> &'static Interned {
+    pub(crate) fn specs(&self) -> &'static SharedSpecs {
         self.specs
     }
 }
@@ -330,7 +341,7 @@ impl<B: MxKernels> Display for Product<B> {
 ///
 /// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass: then plain
 /// `Autodiff` drives the graph, and what it takes for forward products may be backward ones.
-pub(crate) fn quantize_backward(interned: &'static Interned, operation: &str) -> bool {
+pub(crate) fn quantize_backward(interned: &'static SharedSpecs, operation: &str) -> bool {
     assert!(
         phase::is_backward(),
         "burn-mx: `{operation}` was called outside of MxAutodiff's backward pass. `Autodiff<MxBackend<B>>` cannot \

@@ -9,7 +9,7 @@ use super::elementwise::{TensorArithmetic, emulation};
 use super::rows::TensorRows;
 use crate::arithmetic::softmax;
 use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
-use crate::registry::Interned;
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Join, MxTensor};
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
@@ -76,7 +76,7 @@ pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
-    let is_random = |interned: &'static Interned| interned.specs.round() == Rounding::Stochastic;
+    let is_random = |interned: &'static SharedSpecs| interned.specs.round() == Rounding::Stochastic;
     let join = Join::of([Some(x.meta)]);
     dim + 1 == x.rank()
         && join.quantization().is_some()

@@ -3,16 +3,16 @@
 use burn_backend::FloatDType;
 
 use super::{Flags, Meta};
-use crate::diagnose;
+use crate::hooks;
 use crate::phase;
-use crate::registry::{self, Interned};
+use crate::shared_specs::{self, SharedSpecs};
 
 /// What several operands say together about the op that takes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Join {
     /// The specs that the op is computed with: a weight's win over an activation's, else the first that
     /// are set.
-    specs: Option<&'static Interned>,
+    specs: Option<&'static SharedSpecs>,
     /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
     /// leak into the next.
     pub(crate) result: Meta,
@@ -37,7 +37,7 @@ impl Join {
         let mut any = false;
         let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
         let (mut pinned, mut label) = (None, None);
-        let (mut by_device, mut differing) = (None::<&Interned>, None);
+        let (mut by_device, mut differing) = (None::<&SharedSpecs>, None);
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
         let mut bare_activation = false;
@@ -113,7 +113,7 @@ impl Join {
         if let Some([first, second]) = differing
             && !flags.intersects(Flags::PLAIN)
         {
-            registry::warn_mixed(&first.specs, &second.specs);
+            shared_specs::warn_mixed(&first.specs, &second.specs);
         }
         Self {
             specs: weight.or(activation).and_then(|meta| meta.specs),
@@ -163,14 +163,14 @@ impl Join {
     /// # Panics
     ///
     /// If the op is to be emulated and its operands are of different float types.
-    pub(crate) fn emulation(&self) -> Option<&'static Interned> {
+    pub(crate) fn emulation(&self) -> Option<&'static SharedSpecs> {
         if self.result.flags.intersects(Flags::PLAIN) {
             return None;
         }
         let interned = self
             .specs
-            .or_else(registry::installed_default)
-            .map(diagnose::specs)
+            .or_else(shared_specs::installed_default)
+            .map(hooks::specs_of_op)
             .filter(|interned| !interned.specs.is_none())?;
         if let Some(other) = self.mixed_with {
             let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
@@ -198,17 +198,17 @@ impl Join {
     pub(crate) fn is_exempt(&self) -> bool {
         let by_specs = !self.result.flags.intersects(Flags::PLAIN);
         let by_default = || {
-            let default = registry::installed_default().filter(|_| self.any_unset);
+            let default = shared_specs::installed_default().filter(|_| self.any_unset);
             default.is_some_and(|interned| !interned.specs.is_none())
         };
-        let computed_by = self.specs.map(diagnose::specs);
+        let computed_by = self.specs.map(hooks::specs_of_op);
         by_specs
             && computed_by.is_some_and(|interned| interned.specs.is_none())
             && (self.any_emulated || by_default())
     }
 
     /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.
-    pub(crate) fn quantization(&self) -> Option<&'static Interned> {
+    pub(crate) fn quantization(&self) -> Option<&'static SharedSpecs> {
         self.emulation()
             .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
     }
@@ -217,9 +217,9 @@ impl Join {
     pub(crate) fn warn_if_unset(&self, operation: &str) {
         if self.specs.is_none()
             && !self.result.flags.intersects(Flags::PLAIN)
-            && registry::installed_default().is_none()
+            && shared_specs::installed_default().is_none()
         {
-            registry::warn_unset(operation);
+            shared_specs::warn_unset(operation);
         }
     }
 }

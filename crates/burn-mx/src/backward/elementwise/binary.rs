@@ -6,7 +6,7 @@ use super::unary::negative;
 use super::{BinaryRule, Operands, SAVED};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, MxKernels, to_f32};
-use crate::random::OpNumber;
+use crate::random_streams::OpNumber;
 use crate::semantics::elementwise::{self, Passes};
 use crate::semantics::{Float, activation};
 

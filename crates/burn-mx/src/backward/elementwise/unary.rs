@@ -6,7 +6,7 @@ use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 use super::UnaryRule;
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{BinaryFunction, MxKernels, UnaryOp};
-use crate::random::OpNumber;
+use crate::random_streams::OpNumber;
 use crate::semantics::elementwise::{self, Passes};
 use crate::semantics::{Float, activation, softmax};
 

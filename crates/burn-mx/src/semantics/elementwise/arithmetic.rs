@@ -8,13 +8,13 @@ use microscaling::{FloatFormat, Rounding};
 
 use super::{Rounder, emulation, sum_dims};
 use crate::arithmetic::{Arithmetic, LOG2_E};
+use crate::hooks;
 use crate::kernels::{
     BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
-use crate::random::{Draws, OpNumber};
-use crate::record::ElementwiseObserver;
-use crate::registry::Interned;
+use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
@@ -23,7 +23,7 @@ use crate::tensor::{Join, Meta, MxTensor};
 /// `quantize_backprop = false`) each is the wrapped backend's op alone, so that a formula reads the same
 /// in both cases.
 pub(crate) struct TensorArithmetic<B: MxKernels> {
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     pub(super) rounder: Option<Rounder>,
     pub(super) draws: Draws,
     /// Whether every op is that of float32, in the place of one that rounds.
@@ -47,11 +47,11 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
-    pub(crate) fn of_backward(interned: &'static Interned, join: &Join) -> Self {
+    pub(crate) fn of_backward(interned: &'static SharedSpecs, join: &Join) -> Self {
         Self::with(interned, join, interned.draws())
     }
 
-    fn with(interned: &'static Interned, join: &Join, draws: Draws) -> Self {
+    fn with(interned: &'static SharedSpecs, join: &Join, draws: Draws) -> Self {
         let rounder = join
             .quantization()
             .and_then(|interned| Rounder::new(interned, interned.specs.round()));
@@ -65,7 +65,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     /// The arithmetic of a forward pass, with the random numbers of the op with this number.
-    pub(super) fn replaying(interned: &'static Interned, number: OpNumber) -> Self {
+    pub(super) fn replaying(interned: &'static SharedSpecs, number: OpNumber) -> Self {
         Self {
             interned,
             rounder: Rounder::new(interned, interned.specs.round()),
@@ -112,7 +112,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
         formula: impl Fn(&Self, [Float<B>; N]) -> FloatTensor<B>,
     ) -> FloatTensor<B> {
         let rounder = self.rounder;
-        let observer = rounder.and_then(|r| ElementwiseObserver::of(op, layer, r.format));
+        let observer = rounder.and_then(|r| hooks::elementwise(op, layer, r.format));
         let (Some(rounder), Some(observer)) = (rounder, observer) else {
             return formula(self, operands.map(|(_, tensor)| tensor));
         };

@@ -6,20 +6,20 @@ use burn_backend::tensor::FloatTensor;
 
 use super::arithmetic::TensorArithmetic;
 use super::emulation;
+use crate::hooks::{self, RoundingObservers};
 use crate::kernels::{MxKernels, to_f32};
-use crate::random::{Draws, OpNumber};
-use crate::record::ElementwiseObserver;
-use crate::registry::Interned;
+use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::Float;
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Join, Meta, MxTensor};
 
 /// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
 pub(crate) struct Passes<B: MxKernels> {
-    interned: &'static Interned,
+    interned: &'static SharedSpecs,
     /// Of the op in the forward pass.
     number: OpNumber,
     /// The recorder's eye on the op, once it was asked for.
-    observer: OnceCell<Option<ElementwiseObserver>>,
+    observer: OnceCell<Option<RoundingObservers>>,
     pub(crate) backward: TensorArithmetic<B>,
 }
 
@@ -39,7 +39,7 @@ impl<B: MxKernels> Passes<B> {
 
     /// As [`TensorArithmetic::of_backward`].
     pub(crate) fn of_backward(
-        interned: &'static Interned,
+        interned: &'static SharedSpecs,
         join: &Join,
         number: Option<OpNumber>,
     ) -> Self {
@@ -91,7 +91,7 @@ impl<B: MxKernels> Passes<B> {
     ) -> [FloatTensor<B>; M] {
         let rounder = self.backward.rounder;
         let is_first = self.observer.get().is_none();
-        let observe = || rounder.and_then(|r| ElementwiseObserver::of(op, layer, r.format));
+        let observe = || rounder.and_then(|r| hooks::elementwise(op, layer, r.format));
         let (Some(rounder), Some(observer)) = (rounder, self.observer.get_or_init(observe)) else {
             return formula(self, saved, gradient);
         };

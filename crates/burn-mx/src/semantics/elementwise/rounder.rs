@@ -3,11 +3,11 @@
 use burn_backend::tensor::FloatTensor;
 use microscaling::{FloatFormat, Rounding};
 
+use crate::hooks::{self, RoundingObservers};
 use crate::kernels::{MxKernels, OpRounding, to_f32};
-use crate::random::{Draws, OpNumber};
-use crate::record::ElementwiseObserver;
-use crate::registry::Interned;
+use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
+use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Join, Meta};
 
 /// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
@@ -19,7 +19,7 @@ pub(crate) struct Rounder {
 
 impl Rounder {
     /// `None` where the specs leave elementwise values alone.
-    pub(crate) fn new(interned: &'static Interned, rounding: Rounding) -> Option<Self> {
+    pub(crate) fn new(interned: &'static SharedSpecs, rounding: Rounding) -> Option<Self> {
         let format = interned.specs.float_format()?;
         Some(Self { format, rounding })
     }
@@ -62,7 +62,7 @@ impl Rounder {
     /// Shows the rounding of a tensor, unless it is known to have been rounded before.
     pub(super) fn show<B: MxKernels>(
         self,
-        observer: &ElementwiseObserver,
+        observer: &RoundingObservers,
         name: &'static str,
         tensor: Float<B>,
         rounded: &FloatTensor<B>,
@@ -87,7 +87,7 @@ impl Rounder {
 pub(in crate::semantics) struct OpRounder {
     pub(super) rounder: Rounder,
     draws: Draws,
-    observer: Option<ElementwiseObserver>,
+    observer: Option<RoundingObservers>,
 }
 
 /// That of the op of this name; `None` where it rounds nothing.
@@ -115,7 +115,7 @@ impl OpRounder {
         Self {
             rounder,
             draws,
-            observer: ElementwiseObserver::of(op, label, rounder.format),
+            observer: hooks::elementwise(op, label, rounder.format),
         }
     }
 

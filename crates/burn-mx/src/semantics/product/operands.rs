@@ -1,21 +1,23 @@
 //! The operands of a product, on their way to it.
 
+use core::cell::OnceCell;
 use std::sync::Arc;
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 use microscaling::{
-    BlockFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
+    BlockFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Side, Signs,
 };
 
 use super::{Product, Rounder, Roundings, static_input};
-use crate::kept::{CopyKey, Unpacked};
+use crate::hooks::{ObservedStatistics, OperandView, Original, View};
 use crate::kernels::product::in_tensor;
-use crate::kernels::{MxKernels, Operand, OperandForm, Place, to_f32};
-use crate::record::Views;
+use crate::kernels::{MxKernels, Operand, OperandForm, Place, read_values, to_f32};
 use crate::semantics::Float;
+use crate::shared_specs::SharedSpecs;
 use crate::specs::{Slot, StaticInput};
 use crate::tensor::{Meta, MxTensor};
+use crate::weight_cache::{CopyKey, Unpacked};
 
 /// In the place of random numbers where none are drawn.
 const NO_STREAM: RandomStream = RandomStream::new(0, 0);
@@ -153,70 +155,45 @@ impl<B: MxKernels> Product<B> {
         format.map(|format| (format, self.roundings(slot).mx))
     }
 
-    /// Shows an operand to the recorder, if that looks at it. Where random numbers are drawn they are used up by that, and
-    /// this returns what became of the operand, and the random numbers of its blocks.
+    /// Shows an operand to those who see the product. Where random numbers are drawn they may be used up by that, and this
+    /// returns what became of the operand, and the random numbers of its blocks.
     fn observe(
         &self,
         slot: Slot,
         tensor: &Float<B>,
         along: Along,
     ) -> Option<(Views<FloatTensor<B>>, RandomStream)> {
-        let observer = self.observer.as_ref()?;
-        let place = along.place;
+        let observers = self.observers.as_ref()?;
         // Where the elementwise rounding is random its numbers are drawn once, for what is multiplied and what it is
         // compared with.
         let drawn = self.rounder(slot).filter(|rounder| {
             let (_, rounding) = rounder.format_and_rounding();
             rounding == Rounding::Stochastic && !rounder.has_rounded(&tensor.meta)
         });
-        let compares = observer.compares_results();
+        let compares = observers.compare_results();
         if compares && drawn.is_none() {
-            let (original, bits) = self.original(slot, tensor.clone(), place);
-            observer.keep(place, original, bits);
+            observers.keep(self.original(slot, tensor.clone(), along.place));
         }
-        let draws = compares && drawn.is_some();
-        if !observer.wants(slot) && !draws {
-            return None;
-        }
-        let look = |product: &Self, keep: bool| {
-            let format = product.block_format(slot);
-            let axis = along.block_axis(format, tensor.rank());
-            if product.is_plain(slot) {
-                let tensor_f32 = to_f32::<B>(tensor.inner.clone());
-                let quantization = product.quantization(slot, &tensor.meta);
-                let statistics = B::quantizing_statistics(&tensor_f32, axis, quantization);
-                return (None, statistics);
-            }
-            let rounded = product.rounded(product.rounder(slot), tensor.clone());
-            let original = product.before_blocks(slot, rounded.clone(), along);
-            let stream = product.stream(slot);
-            let quantized = product.in_blocks(slot, original.clone(), along, stream);
-            let views = Views {
-                original,
-                quantized,
-            };
-            if let Some(rounder) = drawn.filter(|_| keep) {
-                let mut rounded = MxTensor::new(rounded, tensor.meta);
-                rounded.meta.storage = None;
-                rounded.meta.rounded = Some(rounder.format_and_rounding().0);
-                let (original, bits) = product.original(slot, rounded, place);
-                observer.keep(place, original, bits);
-            }
-            let statistics = observer.statistics(&views, axis, format);
-            (Some((views, stream)), statistics)
+        let look = Look {
+            product: self,
+            slot,
+            tensor,
+            along,
+            views: OnceCell::new(),
         };
-        let (drawn, own) = look(self, compares);
-        if !observer.wants(slot) {
-            return drawn;
+        if let Some(rounder) = drawn.filter(|_| compares) {
+            let mut rounded = MxTensor::new(look.views().rounded.clone(), tensor.meta);
+            rounded.meta.storage = None;
+            rounded.meta.rounded = Some(rounder.format_and_rounding().0);
+            observers.keep(self.original(slot, rounded, along.place));
         }
-        let others = observer.what_if().map(|specs| {
-            let draws = observer.draws(specs);
-            let product = Self::by(self.op, self.kind, specs, draws, self.operands);
-            look(&product, false).1
-        });
-        let statistics = [own].into_iter().chain(others).collect();
-        observer.operand(slot, place, statistics);
-        drawn
+        if observers.want_operand(slot) {
+            observers.operand(&look);
+        }
+        // The values that a plain operand shows are not in the form in which it is multiplied.
+        let views = look.views.into_inner().filter(|_| !self.is_plain(slot))?;
+        let stream = views.stream;
+        Some((views, stream))
     }
 
     /// The random numbers of the blocks of a slot's operand: others with each call, where there are any.
@@ -272,12 +249,7 @@ impl<B: MxKernels> Product<B> {
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
     /// have at most: rounded to the elementwise format, which does not take random numbers here.
-    fn original(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        place: Option<Place>,
-    ) -> (Operand<FloatTensor<B>>, u32) {
+    fn original(&self, slot: Slot, tensor: Float<B>, place: Option<Place>) -> Original<B> {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
         let significant_bits = match rounder {
             Some((format, _)) => 1 + format.mantissa_bits(),
@@ -299,7 +271,11 @@ impl<B: MxKernels> Product<B> {
             Some(place) => B::product_operand(values, form(place)),
             None => in_tensor::<B>(values, form(Place::LHS)),
         };
-        (operand, significant_bits)
+        Original {
+            side: place.map(|place| place.side),
+            operand,
+            significant_bits,
+        }
     }
 
     /// The copy that a weight has kept, or what `make` makes of the tensor, which may be quantized already.
@@ -443,5 +419,107 @@ impl<B: MxKernels> Product<B> {
         if let Some(margin) = self.margin(slot) {
             self.margins.set(self.margins.get() * margin);
         }
+    }
+}
+
+/// An operand rounded to the elementwise format, before it is quantized in blocks, and after.
+struct Views<P> {
+    rounded: P,
+    original: P,
+    quantized: P,
+    /// The random numbers of its blocks.
+    stream: RandomStream,
+}
+
+/// An operand as observers see it.
+struct Look<'a, B: MxKernels> {
+    product: &'a Product<B>,
+    slot: Slot,
+    tensor: &'a Float<B>,
+    along: Along,
+    /// Computed once: it may draw random numbers.
+    views: OnceCell<Views<FloatTensor<B>>>,
+}
+
+impl<B: MxKernels> Look<'_, B> {
+    fn views(&self) -> &Views<FloatTensor<B>> {
+        let Self {
+            product,
+            slot,
+            tensor,
+            along,
+            ..
+        } = *self;
+        self.views.get_or_init(|| {
+            let rounded = product.rounded(product.rounder(slot), tensor.clone());
+            let original = product.before_blocks(slot, rounded.clone(), along);
+            let stream = product.stream(slot);
+            let quantized = product.in_blocks(slot, original.clone(), along, stream);
+            Views {
+                rounded,
+                original,
+                quantized,
+                stream,
+            }
+        })
+    }
+}
+
+impl<B: MxKernels> View for Look<'_, B> {
+    fn shape(&self) -> Shape {
+        self.tensor.shape()
+    }
+
+    fn statistics(&self) -> ObservedStatistics {
+        let product = self.product;
+        let format = product.block_format(self.slot);
+        let axis = self.along.block_axis(format, self.tensor.rank());
+        ObservedStatistics::of(match product.is_plain(self.slot) {
+            true => {
+                let tensor = to_f32::<B>(self.tensor.inner.clone());
+                let quantization = product.quantization(self.slot, &self.tensor.meta);
+                B::quantizing_statistics(&tensor, axis, quantization)
+            }
+            false => {
+                let Views {
+                    original,
+                    quantized,
+                    ..
+                } = self.views();
+                B::quantization_statistics([original, quantized], axis, format)
+            }
+        })
+    }
+
+    fn values(&self) -> [Vec<f32>; 2] {
+        let views = self.views();
+        [&views.original, &views.quantized].map(|tensor| read_values::<B>(tensor.clone()))
+    }
+}
+
+impl<B: MxKernels> OperandView for Look<'_, B> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn side(&self) -> Option<Side> {
+        self.along.place.map(|place| place.side)
+    }
+
+    fn format(&self) -> Option<BlockFormat> {
+        self.product.block_format(self.slot)
+    }
+
+    fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics {
+        let Product {
+            op, kind, operands, ..
+        } = *self.product;
+        let product = Product::by(op, kind, specs, specs.draws_beside(number), operands);
+        let look = Look {
+            product: &product,
+            views: OnceCell::new(),
+            ..*self
+        };
+        look.statistics()
     }
 }

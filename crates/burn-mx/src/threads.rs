@@ -21,20 +21,21 @@ use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::record::Context;
+use crate::hooks::Thread;
 
 thread_local! {
     /// Whether this thread is one of a pool of ours.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a piece of work on a thread that runs nothing else meanwhile.
-pub(crate) fn alone<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+/// Runs a piece of work on a thread that runs nothing else meanwhile: this one, or in a task of a rayon pool one of the crate's
+/// own, while this one sleeps. For work that marks its thread.
+pub fn alone<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_none() || IS_OURS.get() {
         return work();
     }
-    let context = Context::of_this_thread();
-    Lent::new(rayon::current_num_threads()).install(|| context.enter(work))
+    let thread_of_work = Thread::current();
+    Lent::new(rayon::current_num_threads()).install(|| thread_of_work.enter(work))
 }
 
 /// Pools that no piece of work has, and how many pieces have one.

@@ -83,7 +83,7 @@ pub(crate) struct Unpacked {
 }
 
 /// The copies of a weight, shared by all clones of its tensor.
-pub(crate) struct Kept<P> {
+pub(crate) struct WeightCache<P> {
     unpacked: Option<Arc<Unpacked>>,
     entries: Arc<Mutex<Vec<Entry<P>>>>,
 }
@@ -94,7 +94,7 @@ struct Entry<P> {
     copy: Option<P>,
 }
 
-impl<P> Kept<P> {
+impl<P> WeightCache<P> {
     /// For a weight whose values may be quantized already.
     pub(crate) fn new(unpacked: Option<Arc<Unpacked>>) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl<P> Kept<P> {
     }
 }
 
-impl<P: Clone> Kept<P> {
+impl<P: Clone> WeightCache<P> {
     /// The copy by `key`, which `make` makes where none is kept.
     pub(crate) fn get(&self, key: CopyKey, make: impl FnOnce() -> P) -> P {
         if !key.repeats() || !ENABLED.load(Ordering::Relaxed) {
@@ -155,7 +155,7 @@ impl<P: Clone> Kept<P> {
     }
 }
 
-impl<P> Clone for Kept<P> {
+impl<P> Clone for WeightCache<P> {
     fn clone(&self) -> Self {
         Self {
             unpacked: self.unpacked.clone(),
@@ -164,7 +164,7 @@ impl<P> Clone for Kept<P> {
     }
 }
 
-impl<P> fmt::Debug for Kept<P> {
+impl<P> fmt::Debug for WeightCache<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.entries();
         let keys = entries.iter().filter(|entry| entry.copy.is_some());
@@ -194,7 +194,7 @@ mod tests {
 
     /// How many of these uses had to make a copy.
     fn made(uses: impl IntoIterator<Item = CopyKey>) -> usize {
-        let kept = Kept::new(None);
+        let kept = WeightCache::new(None);
         let made = Cell::new(0);
         for key in uses {
             let axis = kept.clone().get(key, || {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn copies_go_with_their_weight() {
         let weight = Arc::new(());
-        let kept = Kept::new(None);
+        let kept = WeightCache::new(None);
         for _ in 0..3 {
             kept.get(key(0, Rounding::Even), || Arc::clone(&weight));
         }

@@ -1,35 +1,33 @@
 //! Interned specs and labels: every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
 //! so that a tensor carries each as one pointer.
 
-use std::collections::HashMap;
-#[cfg(feature = "module")]
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
-use crate::random::{Draws, OpNumber, OpNumbers};
+use crate::random_streams::{Draws, OpNumber, OpNumbers};
 use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
 
-/// Interned specs and the state of their random numbers.
+/// Resolved specs that tensors share, and the state of their random numbers. There is one for each distinct
+/// [`ResolvedSpecs`], for the life of the process.
 #[derive(Debug)]
-pub(crate) struct Interned {
+pub struct SharedSpecs {
     pub(crate) specs: ResolvedSpecs,
     ops: OpNumbers,
 }
 
-static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static Interned>>> =
+static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static SharedSpecs>>> =
     LazyLock::new(Default::default);
-#[cfg(feature = "module")]
 static LABELS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Default::default);
-static DEFAULT: RwLock<Option<&'static Interned>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<&'static SharedSpecs>> = RwLock::new(None);
 static WARNED: AtomicBool = AtomicBool::new(false);
 static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
 static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
 static WARNED_UNMASKED: AtomicBool = AtomicBool::new(false);
 
-impl Interned {
-    /// The one interned copy of `specs`.
-    pub(crate) fn of(specs: &ResolvedSpecs) -> &'static Self {
+impl SharedSpecs {
+    /// Those that tensors with these specs share.
+    pub fn of(specs: &ResolvedSpecs) -> &'static Self {
         let mut interned = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
         if let Some(found) = interned.get(specs) {
             return found;
@@ -41,6 +39,11 @@ impl Interned {
         }));
         interned.insert(specs.clone(), new);
         new
+    }
+
+    /// The specs.
+    pub fn resolved(&self) -> &ResolvedSpecs {
+        &self.specs
     }
 
     /// The random numbers of an op: forward op, backward op or product. Each takes its own, once.
@@ -59,7 +62,6 @@ impl Interned {
     }
 
     /// Random numbers that no op of these specs gets, another set for each number.
-    #[cfg(feature = "record")]
     pub(crate) fn draws_beside(&self, number: u64) -> Draws {
         self.ops.draws_beside(number)
     }
@@ -70,14 +72,13 @@ impl Interned {
     }
 
     /// Starts the sequence of random numbers anew from `seed`.
-    pub(crate) fn reseed(&self, seed: u64) {
+    pub fn reseed(&self, seed: u64) {
         self.ops.reseed(seed);
     }
 }
 
 /// The one copy of a layer's name, a parameter's path most often, so that tensors carry it as a pointer.
-#[cfg(feature = "module")]
-pub(crate) fn label(path: &str) -> &'static str {
+pub fn label(path: &str) -> &'static str {
     let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());
     if let Some(found) = labels.get(path) {
         return found;
@@ -89,13 +90,13 @@ pub(crate) fn label(path: &str) -> &'static str {
 }
 
 /// Specs of tensors and devices that have none of their own.
-pub(crate) fn installed_default() -> Option<&'static Interned> {
+pub(crate) fn installed_default() -> Option<&'static SharedSpecs> {
     *DEFAULT.read().unwrap_or_else(|poison| poison.into_inner())
 }
 
 /// Sets or clears the process-wide default.
 pub(crate) fn install_default(specs: Option<&ResolvedSpecs>) {
-    *DEFAULT.write().unwrap_or_else(|poison| poison.into_inner()) = specs.map(Interned::of);
+    *DEFAULT.write().unwrap_or_else(|poison| poison.into_inner()) = specs.map(SharedSpecs::of);
 }
 
 /// Says once in the process that an optimizer joined parameters whose specs were set by path.

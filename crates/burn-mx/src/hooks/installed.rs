@@ -1,0 +1,185 @@
+//! Who is installed, and who of them is told.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use super::thread::thread_of_work;
+use super::{Events, Observer, ProductKind, ProductOp};
+use crate::shared_specs::SharedSpecs;
+use crate::tensor::Meta;
+
+/// How many observers want which events: where there is none, this is all that an op looks at.
+static WANTED: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
+static INSTALLED: Mutex<Option<All>> = Mutex::new(None);
+
+/// An observer and the number that it was installed with.
+type Entry = (u64, Events, Arc<dyn Observer>);
+
+#[derive(Default)]
+struct All {
+    process: Vec<Entry>,
+    threads: HashMap<ThreadId, Vec<Entry>>,
+}
+
+fn all() -> MutexGuard<'static, Option<All>> {
+    INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The counters of these events.
+fn counters(events: Events) -> impl Iterator<Item = &'static AtomicUsize> {
+    let bits = WANTED.iter().enumerate();
+    let wanted = bits.filter(move |(bit, _)| events.bits() >> bit & 1 == 1);
+    wanted.map(|(_, counter)| counter)
+}
+
+/// Whether any observer wants one of these events.
+pub(super) fn is_any(events: Events) -> bool {
+    counters(events).any(|counter| counter.load(Ordering::Relaxed) > 0)
+}
+
+/// Those of this thread's work who want such events.
+pub(super) fn observers(event: Events) -> Vec<Arc<dyn Observer>> {
+    if !is_any(event) {
+        return Vec::new();
+    }
+    let all = all();
+    let Some(all) = all.as_ref() else {
+        return Vec::new();
+    };
+    let own = all.threads.get(&thread_of_work());
+    // The last one of a thread hides those before it.
+    let entries = match own.and_then(|own| own.last()) {
+        Some(last) => core::slice::from_ref(last),
+        None => &all.process,
+    };
+    let wanted = entries
+        .iter()
+        .filter(|(_, events, _)| events.contains(event));
+    wanted
+        .map(|(_, _, observer)| Arc::clone(observer))
+        .collect()
+}
+
+/// An observer at work, until this is dropped.
+#[must_use = "the observer is gone when this is dropped"]
+pub struct Installed {
+    number: u64,
+    events: Events,
+    thread: Option<ThreadId>,
+}
+
+impl fmt::Debug for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Installed").field(&self.events).finish()
+    }
+}
+
+/// Has `observer` told what all threads compute that have no observer of their own.
+pub fn install(observer: Arc<dyn Observer>) -> Installed {
+    install_for(None, observer)
+}
+
+/// Has `observer`, and nobody else, told what this thread computes, and what other threads compute for it.
+pub fn install_on_this_thread(observer: Arc<dyn Observer>) -> Installed {
+    install_for(Some(thread_of_work()), observer)
+}
+
+fn install_for(thread: Option<ThreadId>, observer: Arc<dyn Observer>) -> Installed {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let events = observer.events();
+    let mut all = all();
+    let all = all.get_or_insert_default();
+    let entries = match thread {
+        Some(thread) => all.threads.entry(thread).or_default(),
+        None => &mut all.process,
+    };
+    entries.push((number, events, observer));
+    for counter in counters(events) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    Installed {
+        number,
+        events,
+        thread,
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        for counter in counters(self.events) {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+        // An observer's own drop may compute, so that it waits until the list is free again.
+        let mut removed = Vec::new();
+        if let Some(all) = all().as_mut() {
+            let mut take = |entries: &mut Vec<Entry>| {
+                removed.extend(entries.extract_if(.., |(number, ..)| *number == self.number));
+            };
+            match self.thread {
+                None => take(&mut all.process),
+                Some(thread) => {
+                    if let Some(entries) = all.threads.get_mut(&thread) {
+                        take(entries);
+                        if entries.is_empty() {
+                            all.threads.remove(&thread);
+                        }
+                    }
+                }
+            }
+        }
+        drop(removed);
+    }
+}
+
+/// The specs by which an op is computed whose tensors have these.
+pub(crate) fn specs_of_op(specs: &'static SharedSpecs) -> &'static SharedSpecs {
+    let observers = observers(Events::SPECS).into_iter();
+    observers.fold(specs, |specs, observer| observer.specs_of_op(specs))
+}
+
+/// The specs by which a product is computed whose op has these.
+pub(crate) fn specs_of_product(
+    kind: ProductKind,
+    specs: &'static SharedSpecs,
+) -> &'static SharedSpecs {
+    let observers = observers(Events::SPECS).into_iter();
+    observers.fold(specs, |specs, observer| {
+        observer.specs_of_product(kind, specs)
+    })
+}
+
+/// The label of a product of the forward pass, for its gradients: its own, or what an observer calls it.
+pub(crate) fn name_product(op: ProductOp, label: Option<&'static str>) -> Option<&'static str> {
+    label.or_else(|| {
+        let mut observers = observers(Events::PRODUCTS).into_iter();
+        observers.find_map(|observer| observer.name_product(op))
+    })
+}
+
+/// The label of an elementwise op of the forward pass, for its gradient: its own, or what an observer calls it.
+pub(crate) fn name_elementwise(label: Option<&'static str>) -> Option<&'static str> {
+    label.or_else(|| {
+        let mut observers = observers(Events::ELEMENTWISE).into_iter();
+        observers.find_map(|observer| observer.name_elementwise())
+    })
+}
+
+/// Tells that a backward pass is over on this thread.
+pub(crate) fn end_of_backward_pass() {
+    for observer in observers(Events::PRODUCTS) {
+        observer.end_of_backward_pass();
+    }
+}
+
+/// Tells that a product with this weight is about to be computed.
+pub(crate) fn weight_used(weight: Meta) {
+    if let Some(label) = weight.label {
+        for observer in observers(Events::WEIGHTS) {
+            observer.weight_used(label);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a product shows.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use microscaling::Side;
+
+use super::installed::observers;
+use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver};
+use crate::kernels::{MxKernels, Operand};
+use crate::specs::Slot;
+
+/// Those who see one product.
+pub(crate) struct ProductObservers<B: MxKernels> {
+    observers: Vec<Box<dyn ProductObserver>>,
+    /// The operands before quantization in blocks, in the order in which they came by, if results are compared.
+    originals: RefCell<Vec<Original<B>>>,
+}
+
+/// An operand of a product before quantization in blocks.
+pub(crate) struct Original<B: MxKernels> {
+    pub(crate) side: Option<Side>,
+    pub(crate) operand: Operand<FloatTensor<B>>,
+    pub(crate) significant_bits: u32,
+}
+
+impl<B: MxKernels> ProductObservers<B> {
+    /// `None` if nobody sees this product.
+    pub(crate) fn of(call: &ProductCall) -> Option<Self> {
+        let observers = observers(Events::PRODUCTS);
+        let seen = observers.iter();
+        let seen: Vec<_> = seen.filter_map(|observer| observer.product(call)).collect();
+        (!seen.is_empty()).then(|| Self {
+            observers: seen,
+            originals: RefCell::default(),
+        })
+    }
+
+    /// The product's name, if anybody has one for it.
+    pub(crate) fn layer(&self) -> Option<&'static str> {
+        self.observers.iter().find_map(|observer| observer.layer())
+    }
+
+    /// Whether anybody wants to see operands of this slot.
+    pub(crate) fn want_operand(&self, slot: Slot) -> bool {
+        let mut observers = self.observers.iter();
+        observers.any(|observer| observer.wants_operand(slot))
+    }
+
+    /// Shows an operand to those who want to see it.
+    pub(crate) fn operand(&self, view: &dyn OperandView) {
+        for observer in &self.observers {
+            if observer.wants_operand(view.slot()) {
+                observer.operand(view);
+            }
+        }
+    }
+
+    /// Whether the result is compared with that of the operands before quantization in blocks.
+    pub(crate) fn compare_results(&self) -> bool {
+        self.observers
+            .iter()
+            .any(|observer| observer.wants_result())
+    }
+
+    /// Keeps an operand as it is before quantization in blocks.
+    pub(crate) fn keep(&self, original: Original<B>) {
+        self.originals.borrow_mut().push(original);
+    }
+
+    /// Shows the result of a matrix product, if its operands were [kept](Self::keep).
+    pub(crate) fn result(&self, result: &FloatTensor<B>) {
+        let mut originals = self.originals.take();
+        originals.sort_by_key(|original| original.side == Some(Side::Rhs));
+        let operands = originals.into_iter().map(|original| original.operand);
+        if let Ok([lhs, rhs]) = <[_; 2]>::try_from(operands.collect::<Vec<_>>()) {
+            self.show_result(|| B::product_statistics(lhs.clone(), rhs.clone(), result));
+        }
+    }
+
+    /// Shows the result of a product that is another op, which `op` computes of two operands of so many significant bits at
+    /// most, if they were [kept](Self::keep).
+    pub(crate) fn result_of(
+        &self,
+        result: &FloatTensor<B>,
+        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
+    ) {
+        let originals = self.originals.take();
+        if let Ok([first, second]) = <[_; 2]>::try_from(originals) {
+            let bits = first.significant_bits.max(second.significant_bits);
+            let [first, second] = [first, second].map(|original| original.operand.into_values());
+            let reference = op(first, second, bits);
+            debug_assert_eq!(reference.shape(), result.shape());
+            self.show_result(|| B::quantization_statistics([&reference, result], 0, None));
+        }
+    }
+
+    fn show_result(&self, statistics: impl Fn() -> crate::kernels::TensorStatistics<B>) {
+        for observer in &self.observers {
+            if observer.wants_result() {
+                observer.result(ObservedStatistics::of(statistics()));
+            }
+        }
+    }
+}
+
+impl<B: MxKernels> fmt::Debug for ProductObservers<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProductObservers")
+            .field(&self.observers.len())
+            .finish()
+    }
+}

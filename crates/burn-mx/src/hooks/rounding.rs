@@ -1,0 +1,73 @@
+//! What an elementwise op shows.
+
+use std::fmt;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
+use microscaling::FloatFormat;
+
+use super::installed::observers;
+use super::thread::is_again;
+use super::{ElementwiseCall, Events, ObservedStatistics, RoundingObserver, View};
+use crate::kernels::{MxKernels, read_values};
+
+/// Those who see the roundings of one op.
+pub(crate) struct RoundingObservers(Vec<Box<dyn RoundingObserver>>);
+
+impl fmt::Debug for RoundingObservers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RoundingObservers")
+            .field(&self.0.len())
+            .finish()
+    }
+}
+
+/// Those who see the roundings of this op; `None` if nobody does.
+pub(crate) fn elementwise(
+    op: &'static str,
+    label: Option<&'static str>,
+    format: FloatFormat,
+) -> Option<RoundingObservers> {
+    let observers = observers(Events::ELEMENTWISE);
+    if observers.is_empty() || is_again() {
+        return None;
+    }
+    let op = op.strip_prefix("float_").unwrap_or(op);
+    let op = op.strip_suffix("_impl").unwrap_or(op);
+    let call = ElementwiseCall { op, label, format };
+    let seen = observers
+        .iter()
+        .filter_map(|observer| observer.elementwise(&call));
+    let seen: Vec<_> = seen.collect();
+    (!seen.is_empty()).then_some(RoundingObservers(seen))
+}
+
+impl RoundingObservers {
+    /// Shows a rounding of the op, by its name: an operand, or a result beside what it is without any rounding.
+    pub(crate) fn rounding<B: MxKernels>(
+        &self,
+        name: &'static str,
+        before_and_after: [&FloatTensor<B>; 2],
+    ) {
+        for observer in &self.0 {
+            observer.rounding(name, &Rounded::<B>(before_and_after));
+        }
+    }
+}
+
+/// A tensor before and after it was rounded.
+struct Rounded<'a, B: MxKernels>([&'a FloatTensor<B>; 2]);
+
+impl<B: MxKernels> View for Rounded<'_, B> {
+    fn shape(&self) -> Shape {
+        self.0[0].shape()
+    }
+
+    fn statistics(&self) -> ObservedStatistics {
+        ObservedStatistics::of(B::quantization_statistics(self.0, 0, None))
+    }
+
+    fn values(&self) -> [Vec<f32>; 2] {
+        self.0.map(|tensor| read_values::<B>(tensor.clone()))
+    }
+}
