@@ -22,13 +22,13 @@ use calls::{Calls, Output, floats};
 const TABLE: &str = include_str!("../../docs/op-coverage.md");
 
 const SOURCES: [&str; 3] = [
-    include_str!("../../crates/burn-mx/src/ops/float.rs"),
-    include_str!("../../crates/burn-mx/src/ops/layers.rs"),
-    include_str!("../../crates/burn-mx/src/ops/activation.rs"),
+    include_str!("../../crates/burn-mx-core/src/ops/float.rs"),
+    include_str!("../../crates/burn-mx-core/src/ops/layers.rs"),
+    include_str!("../../crates/burn-mx-core/src/ops/activation.rs"),
 ];
 
 /// What both sides of the decorator delegate, among it methods of the three traits.
-const DELEGATED: &str = include_str!("../../crates/burn-mx/src/delegate/tables.rs");
+const DELEGATED: &str = include_str!("../../crates/burn-mx-core/src/delegate/tables.rs");
 
 /// What the first words of a row say.
 #[derive(Clone, Copy, Debug)]

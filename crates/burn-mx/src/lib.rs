@@ -44,80 +44,38 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod arithmetic;
-mod backend;
 #[cfg(feature = "checkpoint")]
-pub mod checkpoint;
-mod delegate;
-mod device;
-#[cfg(feature = "record")]
-pub mod diagnose;
-#[cfg(any(feature = "checkpoint", feature = "ptq"))]
-mod file;
-mod hash;
-pub mod hooks;
-mod kernels;
-mod ops;
-mod phase;
-#[cfg(feature = "ptq")]
-pub mod ptq;
-mod random_streams;
-#[cfg(feature = "record")]
-pub mod record;
-#[cfg_attr(
-    not(all(feature = "autodiff", feature = "module")),
-    allow(dead_code, reason = "used by those features")
-)]
-mod semantics;
-mod shared_specs;
-mod specs;
-#[cfg_attr(
-    not(all(feature = "autodiff", feature = "module")),
-    allow(dead_code, reason = "used by those features")
-)]
-mod tensor;
-#[cfg_attr(
-    not(any(feature = "autodiff", feature = "module")),
-    allow(dead_code, reason = "used by those features")
-)]
-mod threads;
-#[cfg_attr(
-    not(feature = "module"),
-    allow(dead_code, reason = "used by that feature")
-)]
-mod weight_cache;
-
+pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
-mod args;
-#[cfg(feature = "autodiff")]
-mod autodiff;
-#[cfg(feature = "autodiff")]
-#[cfg_attr(
-    not(feature = "module"),
-    allow(dead_code, reason = "used by that feature")
-)]
-mod backward;
-#[cfg(feature = "module")]
-pub mod module;
-
-#[cfg(feature = "clap")]
-pub use args::MxArgs;
-#[cfg(feature = "autodiff")]
-pub use autodiff::MxAutodiff;
-pub use backend::MxBackend;
-pub use device::MxDevice;
+pub use burn_mx_core::MxArgs;
 #[cfg(feature = "cube")]
-pub use kernels::reproducible_products;
-pub use kernels::{
-    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, PendingStatistics, Place,
-    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp, host_round_trips,
+pub use burn_mx_core::reproducible_products;
+pub use burn_mx_core::{
+    AsResolvedSpecs, BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, Exemptions,
+    FunctionRounding, GradientOperands, Hadamard, HadamardSigns, LogSoftmax, MxAutodiff, MxBackend,
+    MxDevice, MxKernels, MxSpecs, MxTensor, Norm, Normalization, OpRounding, Operand, OperandForm,
+    ParseGradientOperandsError, ParseHadamardError, PendingStatistics, Place, Recipe,
+    ResolvedSpecs, Slot, SlotFormat, Softmax, SpecsError, StatisticsWords, TensorStatistics,
+    UnaryFunction, UnaryOp, hooks, host_round_trips, keep_quantized_weights,
 };
+#[cfg(feature = "ptq")]
+pub use burn_mx_ptq as ptq;
+#[cfg(feature = "record")]
+pub use burn_mx_record as record;
+#[cfg(feature = "record")]
+pub use burn_mx_record::diagnose;
 pub use microscaling;
-pub use specs::{
-    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
-    ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
-    SpecsError,
-};
-pub use tensor::MxTensor;
-pub use weight_cache::keep_quantized_weights;
+
+/// Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.
+pub mod module {
+    #[cfg(feature = "checkpoint")]
+    pub use burn_mx_checkpoint::{load_checkpoint, save_checkpoint};
+    pub use burn_mx_module::{
+        ExemptError, LerpError, MxTensorOps, PathError, as_activation, as_weight, clear_specs_at,
+        emulated, exempt_layers, full_precision, gelu_first_order, label_of, label_parameters,
+        layers, lerp, master, pack, rms_norm, set_exemptions, set_exemptions_at, set_specs,
+        set_specs_at, silu, specs_of, unpack, with_specs,
+    };
+    #[cfg(feature = "record")]
+    pub use burn_mx_record::scope;
+}

@@ -1,0 +1,371 @@
+//! The files of a checkpoint, mapped, and what is in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use memmap2::Mmap;
+use microscaling::safetensors::{FileError, FileTensor, PackedFile};
+use microscaling::{Packed, StoredType, StoredView, WeightLayout};
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointError, CheckpointLayout};
+use burn_mx_core::{MxSpecs, StaticInput};
+
+/// The key of a file's metadata that [`Written`] is the value of.
+pub(super) const KEY: &str = "burn_mx";
+
+/// What a file says of itself that the tensors do not: the layout, and the specs of the packed weights.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    pub(super) layout: String,
+    /// Those that there are.
+    pub(super) specs: Vec<MxSpecs>,
+    /// The name of a packed weight, and the number of its specs.
+    pub(super) weights: BTreeMap<String, usize>,
+    /// The name of a packed weight, and the scales of its layer's input, where a calibration fixed them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) inputs: BTreeMap<String, StaticInput>,
+}
+
+/// The index of several files, as others have it, too.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Index {
+    #[serde(default)]
+    pub(super) metadata: BTreeMap<String, serde_json::Value>,
+    /// The file of each stored tensor.
+    pub(super) weight_map: BTreeMap<String, String>,
+}
+
+impl Index {
+    pub(super) fn read(path: &Path) -> Result<Self, CheckpointError> {
+        let text = fs::read_to_string(path).map_err(|source| io(path, source))?;
+        serde_json::from_str(&text).map_err(|error| CheckpointError::Json {
+            path: path.to_owned(),
+            what: "the index",
+            reason: error.to_string(),
+        })
+    }
+
+    /// The files, each once, in order.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        let files: BTreeSet<&str> = self.weight_map.values().map(String::as_str).collect();
+        files.into_iter()
+    }
+}
+
+/// Of how many files a file is one by its name, `NAME-00001-of-00003`: only an index makes them a checkpoint.
+fn count_of_shards(path: &Path) -> Option<u32> {
+    let stem = path.file_stem()?.to_str()?;
+    let (stem, count) = stem.rsplit_once("-of-")?;
+    let (_, number) = stem.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = Some(count).filter(|count| is_number(count) && is_number(number));
+    count?.parse().ok()
+}
+
+pub(super) fn io(path: &Path, source: std::io::Error) -> CheckpointError {
+    CheckpointError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+pub(super) fn file_error(path: &Path, source: FileError) -> CheckpointError {
+    CheckpointError::File {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// The index beside a file of this name.
+pub(super) fn index_of(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".index.json");
+    path.into()
+}
+
+/// A file in memory, as far as it is read.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) path: PathBuf,
+    map: Mmap,
+}
+
+impl Mapped {
+    fn open(path: &Path) -> Result<Rc<Self>, CheckpointError> {
+        let file = File::open(path).map_err(|source| io(path, source))?;
+        // SAFETY: the file must not be changed while it is mapped. This project replaces checkpoints by new files and changes
+        // none; nobody else may, as with every program that maps files.
+        let map = unsafe { Mmap::map(&file) }.map_err(|source| io(path, source))?;
+        Ok(Rc::new(Self {
+            path: path.to_owned(),
+            map,
+        }))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+/// The files of the checkpoint at this path.
+pub(super) fn files(path: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
+    let none = |reason: &str| CheckpointError::NoCheckpoint {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let has_extension = |path: &Path, wanted| path.extension().is_some_and(|have| have == wanted);
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(|source| io(path, source))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            found.push(entry.map_err(|source| io(path, source))?.path());
+        }
+        let is_index = |file: &PathBuf| file.to_string_lossy().ends_with(".safetensors.index.json");
+        let indices: Vec<PathBuf> = found
+            .iter()
+            .filter(|file| is_index(file))
+            .cloned()
+            .collect();
+        found.retain(|file| has_extension(file, "safetensors"));
+        // Shards without an index are what a save has left that was killed.
+        let is_shard = |file: &PathBuf| count_of_shards(file).is_some();
+        let (parts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_shard);
+        return match (&indices[..], &found[..], &parts[..]) {
+            ([index], _, _) => shards(index),
+            ([], [file], _) => Ok(vec![Mapped::open(file)?]),
+            ([], [], [file]) if count_of_shards(file) == Some(1) => Ok(vec![Mapped::open(file)?]),
+            ([], [], []) => Err(none("has no safetensors file")),
+            ([], [], _) => Err(none("has shards of a checkpoint and no index of them")),
+            _ => Err(none("has several checkpoints: name one")),
+        };
+    }
+    if has_extension(path, "json") {
+        return shards(path);
+    }
+    let index = index_of(path);
+    match !path.exists() && index.exists() {
+        true => shards(&index),
+        false => Ok(vec![Mapped::open(path)?]),
+    }
+}
+
+fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
+    let folder = index.parent().unwrap_or(Path::new(""));
+    let read = Index::read(index)?;
+    read.files()
+        .map(|name| {
+            // No other folder than the index's is anybody's business.
+            if Path::new(name).file_name() != Some(name.as_ref()) {
+                return Err(CheckpointError::Json {
+                    path: index.to_owned(),
+                    what: "the index",
+                    reason: format!("`{name}` is no file's name"),
+                });
+            }
+            Mapped::open(&folder.join(name))
+        })
+        .collect()
+}
+
+/// What is in the files of a checkpoint.
+pub(super) struct Archive<'a> {
+    files: Vec<(&'a Rc<Mapped>, PackedFile<'a>)>,
+    /// The file of each stored tensor.
+    tensors: BTreeMap<String, usize>,
+    /// The layout of each packed weight, by its name.
+    weights: BTreeMap<String, CheckpointLayout>,
+    /// Of all files.
+    pub(super) written: Written,
+    /// Names of the tensors that are no part of a packed weight.
+    pub(super) others: Vec<String>,
+}
+
+impl<'a> Archive<'a> {
+    /// `layout` is what the packed weights are in, if it is known.
+    pub(super) fn read(
+        mapped: &'a [Rc<Mapped>],
+        layout: Option<CheckpointLayout>,
+    ) -> Result<Self, CheckpointError> {
+        let mut archive = Self {
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            written: Written::default(),
+            others: Vec::new(),
+        };
+        for file in mapped {
+            let packed = PackedFile::read(file.bytes());
+            let packed = packed.map_err(|source| file_error(&file.path, source))?;
+            if let Some(text) = packed.metadata(KEY) {
+                archive.read_written(file, text)?;
+            }
+            let number = archive.files.len();
+            for name in packed.names() {
+                if archive.tensors.insert(name.to_owned(), number).is_some() {
+                    return Err(CheckpointError::SameName {
+                        name: name.to_owned(),
+                    });
+                }
+            }
+            archive.files.push((file, packed));
+        }
+        archive.find_weights(layout);
+        Ok(archive)
+    }
+
+    /// What a file says of itself. All files of a checkpoint say the same of specs that they share.
+    fn read_written(&mut self, file: &Mapped, text: &str) -> Result<(), CheckpointError> {
+        let fail = |reason: String| CheckpointError::Json {
+            path: file.path.clone(),
+            what: "the metadata `burn_mx`",
+            reason,
+        };
+        let written: Written =
+            serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
+        let before = self.written.specs.len();
+        for (name, number) in written.weights {
+            if number >= written.specs.len() {
+                return Err(fail(format!(
+                    "`{name}` has specs {number}, of {} there are",
+                    written.specs.len()
+                )));
+            }
+            self.written.weights.insert(name, before + number);
+        }
+        self.written.specs.extend(written.specs);
+        self.written.inputs.extend(written.inputs);
+        self.written.layout = written.layout;
+        Ok(())
+    }
+
+    fn find_weights(&mut self, layout: Option<CheckpointLayout>) {
+        let said = || self.written.layout.parse().ok();
+        let layouts = match layout.or_else(said) {
+            Some(CheckpointLayout::Weights(layout)) => vec![layout],
+            Some(CheckpointLayout::Microscaling) => Vec::new(),
+            None => FOUND_BY_NAMES.to_vec(),
+        };
+        let mut parts = BTreeSet::new();
+        for (_, file) in &self.files {
+            for name in file.packed() {
+                parts.extend(file.parts_of(name));
+                self.weights
+                    .insert(name.to_owned(), CheckpointLayout::Microscaling);
+            }
+        }
+        for layout in layouts {
+            let stored = layout.stored_as("");
+            let (suffix, dtype) = &stored[0];
+            for name in self.tensors.keys() {
+                let Some(base) = name.strip_suffix(suffix.as_str()) else {
+                    continue;
+                };
+                let taken = self.weights.contains_key(base) || parts.contains(name);
+                let has = |part: &String| self.tensors.contains_key(part);
+                let of_weight: Vec<String> = layout
+                    .stored_as(base)
+                    .into_iter()
+                    .map(|(part, _)| part)
+                    .collect();
+                let is_whole = of_weight.iter().all(has);
+                if base.is_empty() || taken || !is_whole || self.stored_type(name) != Some(*dtype) {
+                    continue;
+                }
+                parts.extend(of_weight);
+                self.weights.insert(base.to_owned(), layout.into());
+            }
+        }
+        let is_other = |name: &&String| !parts.contains(*name);
+        self.others = self.tensors.keys().filter(is_other).cloned().collect();
+    }
+
+    fn stored_type(&self, name: &str) -> Option<StoredType> {
+        self.tensor(name).and_then(|tensor| stored_type(&tensor))
+    }
+
+    /// The packed weights and their layouts, by name.
+    pub(super) fn weights(&self) -> &BTreeMap<String, CheckpointLayout> {
+        &self.weights
+    }
+
+    /// The names of all stored tensors, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// A stored tensor.
+    pub(super) fn tensor(&self, name: &str) -> Option<FileTensor<'a>> {
+        let (_, file) = &self.files[*self.tensors.get(name)?];
+        file.tensor(name)
+    }
+
+    /// The file of a stored tensor.
+    pub(super) fn file(&self, name: &str) -> Option<&'a Rc<Mapped>> {
+        let (file, _) = &self.files[*self.tensors.get(name)?];
+        Some(file)
+    }
+
+    /// The specs that a packed weight was saved with, if the file has them.
+    pub(super) fn specs(&self, name: &str) -> Option<&MxSpecs> {
+        let number = self.written.weights.get(name)?;
+        self.written.specs.get(*number)
+    }
+
+    /// The scales of the input of a packed weight's layer, if the file has them.
+    pub(super) fn input(&self, name: &str) -> Option<&StaticInput> {
+        self.written.inputs.get(name)
+    }
+
+    /// The weight of this name, which is packed.
+    pub(super) fn packed(&self, name: &str) -> Result<Packed, CheckpointError> {
+        let CheckpointLayout::Weights(layout) = self.weights[name] else {
+            let found = self
+                .files
+                .iter()
+                .find_map(|(file, packed)| Some((file, packed.get(name)?)));
+            let (file, packed) = found.expect("it is one of the names");
+            return packed.map_err(|source| file_error(&file.path, source));
+        };
+        let parts: Vec<(String, FileTensor<'a>)> = layout
+            .stored_as(name)
+            .into_iter()
+            .filter_map(|(part, _)| {
+                let tensor = self.tensor(&part)?;
+                Some((part, tensor))
+            })
+            .collect();
+        let find = |part: &str| {
+            let (_, tensor) = parts.iter().find(|(name, _)| name == part)?;
+            Some(StoredView {
+                dtype: stored_type(tensor)?,
+                shape: &tensor.shape,
+                bytes: tensor.bytes,
+            })
+        };
+        Ok(layout.load(name, find)?)
+    }
+}
+
+/// The layouts that names and types tell apart, those with more tensors first.
+const FOUND_BY_NAMES: [WeightLayout; 5] = [
+    WeightLayout::Nvfp4PackQuantized,
+    WeightLayout::ModelOptNvfp4,
+    WeightLayout::Mxfp4PackQuantized,
+    WeightLayout::Mxfp8Quantized,
+    WeightLayout::GptOss,
+];
+
+/// The type, where weights have such parts.
+fn stored_type(tensor: &FileTensor<'_>) -> Option<StoredType> {
+    Some(match tensor.dtype.as_str() {
+        "U8" => StoredType::U8,
+        "F8_E8M0" => StoredType::F8E8M0,
+        "F8_E4M3" => StoredType::F8E4M3,
+        "F32" => StoredType::F32,
+        _ => return None,
+    })
+}

@@ -1,0 +1,141 @@
+//! What a checkpoint holds, and how two differ.
+
+use std::path::{Path, PathBuf};
+
+use microscaling::{BlockFormat, PackedDifference};
+
+use super::archive::{Archive, files};
+use super::{CheckpointError, CheckpointLayout};
+use burn_mx_core::MxSpecs;
+
+/// What a checkpoint holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CheckpointContents {
+    /// Its files.
+    pub files: Vec<PathBuf>,
+    /// The packed weights, in order.
+    pub weights: Vec<StoredWeight>,
+    /// All other tensors, in order.
+    pub others: Vec<TensorInfo>,
+}
+
+/// A packed weight in a checkpoint.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StoredWeight {
+    /// Its name in the file.
+    pub name: String,
+    /// The layout that it is in.
+    pub layout: CheckpointLayout,
+    /// Its format.
+    pub format: BlockFormat,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The axis that its blocks lie along.
+    pub axis: usize,
+    /// Bytes of its codes and scales.
+    pub bytes: u64,
+    /// The specs that it was saved with, if the file has them.
+    pub specs: Option<MxSpecs>,
+}
+
+/// A tensor in a checkpoint that is no packed weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// Its name in the file.
+    pub name: String,
+    /// Its type, by safetensors' name.
+    pub dtype: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// How a packed weight of two checkpoints differs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WeightDifference {
+    /// Its name.
+    pub name: String,
+    /// How its bytes differ; `None` if they cannot be compared, because of another format or shape.
+    pub difference: Option<PackedDifference>,
+    /// The formats.
+    pub formats: [BlockFormat; 2],
+}
+
+/// What the checkpoint at this path holds, a file, an index, or a folder with one of either. Every packed weight is read, so
+/// that what is said here can be loaded.
+///
+/// # Errors
+///
+/// See [`CheckpointError`].
+pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointContents, CheckpointError> {
+    let files = files(path.as_ref())?;
+    let archive = Archive::read(&files, None)?;
+    let mut weights = Vec::new();
+    for (name, layout) in archive.weights() {
+        let packed = archive.packed(name)?;
+        let tensor_scale = packed.tensor_scale().map_or(0, |_| size_of::<f32>());
+        let bytes = packed.elements().len() + packed.scales().len() + tensor_scale;
+        weights.push(StoredWeight {
+            name: name.clone(),
+            layout: *layout,
+            format: packed.format(),
+            shape: packed.shape().to_vec(),
+            axis: packed.axis(),
+            bytes: bytes as u64,
+            specs: archive.specs(name).cloned(),
+        });
+    }
+    let others = archive.others.iter().filter_map(|name| {
+        let tensor = archive.tensor(name)?;
+        Some(TensorInfo {
+            name: name.clone(),
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            bytes: tensor.bytes.len() as u64,
+        })
+    });
+    Ok(CheckpointContents {
+        others: others.collect(),
+        weights,
+        files: files.iter().map(|file| file.path.clone()).collect(),
+    })
+}
+
+/// How the packed weights that two checkpoints both have differ, in whatever layouts they are; and the names of those that only
+/// one has.
+///
+/// # Errors
+///
+/// See [`CheckpointError`].
+pub fn difference(
+    one: impl AsRef<Path>,
+    other: impl AsRef<Path>,
+) -> Result<(Vec<WeightDifference>, Vec<String>), CheckpointError> {
+    let (one, other) = (files(one.as_ref())?, files(other.as_ref())?);
+    let (one, other) = (Archive::read(&one, None)?, Archive::read(&other, None)?);
+    let mut differences = Vec::new();
+    for name in one.weights().keys() {
+        if !other.weights().contains_key(name) {
+            continue;
+        }
+        let (a, b) = (one.packed(name)?, other.packed(name)?);
+        differences.push(WeightDifference {
+            name: name.clone(),
+            difference: a.view().difference(&b.view()),
+            formats: [a.format(), b.format()],
+        });
+    }
+    let alone = |archive: &Archive<'_>, other: &Archive<'_>| {
+        let names = archive.weights().keys();
+        let alone = names.filter(|name| !other.weights().contains_key(*name));
+        alone.cloned().collect::<Vec<_>>()
+    };
+    let mut only = alone(&one, &other);
+    only.extend(alone(&other, &one));
+    Ok((differences, only))
+}

@@ -1,0 +1,272 @@
+//! Saving.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use burn_core::module::Module;
+use burn_store::{BurnToPyTorchAdapter, ModuleAdapter, ModuleSnapshot, TensorSnapshot};
+use microscaling::{BlockFormat, StoredTensor, StoredType};
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+
+use super::archive::{KEY, Written, file_error};
+use super::columns::in_rows;
+use super::types;
+use super::weights::{InFile, Layers, Weight, alike, weights};
+use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
+use super::{Checkpoint, CheckpointError, CheckpointLayout};
+use burn_mx_core::{MxSpecs, MxTensorOps};
+use burn_mx_module::{PathError, Pattern, initialize};
+
+/// What was saved.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The files, the index of several last.
+    pub files: Vec<PathBuf>,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// The packed weights.
+    pub packed: Vec<PackedWeight>,
+    /// `quantization_config` of a model's `config.json` that goes with it, where the layout has one. It is in a file
+    /// `NAME.config.json` beside, too.
+    pub quantization_config: Option<Value>,
+}
+
+/// A weight that was packed.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PackedWeight {
+    /// Its name in the file.
+    pub name: String,
+    /// Its format.
+    pub format: BlockFormat,
+    /// Its shape there: `[out, in]` of a linear layer.
+    pub shape: Vec<usize>,
+    /// Bytes of its codes and scales.
+    pub bytes: u64,
+}
+
+pub(super) fn save<B: MxTensorOps, M: Module<B>>(
+    checkpoint: &Checkpoint,
+    model: &M,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Saved, CheckpointError> {
+    if let Some(bytes) = checkpoint.shard_bytes.filter(|bytes| *bytes == 0) {
+        return Err(CheckpointError::Shards { bytes });
+    }
+    let layout = checkpoint.layout.unwrap_or(CheckpointLayout::Microscaling);
+    let Tensors { named, others } = tensors::<B, M>(checkpoint, layout, model)?;
+    let mut bytes = Bytes::new(&named, layout, checkpoint.dialect, progress);
+    let (entries, packed) = describe(&bytes, others)?;
+    bytes.all = entries.iter().map(|entry| entry.bytes as u64).sum();
+
+    let ignore = unquantized(&named, &entries);
+    let config = match layout {
+        CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
+        CheckpointLayout::Microscaling => None,
+    };
+    let path = &checkpoint.path;
+    let metadata = |weights: &[usize]| metadata(path, layout, weights.iter().map(|i| &named[*i]));
+    let mut files = match checkpoint.shard_bytes {
+        None => {
+            let all: Vec<usize> = (0..named.len()).collect();
+            one_file(path, &bytes, &entries, metadata(&all)?)?
+        }
+        Some(shard_bytes) => shards(path, shard_bytes, &bytes, &entries, metadata)?,
+    };
+    if let Some(config) = &config {
+        let fragment = serde_json::json!({ "quantization_config": config });
+        let text = serde_json::to_string_pretty(&fragment).expect("it is JSON");
+        let path = path.with_extension("config.json");
+        write_text(&path, &text)?;
+        files.insert(files.len() - 1, path);
+    }
+    Ok(Saved {
+        files,
+        bytes: bytes.all,
+        packed,
+        quantization_config: config,
+    })
+}
+
+/// The tensors of a model.
+struct Tensors {
+    named: Vec<Named>,
+    /// Those that are stored as they are, with their names in the file.
+    others: Vec<(String, TensorSnapshot)>,
+}
+
+fn tensors<B: MxTensorOps, M: Module<B>>(
+    checkpoint: &Checkpoint,
+    layout: CheckpointLayout,
+    model: &M,
+) -> Result<Tensors, CheckpointError> {
+    let foreign = layout != CheckpointLayout::Microscaling;
+    let own = || foreign.then(|| Box::new(BurnToPyTorchAdapter) as Box<dyn ModuleAdapter>);
+    let adapter = checkpoint.adapter.clone().or_else(own);
+    initialize::<B, M>(model);
+    let (straight, _) = in_rows::<B, M>(model.clone());
+    let snapshots = straight.collect(checkpoint.filter.clone(), None, foreign);
+    let patterns = checkpoint.unpacked.iter();
+    let patterns: Vec<Pattern> = patterns
+        .map(|text| Pattern::new(text))
+        .collect::<Result<_, _>>()?;
+    let paths: Vec<String> = snapshots.iter().map(TensorSnapshot::full_path).collect();
+    let axes = checkpoint.axes.iter().map(|(pattern, _)| pattern);
+    for text in checkpoint.unpacked.iter().chain(axes) {
+        let pattern = Pattern::new(text)?;
+        if !paths.iter().any(|path| pattern.matches(path)) {
+            let (pattern, paths) = (text.clone(), paths.join(", "));
+            return Err(PathError::NoMatch { pattern, paths }.into());
+        }
+    }
+    let is_wanted = |path: &str| !patterns.iter().any(|pattern| pattern.matches(path));
+    let layers = Layers::of(checkpoint)?;
+    let mut weights = weights::<B, M>(model, foreign, &layers, is_wanted)?;
+    // burn-store's adapter takes what is called `Linear` for Burn's.
+    let alike = match checkpoint.adapter {
+        None => alike::<B, M>(model, foreign),
+        Some(_) => Vec::new(),
+    };
+
+    let adapted = paths
+        .iter()
+        .zip(&snapshots)
+        .map(|(path, snapshot)| match &adapter {
+            Some(adapter) if !alike.contains(path) => adapter.adapt(snapshot),
+            _ => snapshot.clone(),
+        });
+    let (adapted, _) = checkpoint.renames.remap(adapted.collect());
+    let mut named = Vec::new();
+    let mut others = Vec::new();
+    for (path, snapshot) in paths.iter().zip(adapted) {
+        let name = snapshot.full_path();
+        match weights.remove(path) {
+            Some(weight) => named.push(Named { name, weight }),
+            None => others.push((name, snapshot)),
+        }
+    }
+    Ok(Tensors { named, others })
+}
+
+/// All that is stored. Every weight is packed once for that, so that what cannot be is known now.
+fn describe(
+    bytes: &Bytes<'_>,
+    others: Vec<(String, TensorSnapshot)>,
+) -> Result<(Vec<Entry>, Vec<PackedWeight>), CheckpointError> {
+    let mut entries = Vec::new();
+    let mut packed = Vec::new();
+    for (number, Named { name, weight }) in bytes.weights.iter().enumerate() {
+        let mut size = 0;
+        for (part, stored) in bytes.stored(number)?.into_iter().enumerate() {
+            let StoredTensor {
+                name, dtype, shape, ..
+            } = stored;
+            let dtype = match dtype {
+                StoredType::U8 => Dtype::U8,
+                StoredType::F8E4M3 => Dtype::F8_E4M3,
+                StoredType::F8E8M0 => Dtype::F8_E8M0,
+                StoredType::F32 => Dtype::F32,
+            };
+            size += stored.bytes.len();
+            entries.push(Entry {
+                name,
+                dtype,
+                shape,
+                bytes: stored.bytes.len(),
+                source: Source::Part {
+                    weight: number,
+                    part,
+                },
+            });
+        }
+        packed.push(PackedWeight {
+            name: name.clone(),
+            format: weight.format(),
+            shape: weight.shape.clone(),
+            bytes: size as u64,
+        });
+    }
+    for (name, snapshot) in others {
+        let dtype = types::stored_as(snapshot.dtype).ok_or_else(|| CheckpointError::Type {
+            tensor: name.clone(),
+            dtype: format!("{:?}", snapshot.dtype),
+        })?;
+        entries.push(Entry {
+            dtype,
+            shape: snapshot.shape.to_vec(),
+            bytes: snapshot.data_len(),
+            source: Source::Tensor(snapshot),
+            name,
+        });
+    }
+    let mut names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(CheckpointError::SameName {
+            name: pair[0].to_owned(),
+        }),
+        None => Ok((entries, packed)),
+    }
+}
+
+/// The linear layers that are not packed: what a `quantization_config` names.
+fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
+    if named.is_empty() {
+        return Vec::new();
+    }
+    let layers = entries.iter().filter_map(|entry| match &entry.source {
+        Source::Tensor(snapshot) => {
+            let is_linear = snapshot.container_type() == "Struct:Linear";
+            entry.name.strip_suffix(".weight").filter(|_| is_linear)
+        }
+        Source::Part { .. } => None,
+    });
+    layers.collect()
+}
+
+/// What a file with these weights says of itself.
+fn metadata<'a>(
+    path: &Path,
+    layout: CheckpointLayout,
+    weights: impl Iterator<Item = &'a Named>,
+) -> Result<HashMap<String, String>, CheckpointError> {
+    let mut written = Written {
+        layout: layout.to_string(),
+        ..Written::default()
+    };
+    let mut described: BTreeMap<&str, &Weight> = BTreeMap::new();
+    for Named { name, weight } in weights {
+        let specs: &MxSpecs = weight.specs.specs();
+        let number = written.specs.iter().position(|known| known == specs);
+        let number = number.unwrap_or_else(|| {
+            written.specs.push(specs.clone());
+            written.specs.len() - 1
+        });
+        written.weights.insert(name.clone(), number);
+        let input = weight.specs.static_input();
+        written
+            .inputs
+            .extend(input.map(|input| (name.clone(), input.clone())));
+        described.insert(name, weight);
+    }
+    let text = serde_json::to_string(&written).expect("specs are JSON");
+    let mut metadata = HashMap::from([(KEY.to_owned(), text)]);
+    match layout {
+        // Whose tensors these are, which the readers of these layouts look for.
+        CheckpointLayout::Weights(_) => {
+            metadata.insert("format".to_owned(), "pt".to_owned());
+        }
+        CheckpointLayout::Microscaling => {
+            let described = described.iter().map(|(name, weight)| {
+                let axis = weight.layer.stored_axis(weight.format());
+                (*name, weight.format(), &weight.shape[..], axis)
+            });
+            let text = microscaling::safetensors::metadata(described);
+            let text = text.map_err(|source| file_error(path, source))?;
+            metadata.insert(microscaling::safetensors::METADATA_KEY.to_owned(), text);
+        }
+    }
+    Ok(metadata)
+}

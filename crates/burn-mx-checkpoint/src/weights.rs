@@ -1,0 +1,441 @@
+//! The weights of a model that are packed.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+use burn_backend::TensorMetadata;
+use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::tensor::backend::Backend;
+use burn_core::tensor::{Tensor, TensorData};
+use microscaling::{
+    BlockFormat, Dialect, FloatFormat, OperandQuantization, PackError, Packed, RandomStream,
+    Rounding,
+};
+
+use super::{Checkpoint, CheckpointError};
+use burn_mx_core::{MxTensorOps, Packing, ResolvedSpecs, Slot};
+use burn_mx_module::{LayerKind, PathError, Pattern};
+
+/// How a layer's weight lies in a file.
+pub(super) trait InFile {
+    /// The shape that a parameter of this one is stored with: `[out, in]` of a linear layer, as everywhere else.
+    fn stored_shape(self, shape: Vec<usize>) -> Vec<usize>;
+
+    /// The axis of the stored weight that the forward product sums over.
+    fn summed_axis_of_stored(self) -> usize;
+
+    /// The axis that blocks of a stored weight lie along; square ones lie along the one before it, too.
+    fn stored_axis(self, format: BlockFormat) -> usize;
+}
+
+impl InFile for LayerKind {
+    fn stored_shape(self, mut shape: Vec<usize>) -> Vec<usize> {
+        if self == Self::Linear {
+            shape.reverse();
+        }
+        shape
+    }
+
+    fn summed_axis_of_stored(self) -> usize {
+        match self {
+            Self::Linear | Self::Convolution => 1,
+            Self::Transposed => 0,
+        }
+    }
+
+    fn stored_axis(self, format: BlockFormat) -> usize {
+        match self {
+            Self::Linear | Self::Convolution => 1,
+            Self::Transposed => usize::from(format.is_square()),
+        }
+    }
+}
+
+/// A weight that is packed.
+pub(super) struct Weight {
+    pub(super) layer: LayerKind,
+    pub(super) path: String,
+    pub(super) specs: ResolvedSpecs,
+    /// As it is stored.
+    pub(super) shape: Vec<usize>,
+    format: BlockFormat,
+    elementwise: Option<(FloatFormat, Rounding)>,
+    /// What its values came from, if they are quantized by themselves.
+    packed: Option<Packed>,
+    /// The values as they are stored.
+    data: Box<dyn Fn() -> TensorData>,
+    /// What they are packed to.
+    encoded: Box<dyn Fn() -> Result<Packed, PackError>>,
+}
+
+impl Weight {
+    pub(super) fn format(&self) -> BlockFormat {
+        self.format
+    }
+
+    /// The packed weight, and what compressed-tensors stores in place of its tensor scale, if that is known.
+    pub(super) fn pack(
+        &self,
+        dialect: Option<Dialect>,
+    ) -> Result<(Packed, Option<f32>), CheckpointError> {
+        let weight = || self.path.clone();
+        if let (Some(packed), None) = (&self.packed, dialect) {
+            return Ok((packed.clone(), None));
+        }
+        let Some(dialect) = dialect else {
+            let packed = (self.encoded)().map_err(|source| CheckpointError::Pack {
+                weight: weight(),
+                source,
+            })?;
+            return Ok((packed, None));
+        };
+        if self.shape.len() != 2 {
+            return Err(CheckpointError::DialectOfConvolution { weight: weight() });
+        }
+        let data = (self.data)().convert::<f32>();
+        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
+        round(&mut values, self.elementwise);
+        let tensor = dialect.encode(self.format, &values, &self.shape);
+        let tensor = tensor.map_err(|source| CheckpointError::Dialect {
+            weight: weight(),
+            source,
+        })?;
+        Ok((tensor.packed, tensor.divisor))
+    }
+}
+
+/// Nothing here is stochastic.
+pub(super) const NO_STREAM: RandomStream = RandomStream::new(0, 0);
+
+/// Rounds to the elementwise format, if there is one.
+pub(super) fn round(values: &mut [f32], elementwise: Option<(FloatFormat, Rounding)>) {
+    if let Some((format, rounding)) = elementwise {
+        format.round_slice(values, rounding.with(NO_STREAM));
+    }
+}
+
+/// The weights of linear layers and convolutions that are quantized in blocks, by path; enum variants are no part of a path if
+/// `skip_variants`.
+pub(super) fn weights<B: MxTensorOps, M: Module<B>>(
+    model: &M,
+    skip_variants: bool,
+    layers: &Layers,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Weight>, CheckpointError> {
+    let mut finder = Finder {
+        path: Path::new(skip_variants),
+        layers,
+        is_wanted,
+        weights: BTreeMap::new(),
+        error: None,
+    };
+    model.visit(&mut finder);
+    match finder.error {
+        Some(error) => Err(error),
+        None => Ok(finder.weights),
+    }
+}
+
+/// Where a walk through a module is, as burn-store names it.
+pub(super) struct Path {
+    skip_variants: bool,
+    names: Vec<String>,
+    containers: Vec<String>,
+    /// Whether the last container is a module of Burn's.
+    is_burns: Vec<bool>,
+}
+
+impl Path {
+    pub(super) fn new(skip_variants: bool) -> Self {
+        Self {
+            skip_variants,
+            names: Vec::new(),
+            containers: Vec::new(),
+            is_burns: Vec::new(),
+        }
+    }
+
+    fn counts(&self, container: &str) -> bool {
+        !self.skip_variants || !container.starts_with("Enum:")
+    }
+
+    /// The caller is what the derived `Module` of the container says: where that was derived tells whose it is.
+    #[track_caller]
+    pub(super) fn enter(&mut self, name: &str, container: &str) {
+        self.containers.push(container.to_owned());
+        self.is_burns.push(is_burns(Location::caller().file()));
+        if self.counts(container) {
+            self.names.push(name.to_owned());
+        }
+    }
+
+    pub(super) fn exit(&mut self, container: &str) {
+        self.containers.pop();
+        self.is_burns.pop();
+        if self.counts(container) {
+            self.names.pop();
+        }
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub(super) fn containers(&self) -> &[String] {
+        &self.containers
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.names.join(".")
+    }
+
+    /// The layer of Burn's whose weight the parameter is that the walk is at.
+    pub(super) fn layer(&self) -> Option<LayerKind> {
+        self.called()
+            .filter(|_| self.is_burns.last() == Some(&true))
+    }
+
+    /// Whether the parameter that the walk is at is the weight of somebody else's module that is called as a layer of Burn's.
+    pub(super) fn is_alike(&self) -> bool {
+        self.called().is_some() && self.layer().is_none()
+    }
+
+    /// The layer whose weight the parameter would be by the names alone.
+    fn called(&self) -> Option<LayerKind> {
+        let is_weight = self.names.last()? == "weight";
+        LayerKind::of(self.containers.last()?).filter(|_| is_weight)
+    }
+}
+
+/// Whether a source file is one of burn-nn's modules, by the folder that Cargo has the crate in: `burn-nn-0.21.0` of a registry,
+/// `burn-nn` of a repository.
+fn is_burns(file: &str) -> bool {
+    let folders: Vec<&str> = file.split(['/', '\\']).collect();
+    let is_crate = |folder: &str| {
+        folder.strip_prefix("burn-nn").is_some_and(|version| {
+            let mut version = version.bytes();
+            match (version.next(), version.next()) {
+                (None, _) => true,
+                (Some(dash), digit) => {
+                    dash == b'-' && digit.is_some_and(|byte| byte.is_ascii_digit())
+                }
+            }
+        })
+    };
+    let mut places = folders.windows(3);
+    places.any(|place| is_crate(place[0]) && place[1..] == ["src", "modules"])
+}
+
+/// Which axes the products of weights sum over where their modules are none of Burn's: as it was
+/// [said](Checkpoint::summed_axis).
+pub(super) struct Layers(Vec<(Pattern, usize)>);
+
+impl Layers {
+    pub(super) fn of(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
+        let axes = checkpoint.axes.iter();
+        let axes = axes.map(|(pattern, axis)| Ok((Pattern::new(pattern)?, *axis)));
+        axes.collect::<Result<_, PathError>>()
+            .map(Self)
+            .map_err(Into::into)
+    }
+
+    /// What the weight of this shape is in the model, as it was said, or as Burn's module has it.
+    pub(super) fn layer(
+        &self,
+        path: &Path,
+        shape: &[usize],
+    ) -> Result<Option<LayerKind>, CheckpointError> {
+        let text = path.text();
+        let said = self
+            .0
+            .iter()
+            .rev()
+            .find(|(pattern, _)| pattern.matches(&text));
+        match (said, shape.len()) {
+            (None, _) => Ok(path.layer()),
+            // A bias, where the pattern is of the whole module.
+            (Some(_), 0 | 1) => Ok(None),
+            (Some((_, 0)), 2) => Ok(Some(LayerKind::Linear)),
+            (Some((_, 0)), _) => Ok(Some(LayerKind::Transposed)),
+            (Some((_, 1)), _) => Ok(Some(LayerKind::Convolution)),
+            (Some((_, axis)), _) => Err(CheckpointError::SummedAxis {
+                weight: text,
+                axis: *axis,
+                shape: shape.to_vec(),
+            }),
+        }
+    }
+}
+
+struct Finder<'a, F> {
+    path: Path,
+    layers: &'a Layers,
+    is_wanted: F,
+    weights: BTreeMap<String, Weight>,
+    error: Option<CheckpointError>,
+}
+
+impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<'_, F> {
+    #[track_caller]
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let path = self.path.text();
+        if !(self.is_wanted)(&path) {
+            return;
+        }
+        let tensor = param.val();
+        let primitive = tensor.clone().into_primitive().tensor();
+        let layer = match self.layers.layer(&self.path, &primitive.shape()) {
+            Ok(layer) => layer,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        if layer.is_none() && !self.path.is_alike() {
+            return;
+        }
+        let Some(specs) = B::specs_of(&primitive) else {
+            return;
+        };
+        if specs.block_format(Slot::W).is_none() {
+            return;
+        }
+        let Some(layer) = layer else {
+            self.error
+                .get_or_insert(CheckpointError::UnknownLayer { weight: path });
+            return;
+        };
+        let axis = layer.summed_axis();
+        let quantization = match quantization(&path, specs) {
+            Ok(quantization) => quantization,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        let stored = move || match layer {
+            LayerKind::Linear => tensor.clone().transpose(),
+            _ => tensor.clone(),
+        };
+        let Some((format, rounding)) = quantization.blocks else {
+            return;
+        };
+        let packing = Packing {
+            elementwise: quantization.elementwise,
+            format,
+            rounding,
+            stream: NO_STREAM,
+        };
+        let encoded = {
+            let (stored, axis) = (stored.clone(), layer.stored_axis(format));
+            move || B::pack(stored().into_primitive().tensor(), axis, packing)
+        };
+        let weight = Weight {
+            layer,
+            path: path.clone(),
+            specs: specs.clone(),
+            shape: layer.stored_shape(primitive.shape().to_vec()),
+            format,
+            elementwise: quantization.elementwise,
+            packed: B::packed_of(&primitive, axis).cloned(),
+            data: Box::new(move || stored().into_data()),
+            encoded: Box::new(encoded),
+        };
+        self.weights.insert(path, weight);
+    }
+}
+
+/// How the forward product quantizes a weight, if a packed one can be that.
+fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization, CheckpointError> {
+    let weight = || path.to_owned();
+    let Some(quantization) = specs.weight_quantization() else {
+        let transform = specs.hadamard_forward();
+        return Err(CheckpointError::Transformed {
+            weight: weight(),
+            transform: transform.map_or_else(String::new, |transform| transform.to_string()),
+        });
+    };
+    let blocks = quantization.blocks.map(|(_, rounding)| rounding);
+    let elementwise = quantization.elementwise.map(|(_, rounding)| rounding);
+    let random = [("round_mx_output", blocks), ("round_weight", elementwise)];
+    let random = random
+        .into_iter()
+        .find(|(_, rounding)| *rounding == Some(Rounding::Stochastic));
+    match random {
+        None => Ok(quantization),
+        Some((field, _)) => Err(CheckpointError::Random {
+            weight: weight(),
+            field,
+        }),
+    }
+}
+
+/// The paths of weights whose modules are called as layers of Burn's and are none.
+pub(super) fn alike<B: Backend, M: Module<B>>(model: &M, skip_variants: bool) -> Vec<String> {
+    let mut finder = Alike {
+        path: Path::new(skip_variants),
+        found: Vec::new(),
+    };
+    model.visit(&mut finder);
+    finder.found
+}
+
+struct Alike {
+    path: Path,
+    found: Vec<String>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Alike {
+    #[track_caller]
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, container_type: &str) {
+        self.path.exit(container_type);
+    }
+
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
+        if self.path.is_alike() {
+            self.found.push(self.path.text());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_burns;
+
+    #[test]
+    fn burns_modules_are_known_by_where_they_lie() {
+        for file in [
+            "/home/u/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/burn-nn-0.21.0/src/modules/linear.rs",
+            "/home/u/.cargo/git/checkouts/burn-178c6829f420dae1/85b4b6e/crates/burn-nn/src/modules/conv/conv2d.rs",
+            r"C:\Users\u\.cargo\registry\src\index\burn-nn-0.21.0\src\modules\linear.rs",
+            "vendor/burn-nn/src/modules/linear.rs",
+            "burn-nn-0.21.0-pre.1/src/modules/linear.rs",
+        ] {
+            assert!(is_burns(file), "{file}");
+        }
+        for file in [
+            "src/modules/linear.rs",
+            "src/linear.rs",
+            "/home/u/burn-nn/app/src/modules/linear.rs",
+            "crates/burn-nn-extra/src/modules/linear.rs",
+            "crates/my-burn-nn/src/modules/linear.rs",
+            "crates/burn-nn2/src/modules/linear.rs",
+            "<redacted>",
+            "",
+        ] {
+            assert!(!is_burns(file), "{file}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the decorator shows to those who watch it.
+//!
+//! An [`Observer`] sees products, elementwise roundings and the calls of layers, and may have ops computed by other specs: a
+//! recorder, a diagnosis, a calibration. The decorator calls whoever is installed and knows none of them by name. Without an
+//! observer an op looks at one counter.
+//!
+//! An observer is installed [for the process](install) or [for one thread](install_on_this_thread). Those of a thread take the
+//! place of those of the process: a diagnosis on one thread is nothing that a recorder of the training should see.
+//!
+//! ```
+//! # extern crate burn_mx_core as burn_mx;
+//! use std::sync::{Arc, Mutex};
+//!
+//! use burn_core::tensor::Tensor;
+//! use burn_flex::{Flex, FlexDevice};
+//! use burn_mx::hooks::{self, Events, LayerCall, Observer};
+//! use burn_mx::{MxBackend, MxDevice, MxSpecs};
+//!
+//! /// Counts products.
+//! #[derive(Default)]
+//! struct Count(Mutex<usize>);
+//!
+//! impl Observer for Count {
+//!     fn events(&self) -> Events {
+//!         Events::PRODUCTS
+//!     }
+//!
+//!     fn product(&self, _: &hooks::ProductCall) -> Option<Box<dyn hooks::ProductObserver>> {
+//!         *self.0.lock().unwrap() += 1;
+//!         None // neither operands nor result are looked at
+//!     }
+//! }
+//!
+//! let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+//! let x = Tensor::<MxBackend<Flex>, 2>::ones([2, 32], &device);
+//! let count = Arc::new(Count::default());
+//! let installed = hooks::install_on_this_thread(count.clone());
+//! let _ = x.clone().matmul(x.transpose());
+//! drop(installed);
+//! assert_eq!(*count.0.lock().unwrap(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod installed;
+mod layer;
+mod product;
+mod rounding;
+mod statistics;
+mod thread;
+
+use burn_backend::Shape;
+use microscaling::{BlockFormat, FloatFormat, Side};
+
+pub use crate::semantics::layer::LayerOp;
+pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
+pub use crate::shared_specs::{SharedSpecs, label};
+use crate::specs::Slot;
+pub use crate::threads::alone;
+pub use installed::{Installed, install, install_on_this_thread};
+pub(crate) use installed::{
+    end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,
+    weight_used,
+};
+pub use layer::LayerCall;
+pub(crate) use layer::layer;
+pub(crate) use product::{Original, ProductObservers};
+pub(crate) use rounding::{RoundingObservers, elementwise};
+pub use statistics::ObservedStatistics;
+pub(crate) use thread::{Thread, again, tracked};
+pub use thread::{in_backward_pass, in_training, thread_of_work, work_for};
+
+bitflags::bitflags! {
+    /// What an [`Observer`] wants to be told of.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Events: u8 {
+        /// Products, their operands and results ([`Observer::product`]), and when a backward pass is over.
+        const PRODUCTS = 1;
+        /// Roundings to the elementwise format ([`Observer::elementwise`]).
+        const ELEMENTWISE = 1 << 1;
+        /// Calls of layers that have a weight ([`Observer::layer`]).
+        const LAYERS = 1 << 2;
+        /// The specs that ops are computed by ([`Observer::specs_of_op`], [`Observer::specs_of_product`]).
+        const SPECS = 1 << 3;
+        /// Uses of weights, emulated or not ([`Observer::weight_used`]).
+        const WEIGHTS = 1 << 4;
+    }
+}
+
+/// Watches what the decorator computes. Each method is called on the thread that computes, before or after the op, and must
+/// not compute on emulated tensors itself.
+pub trait Observer: Send + Sync {
+    /// What it wants to be told of; asked once, when it is installed.
+    fn events(&self) -> Events;
+
+    /// A product is about to be computed. `None` if neither its operands nor its result are to be seen.
+    fn product(&self, call: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+        let _ = call;
+        None
+    }
+
+    /// An elementwise op is about to be computed that rounds. `None` if its roundings are not to be seen.
+    fn elementwise(&self, call: &ElementwiseCall) -> Option<Box<dyn RoundingObserver>> {
+        let _ = call;
+        None
+    }
+
+    /// The name for a product of the forward pass whose operands have none. Its gradients get the same one.
+    fn name_product(&self, op: ProductOp) -> Option<&'static str> {
+        let _ = op;
+        None
+    }
+
+    /// The name for an elementwise op of the forward pass whose operands have none. Its gradient gets the same one.
+    fn name_elementwise(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A backward pass of `MxAutodiff` is over on this thread.
+    fn end_of_backward_pass(&self) {}
+
+    /// Whether [`layer`](Self::layer) is to be called for the layer whose weight has this label.
+    fn wants_layer(&self, label: &'static str) -> bool {
+        let _ = label;
+        false
+    }
+
+    /// A linear layer or a convolution with a labelled weight was computed.
+    fn layer(&self, call: &LayerCall<'_>) {
+        let _ = call;
+    }
+
+    /// A product with the weight of this label is about to be computed, emulated or not.
+    fn weight_used(&self, label: &'static str) {
+        let _ = label;
+    }
+
+    /// The specs to compute an op by whose tensors have these.
+    fn specs_of_op(&self, specs: &'static SharedSpecs) -> &'static SharedSpecs {
+        specs
+    }
+
+    /// The specs to compute a product by whose op has these.
+    fn specs_of_product(
+        &self,
+        kind: ProductKind,
+        specs: &'static SharedSpecs,
+    ) -> &'static SharedSpecs {
+        let _ = kind;
+        specs
+    }
+}
+
+/// A product that is about to be computed.
+#[derive(Clone, Copy, Debug)]
+pub struct ProductCall {
+    /// The op of Burn that it belongs to.
+    pub op: ProductOp,
+    /// What it computes.
+    pub kind: ProductKind,
+    /// The specs that it is computed by.
+    pub specs: &'static SharedSpecs,
+    /// The label of its weight, or the name that [`Observer::name_product`] gave it.
+    pub label: Option<&'static str>,
+}
+
+/// Sees one product.
+pub trait ProductObserver {
+    /// The name by which the roundings of the product's result to the elementwise format go.
+    fn layer(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether operands of this slot are to be seen.
+    fn wants_operand(&self, slot: Slot) -> bool {
+        let _ = slot;
+        false
+    }
+
+    /// An operand was quantized, or is about to be.
+    fn operand(&self, operand: &dyn OperandView) {
+        let _ = operand;
+    }
+
+    /// Whether the result is to be compared with that of the operands before they are quantized in blocks.
+    fn wants_result(&self) -> bool {
+        false
+    }
+
+    /// What quantization in blocks did to the result.
+    fn result(&self, statistics: ObservedStatistics) {
+        let _ = statistics;
+    }
+}
+
+/// An elementwise op that is about to be computed.
+#[derive(Clone, Copy, Debug)]
+pub struct ElementwiseCall {
+    /// Its name: `add`, `gelu`, `layer_norm`.
+    pub op: &'static str,
+    /// The label of a parameter among its operands, or the name that [`Observer::name_elementwise`] gave it.
+    pub label: Option<&'static str>,
+    /// The format that it rounds to.
+    pub format: FloatFormat,
+}
+
+/// Sees the roundings of one elementwise op.
+pub trait RoundingObserver {
+    /// A rounding, by its name: `lhs`, `output`, `input gradient`.
+    fn rounding(&self, name: &'static str, view: &dyn View);
+}
+
+/// A tensor before and after it was rounded or quantized.
+pub trait View {
+    /// The shape of the tensor.
+    fn shape(&self) -> Shape;
+
+    /// What was done to it, in figures.
+    fn statistics(&self) -> ObservedStatistics;
+
+    /// Its values before and after, in row-major order; waits for the device.
+    fn values(&self) -> [Vec<f32>; 2];
+}
+
+/// An operand of a product before and after it is quantized in blocks. Before means: rounded to the elementwise format, and in
+/// the basis of the Hadamard transform where there is one.
+pub trait OperandView: View {
+    /// The slot of the specs whose format it has.
+    fn slot(&self) -> Slot;
+
+    /// Which operand of a matrix product it is.
+    fn side(&self) -> Option<Side>;
+
+    /// Its block format.
+    fn format(&self) -> Option<BlockFormat>;
+
+    /// What these specs would do to it. They draw other random numbers for each `number`, none of which the training draws.
+    fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics;
+}

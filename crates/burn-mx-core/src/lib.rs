@@ -1,0 +1,91 @@
+//! The decorator of [burn-mx](https://docs.rs/burn-mx): Microscaling (MX) number formats for the [Burn](https://burn.dev)
+//! deep-learning framework. Programs depend on `burn-mx`, which has all of this and the helpers for modules.
+//!
+//! [`MxBackend<B>`] decorates a Burn backend so that the operands of matrix products are fake-quantized to MX
+//! formats and elementwise ops run in an emulated bfloat or fp format; [`MxAutodiff<B>`] trains on it. Models
+//! need no change: the specs travel with the device, then with every tensor.
+//!
+//! ```
+//! # extern crate burn_mx_core as burn_mx;
+//! use burn_core::tensor::{Tensor, backend::AutodiffBackend};
+//! use burn_flex::{Flex, FlexDevice};
+//! use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+//!
+//! type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
+//!
+//! let specs = MxSpecs::mxfp8_e4m3().resolve()?;
+//! let device = MxDevice::new(FlexDevice, &specs); // was: FlexDevice
+//!
+//! let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
+//! let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device).require_grad();
+//! let y = x.matmul(w.clone());
+//! // 0.3 is 0.3125 as an element of a block with scale 2^-8: fp8_e4m3 has 3 mantissa bits.
+//! assert_eq!(y.clone().into_scalar(), 1.3125);
+//! let grads = y.backward();
+//! assert_eq!(w.grad(&grads).unwrap().into_data().to_vec::<f32>()?, [1.0, 0.3125]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which number is rounded, and how
+//!
+//! The rules are those of the PyTorch reference emulation library for MX formats; the formats are those of the
+//! [OCP MX specification v1.0](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf),
+//! which the crate [`microscaling`] implements without Burn.
+//!
+//! * A product first rounds its operands to the elementwise format, then quantizes them along the axis that it
+//!   sums over, each by the format of its [`Slot`]; the result is rounded to the elementwise format.
+//! * An elementwise op rounds every tensor operand, computes in `f32` on the wrapped backend, rounds the result.
+//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's formulas; what Burn composes of smaller
+//!   ops is composed of emulated ones.
+//! * Data movement, comparison, minimum and maximum round nothing.
+//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32` (of those only
+//!   `f64` may be rounded), computes there, and rounds its result once more, to nearest even, where the tensors' own
+//!   type does not hold it. Operands of different float types are refused.
+//! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
+//! * Where no specs are set, everything is exactly the wrapped backend's.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "clap")]
+mod args;
+mod arithmetic;
+mod autodiff;
+mod backend;
+mod backward;
+mod delegate;
+mod device;
+mod hash;
+pub mod hooks;
+mod kernels;
+mod ops;
+mod phase;
+mod random_streams;
+mod semantics;
+mod shared_specs;
+mod specs;
+mod tensor;
+mod tensor_ops;
+mod threads;
+mod weight_cache;
+
+#[cfg(feature = "clap")]
+pub use args::MxArgs;
+pub use autodiff::MxAutodiff;
+pub use backend::MxBackend;
+pub use device::MxDevice;
+#[cfg(feature = "cube")]
+pub use kernels::reproducible_products;
+pub use kernels::{
+    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
+    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, PendingStatistics, Place,
+    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp, from_f32, host_round_trips,
+    to_f32,
+};
+pub use specs::{
+    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
+    ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
+    SpecsError, StaticInput,
+};
+pub use tensor::MxTensor;
+pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};
+pub use weight_cache::{Unpacked, keep_quantized_weights};

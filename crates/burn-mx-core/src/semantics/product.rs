@@ -1,0 +1,351 @@
+//! The seam of all products: every matrix product and convolution that is emulated is one [`Product`], and each of its
+//! operands passes here.
+
+mod kind;
+mod operands;
+mod static_input;
+mod straight_through;
+
+use core::cell::Cell;
+use core::fmt::{self, Display};
+
+use burn_backend::tensor::FloatTensor;
+use microscaling::{BlockFormat, Rounding, Signs};
+
+use super::elementwise::Rounder;
+use super::{Float, stored};
+use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
+use crate::kernels::{MxKernels, Operand, to_f32};
+use crate::phase;
+use crate::random_streams::Draws;
+use crate::shared_specs::SharedSpecs;
+use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
+use crate::tensor::Meta;
+pub use kind::{Kind, Op};
+pub(crate) use operands::Along;
+pub(crate) use straight_through::ForwardOperand;
+
+/// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Roundings {
+    elementwise: Rounding,
+    mx: Rounding,
+}
+
+/// What the operands of a product are, which decides whether they have blocks where their slots have a format.
+#[derive(Clone, Copy, Debug)]
+enum Operands {
+    /// At least one is a weight.
+    WithWeight,
+    /// Two activations.
+    Activations,
+    /// An activation and a constant.
+    WithConstant,
+}
+
+impl Operands {
+    fn have_blocks(self, specs: &ResolvedSpecs) -> bool {
+        match self {
+            Self::WithWeight => true,
+            Self::Activations => specs.quantize_matmul(),
+            Self::WithConstant => specs.quantize_matmul() && specs.quantize_constants(),
+        }
+    }
+}
+
+/// One product that is computed by the emulation: what it is, whose it is, and all that its two operands have in common.
+#[derive(Debug)]
+pub(crate) struct Product<B: MxKernels> {
+    op: Op,
+    kind: Kind,
+    specs: &'static SharedSpecs,
+    /// Path of the parameter whose layer the product belongs to, where one is known.
+    label: Option<&'static str>,
+    operands: Operands,
+    /// The Hadamard transform of both operands, by signs that are drawn once: others for the second operand would make it
+    /// another product.
+    hadamard: Option<(Hadamard, Signs)>,
+    /// What the operands were multiplied by: the product is divided by it.
+    margins: Cell<f32>,
+    /// The scales of the input, if a calibration fixed them for the layer whose weight this is. Activations may carry a layer's
+    /// specs on to products of others, which have nothing to do with its input.
+    static_input: Option<&'static StaticInput>,
+    /// The random numbers of every rounding.
+    draws: Draws,
+    /// Those who see this product.
+    observers: Option<ProductObservers<B>>,
+    /// Those who see how the result is rounded to the elementwise format.
+    rounding_observers: Option<RoundingObservers>,
+}
+
+impl<B: MxKernels> Product<B> {
+    pub(crate) fn new(
+        op: Op,
+        kind: Kind,
+        specs: &'static SharedSpecs,
+        label: Option<&'static str>,
+    ) -> Self {
+        Self::seen(op, kind, specs, label, Operands::WithWeight)
+    }
+
+    /// A matrix product of two activations, one of which may be a constant.
+    pub(crate) fn of_activations(
+        kind: Kind,
+        specs: &'static SharedSpecs,
+        label: Option<&'static str>,
+        with_constant: bool,
+    ) -> Self {
+        let operands = match with_constant {
+            true => Operands::WithConstant,
+            false => Operands::Activations,
+        };
+        Self::seen(Op::Matmul, kind, specs, label, operands)
+    }
+
+    fn seen(
+        op: Op,
+        kind: Kind,
+        specs: &'static SharedSpecs,
+        label: Option<&'static str>,
+        operands: Operands,
+    ) -> Self {
+        let specs = hooks::specs_of_product(kind, specs);
+        let draws = specs.draws_of_product(kind.is_gradient());
+        let mut product = Self::by(op, kind, specs, draws, operands);
+        product.label = label;
+        product.observers = ProductObservers::of(&ProductCall {
+            op,
+            kind,
+            specs,
+            label,
+        });
+        let observers = product.observers.as_ref();
+        let layer = observers.and_then(ProductObservers::layer).or(label);
+        let format = specs.specs.float_format();
+        product.rounding_observers =
+            format.and_then(|format| hooks::elementwise(op.name(), layer, format));
+        log::trace!(target: "burn_mx::product", "{product}");
+        product
+    }
+
+    /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
+    pub(crate) fn unobserved(op: Op, specs: &'static SharedSpecs) -> Self {
+        let mut product = Self::by(
+            op,
+            Kind::Forward,
+            specs,
+            specs.common_draws(),
+            Operands::WithWeight,
+        );
+        product.static_input = specs.specs.static_input();
+        product
+    }
+
+    /// The forward product of a layer with this weight, by the scales of its input that the weight's own specs have.
+    pub(crate) fn of_weight(mut self, weight: Meta) -> Self {
+        self.static_input = weight
+            .specs
+            .and_then(|interned| interned.specs.static_input());
+        self
+    }
+
+    /// A product that nobody observes.
+    fn by(
+        op: Op,
+        kind: Kind,
+        specs: &'static SharedSpecs,
+        draws: Draws,
+        operands: Operands,
+    ) -> Self {
+        let mut product = Self {
+            op,
+            kind,
+            specs,
+            label: None,
+            operands,
+            hadamard: None,
+            static_input: None,
+            margins: Cell::new(1.0),
+            draws,
+            observers: None,
+            rounding_observers: None,
+        };
+        if operands.have_blocks(&specs.specs) {
+            let hadamard = match kind {
+                Kind::Forward => specs.specs.hadamard_forward(),
+                Kind::InputGradient => specs.specs.hadamard_input_grad(),
+                Kind::WeightGradient => specs.specs.hadamard_weight_grad(),
+            };
+            let with_signs =
+                |transform: Hadamard| (transform, product.draws.signs(transform.signs));
+            product.hadamard = hadamard.map(with_signs);
+        }
+        product
+    }
+
+    /// The block format of a slot's operand, if it is quantized in blocks.
+    fn block_format(&self, slot: Slot) -> Option<BlockFormat> {
+        let format = self.specs.specs.block_format(slot);
+        format.filter(|_| self.operands.have_blocks(&self.specs.specs))
+    }
+
+    /// The tensor in `f32`, rounded to the elementwise format if there is one.
+    fn rounded(&self, rounder: Option<Rounder>, tensor: Float<B>) -> FloatTensor<B> {
+        match rounder {
+            Some(rounder) => rounder.operand::<B>(tensor, &self.draws),
+            None => to_f32::<B>(tensor.inner),
+        }
+    }
+
+    /// A tensor that takes part beside the operands and is only rounded to the elementwise format: a bias, as a weight is,
+    /// or the mask of a deformable convolution, as an activation is.
+    pub(crate) fn elementwise_operand(&self, slot: Slot, tensor: Float<B>) -> FloatTensor<B> {
+        self.rounded(self.rounder(slot), tensor)
+    }
+
+    /// `lhs · rhs` over the last two axes, in `f32`; the others broadcast.
+    pub(crate) fn multiply(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        let result = self.without_margins(B::product(lhs, rhs));
+        if let Some(observers) = &self.observers {
+            observers.result(&result);
+        }
+        result
+    }
+
+    /// The product of the operands as they were before they were multiplied by their margins.
+    pub(crate) fn without_margins(&self, result: FloatTensor<B>) -> FloatTensor<B> {
+        match self.margins.get() {
+            1.0 => result,
+            margins => B::float_div_scalar(result, margins.into()),
+        }
+    }
+
+    /// Shows the result of a product that is another op than a matrix product to those who see the product; `op` computes it of two
+    /// operands of so many significant bits at most.
+    pub(crate) fn observe_result(
+        &self,
+        result: &FloatTensor<B>,
+        op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
+    ) {
+        if let Some(observers) = &self.observers {
+            observers.result_of(result, op);
+        }
+    }
+
+    /// The product of the operands, rounded to the elementwise format.
+    pub(crate) fn round(&self, result: FloatTensor<B>) -> FloatTensor<B> {
+        self.round_as(self.kind.result(), result)
+    }
+
+    /// What is computed of the operands, rounded to the elementwise format, by the name that observers know it by.
+    pub(crate) fn round_as(&self, name: &'static str, result: FloatTensor<B>) -> FloatTensor<B> {
+        let Some(rounder) = Rounder::new(self.specs, self.result_rounding()) else {
+            return result;
+        };
+        if self.rounding_observers.is_none() {
+            return rounder.round::<B>(result, &self.draws);
+        }
+        let rounded = rounder.round::<B>(result.clone(), &self.draws);
+        self.observe_rounding(name, || [result, rounded.clone()]);
+        rounded
+    }
+
+    /// Shows a rounding to the elementwise format to those who see the product, if anybody does.
+    pub(crate) fn observe_rounding(
+        &self,
+        name: &'static str,
+        before_and_after: impl FnOnce() -> [FloatTensor<B>; 2],
+    ) {
+        if let Some(observers) = &self.rounding_observers {
+            observers.rounding::<B>(name, before_and_after().each_ref());
+        }
+    }
+
+    /// Whether anybody sees roundings to the elementwise format.
+    pub(crate) fn observes_roundings(&self) -> bool {
+        self.rounding_observers.is_some()
+    }
+
+    /// The product of the operands, rounded to the elementwise format, as a tensor with this meta.
+    pub(crate) fn finish(&self, result: FloatTensor<B>, meta: Meta) -> Float<B> {
+        let rounded = self.round(result);
+        self.finish_rounded(rounded, meta)
+    }
+
+    /// [`finish`](Self::finish) of what is rounded already.
+    pub(crate) fn finish_rounded(&self, result: FloatTensor<B>, mut meta: Meta) -> Float<B> {
+        meta.rounded = self.specs.specs.float_format();
+        stored::<B>(result, meta)
+    }
+
+    /// Rounding of a slot's operand to the elementwise format, if there is one.
+    fn rounder(&self, slot: Slot) -> Option<Rounder> {
+        Rounder::new(self.specs, self.roundings(slot).elementwise)
+    }
+
+    /// How the operand of a slot is rounded.
+    fn roundings(&self, slot: Slot) -> Roundings {
+        let specs = &self.specs.specs;
+        let elementwise = match slot {
+            Slot::W | Slot::WBp => specs.round_weight(),
+            Slot::A | Slot::ABp => specs.round_output(),
+            Slot::ABpEx | Slot::ABpOs => specs.round_grad_input(),
+        };
+        let mx = match (self.op, slot) {
+            (_, Slot::W | Slot::A) => specs.round_mx_output(),
+            // Either gradient of a matmul is that of an input.
+            (Op::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
+            (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
+            (_, Slot::ABp) => specs.round_mx_input_grad_weight(),
+            (_, Slot::ABpOs) => specs.round_mx_grad_output_grad_input(),
+            (_, Slot::ABpEx) => specs.round_mx_grad_output_grad_weight(),
+        };
+        Roundings { elementwise, mx }
+    }
+
+    /// How the result is rounded.
+    pub(crate) fn result_rounding(&self) -> Rounding {
+        let specs = &self.specs.specs;
+        match (self.op, self.kind) {
+            (_, Kind::Forward) => specs.round_output(),
+            (Op::Matmul, _) | (_, Kind::InputGradient) => specs.round_grad_input(),
+            (_, Kind::WeightGradient) => specs.round_grad_weight(),
+        }
+    }
+
+    /// The specs that the product is computed by.
+    pub(crate) fn specs(&self) -> &'static SharedSpecs {
+        self.specs
+    }
+}
+
+impl<B: MxKernels> Display for Product<B> {
+    /// What the product computes, for the log: `weight gradient of linear blocks.0.expand.weight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.kind.result(), self.op)?;
+        match self.label {
+            Some(label) => write!(f, " {label}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a backward product is to be quantized.
+///
+/// # Panics
+///
+/// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass: then plain
+/// `Autodiff` drives the graph, and what it takes for forward products may be backward ones.
+pub(crate) fn quantize_backward(interned: &'static SharedSpecs, operation: &str) -> bool {
+    assert!(
+        phase::is_backward(),
+        "burn-mx: `{operation}` was called outside of MxAutodiff's backward pass. `Autodiff<MxBackend<B>>` cannot \
+         tell backward products from forward ones, so it does not train in MX formats: use `MxAutodiff<B>` \
+         instead of `Autodiff<MxBackend<B>>`."
+    );
+    interned.specs.quantize_backprop()
+}

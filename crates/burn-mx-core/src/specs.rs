@@ -1,0 +1,36 @@
+//! What is emulated: [`MxSpecs`] as a user writes it, [`ResolvedSpecs`] as the backend reads it.
+//!
+//! The field names, their meaning and their defaults are those of the reference emulation library
+//! (microxcaling, `mx/specs.py`), so that its JSON loads here. [`MxSpecs::resolve`] follows its
+//! chain of defaults and checks every value once; nothing downstream has to.
+
+pub use self::error::SpecsError;
+pub use self::fields::MxSpecs;
+pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
+pub use self::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
+#[cfg(feature = "clap")]
+pub(crate) use self::json::parse_unset_or;
+pub use self::recipe::{Exemptions, Recipe};
+pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs};
+pub use self::slot::Slot;
+pub use self::slot_format::SlotFormat;
+pub use self::static_input::StaticInput;
+pub(crate) use self::static_input::block_length;
+#[cfg(feature = "clap")]
+pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
+
+mod error;
+mod fields;
+mod gradient_operands;
+mod hadamard;
+mod json;
+mod literature;
+mod presets;
+mod recipe;
+mod resolve;
+mod resolved;
+mod slot;
+mod slot_format;
+mod static_input;
+mod summary;
+mod validate;

@@ -1,0 +1,188 @@
+//! The Hadamard transform of a product's operands, as a field of the specs says it.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use microscaling::RandomHadamard;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use thiserror::Error;
+
+/// A Hadamard transform of both operands of a product, along the axis that the product sums over, before they are
+/// quantized.
+///
+/// As text (`FromStr`, `Display`, serde) it is the block size and, after a colon, where the signs come from, which may be
+/// left out: `64`, `64:product`, `32:step`, `32:none`, `16:0xd7e8`.
+///
+/// ```
+/// # extern crate burn_mx_core as burn_mx;
+/// use burn_mx::{Hadamard, HadamardSigns};
+///
+/// let transform: Hadamard = "64:product".parse()?;
+/// assert_eq!(transform, Hadamard { block_size: 64, signs: HadamardSigns::Product });
+/// assert_eq!("32:none".parse::<Hadamard>()?.signs, HadamardSigns::Given(0));
+/// # Ok::<(), burn_mx::ParseHadamardError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hadamard {
+    /// Elements in a block, one of [`RandomHadamard::BLOCK_SIZES`].
+    pub block_size: usize,
+    /// Where the signs come from.
+    pub signs: HadamardSigns,
+}
+
+/// Where the random signs of a [`Hadamard`] transform come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum HadamardSigns {
+    /// Nothing after the block size: the seed. They are the same in every product until it is set anew.
+    #[default]
+    Seed,
+    /// `step`: drawn anew for each training step, for all of its products. A step ends with its gradient products: the next
+    /// forward product begins another.
+    Step,
+    /// `product`: drawn anew for each product.
+    Product,
+    /// `0x…`, or `none` for 0: bit i set is a minus for the element at index i of every block, bit 0 the lowest.
+    Given(u128),
+}
+
+/// What is no [`Hadamard`] transform.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{text}` is no Hadamard transform; allowed: a block size of 16, 32, 64 or 128, alone or with `:step`, `:product`, `:none` \
+     or signs for the block such as `:0xd7e8`"
+)]
+pub struct ParseHadamardError {
+    text: String,
+}
+
+impl Hadamard {
+    /// Of this block size, with signs by the seed.
+    pub const fn new(block_size: usize) -> Self {
+        Self {
+            block_size,
+            signs: HadamardSigns::Seed,
+        }
+    }
+
+    /// The same transform with these signs.
+    pub const fn with_signs(self, signs: HadamardSigns) -> Self {
+        Self { signs, ..self }
+    }
+
+    /// Whether the block size is allowed, and the signs are those of one block.
+    pub(super) fn is_valid(self) -> bool {
+        let fits = match self.signs {
+            HadamardSigns::Given(signs) => signs
+                .checked_shr(self.block_size as u32)
+                .is_none_or(|rest| rest == 0),
+            _ => true,
+        };
+        fits && self.transform().validate().is_ok()
+    }
+
+    /// The transform itself.
+    pub(crate) const fn transform(self) -> RandomHadamard {
+        RandomHadamard {
+            block_size: self.block_size,
+        }
+    }
+
+    /// Whether the signs are those of every product alike.
+    pub(crate) const fn is_fixed(self) -> bool {
+        matches!(self.signs, HadamardSigns::Seed | HadamardSigns::Given(_))
+    }
+}
+
+impl FromStr for Hadamard {
+    type Err = ParseHadamardError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = || {
+            let (size, signs) = match text.split_once(':') {
+                Some((size, signs)) => (size, Some(signs)),
+                None => (text, None),
+            };
+            let signs = match signs {
+                None => HadamardSigns::Seed,
+                Some("step") => HadamardSigns::Step,
+                Some("product") => HadamardSigns::Product,
+                Some("none") => HadamardSigns::Given(0),
+                Some(mask) => {
+                    let digits = mask.strip_prefix("0x")?;
+                    HadamardSigns::Given(u128::from_str_radix(digits, 16).ok()?)
+                }
+            };
+            let block_size = size.parse().ok()?;
+            Some(Self { block_size, signs }).filter(|transform| transform.is_valid())
+        };
+        parsed().ok_or_else(|| ParseHadamardError {
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl Display for Hadamard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.block_size;
+        match self.signs {
+            HadamardSigns::Seed => write!(f, "{size}"),
+            HadamardSigns::Step => write!(f, "{size}:step"),
+            HadamardSigns::Product => write!(f, "{size}:product"),
+            HadamardSigns::Given(0) => write!(f, "{size}:none"),
+            HadamardSigns::Given(signs) => write!(f, "{size}:{signs:#x}"),
+        }
+    }
+}
+
+impl Serialize for Hadamard {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hadamard {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_back() {
+        for text in ["16", "32:step", "64:product", "128:none", "16:0xd7e8"] {
+            let transform: Hadamard = text.parse().unwrap();
+            assert_eq!(transform.to_string(), text);
+            let json = serde_json::to_string(&transform).unwrap();
+            assert_eq!(serde_json::from_str::<Hadamard>(&json).unwrap(), transform);
+        }
+        let all: Hadamard = format!("128:{:#x}", u128::MAX).parse().unwrap();
+        assert_eq!(all.signs, HadamardSigns::Given(u128::MAX));
+        assert_eq!("32:0x0".parse::<Hadamard>().unwrap().to_string(), "32:none");
+    }
+
+    #[test]
+    fn an_error_says_what_is_allowed() {
+        for text in [
+            "",
+            "0",
+            "8",
+            "17",
+            "256",
+            "64:",
+            "64:both",
+            "64:d7e8",
+            "64:0x",
+            "16:0x10000",
+            "64 :step",
+        ] {
+            let error = text.parse::<Hadamard>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is no")), "{error}");
+            assert!(error.contains("`:product`"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The named specs.
+
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding,
+    ScaleMode,
+};
+
+use super::{MxSpecs, SpecsError};
+
+type Preset = (&'static str, fn() -> MxSpecs);
+
+/// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
+const PRESETS: [Preset; 19] = [
+    ("none", MxSpecs::none),
+    ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
+    ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
+    ("mxfp6_e3m2", MxSpecs::mxfp6_e3m2),
+    ("mxfp6_e2m3", MxSpecs::mxfp6_e2m3),
+    ("mxfp4", MxSpecs::mxfp4),
+    ("mxint8", MxSpecs::mxint8),
+    ("mxfp8_rceil", MxSpecs::mxfp8_rceil),
+    ("mx4", MxSpecs::mx4),
+    ("mx6", MxSpecs::mx6),
+    ("mx9", MxSpecs::mx9),
+    ("bfp16", MxSpecs::bfp16),
+    ("nvfp4", MxSpecs::nvfp4),
+    ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
+    ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
+    ("mxfp6_training", MxSpecs::mxfp6_training),
+    ("mxfp4_backward", MxSpecs::mxfp4_backward),
+    ("nvfp4_pretraining", MxSpecs::nvfp4_pretraining),
+    ("quartet", MxSpecs::quartet),
+];
+
+impl MxSpecs {
+    /// The names that [`preset`](Self::preset) knows; it understands AMD Quark's names of the formats too.
+    pub const PRESETS: &'static [&'static str] = &{
+        let mut names = [""; PRESETS.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = PRESETS[i].0;
+            i += 1;
+        }
+        names
+    };
+
+    /// Those of [`PRESETS`](Self::PRESETS) that are training recipes of the literature; [`Recipe`](crate::Recipe) knows their
+    /// exemptions.
+    pub const LITERATURE: &'static [&'static str] = &[
+        "mxfp8_pretraining",
+        "mxfp6_training",
+        "mxfp4_backward",
+        "nvfp4_pretraining",
+        "quartet",
+    ];
+
+    /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct
+    /// updates.
+    ///
+    /// ```
+    /// # extern crate burn_mx_core as burn_mx;
+    /// # use burn_mx::MxSpecs;
+    /// use microscaling::ElementFormat;
+    /// let weights_only = MxSpecs { w_elem_format: Some(ElementFormat::Int8.into()), ..MxSpecs::mx() };
+    /// ```
+    pub fn mx() -> Self {
+        Self {
+            scale_bits: 8,
+            block_size: 32,
+            ..Self::default()
+        }
+    }
+
+    /// Deliberately no emulation. Equal to the default, but says at the place of use that float32
+    /// is meant.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// MXFP8 with E4M3 elements (OCP MX v1.0) for weights and activations, forward and backward;
+    /// block 32, 8 scale bits, bfloat16 elementwise, ties to even. So are the other five but for
+    /// their element.
+    pub fn mxfp8_e4m3() -> Self {
+        Self::concrete(ElementFormat::Fp8E4M3)
+    }
+
+    /// MXFP8 with E5M2 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp8_e5m2() -> Self {
+        Self::concrete(ElementFormat::Fp8E5M2)
+    }
+
+    /// MXFP6 with E3M2 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp6_e3m2() -> Self {
+        Self::concrete(ElementFormat::Fp6E3M2)
+    }
+
+    /// MXFP6 with E2M3 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp6_e2m3() -> Self {
+        Self::concrete(ElementFormat::Fp6E2M3)
+    }
+
+    /// MXFP4 (E2M1 elements), else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp4() -> Self {
+        Self::concrete(ElementFormat::Fp4E2M1)
+    }
+
+    /// MXINT8, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxint8() -> Self {
+        Self::concrete(ElementFormat::Int8)
+    }
+
+    /// MXFP8 with E4M3 elements and scale mode `rceil`, as NVIDIA's recipe for MXFP8 training has it, else as
+    /// [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxfp8_rceil() -> Self {
+        Self {
+            scale_mode: ScaleMode::Rceil,
+            ..Self::mxfp8_e4m3()
+        }
+    }
+
+    /// Microexponents with 4 bits an element ([`MicroexponentFormat::MX4`]) for weights and activations, forward
+    /// and backward; bfloat16 elementwise, ties to even. So are the next four but for their format.
+    pub fn mx4() -> Self {
+        Self::of(MicroexponentFormat::MX4)
+    }
+
+    /// Microexponents with 6 bits an element ([`MicroexponentFormat::MX6`]), else as [`mx4`](Self::mx4).
+    pub fn mx6() -> Self {
+        Self::of(MicroexponentFormat::MX6)
+    }
+
+    /// Microexponents with 9 bits an element ([`MicroexponentFormat::MX9`]), else as [`mx4`](Self::mx4).
+    pub fn mx9() -> Self {
+        Self::of(MicroexponentFormat::MX9)
+    }
+
+    /// Block floating point with 16 bits before blocks share the exponent ([`BfpFormat::BFP16`]), else as
+    /// [`mx4`](Self::mx4).
+    pub fn bfp16() -> Self {
+        Self::of(BfpFormat::BFP16)
+    }
+
+    /// NVFP4 ([`Nvfp4Format`]), else as [`mx4`](Self::mx4). It has the tensor scale, without which the blocks'
+    /// scales, E4M3 numbers themselves, are too large for most gradients.
+    pub fn nvfp4() -> Self {
+        Self::of(Nvfp4Format::new(true))
+    }
+
+    /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
+    /// blocks of 64, which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for
+    /// most of what MXFP4 loses. It is nobody's recipe but ours: the paper's, in [`mxfp4_backward`](Self::mxfp4_backward), leaves
+    /// the forward pass in bfloat16.
+    ///
+    /// Backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
+    /// saturates, as the paper's own factor of 3/4 sees to.
+    pub fn mxfp4_sr_rht() -> Self {
+        let backward = BlockFormat::Mx(MxFormat {
+            scale_mode: ScaleMode::Rceil,
+            ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+        });
+        let stochastic = Some(Rounding::Stochastic);
+        Self {
+            w_elem_format_bp: Some(backward.into()),
+            a_elem_format_bp: Some(backward.into()),
+            a_elem_format_bp_ex: Some(backward.into()),
+            a_elem_format_bp_os: Some(backward.into()),
+            round_mx_input_grad_input: stochastic,
+            round_mx_weight_grad_input: stochastic,
+            round_mx_grad_output_grad_input: stochastic,
+            round_mx_input_grad_weight: stochastic,
+            round_mx_grad_output_grad_weight: stochastic,
+            hadamard_block_size: 64,
+            ..Self::mxfp4()
+        }
+    }
+
+    fn concrete(element: ElementFormat) -> Self {
+        Self {
+            w_elem_format: Some(element.into()),
+            a_elem_format: Some(element.into()),
+            bfloat: 16,
+            round: Rounding::Even,
+            ..Self::mx()
+        }
+    }
+
+    fn of(format: impl Into<BlockFormat>) -> Self {
+        let format = Some(format.into().into());
+        Self {
+            w_elem_format: format,
+            a_elem_format: format,
+            bfloat: 16,
+            round: Rounding::Even,
+            ..Self::default()
+        }
+    }
+
+    /// The specs of that name, one of [`PRESETS`](Self::PRESETS) in upper or lower case; the constructor of the same name
+    /// gives the same. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are understood too.
+    ///
+    /// # Errors
+    /// [`SpecsError::UnknownPreset`].
+    pub fn preset(name: &str) -> Result<Self, SpecsError> {
+        let find = |name: &str| {
+            let mut presets = PRESETS.iter();
+            presets.find(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
+        let alias = |name: &str| find(&name.parse::<BlockFormat>().ok()?.to_string());
+        find(name)
+            .or_else(|| alias(name))
+            .or_else(|| alias(&name.to_ascii_uppercase()))
+            .map(|(_, specs)| specs())
+            .ok_or_else(|| SpecsError::UnknownPreset { name: name.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::specs::Slot;
+
+    #[test]
+    fn names_give_what_the_constructors_give() {
+        let expected = [
+            ("none", MxSpecs::none(), "no emulation"),
+            (
+                "mxfp8_e4m3",
+                MxSpecs::mxfp8_e4m3(),
+                "w fp8_e4m3, a fp8_e4m3, block 32, bfloat16",
+            ),
+            (
+                "mxfp8_e5m2",
+                MxSpecs::mxfp8_e5m2(),
+                "w fp8_e5m2, a fp8_e5m2, block 32, bfloat16",
+            ),
+            (
+                "mxfp6_e3m2",
+                MxSpecs::mxfp6_e3m2(),
+                "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+            ),
+            (
+                "mxfp6_e2m3",
+                MxSpecs::mxfp6_e2m3(),
+                "w fp6_e2m3, a fp6_e2m3, block 32, bfloat16",
+            ),
+            (
+                "mxfp4",
+                MxSpecs::mxfp4(),
+                "w fp4_e2m1, a fp4_e2m1, block 32, bfloat16",
+            ),
+            (
+                "mxint8",
+                MxSpecs::mxint8(),
+                "w int8, a int8, block 32, bfloat16",
+            ),
+            (
+                "mxfp8_rceil",
+                MxSpecs::mxfp8_rceil(),
+                "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, bfloat16",
+            ),
+            ("mx4", MxSpecs::mx4(), "w mx4, a mx4, bfloat16"),
+            ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16"),
+            ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16"),
+            ("bfp16", MxSpecs::bfp16(), "w bfp16, a bfp16, bfloat16"),
+            (
+                "nvfp4",
+                MxSpecs::nvfp4(),
+                "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16",
+            ),
+            (
+                "mxfp4_sr_rht",
+                MxSpecs::mxfp4_sr_rht(),
+                "w fp4_e2m1, a fp4_e2m1, \
+                 w_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp_ex mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+                 block 32, Hadamard 64, bfloat16",
+            ),
+            (
+                "mxfp8_pretraining",
+                MxSpecs::mxfp8_pretraining(),
+                "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16",
+            ),
+            (
+                "mxfp6_training",
+                MxSpecs::mxfp6_training(),
+                "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+            ),
+            (
+                "mxfp4_backward",
+                MxSpecs::mxfp4_backward(),
+                "w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, a_bp_os mxfp4, Hadamard 64:product, \
+                 backward headroom 4/3, no blocks between activations, bfloat16",
+            ),
+            (
+                "nvfp4_pretraining",
+                MxSpecs::nvfp4_pretraining(),
+                "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), \
+                 weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16",
+            ),
+            (
+                "quartet",
+                MxSpecs::quartet(),
+                "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms), \
+                 a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
+                 a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
+                 gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+            ),
+        ];
+        assert_eq!(
+            MxSpecs::PRESETS,
+            expected.each_ref().map(|(name, ..)| *name)
+        );
+        for (name, specs, summary) in expected {
+            assert_eq!(specs.resolve().unwrap().to_string(), summary);
+            assert_eq!(MxSpecs::preset(name), Ok(specs));
+        }
+        assert!(MxSpecs::PRESETS.ends_with(MxSpecs::LITERATURE));
+        assert_eq!(MxSpecs::mxint8().round, Rounding::Even);
+        assert_eq!(MxSpecs::mxint8().scale_bits, 8);
+    }
+
+    #[test]
+    fn quarks_names() {
+        for (name, specs) in [
+            ("MX4", MxSpecs::mx4()),
+            ("MX6", MxSpecs::mx6()),
+            ("MX9", MxSpecs::mx9()),
+            ("MXFP8E5M2", MxSpecs::mxfp8_e5m2()),
+            ("MXFP8E4M3", MxSpecs::mxfp8_e4m3()),
+            ("MXFP6E3M2", MxSpecs::mxfp6_e3m2()),
+            ("MXFP6E2M3", MxSpecs::mxfp6_e2m3()),
+            ("MXFP4E2M1", MxSpecs::mxfp4()),
+            ("MXINT8", MxSpecs::mxint8()),
+            ("BFP16", MxSpecs::bfp16()),
+        ] {
+            assert_eq!(MxSpecs::preset(name), Ok(specs));
+        }
+    }
+
+    #[test]
+    fn names_are_understood_in_any_case() {
+        for name in MxSpecs::PRESETS
+            .iter()
+            .copied()
+            .chain(["mxfp8e4m3", "MxFp6E3M2", "bFp16"])
+        {
+            let expected = MxSpecs::preset(name);
+            assert!(expected.is_ok(), "{name}");
+            for name in [name.to_uppercase(), name.to_lowercase()] {
+                assert_eq!(MxSpecs::preset(&name), expected, "{name}");
+            }
+        }
+        assert_eq!(MxSpecs::preset("mxfp8_E4M3"), Ok(MxSpecs::mxfp8_e4m3()));
+    }
+
+    #[test]
+    fn every_named_format_has_a_preset_of_its_name() {
+        for name in BlockFormat::NAMES {
+            let format = match name {
+                "nvfp4" => "nvfp4(tensor_scale=true)",
+                name => name,
+            };
+            let specs = MxSpecs::preset(name).unwrap().resolve().unwrap();
+            for slot in Slot::ALL {
+                assert_eq!(
+                    specs.block_format(slot),
+                    Some(format.parse().unwrap()),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_the_known_ones() {
+        let error = MxSpecs::preset("mxfp5").unwrap_err();
+        assert_eq!(
+            error,
+            SpecsError::UnknownPreset {
+                name: "mxfp5".into()
+            }
+        );
+        assert_eq!(
+            error.to_string(),
+            "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
+             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht, mxfp8_pretraining, \
+             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet"
+        );
+    }
+
+    #[test]
+    fn mx_alone_and_none_emulate_nothing() {
+        assert!(MxSpecs::mx().resolve().unwrap().is_none());
+        assert!(MxSpecs::none().resolve().unwrap().is_none());
+        assert_eq!(MxSpecs::none(), MxSpecs::default());
+    }
+}

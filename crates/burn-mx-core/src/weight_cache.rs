@@ -1,0 +1,258 @@
+//! Quantized copies of a weight, kept with the weight.
+//!
+//! A tensor's values never change, so a copy is good for as long as the tensor lives; an optimizer step makes a new
+//! tensor, which has no copies yet. A copy is kept from its second use on: an evaluation or a recurrent cell uses a
+//! weight again and again, an ordinary training step uses it once for each product and would hold copies for nothing.
+
+use core::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
+
+use crate::kernels::Place;
+use crate::specs::{Hadamard, ResolvedSpecs};
+
+/// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
+/// the one that was used least recently goes.
+const COPIES: usize = 2;
+
+static ENABLED: AtomicBool = AtomicBool::new(true);
+
+/// Whether quantized copies of weights are kept for their next use, in this process and from now on; they are unless
+/// it is switched off. They save the time to quantize a weight again, at the price of its memory once more for a
+/// model in inference, of half of it where products are computed in bfloat16. Values are the same either way.
+///
+/// Copies that are there already stay with their weights.
+pub fn keep_quantized_weights(on: bool) {
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// All that the values of a copy depend on, beside the weight's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CopyKey {
+    /// Rounding to the elementwise format, which comes first.
+    pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
+    /// The transform after it, with its signs, and the number of groups along the axis, which the transform does not mix.
+    pub(crate) hadamard: Option<(Hadamard, Signs, usize)>,
+    /// What is multiplied by after that.
+    pub(crate) margin: Option<f32>,
+    pub(crate) format: Option<BlockFormat>,
+    /// Rounding to the block format, along an axis.
+    pub(crate) rounding: Rounding,
+    pub(crate) axis: usize,
+    /// Where the copy stands in a matrix product; in another op's it is a tensor as the weight is.
+    pub(crate) place: Option<Place>,
+}
+
+impl CopyKey {
+    /// The one of a weight whose forward product sums over this axis of it, if its specs quantize it in blocks as it lies
+    /// there.
+    pub(crate) fn of_weight(specs: &ResolvedSpecs, axis: usize) -> Option<Self> {
+        let quantization = specs.weight_quantization()?;
+        let (format, rounding) = quantization.blocks?;
+        Some(Self {
+            elementwise: quantization.elementwise,
+            hadamard: None,
+            margin: None,
+            format: Some(format),
+            rounding,
+            axis,
+            place: None,
+        })
+    }
+
+    /// Whether the same key gives the same values again; stochastic rounding draws new numbers.
+    pub(crate) fn repeats(&self) -> bool {
+        let elementwise = self.elementwise.map(|(_, rounding)| rounding);
+        self.rounding != Rounding::Stochastic && elementwise != Some(Rounding::Stochastic)
+    }
+}
+
+/// What the values of a weight are by themselves, where they came out of a packed one: quantizing them again need not give
+/// them back, if the scale of a block or of the tensor is found in them.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// By which they were quantized, wherever the weight stands.
+    pub(crate) key: CopyKey,
+    /// A factor that all values have.
+    pub(crate) tensor_scale: Option<f32>,
+    /// The packed weight.
+    pub(crate) packed: Packed,
+}
+
+impl Unpacked {
+    /// Of a packed weight whose forward product sums over this axis of the weight as the layer has it, by these specs. All values
+    /// have the factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
+    pub fn new(
+        packed: Packed,
+        tensor_scale: Option<f32>,
+        specs: &ResolvedSpecs,
+        axis: usize,
+    ) -> Option<Self> {
+        let key = CopyKey::of_weight(specs, axis)?;
+        let is_same = key.format == Some(packed.format()) && key.repeats();
+        is_same.then_some(Self {
+            key,
+            tensor_scale,
+            packed,
+        })
+    }
+}
+
+/// The copies of a weight, shared by all clones of its tensor.
+pub(crate) struct WeightCache<P> {
+    unpacked: Option<Arc<Unpacked>>,
+    entries: Arc<Mutex<Vec<Entry<P>>>>,
+}
+
+/// A key that was used, the most recent one last, and its result if it was used more than once.
+struct Entry<P> {
+    key: CopyKey,
+    copy: Option<P>,
+}
+
+impl<P> WeightCache<P> {
+    /// For a weight whose values may be quantized already.
+    pub(crate) fn new(unpacked: Option<Arc<Unpacked>>) -> Self {
+        Self {
+            unpacked,
+            entries: Arc::default(),
+        }
+    }
+
+    /// What the values are by themselves.
+    pub(crate) fn unpacked(&self) -> Option<&Arc<Unpacked>> {
+        self.unpacked.as_ref()
+    }
+
+    /// The same where this key would quantize the values just so.
+    pub(crate) fn unpacked_by(&self, key: CopyKey) -> Option<&Arc<Unpacked>> {
+        let key = CopyKey { place: None, ..key };
+        self.unpacked().filter(|unpacked| unpacked.key == key)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry<P>>> {
+        self.entries
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl<P: Clone> WeightCache<P> {
+    /// The copy by `key`, which `make` makes where none is kept.
+    pub(crate) fn get(&self, key: CopyKey, make: impl FnOnce() -> P) -> P {
+        if !key.repeats() || !ENABLED.load(Ordering::Relaxed) {
+            return make();
+        }
+        let used = {
+            let mut entries = self.entries();
+            let found = entries.iter().position(|entry| entry.key == key);
+            let entry = match found {
+                Some(at) => entries.remove(at),
+                None => {
+                    if entries.len() == COPIES {
+                        entries.remove(0);
+                    }
+                    Entry { key, copy: None }
+                }
+            };
+            let copy = entry.copy.clone();
+            entries.push(entry);
+            if let Some(copy) = copy {
+                return copy;
+            }
+            found.is_some()
+        };
+        // Not under the lock: quantizing shares its work among threads, which may come by here, too.
+        let copy = make();
+        if used && let Some(entry) = self.entries().iter_mut().find(|entry| entry.key == key) {
+            entry.copy = Some(copy.clone());
+        }
+        copy
+    }
+}
+
+impl<P> Clone for WeightCache<P> {
+    fn clone(&self) -> Self {
+        Self {
+            unpacked: self.unpacked.clone(),
+            entries: Arc::clone(&self.entries),
+        }
+    }
+}
+
+impl<P> fmt::Debug for WeightCache<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.entries();
+        let keys = entries.iter().filter(|entry| entry.copy.is_some());
+        f.debug_list().entries(keys.map(|entry| entry.key)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use microscaling::{ElementFormat, MxFormat};
+
+    use super::*;
+
+    fn key(axis: usize, rounding: Rounding) -> CopyKey {
+        CopyKey {
+            elementwise: None,
+            hadamard: None,
+            margin: None,
+            format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
+            rounding,
+            axis,
+            place: None,
+        }
+    }
+
+    /// How many of these uses had to make a copy.
+    fn made(uses: impl IntoIterator<Item = CopyKey>) -> usize {
+        let kept = WeightCache::new(None);
+        let made = Cell::new(0);
+        for key in uses {
+            let axis = kept.clone().get(key, || {
+                made.set(made.get() + 1);
+                key.axis
+            });
+            assert_eq!(axis, key.axis);
+        }
+        made.get()
+    }
+
+    #[test]
+    fn a_copy_is_kept_from_its_second_use_on() {
+        let [forward, backward] = [0, 1].map(|axis| key(axis, Rounding::Even));
+        assert_eq!(made([forward, backward]), 2);
+        assert_eq!(made([forward; 5]), 2);
+        assert_eq!(made([forward, backward].repeat(5)), 4);
+    }
+
+    #[test]
+    fn the_least_recently_used_copy_goes() {
+        let [a, b, c] = [0, 1, 2].map(|axis| key(axis, Rounding::Even));
+        assert_eq!(made([a, a, b, b, a, c, c, a, c]), 6);
+        assert_eq!(made([a, a, b, b, a, c, b]), 6);
+    }
+
+    #[test]
+    fn random_copies_are_not_kept() {
+        assert_eq!(made([key(0, Rounding::Stochastic); 5]), 5);
+    }
+
+    #[test]
+    fn copies_go_with_their_weight() {
+        let weight = Arc::new(());
+        let kept = WeightCache::new(None);
+        for _ in 0..3 {
+            kept.get(key(0, Rounding::Even), || Arc::clone(&weight));
+        }
+        assert_eq!(Arc::strong_count(&weight), 2);
+        drop(kept);
+        assert_eq!(Arc::strong_count(&weight), 1);
+    }
+}

@@ -1,0 +1,13 @@
+//! Changes of what a tensor is to the emulation.
+
+use burn_core::tensor::{Tensor, TensorPrimitive};
+use burn_mx_core::{MxTensorOps, TensorChange};
+
+/// The tensor with this change.
+pub fn change<B: MxTensorOps, const D: usize>(
+    tensor: Tensor<B, D>,
+    change: TensorChange,
+) -> Tensor<B, D> {
+    let primitive = B::change(tensor.into_primitive().tensor(), change);
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}

@@ -1,0 +1,67 @@
+//! Functions that Burn composes and the reference has as one.
+
+use burn_core::tensor::{Tensor, TensorPrimitive};
+
+use burn_mx_core::{Function, MxTensorOps};
+
+fn apply<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, function: Function) -> Tensor<B, D> {
+    let primitive = B::apply(tensor.into_primitive().tensor(), function);
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// `x · sigmoid(x)` by the reference's formula, gradient included. `burn`'s own silu is composed of a sigmoid and
+/// a product, which rounds its gradient elsewhere.
+pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    apply(x, Function::Silu)
+}
+
+/// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its formula, gradient included.
+pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    apply(x, Function::GeluFirstOrder)
+}
+
+/// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's formula, gradients
+/// included: `x` `[.., D]`, `gamma` and `beta` `[D]`. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
+/// reciprocal, and has no `beta`; call this on its `gamma` and `epsilon`.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::rms_norm};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let x = Tensor::<MxBackend<Flex>, 2>::from_floats([[3.0, 4.0]], &device);
+/// let gamma = Tensor::ones([2], &device);
+/// let y = rms_norm(x, gamma, None, 1e-5);
+/// // In bfloat16 arithmetic; exactly they are 0.8485… and 1.1313….
+/// assert_eq!(y.into_data().to_vec::<f32>()?, [0.8515625, 1.1328125]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If `gamma` or `beta` have not as many elements as the last axis of `x`.
+pub fn rms_norm<B: MxTensorOps, const D: usize>(
+    x: Tensor<B, D>,
+    gamma: Tensor<B, 1>,
+    beta: Option<Tensor<B, 1>>,
+    epsilon: f64,
+) -> Tensor<B, D> {
+    let features = x.dims()[D - 1];
+    for (name, parameter) in [("gamma", Some(&gamma)), ("beta", beta.as_ref())] {
+        if let Some(parameter) = parameter {
+            let [got] = parameter.dims();
+            assert_eq!(
+                got, features,
+                "burn-mx: rms_norm: `{name}` has {got} elements, the last axis of `x` has {features}"
+            );
+        }
+    }
+    let primitive = B::rms_norm(
+        x.into_primitive().tensor(),
+        gamma.into_primitive().tensor(),
+        beta.map(|beta| beta.into_primitive().tensor()),
+        epsilon,
+    );
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}

@@ -1,0 +1,31 @@
+//! Helpers of [burn-mx](https://docs.rs/burn-mx) at the level of modules and tensors: specs by parameter path, full-precision
+//! pieces, roles.
+//!
+//! All work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
+
+mod by_path;
+mod change;
+mod exempt;
+mod functions;
+mod initialize;
+mod layers;
+mod masters;
+mod on_load;
+mod packing;
+mod pattern;
+mod pieces;
+
+pub use burn_mx_core::MxTensorOps;
+pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
+pub use change::change;
+pub use exempt::{ExemptError, exempt_layers, set_exemptions, set_exemptions_at};
+pub use functions::{gelu_first_order, rms_norm, silu};
+pub use initialize::initialize;
+pub use layers::{LayerKind, layers, parameter_of};
+pub use masters::{LerpError, lerp, master};
+pub use on_load::set_specs_of;
+pub use packing::{pack, unpack};
+pub use pattern::{PathError, Pattern};
+pub use pieces::{
+    as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
+};

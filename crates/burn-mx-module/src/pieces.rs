@@ -1,0 +1,68 @@
+//! Pieces of a model that are computed by other rules, and roles of single tensors.
+
+use burn_core::tensor::Tensor;
+
+use burn_mx_core::{MxTensorOps, TensorChange};
+
+use super::change::change;
+use burn_mx_core::hooks::SharedSpecs;
+use burn_mx_core::{AsResolvedSpecs, ResolvedSpecs};
+
+/// The tensor, from here on computed at full precision, and so is everything that follows from it: the loss,
+/// say. Gradients leave the piece where it was entered, and are emulated again from there on.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_mx::{MxAutodiff, MxDevice, MxSpecs, module::{emulated, full_precision}};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let logits = Tensor::<MxAutodiff<Flex>, 1>::from_floats([1.01, 2.02], &device);
+/// let exact = full_precision(logits) * 3.0; // 3.03: not a bfloat16
+/// assert_eq!(exact.clone().into_data().to_vec::<f32>()?[0], 1.01 * 3.0);
+/// let rounded = emulated(exact) * 1.0;
+/// assert_eq!(rounded.into_data().to_vec::<f32>()?[0], 3.03125);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn full_precision<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, TensorChange::FullPrecision(true))
+}
+
+/// The tensor, from here on emulated again by its specs: the end of a [`full_precision`] piece.
+pub fn emulated<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, TensorChange::FullPrecision(false))
+}
+
+/// The tensor, from here on computed by `specs`. Gradients go by the former specs again where they leave.
+pub fn with_specs<B: MxTensorOps, const D: usize>(
+    tensor: Tensor<B, D>,
+    specs: &impl AsResolvedSpecs,
+) -> Tensor<B, D> {
+    change(
+        tensor,
+        TensorChange::Specs(SharedSpecs::of(specs.as_resolved())),
+    )
+}
+
+/// The specs that the tensor carries, if any.
+pub fn specs_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option<ResolvedSpecs> {
+    B::specs_of(&tensor.clone().into_primitive().tensor()).cloned()
+}
+
+/// The path of the parameter that the tensor is, where it was made known
+/// ([`label_parameters`](super::label_parameters)).
+pub fn label_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option<&'static str> {
+    B::label_of(&tensor.clone().into_primitive().tensor())
+}
+
+/// The tensor in the role of a weight: matrix products use the `w` formats for it, and its gradients from several uses are
+/// summed in plain `f32`. Leaves that require gradients are weights by themselves.
+pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, TensorChange::Weight(true))
+}
+
+/// The tensor in the role of an activation: matrix products use the `a` formats for it, and its gradients from several uses
+/// are summed by emulated additions. For an input whose gradient is wanted, which would pass for a weight.
+pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    change(tensor, TensorChange::Weight(false))
+}

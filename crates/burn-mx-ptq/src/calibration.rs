@@ -1,0 +1,168 @@
+//! Static activations: the largest magnitudes of a layer's inputs on the calibration data, from which its scales follow.
+
+use std::collections::BTreeMap;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
+use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode, SharedExpMethod};
+
+use super::PtqError;
+use super::calls;
+use super::norms::values;
+use burn_core::module::Module;
+use burn_mx_core::MxBackend;
+use burn_mx_core::hooks::LayerOp;
+use burn_mx_core::{GradientOperands, ResolvedSpecs, Slot, StaticInput};
+use burn_mx_core::{MxKernels, to_f32};
+use burn_mx_module::parameter_of;
+
+/// What is known of the inputs of each layer, by the label of its weight.
+#[derive(Debug, Default)]
+pub(super) struct Largest(BTreeMap<&'static str, Inputs>);
+
+/// The inputs of a layer.
+#[derive(Debug)]
+struct Inputs {
+    /// The largest magnitude at each place along the axis that the product sums over; NaN and infinities stay.
+    largest: Vec<f32>,
+    /// The shape of the first input that had another length there, if one had.
+    other: Option<Shape>,
+    shape: Shape,
+}
+
+impl Largest {
+    /// Takes an input into account.
+    pub(super) fn hear<B: MxKernels>(
+        &mut self,
+        label: &'static str,
+        op: &LayerOp,
+        x: FloatTensor<B>,
+        weight_rank: usize,
+    ) {
+        let shape = x.shape();
+        let [axis, _] = op.summed_axes(shape.num_dims(), weight_rank);
+        let length = shape[axis];
+        if shape.num_elements() == 0 {
+            return;
+        }
+        let outer: usize = shape[..axis].iter().product();
+        let inner = shape.num_elements() / (outer * length);
+        let x = B::float_abs(to_f32::<B>(x));
+        let x = B::float_reshape(x, Shape::new([outer, length, inner]));
+        // On the host: a maximum on a device may leave out NaN.
+        let all = values::<B>(x);
+        let mut largest = vec![0.0_f32; length];
+        for (at, value) in all.into_iter().enumerate() {
+            let largest = &mut largest[at / inner % length];
+            if value > *largest || value.is_nan() {
+                *largest = value;
+            }
+        }
+        match self.0.get_mut(label) {
+            None => {
+                let inputs = Inputs {
+                    largest,
+                    other: None,
+                    shape,
+                };
+                self.0.insert(label, inputs);
+            }
+            Some(inputs) if inputs.largest.len() != length => {
+                inputs.other.get_or_insert(shape);
+            }
+            Some(inputs) => {
+                for (before, now) in inputs.largest.iter_mut().zip(largest) {
+                    if now > *before || now.is_nan() {
+                        *before = now;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The specs of each of `layers`, those given with the scales of its inputs on the calibration data. `float` is the model
+/// without emulation, labelled. Layers whose activations are not quantized keep theirs.
+pub(super) fn calibrated<B, M, T, R>(
+    float: &M,
+    layers: Vec<(&str, &ResolvedSpecs)>,
+    calibration: &[T],
+    forward: impl Fn(&M, &T) -> R + Sync,
+) -> Result<Vec<ResolvedSpecs>, PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
+{
+    let mut heard = calls::largest::<B>(|| {
+        for batch in calibration {
+            forward(float, batch);
+        }
+    });
+    let specs = layers.into_iter().map(|(layer, specs)| {
+        let Some(format) = specs.block_format(Slot::A) else {
+            return Ok(specs.clone());
+        };
+        let label = parameter_of(layer, "weight");
+        let layer = || layer.to_owned();
+        let inputs = heard.0.remove(&*label);
+        let inputs = inputs.ok_or_else(|| PtqError::NotCalibrated { layer: layer() })?;
+        if let Some(other) = inputs.other {
+            return Err(PtqError::Shapes {
+                layer: layer(),
+                calibrated: inputs.shape.to_vec(),
+                other: other.to_vec(),
+            });
+        }
+        // As tuning needs it, too; and far from where scales end.
+        if !inputs
+            .largest
+            .iter()
+            .all(|value| (value * value).is_finite())
+        {
+            return Err(PtqError::NotFinite {
+                layer: layer(),
+                what: "input",
+            });
+        }
+        let input = StaticInput::new(&inputs.largest, format);
+        Ok(specs.clone().with_static_input(input))
+    });
+    specs.collect()
+}
+
+/// Whether the scale of an input can be fixed by the largest magnitude alone.
+pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
+    let is_simple = match specs.block_format(Slot::A) {
+        None => true,
+        Some(BlockFormat::Mx(MxFormat {
+            scale_mode,
+            shared_exp_method,
+            square,
+            headroom,
+            ..
+        })) => {
+            scale_mode == ScaleMode::Floor
+                && shared_exp_method == SharedExpMethod::Max
+                && !square
+                && headroom == Headroom::NONE
+        }
+        Some(BlockFormat::Bfp(_) | BlockFormat::Microexponent(_)) => true,
+        Some(_) => false,
+    };
+    let is_simple = is_simple
+        && specs.float_format().is_none()
+        && specs.hadamard_forward().is_none()
+        && !specs.mask_clipped()
+        && specs.gradient_operands() == GradientOperands::Original
+        && specs.round_mx_output() != Rounding::Stochastic;
+    match is_simple {
+        true => Ok(()),
+        false => Err(PtqError::Field {
+            field: "is_dynamic",
+            value: format!("false with the specs `{specs}`"),
+            allowed: "with activations in MX of the scale mode `floor`, microexponents or block floating point, without an \
+                      elementwise format, `hadamard_forward`, `mask_clipped`, `gradient_operands` and random rounding; or true",
+        }),
+    }
+}

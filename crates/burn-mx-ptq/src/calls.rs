@@ -1,0 +1,152 @@
+//! What the layers of a model are called with, as a pass through it shows.
+//!
+//! Layers are known by the labels of their weights: models need no change.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
+
+use super::calibration::Largest;
+use burn_mx_core::MxKernels;
+use burn_mx_core::hooks::{self, Events, LayerCall, LayerOp, Observer};
+
+/// What is kept of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Input,
+    Output,
+}
+
+/// One call of a layer.
+#[derive(Clone, Debug)]
+pub(super) struct Call<B: MxKernels> {
+    pub(super) op: LayerOp,
+    /// The input, or the output, in `f32`.
+    pub(super) value: FloatTensor<B>,
+    pub(super) output: Shape,
+    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    pub(super) is_plain: bool,
+    pub(super) has_bias: bool,
+    /// Entries of the first axis that count, from the first on.
+    pub(super) samples: usize,
+}
+
+/// What is heard of a layer that folding may change.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    /// The label of its weight.
+    pub(super) label: &'static str,
+    pub(super) op: LayerOp,
+    /// The shape of its weight.
+    pub(super) weight: Shape,
+    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    pub(super) is_plain: bool,
+    pub(super) has_bias: bool,
+}
+
+/// The labels of the weights that `pass` uses, in the order in which it comes by them.
+pub(super) fn order(pass: impl FnOnce() + Send) -> Vec<&'static str> {
+    let is_new = |order: &Vec<&'static str>, label| !order.contains(&label);
+    listen(is_new, |order, call| order.push(call.label), pass)
+}
+
+/// One side of the calls of the layer whose weight has this label.
+pub(super) fn calls<B: MxKernels>(
+    label: &'static str,
+    side: Side,
+    pass: impl FnOnce() + Send,
+) -> Vec<Call<B>> {
+    let hear = move |calls: &mut Vec<Call<B>>, call: &LayerCall<'_>| {
+        let (Some(input), Some(output)) = (call.input::<B>(), call.output::<B>()) else {
+            return;
+        };
+        let (samples, shape) = (input.shape()[0], output.shape());
+        calls.push(Call {
+            op: call.op.clone(),
+            value: match side {
+                Side::Input => input,
+                Side::Output => output,
+            },
+            output: shape,
+            is_plain: call.is_plain,
+            has_bias: call.has_bias,
+            samples,
+        });
+    };
+    listen(move |_, called| called == label, hear, pass)
+}
+
+/// The layers that a pass calls, each once.
+pub(super) fn layers(pass: impl FnOnce() + Send) -> Vec<Given> {
+    let is_new = |layers: &Vec<Given>, label| layers.iter().all(|given| given.label != label);
+    let hear = |layers: &mut Vec<Given>, call: &LayerCall<'_>| {
+        layers.push(Given {
+            label: call.label,
+            op: call.op.clone(),
+            weight: call.weight.clone(),
+            is_plain: call.is_plain,
+            has_bias: call.has_bias,
+        });
+    };
+    listen(is_new, hear, pass)
+}
+
+/// What the layers of a pass are given at most.
+pub(super) fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
+    let hear = |largest: &mut Largest, call: &LayerCall<'_>| {
+        if let Some(input) = call.input::<B>() {
+            largest.hear::<B>(call.label, &call.op, input, call.weight.num_dims());
+        }
+    };
+    listen(|_, _| true, hear, pass)
+}
+
+/// What `hear` makes of the calls that `wants` of the layers of `pass`.
+fn listen<T: Default + Send + 'static>(
+    wants: impl Fn(&T, &'static str) -> bool + Send + Sync + 'static,
+    hear: impl Fn(&mut T, &LayerCall<'_>) + Send + Sync + 'static,
+    pass: impl FnOnce() + Send,
+) -> T {
+    let listener = Arc::new(Listener {
+        heard: Mutex::new(T::default()),
+        wants,
+        hear,
+    });
+    hooks::alone(|| {
+        let _installed = hooks::install_on_this_thread(listener.clone());
+        pass();
+    });
+    core::mem::take(&mut listener.heard())
+}
+
+struct Listener<T, W, H> {
+    heard: Mutex<T>,
+    wants: W,
+    hear: H,
+}
+
+impl<T, W, H> Listener<T, W, H> {
+    fn heard(&self) -> MutexGuard<'_, T> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T, W, H> Observer for Listener<T, W, H>
+where
+    T: Send,
+    W: Fn(&T, &'static str) -> bool + Send + Sync,
+    H: Fn(&mut T, &LayerCall<'_>) + Send + Sync,
+{
+    fn events(&self) -> Events {
+        Events::LAYERS
+    }
+
+    fn wants_layer(&self, label: &'static str) -> bool {
+        (self.wants)(&self.heard(), label)
+    }
+
+    fn layer(&self, call: &LayerCall<'_>) {
+        (self.hear)(&mut self.heard(), call);
+    }
+}

@@ -1,0 +1,136 @@
+//! Why a model was not quantized.
+
+use burn_mx_core::SpecsError;
+use burn_mx_module::PathError;
+
+/// Why a model was not quantized.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PtqError {
+    /// No configuration has this name.
+    #[error("there is no configuration `{name}`; allowed: {allowed}")]
+    Name {
+        /// The name given.
+        name: String,
+        /// Those that there are.
+        allowed: String,
+    },
+    /// A text is no configuration.
+    #[error("the configuration is not as it should be: {reason}")]
+    Json {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A field that cannot be used.
+    #[error("`{field}` is {value}; allowed: {allowed}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The specs do not resolve.
+    #[error(transparent)]
+    Specs(#[from] SpecsError),
+    /// A pattern is none.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// No layer is as a pattern has it.
+    #[error("pattern `{pattern}` matches no layer; the model has: {layers}")]
+    NoMatch {
+        /// The pattern given.
+        pattern: String,
+        /// The paths of the model's layers, separated by commas.
+        layers: String,
+    },
+    /// No batch norm has a path that the configuration names.
+    #[error("`batch_norms` names `{norm}`, and the model has: {norms}")]
+    NoNorm {
+        /// The path given.
+        norm: String,
+        /// The paths of the model's batch norms, separated by commas.
+        norms: String,
+    },
+    /// There is nothing to quantize.
+    #[error(
+        "the model has no layer to quantize: no linear layer and no convolution that is not excluded"
+    )]
+    NoLayers,
+    /// There is no calibration data.
+    #[error(
+        "there is no calibration data, which fast fine-tuning, static activations and the folding of batch norms need: give one batch \
+         or more, with items in it"
+    )]
+    NoCalibration,
+    /// The output of a model is not one that can be compared.
+    #[error(
+        "batch norms can be folded where `forward` gives one tensor of floats of `MxBackend`, by which the folded model is \
+         compared with the other one; here it gives something else"
+    )]
+    Output,
+    /// A layer was given, or gave, what is no number.
+    #[error(
+        "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"
+    )]
+    NotFinite {
+        /// The layer's path.
+        layer: String,
+        /// Input, output or weight.
+        what: &'static str,
+    },
+    /// A layer's input has no scales.
+    #[error(
+        "layer `{layer}` cannot have static activations: it computes nothing on the calibration data, on the thread that calls \
+         the model, or is a deformable convolution; exclude the layer"
+    )]
+    NotCalibrated {
+        /// The layer's path.
+        layer: String,
+    },
+    /// Inputs of a layer do not have the same blocks.
+    #[error(
+        "layer `{layer}` cannot have static activations: on the calibration data it is given the shapes {calibrated:?} and \
+         {other:?}, which differ along the axis that the product sums over; exclude the layer"
+    )]
+    Shapes {
+        /// The layer's path.
+        layer: String,
+        /// The shape of an input.
+        calibrated: Vec<usize>,
+        /// That of another one.
+        other: Vec<usize>,
+    },
+    /// The quantized model calls a layer otherwise than the other one does.
+    #[error(
+        "layer `{layer}` is called otherwise by the quantized model than by the other one on the same calibration data: how \
+         often, and with what shapes, must not depend on values, nor change from pass to pass"
+    )]
+    Changes {
+        /// The layer's path.
+        layer: String,
+    },
+    /// A layer's weight is used in another way than by the layer itself.
+    #[error(
+        "layer `{layer}` cannot be tuned: its weight is used as a view, transposed for example, or in one call with a bias and \
+         in another without; leave the layer out"
+    )]
+    View {
+        /// The layer's path.
+        layer: String,
+    },
+    /// A folder of tuned layers cannot be written.
+    #[error("tuned layers cannot be kept at {}: {reason}", path.display())]
+    Folder {
+        /// The folder, or a file in it.
+        path: std::path::PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// No layer was heard.
+    #[error(
+        "no layer that is to be tuned computes anything on the calibration data, on the thread that calls the model"
+    )]
+    NothingCalled,
+}

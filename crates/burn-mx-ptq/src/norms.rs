@@ -1,0 +1,98 @@
+//! The batch norms of a model, and the layers before them.
+
+use burn_backend::read_sync;
+use burn_backend::tensor::FloatTensor;
+use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::tensor::Tensor;
+
+use burn_mx_core::MxBackend;
+use burn_mx_core::{MxKernels, to_f32};
+
+pub(super) const GAMMA: &str = "gamma";
+pub(super) const BETA: &str = "beta";
+
+/// A batch norm of a model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Norm {
+    pub(super) path: String,
+    pub(super) gamma: Vec<f32>,
+    pub(super) beta: Vec<f32>,
+    pub(super) mean: Vec<f32>,
+    pub(super) variance: Vec<f32>,
+    /// The label of the weight that comes before it in the order of the module's fields.
+    pub(super) after: Option<String>,
+}
+
+/// The batch norms of a model, by their kind. `layers` are the labels of the weights of its layers.
+pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    layers: &[String],
+) -> Vec<Norm> {
+    struct Find<'a> {
+        layers: &'a [String],
+        path: Vec<String>,
+        norms: Vec<Norm>,
+        /// The last layer that the walk came by.
+        last: Option<String>,
+        /// Whether the walk is in a field of a norm.
+        within: bool,
+    }
+    impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find<'_> {
+        // Called for each field: the type is that of the module which has it.
+        fn enter_module(&mut self, name: &str, container_type: &str) {
+            self.within = container_type == "Struct:BatchNorm";
+            if self.within {
+                let path = self.path.join(".");
+                if self.norms.last().is_none_or(|norm| norm.path != path) {
+                    self.norms.push(Norm {
+                        path,
+                        after: self.last.clone(),
+                        ..Norm::default()
+                    });
+                }
+            }
+            self.path.push(name.to_owned());
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.within = false;
+            self.path.pop();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
+            let path = self.path.join(".");
+            if self.layers.contains(&path) {
+                self.last = Some(path);
+            }
+            let (true, Some(norm), Some(name)) =
+                (self.within, self.norms.last_mut(), self.path.last())
+            else {
+                return;
+            };
+            let field = match name.as_str() {
+                GAMMA => &mut norm.gamma,
+                BETA => &mut norm.beta,
+                "running_mean" => &mut norm.mean,
+                "running_var" => &mut norm.variance,
+                _ => return,
+            };
+            *field = values::<B>(param.val().into_primitive().tensor().into_inner());
+        }
+    }
+    let mut find = Find {
+        layers,
+        path: Vec::new(),
+        norms: Vec::new(),
+        last: None,
+        within: false,
+    };
+    model.visit(&mut find);
+    find.norms
+}
+
+/// The values in row-major order.
+pub(super) fn values<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<f32> {
+    let data = read_sync(B::float_into_data(to_f32::<B>(tensor)));
+    let data = data.unwrap_or_else(|error| panic!("burn-mx: reading a tensor failed: {error}"));
+    data.iter::<f32>().collect()
+}

@@ -1,0 +1,61 @@
+//! A model's parameters by their labels.
+
+use burn_backend::FloatDType;
+use burn_backend::tensor::FloatTensor;
+use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn_core::tensor::{Tensor, TensorPrimitive};
+
+use burn_mx_core::MxBackend;
+use burn_mx_core::{MxKernels, MxTensorOps, to_f32};
+
+/// Values in `f32` of parameters, by their labels.
+pub(super) type Replacements<B> = Vec<(String, FloatTensor<B>)>;
+
+/// The values in `f32` of the parameter with this label, if the model has one, and what it stores them as.
+pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    label: &str,
+) -> Option<(FloatTensor<B>, Option<FloatDType>)> {
+    struct Find<'a, B: MxKernels> {
+        label: &'a str,
+        found: Option<(FloatTensor<B>, Option<FloatDType>)>,
+    }
+    impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find<'_, B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
+            let tensor = param.val().into_primitive().tensor();
+            if MxBackend::<B>::label_of(&tensor) == Some(self.label) {
+                let storage = tensor.float_type();
+                self.found = Some((to_f32::<B>(tensor.into_inner()), storage));
+            }
+        }
+    }
+    let mut find = Find { label, found: None };
+    model.visit(&mut find);
+    find.found
+}
+
+/// The model with these values in the parameters with these labels.
+pub(super) fn replace<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: M,
+    values: Replacements<B>,
+) -> M {
+    struct Replace<B: MxKernels>(Replacements<B>);
+    impl<B: MxKernels> ModuleMapper<MxBackend<B>> for Replace<B> {
+        fn map_float<const D: usize>(
+            &mut self,
+            param: Param<Tensor<MxBackend<B>, D>>,
+        ) -> Param<Tensor<MxBackend<B>, D>> {
+            let label = MxBackend::<B>::label_of(&param.val().into_primitive().tensor());
+            let mut values = self.0.iter();
+            let value = values.find(|(name, _)| Some(name.as_str()) == label);
+            let Some((_, value)) = value.cloned() else {
+                return param;
+            };
+            param.map(|tensor| {
+                let new = MxBackend::<B>::with_values(tensor.into_primitive().tensor(), value);
+                Tensor::from_primitive(TensorPrimitive::Float(new))
+            })
+        }
+    }
+    model.map(&mut Replace(values))
+}

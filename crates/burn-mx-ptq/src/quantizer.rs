@@ -1,0 +1,416 @@
+//! Quantizes models.
+
+use std::path::PathBuf;
+
+use burn_backend::{FloatDType, TensorMetadata};
+use burn_core::module::Module;
+
+use super::calls::{self, Call, Side};
+use super::norms::BETA;
+use super::parameters;
+use super::resume::Folder;
+use super::tuning::{Parameters, TunedLayer, Tuner};
+use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
+use burn_mx_core::MxBackend;
+use burn_mx_core::MxKernels;
+use burn_mx_core::hooks::{self, SharedSpecs};
+use burn_mx_core::{MxSpecs, ResolvedSpecs};
+use burn_mx_module::{
+    Pattern, initialize, label_parameters, layers, parameter_of, set_specs, set_specs_at,
+};
+
+/// Quantizes trained models by one configuration.
+#[derive(Clone, Debug)]
+pub struct Quantizer {
+    config: QuantConfig,
+    /// Of layers without specs of their own.
+    specs: ResolvedSpecs,
+    /// Where tuned layers are kept.
+    folder: Option<Folder>,
+}
+
+/// A model that was quantized.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Quantized<M> {
+    /// The model, whose layers carry the specs that they are computed by. Its weights are the trained ones, or what fast
+    /// fine-tuning made of them; each product quantizes them.
+    pub model: M,
+    /// The batch norms that were folded, in the model's order; empty without.
+    pub folded: Vec<FoldedNorm>,
+    /// What fast fine-tuning did, in the order in which layers are called; empty without.
+    pub tuned: Vec<TunedLayer>,
+}
+
+/// A layer, and what it is quantized by.
+struct Chosen {
+    layer: String,
+    specs: ResolvedSpecs,
+}
+
+impl Quantizer {
+    /// # Errors
+    ///
+    /// If a field of the configuration cannot be used.
+    pub fn new(config: QuantConfig) -> Result<Self, PtqError> {
+        let specs = config.resolve()?;
+        Ok(Self {
+            config,
+            specs,
+            folder: None,
+        })
+    }
+
+    /// Keeps each layer that fast fine-tuning has finished in this folder, created if missing, and takes from there those that
+    /// it has finished before from the same model, data and settings: a run that was stopped goes on with the layer that it was
+    /// at, and ends with the bits of one that was not. A layer's file is safetensors, `<place>-<path>.safetensors`, complete or
+    /// not there; one of something else is tuned anew and replaced.
+    ///
+    /// Layers are recognized by all that they are tuned from, their inputs and wanted outputs included, so the passes over the
+    /// calibration data are made again.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration has no fast fine-tuning, or the folder cannot be created; if later a file cannot be written, from
+    /// [`quantize`](Self::quantize).
+    pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
+        if self.config.fast_finetune.is_none() {
+            return Err(PtqError::Field {
+                field: "fast_finetune",
+                value: "missing".into(),
+                allowed: "fast fine-tuning, the one thing that can be resumed",
+            });
+        }
+        Ok(Self {
+            folder: Some(Folder::open(folder.into())?),
+            ..self
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &QuantConfig {
+        &self.config
+    }
+
+    /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
+    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there
+    /// may be none. Layers are heard on the thread that `forward` is called on: the caller's, or in a rayon task one of the
+    /// crate's own, so that no other task's layers are heard.
+    ///
+    /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
+    /// it has any, count for everything else.
+    ///
+    /// # Errors
+    ///
+    /// See [`PtqError`].
+    pub fn quantize<B, M, T, R>(
+        &self,
+        model: M,
+        calibration: &[T],
+        forward: impl Fn(&M, &T) -> R + Sync,
+    ) -> Result<Quantized<M>, PtqError>
+    where
+        B: MxKernels,
+        M: Module<MxBackend<B>> + Sync,
+        T: Sync,
+        R: 'static,
+    {
+        self.quantize_with_progress(model, calibration, forward, |_, _| ())
+    }
+
+    /// [`quantize`](Self::quantize), which calls `progress(done, all)` with steps of fast fine-tuning as it goes.
+    ///
+    /// # Errors
+    ///
+    /// See [`PtqError`].
+    pub fn quantize_with_progress<B, M, T, R>(
+        &self,
+        model: M,
+        calibration: &[T],
+        forward: impl Fn(&M, &T) -> R + Sync,
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Quantized<M>, PtqError>
+    where
+        B: MxKernels,
+        M: Module<MxBackend<B>> + Sync,
+        T: Sync,
+        R: 'static,
+    {
+        let mut chosen = self.choose(&layers(&model))?;
+        let tuning = self.config.fast_finetune.as_ref();
+        let folds = self.config.fold_batch_norm;
+        let is_static = self.config.activations == Activations::Static;
+        let needs_original = tuning.is_some() || folds || is_static;
+        if needs_original && calibration.is_empty() {
+            return Err(PtqError::NoCalibration);
+        }
+        let mut quantized = model;
+        let mut original = None;
+        let mut folded = Vec::new();
+        if needs_original {
+            initialize::<MxBackend<B>, M>(&quantized);
+            let none = MxSpecs::none().resolve()?;
+            let mut float = label_parameters(set_specs(quantized.clone(), &none));
+            if folds {
+                let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
+                // A part may have labels from a model of its own.
+                quantized = label_parameters(quantized);
+                (quantized, float, folded) = fold::fold::<B, M, T, R>(
+                    quantized,
+                    float,
+                    &layers,
+                    &self.config,
+                    calibration,
+                    &forward,
+                )?;
+            }
+            if is_static {
+                let layers = chosen.iter().map(|chosen| (&*chosen.layer, &chosen.specs));
+                let layers = layers.collect();
+                let specs =
+                    calibration::calibrated::<B, M, T, R>(&float, layers, calibration, &forward)?;
+                for (chosen, specs) in chosen.iter_mut().zip(specs) {
+                    chosen.specs = specs;
+                }
+            }
+            original = Some(float);
+        }
+        for Chosen { layer, specs } in &chosen {
+            quantized = set_specs_at(quantized, layer, specs)?;
+        }
+        // A part may have labels from a model of its own.
+        let quantized = label_parameters(quantized);
+        let (Some(original), Some(tuning)) = (original, tuning) else {
+            return Ok(Quantized {
+                model: quantized,
+                folded,
+                tuned: Vec::new(),
+            });
+        };
+        let passes = Passes {
+            calibration,
+            forward,
+        };
+        let folder = self.folder.as_ref();
+        let (model, tuned) = tune(
+            quantized,
+            original,
+            (chosen, &folded),
+            &passes,
+            (tuning, folder),
+            progress,
+        )?;
+        Ok(Quantized {
+            model,
+            folded,
+            tuned,
+        })
+    }
+
+    /// The layers that are quantized, of these.
+    fn choose(&self, layers: &[String]) -> Result<Vec<Chosen>, PtqError> {
+        let pattern = |text: &String| {
+            let pattern = Pattern::new(text)?;
+            match layers.iter().any(|layer| is_meant(&pattern, layer)) {
+                true => Ok(pattern),
+                false => Err(PtqError::NoMatch {
+                    pattern: text.clone(),
+                    layers: layers.join(", "),
+                }),
+            }
+        };
+        let patterns = |texts: &[String]| texts.iter().map(pattern).collect::<Result<Vec<_>, _>>();
+        let include = patterns(&self.config.include)?;
+        let exclude = patterns(&self.config.exclude)?;
+        let mut own = Vec::new();
+        for (text, specs) in &self.config.layers {
+            own.push((pattern(text)?, specs.resolve()?));
+        }
+        let any = |patterns: &[Pattern], layer: &str| {
+            patterns.iter().any(|pattern| is_meant(pattern, layer))
+        };
+        let wanted = layers
+            .iter()
+            .filter(|layer| (include.is_empty() || any(&include, layer)) && !any(&exclude, layer));
+        let chosen = wanted.map(|layer| {
+            let mut own = own.iter().rev();
+            let own = own.find(|(pattern, _)| is_meant(pattern, layer));
+            let specs = own.map_or(&self.specs, |(_, specs)| specs);
+            Chosen {
+                layer: layer.clone(),
+                specs: specs.clone(),
+            }
+        });
+        let chosen: Vec<Chosen> = chosen.collect();
+        match chosen.is_empty() {
+            true => Err(PtqError::NoLayers),
+            false => Ok(chosen),
+        }
+    }
+}
+
+/// Whether a pattern means a layer, by its own path or by that of its weight.
+fn is_meant(pattern: &Pattern, layer: &str) -> bool {
+    pattern.matches(layer) || pattern.matches(&parameter_of(layer, WEIGHT))
+}
+
+const WEIGHT: &str = "weight";
+const BIAS: &str = "bias";
+
+/// Passes over the calibration data.
+struct Passes<'a, T, F> {
+    calibration: &'a [T],
+    forward: F,
+}
+
+impl<T, F> Passes<'_, T, F> {
+    /// The labels of the weights that are used, in the order of their first use.
+    fn order<B, M, R>(&self, model: &M) -> Vec<&'static str>
+    where
+        B: MxKernels,
+        M: Sync,
+        T: Sync,
+        F: Fn(&M, &T) -> R + Sync,
+    {
+        calls::order(|| {
+            for batch in self.calibration {
+                (self.forward)(model, batch);
+            }
+        })
+    }
+
+    /// One side of the calls of the layer whose weight has this label, of so many items of calibration data: of a batch there are
+    /// as many as the layer's first input in it has entries along its first axis.
+    fn calls<B, M, R>(
+        &self,
+        model: &M,
+        label: &'static str,
+        side: Side,
+        mut items: usize,
+    ) -> Vec<Call<B>>
+    where
+        B: MxKernels,
+        M: Sync,
+        T: Sync,
+        F: Fn(&M, &T) -> R + Sync,
+    {
+        let mut all: Vec<Call<B>> = Vec::new();
+        for batch in self.calibration {
+            if items == 0 {
+                break;
+            }
+            let calls = calls::calls::<B>(label, side, || {
+                (self.forward)(model, batch);
+            });
+            let Some(count) = calls.first().map(|call| call.samples) else {
+                continue;
+            };
+            all.extend(calls.into_iter().map(|call| Call {
+                samples: call.samples.min(items),
+                ..call
+            }));
+            items = items.saturating_sub(count);
+        }
+        all
+    }
+}
+
+/// Tunes the layers one after another, in the order in which the model calls them: each on what those before it give now.
+fn tune<B, M, T, R, F>(
+    mut model: M,
+    original: M,
+    (mut chosen, folded): (Vec<Chosen>, &[FoldedNorm]),
+    passes: &Passes<'_, T, F>,
+    (config, folder): (&FastFinetune, Option<&Folder>),
+    mut progress: impl FnMut(usize, usize),
+) -> Result<(M, Vec<TunedLayer>), PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
+    F: Fn(&M, &T) -> R + Sync,
+{
+    let order = passes.order::<B, M, R>(&model);
+    let place = |chosen: &Chosen| {
+        let label = parameter_of(&chosen.layer, WEIGHT);
+        order.iter().position(|called| *called == label)
+    };
+    chosen.retain(|chosen| {
+        let is_called = place(chosen).is_some();
+        if !is_called {
+            log::warn!(
+                "burn-mx: layer `{}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution",
+                chosen.layer
+            );
+        }
+        is_called
+    });
+    if chosen.is_empty() {
+        return Err(PtqError::NothingCalled);
+    }
+    chosen.sort_by_key(place);
+    let all = chosen.len() * config.num_iterations;
+    let mut reports = Vec::new();
+    for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
+        let label = hooks::label(&parameter_of(layer, WEIGHT));
+        let value = |label: &str| parameters::value(&model, label);
+        let (weight, storage) = value(label).expect("a layer that is called has its weight");
+        let bias_label = parameter_of(layer, BIAS);
+        let own_bias = value(&bias_label).map(|(bias, _)| bias);
+        // The bias of a layer that was folded without one is in its norm.
+        let in_norm = || {
+            let norm = folded.iter().find(|pair| pair.layer == *layer)?;
+            let beta_label = parameter_of(&norm.norm, BETA);
+            let (beta, _) = value(&beta_label)?;
+            Some((beta_label, beta))
+        };
+        let in_norm = match &own_bias {
+            Some(_) => None,
+            None => in_norm(),
+        };
+        let change = in_norm.as_ref().map(|(_, beta)| {
+            let (shape, device) = (beta.shape(), B::float_device(beta));
+            B::float_zeros(shape, &device, FloatDType::F32)
+        });
+        let has_bias = own_bias.is_some();
+        let start = Parameters::<B> {
+            weight,
+            bias: own_bias.or(change),
+            storage,
+        };
+        let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
+        let inputs = calls(&model, Side::Input);
+        let wanted = calls(&original, Side::Output);
+        let specs = SharedSpecs::of(specs);
+        let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
+        let done = number * config.num_iterations;
+        let seed = config.fixed_seed.wrapping_add(number as u64);
+        let print = folder.map(|folder| (folder, tuner.fingerprint(&start, seed)));
+        let kept = print.and_then(|(folder, print)| folder.load(number, layer, print, &start));
+        let (tuned, report) = match kept {
+            Some(kept) => kept,
+            None => {
+                let tuned = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
+                if let Some((folder, print)) = print {
+                    folder.save(number, print, &tuned.0, &tuned.1)?;
+                }
+                tuned
+            }
+        };
+        log::info!(
+            "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
+            report.error_before,
+            report.iterations,
+            report.error_after
+        );
+        progress(done + config.num_iterations, all);
+        let weight = (label.to_owned(), tuned.weight);
+        let bias = tuned.bias.map(|bias| match in_norm {
+            Some((beta_label, beta)) => (beta_label, B::float_add(beta, bias)),
+            None => (bias_label, bias),
+        });
+        model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
+        reports.push(report);
+    }
+    Ok((model, reports))
+}

@@ -1,0 +1,227 @@
+//! What is recorded, and when.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ProductKind, RecordError};
+use burn_mx_core::hooks::SharedSpecs;
+use burn_mx_core::{MxSpecs, Slot, SlotFormat};
+use burn_mx_module::Pattern;
+
+/// What a [`Recorder`](super::Recorder) records, and when; JSON by serde, where what is left out is as by default, which
+/// is everything in every step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecorderConfig {
+    /// Every how many steps one is recorded, at least 1.
+    pub every: u64,
+    /// The first step that is recorded.
+    pub start: u64,
+    /// The step from which on none is recorded.
+    pub end: Option<u64>,
+    /// Of which pass the products are.
+    pub pass: Pass,
+    /// Names of layers: a path, a prefix of paths, or a glob (`blocks.*.weight`); none is all.
+    pub layers: Vec<String>,
+    /// Which products.
+    pub products: Vec<ProductKind>,
+    /// Operands of which slots of the specs.
+    pub operands: Vec<Slot>,
+    /// Which statistics.
+    pub statistics: Vec<Statistic>,
+    /// Formats that are not in use, by which the same operands are quantized once more: a preset's name (`mxfp8_rceil`),
+    /// whose formats, roundings and transforms count as if it were in use, or a block format
+    /// (`mx(element=int4,scale_mode=even)`), in every slot and with the presets' bfloat16.
+    pub what_if: Vec<String>,
+    /// Whether the roundings to the elementwise format are recorded, too, op by op and in both passes; not by default, as
+    /// each op is computed once more for it, without its roundings.
+    pub elementwise: bool,
+}
+
+impl Default for RecorderConfig {
+    fn default() -> Self {
+        Self {
+            every: 1,
+            start: 0,
+            end: None,
+            pass: Pass::Training,
+            layers: Vec::new(),
+            products: ProductKind::ALL.to_vec(),
+            operands: Slot::ALL.to_vec(),
+            statistics: Statistic::ALL.to_vec(),
+            what_if: Vec::new(),
+            elementwise: false,
+        }
+    }
+}
+
+impl RecorderConfig {
+    /// With these formats in [`what_if`](Self::what_if), after those that are there.
+    pub fn what_if<S: Into<String>>(mut self, formats: impl IntoIterator<Item = S>) -> Self {
+        self.what_if.extend(formats.into_iter().map(Into::into));
+        self
+    }
+
+    /// Checks every field, as starting a recorder does.
+    ///
+    /// # Errors
+    ///
+    /// If a field makes no sense: it is named, with its value and what is allowed.
+    pub fn validate(&self) -> Result<(), RecordError> {
+        self.check().map(drop)
+    }
+
+    /// Checks every field.
+    pub(super) fn check(&self) -> Result<Selection, RecordError> {
+        let error = |field, value: String, allowed: &str| RecordError::Config {
+            field,
+            value,
+            allowed: allowed.into(),
+        };
+        if self.every == 0 {
+            return Err(error("every", "0".into(), "allowed: 1 or more"));
+        }
+        if let Some(end) = self.end.filter(|end| *end <= self.start) {
+            let allowed = format!("allowed: more than `start`, {}", self.start);
+            return Err(error("end", end.to_string(), &allowed));
+        }
+        let empty = [
+            ("products", self.products.is_empty()),
+            ("operands", self.operands.is_empty()),
+            ("statistics", self.statistics.is_empty()),
+        ];
+        if let Some((field, _)) = empty.into_iter().find(|(_, empty)| *empty) {
+            return Err(error(field, "empty".into(), "allowed: one at least"));
+        }
+        let pattern = |text: &String| {
+            let error = |reason: &dyn ToString| error("layers", text.clone(), &reason.to_string());
+            Pattern::new(text).map_err(|reason| error(&reason))
+        };
+        let mut what_if = Vec::<(String, &'static SharedSpecs)>::new();
+        for name in &self.what_if {
+            let specs =
+                specs_of(name).map_err(|allowed| error("what_if", name.clone(), &allowed))?;
+            if what_if.iter().any(|(other, _)| other == name) {
+                return Err(error("what_if", name.clone(), "allowed: each format once"));
+            }
+            what_if.push((name.clone(), specs));
+        }
+        Ok(Selection {
+            every: self.every,
+            start: self.start,
+            end: self.end,
+            pass: self.pass,
+            layers: self.layers.iter().map(pattern).collect::<Result<_, _>>()?,
+            products: self.products.clone(),
+            operands: self.operands.clone(),
+            statistics: self.statistics.clone(),
+            what_if,
+            elementwise: self.elementwise,
+        })
+    }
+}
+
+/// The specs of a preset, or of a block format in every slot.
+fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
+    let specs = MxSpecs::preset(name).or_else(|_| {
+        let format: SlotFormat = name.parse().map_err(|error| {
+            let presets = MxSpecs::PRESETS.join(", ");
+            format!("{error}; allowed, too: a preset, {presets}")
+        })?;
+        Ok::<_, String>(MxSpecs {
+            w_elem_format: Some(format),
+            a_elem_format: Some(format),
+            ..MxSpecs::mxfp8_e4m3()
+        })
+    })?;
+    let specs = specs.resolve().map_err(|error| error.to_string())?;
+    Ok(SharedSpecs::of(&specs))
+}
+
+/// Of which pass products are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pass {
+    /// Forward and gradient products of [`MxAutodiff`](burn_mx_core::MxAutodiff); a step ends with each backward pass.
+    #[default]
+    Training,
+    /// Products outside of autodiff; a step ends by [`Recording::next_step`](super::Recording::next_step).
+    Inference,
+}
+
+/// What is recorded of an operand or a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// Mean squared error.
+    Mse,
+    /// Signal-to-quantization-noise ratio.
+    Sqnr,
+    /// Lost magnitude.
+    Slope,
+    /// Elements that became zero.
+    Underflow,
+    /// Elements beyond the largest number under their block's scale.
+    Saturation,
+    /// The largest and the smallest magnitude.
+    Range,
+    /// The distribution of the signal-to-quantization-noise ratio over blocks.
+    BlockSqnr,
+    /// The scales of the blocks.
+    Scales,
+    /// Of the product: its result beside that of the operands before quantization, which takes another product.
+    Result,
+}
+
+impl Statistic {
+    /// Every statistic.
+    pub const ALL: [Self; 9] = [
+        Self::Mse,
+        Self::Sqnr,
+        Self::Slope,
+        Self::Underflow,
+        Self::Saturation,
+        Self::Range,
+        Self::BlockSqnr,
+        Self::Scales,
+        Self::Result,
+    ];
+}
+
+/// A [`RecorderConfig`] that was checked.
+pub(super) struct Selection {
+    every: u64,
+    start: u64,
+    end: Option<u64>,
+    pub(super) pass: Pass,
+    layers: Vec<Pattern>,
+    products: Vec<ProductKind>,
+    operands: Vec<Slot>,
+    pub(super) statistics: Vec<Statistic>,
+    /// By name.
+    pub(super) what_if: Vec<(String, &'static SharedSpecs)>,
+    pub(super) elementwise: bool,
+}
+
+impl Selection {
+    pub(super) fn has_step(&self, step: u64) -> bool {
+        let in_range = step >= self.start && self.end.is_none_or(|end| step < end);
+        in_range && (step - self.start).is_multiple_of(self.every)
+    }
+
+    pub(super) fn has_product(&self, kind: ProductKind, layer: &str) -> bool {
+        self.products.contains(&kind) && self.has_layer(layer)
+    }
+
+    pub(super) fn has_layer(&self, layer: &str) -> bool {
+        let named = || self.layers.iter().any(|pattern| pattern.matches(layer));
+        self.layers.is_empty() || named()
+    }
+
+    pub(super) fn has_operand(&self, slot: Slot) -> bool {
+        self.operands.contains(&slot)
+    }
+
+    pub(super) fn has(&self, statistic: Statistic) -> bool {
+        self.statistics.contains(&statistic)
+    }
+}

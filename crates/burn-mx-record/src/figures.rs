@@ -1,0 +1,281 @@
+//! The lines of `records.jsonl`.
+
+use std::collections::BTreeMap;
+
+use microscaling::Statistics;
+use serde::{Deserialize, Serialize};
+
+use super::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
+use burn_mx_core::Slot;
+
+/// The version of what is written.
+pub(super) const VERSION: u32 = 1;
+
+/// The first line of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Of the format of the file.
+    pub burn_mx_records: u32,
+    /// The run's name.
+    pub run: String,
+    /// What is recorded.
+    pub config: RecorderConfig,
+}
+
+impl Header {
+    pub(super) fn new(run: String, config: RecorderConfig) -> Self {
+        Self {
+            burn_mx_records: VERSION,
+            run,
+            config,
+        }
+    }
+}
+
+/// One recorded step: a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The run's name.
+    pub run: String,
+    /// Which of the threads that compute emulated products it is, in the order in which they began to.
+    pub thread: usize,
+    /// The step's number.
+    pub step: u64,
+    /// Its products, in the order in which they were computed first.
+    pub products: Vec<ProductRecord>,
+    /// Its elementwise ops, in the order in which they were computed first; none unless
+    /// [`RecorderConfig::elementwise`] asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elementwise: Vec<ElementwiseRecord>,
+}
+
+/// What roundings to the elementwise format did in an op of a layer in a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ElementwiseRecord {
+    /// The layer's name: of the op's parameter, of the scope, or of the layer before it, with ` >`.
+    pub layer: String,
+    /// The op: `add`, `gelu`, `layer_norm`.
+    pub op: String,
+    /// Which half of the step it is.
+    pub pass: Phase,
+    /// How often it was computed.
+    pub uses: u64,
+    /// The elementwise format.
+    pub format: String,
+    /// Its roundings.
+    pub roundings: Vec<RoundingRecord>,
+}
+
+/// A rounding of an elementwise op.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundingRecord {
+    /// What is rounded: an operand, before and after; or a result, beside what the same op makes of the same rounded
+    /// operands without a rounding.
+    pub rounding: String,
+    /// What the rounding did to it. What saturates are elements that become ±Inf.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A product of a layer in a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProductRecord {
+    /// The layer's name.
+    pub layer: String,
+    /// The op of Burn that it belongs to.
+    pub op: ProductOp,
+    /// What it computes.
+    pub product: ProductKind,
+    /// How often it was computed.
+    pub uses: u64,
+    /// The specs in short.
+    pub specs: String,
+    /// Its operands.
+    pub operands: Vec<OperandRecord>,
+    /// Its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultRecord>,
+}
+
+/// An operand of a product.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperandRecord {
+    /// The slot of the specs whose format it has.
+    pub slot: Slot,
+    /// Which operand it is: `input`, `weight`, `output gradient`; of a product of two activations `lhs` or `rhs`.
+    pub operand: String,
+    /// Its block format; `None` if it has none.
+    pub format: Option<String>,
+    /// What quantization did to it.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// What other formats would have done, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub what_if: BTreeMap<String, Figures>,
+}
+
+/// The result of a product beside that of the same product of the operands before quantization.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultRecord {
+    /// Norm of the difference over the norm of the latter; `None` if that is zero.
+    pub relative_error: Option<f64>,
+    /// Cosine of the angle between them; `None` if one is zero.
+    pub cosine: Option<f64>,
+}
+
+impl ResultRecord {
+    /// From the results before and after.
+    pub(super) fn of(statistics: &Statistics) -> Self {
+        let power = statistics.power();
+        Self {
+            relative_error: (power > 0.0).then(|| (statistics.error() / power).sqrt()),
+            cosine: statistics.cosine(),
+        }
+    }
+}
+
+/// What quantization did to an operand, or would have done. What is not recorded, or not defined, is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Number of elements.
+    pub elements: u64,
+    /// Number of blocks; 0 without a block format.
+    pub blocks: u64,
+    /// Number of elements that are NaN or Inf before or after, which are in no other figure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub non_finite: u64,
+    /// Mean squared error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mse: Option<f64>,
+    /// Signal-to-quantization-noise ratio in dB; also `None` if there is no error at all, see [`exact`](Self::exact).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sqnr: Option<f64>,
+    /// Whether nothing was lost.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exact: bool,
+    /// ⟨x, q⟩ / ⟨x, x⟩: below 1 magnitude is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slope: Option<f64>,
+    /// Percentage of elements that are not zero and became zero.
+    #[serde(
+        rename = "underflows%",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub underflow: Option<f64>,
+    /// Percentage of elements beyond the largest number that their block can hold under its scale.
+    #[serde(
+        rename = "saturations%",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub saturation: Option<f64>,
+    /// The largest magnitude.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amax: Option<f64>,
+    /// The smallest magnitude but zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amin: Option<f64>,
+    /// log₂(amax / amin).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_range: Option<f64>,
+    /// Signal-to-quantization-noise ratios of blocks in dB: of the worst one, of that which 1 % are worse than, and of the
+    /// median one; `None` where a block has no error at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_sqnr: Option<[Option<f64>; 3]>,
+    /// The smallest scale of a block, by which its elements are multiplied to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_inv_min: Option<f64>,
+    /// The largest scale of a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_inv_max: Option<f64>,
+    /// Mean of log₂ of the scales.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_inv_log2_mean: Option<f64>,
+    /// Standard deviation of log₂ of the scales.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_inv_log2_std: Option<f64>,
+    /// How many blocks have a scale of which binade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_inv_histogram: Option<Histogram>,
+}
+
+/// A histogram of scales, one bin a binade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// ⌊log₂⌋ of the scales in the first bin.
+    pub first: i32,
+    /// The number of blocks in each.
+    pub counts: Vec<u64>,
+}
+
+impl Histogram {
+    fn of(statistics: &Statistics) -> Option<Self> {
+        let scales: BTreeMap<i32, u64> = statistics.scales().collect();
+        let (&first, &last) = (scales.keys().next()?, scales.keys().next_back()?);
+        let count = |binade| scales.get(&binade).copied().unwrap_or(0);
+        Some(Self {
+            first,
+            counts: (first..=last).map(count).collect(),
+        })
+    }
+}
+
+impl Figures {
+    /// Of a rounding to an elementwise format, which has no scales.
+    pub(super) fn of_rounding(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
+        let overflow = statistics.overflow();
+        let counted = statistics.elements() - statistics.non_finite() + overflow;
+        let saturation = (counted > 0 && wanted(Statistic::Saturation))
+            .then(|| 100.0 * overflow as f64 / counted as f64);
+        let is_of_blocks = |which| matches!(which, Statistic::BlockSqnr | Statistic::Scales);
+        Self {
+            saturation,
+            ..Self::of(statistics, |which| wanted(which) && !is_of_blocks(which))
+        }
+    }
+
+    pub(super) fn of(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
+        let counted = (statistics.elements() - statistics.non_finite()) as f64;
+        let percentage = |count: u64| (counted > 0.0).then(|| 100.0 * count as f64 / counted);
+        let has = |statistic, figure: Option<f64>| {
+            figure.filter(|figure| wanted(statistic) && figure.is_finite())
+        };
+        let range = wanted(Statistic::Range).then(|| (statistics.amax(), statistics.smallest()));
+        let scales = wanted(Statistic::Scales).then_some(statistics);
+        let log2 = scales.and_then(Statistics::scale_log2);
+        let scale_range = scales.and_then(Statistics::scale_range);
+        let block_sqnr =
+            wanted(Statistic::BlockSqnr).then(|| statistics.block_sqnr([0.0, 0.01, 0.5]));
+        Self {
+            elements: statistics.elements(),
+            blocks: statistics.blocks(),
+            non_finite: statistics.non_finite(),
+            mse: has(Statistic::Mse, statistics.mse()),
+            sqnr: has(Statistic::Sqnr, statistics.sqnr()),
+            exact: statistics.power() > 0.0 && statistics.error() == 0.0,
+            slope: has(Statistic::Slope, statistics.slope()),
+            underflow: has(Statistic::Underflow, percentage(statistics.underflow())),
+            saturation: has(Statistic::Saturation, percentage(statistics.saturated())),
+            amax: range.map(|(amax, _)| amax.into()),
+            amin: range.and_then(|(_, smallest)| smallest).map(Into::into),
+            dynamic_range: has(Statistic::Range, statistics.dynamic_range()),
+            block_sqnr: block_sqnr
+                .flatten()
+                .map(|shares| shares.map(|sqnr| sqnr.is_finite().then_some(sqnr))),
+            scale_inv_min: scale_range.map(|[min, _]| min.into()),
+            scale_inv_max: scale_range.map(|[_, max]| max.into()),
+            scale_inv_log2_mean: log2.map(|[mean, _]| mean),
+            scale_inv_log2_std: log2.map(|[_, std]| std),
+            scale_inv_histogram: scales.and_then(Histogram::of),
+        }
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

@@ -1,0 +1,203 @@
+//! What the recorder sees of products and of elementwise ops.
+
+use std::sync::Arc;
+
+use microscaling::Side;
+
+use super::config::{Pass, Statistic};
+use super::elementwise::{AFTER, Key as ElementwiseKey, Phase};
+use super::running::{self, Running};
+use super::stream::Operand;
+use super::{ProductKind, ProductOp};
+use burn_mx_core::Slot;
+use burn_mx_core::hooks::{
+    self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
+    ProductObserver, RoundingObserver, View,
+};
+
+/// A recorder among the observers.
+pub(super) struct Eye(pub(super) Arc<Running>);
+
+impl Observer for Eye {
+    fn events(&self) -> Events {
+        match self.0.selection.elementwise {
+            true => Events::PRODUCTS | Events::ELEMENTWISE,
+            false => Events::PRODUCTS,
+        }
+    }
+
+    fn product(&self, call: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+        let running = &self.0;
+        if !running.is_in_pass() {
+            return None;
+        }
+        let layer = running.with_stream(|stream| {
+            stream.begun = true;
+            if !stream.recorded {
+                return None;
+            }
+            if let (ProductKind::Forward, Some(label)) = (call.kind, call.label) {
+                stream.passes(label);
+            }
+            let unnamed = || running::with_scope(|scope| stream.name(call.op, scope));
+            let layer = call.label.unwrap_or_else(unnamed);
+            let wanted = running.selection.has_product(call.kind, layer);
+            wanted.then(|| {
+                stream.used((layer, call.kind), call.op, call.specs);
+                layer
+            })
+        })?;
+        Some(Box::new(OfProduct {
+            running: Arc::clone(running),
+            op: call.op,
+            kind: call.kind,
+            layer,
+        }))
+    }
+
+    fn elementwise(&self, call: &ElementwiseCall) -> Option<Box<dyn RoundingObserver>> {
+        let running = &self.0;
+        if !running.is_in_pass() {
+            return None;
+        }
+        let phase = match hooks::in_backward_pass() {
+            true => Phase::Backward,
+            false => Phase::Forward,
+        };
+        let key = running.with_stream(|stream| {
+            stream.begun = true;
+            if !stream.recorded {
+                return None;
+            }
+            let unnamed = || running::with_scope(|scope| stream.place(scope));
+            let layer = call.label.unwrap_or_else(unnamed);
+            let key = (layer, call.op, phase);
+            let wanted = running.selection.has_layer(layer.trim_end_matches(AFTER));
+            wanted.then(|| {
+                stream.computed(key, call.format);
+                key
+            })
+        })?;
+        Some(Box::new(OfElementwise {
+            running: Arc::clone(running),
+            key,
+        }))
+    }
+
+    fn name_product(&self, op: ProductOp) -> Option<&'static str> {
+        if self.0.pass() != Pass::Training {
+            return None;
+        }
+        self.0.with_stream(|stream| {
+            let recorded = stream.recorded;
+            recorded.then(|| running::with_scope(|scope| stream.name(op, scope)))
+        })
+    }
+
+    fn name_elementwise(&self) -> Option<&'static str> {
+        if !self.0.is_in_pass() {
+            return None;
+        }
+        self.0.with_stream(|stream| {
+            let recorded = stream.recorded;
+            recorded.then(|| running::with_scope(|scope| stream.place(scope)))
+        })
+    }
+
+    fn end_of_backward_pass(&self) {
+        if self.0.pass() == Pass::Training {
+            self.0.end_step();
+        }
+    }
+}
+
+/// The recorder's eye on one product.
+struct OfProduct {
+    running: Arc<Running>,
+    op: ProductOp,
+    kind: ProductKind,
+    layer: &'static str,
+}
+
+impl OfProduct {
+    /// What an operand is to its layer. The gradients of the two activations of a product are one kind of product.
+    fn name_of(&self, slot: Slot, side: Option<Side>) -> &'static str {
+        let side = side.filter(|_| self.op == ProductOp::Matmul);
+        match (slot, side) {
+            (Slot::W | Slot::WBp, _) => "weight",
+            (Slot::ABpEx, _) => "output gradient",
+            (Slot::ABpOs, Some(Side::Rhs)) if self.kind == ProductKind::InputGradient => {
+                "output gradient for rhs"
+            }
+            (Slot::ABpOs, _) => "output gradient",
+            (Slot::A | Slot::ABp, Some(Side::Lhs)) => "lhs",
+            (Slot::A | Slot::ABp, Some(Side::Rhs)) => "rhs",
+            (Slot::A | Slot::ABp, None) => "input",
+        }
+    }
+}
+
+impl ProductObserver for OfProduct {
+    fn layer(&self) -> Option<&'static str> {
+        Some(self.layer)
+    }
+
+    fn wants_operand(&self, slot: Slot) -> bool {
+        self.running.selection.has_operand(slot)
+    }
+
+    /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
+    fn operand(&self, operand: &dyn OperandView) {
+        let slot = operand.slot();
+        let name = self.name_of(slot, operand.side());
+        let own = operand.statistics();
+        let what_if = self.running.selection.what_if.iter();
+        let others = what_if.map(|(_, specs)| {
+            let number = self.running.with_stream(|stream| {
+                stream.draws += 1;
+                stream.draws
+            });
+            operand.statistics_by(specs, number)
+        });
+        let statistics: Vec<_> = core::iter::once(own).chain(others).collect();
+        let key = (self.layer, self.kind);
+        self.running.with_stream(|stream| {
+            let statistics = statistics.into_iter().map(|one| stream.late.add(one));
+            let statistics = statistics.collect();
+            let operand = Operand {
+                slot,
+                name,
+                statistics,
+            };
+            stream.add_operand(key, operand);
+        });
+    }
+
+    fn wants_result(&self) -> bool {
+        self.running.selection.has(Statistic::Result)
+    }
+
+    fn result(&self, statistics: ObservedStatistics) {
+        let key = (self.layer, self.kind);
+        self.running.with_stream(|stream| {
+            let statistics = stream.late.add(statistics);
+            stream.add_result(key, statistics);
+        });
+    }
+}
+
+/// The recorder's eye on one elementwise op.
+struct OfElementwise {
+    running: Arc<Running>,
+    key: ElementwiseKey,
+}
+
+impl RoundingObserver for OfElementwise {
+    fn rounding(&self, name: &'static str, view: &dyn View) {
+        let statistics = view.statistics();
+        self.running.with_stream(|stream| {
+            let statistics = stream.late.add(statistics);
+            stream.add_rounding(self.key, name, statistics);
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! The recorders at work, and which of them a product goes to.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::ThreadId;
+
+use super::config::{Pass, Selection};
+use super::file::Writer;
+use super::observer::Eye;
+use super::own_thread::OwnThread;
+use super::stream::{Step, Stream};
+use super::{RecordError, StepRecord};
+use burn_mx_core::hooks::{self, Installed};
+
+/// A recorder at work.
+pub(crate) struct Running {
+    run: String,
+    first_step: u64,
+    pub(super) selection: Selection,
+    streams: Mutex<HashMap<ThreadId, Stream>>,
+    file: Mutex<Writer>,
+    /// Why no more records are written.
+    failed: Mutex<Option<RecordError>>,
+    latest: Mutex<Option<Arc<StepRecord>>>,
+    /// The last recorded step on its way to the file, where its figures were not there when it was over.
+    writer: Mutex<OwnThread>,
+}
+
+/// Which recorders are at work.
+static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The names of the scopes that this thread is in.
+    static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Where a recorder is at work: on one thread, or on all that have none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place(Option<ThreadId>);
+
+impl Place {
+    /// The place, if nobody has it.
+    pub(super) fn free(here: bool) -> Result<Self, RecordError> {
+        let place = Self(here.then(hooks::thread_of_work));
+        match lock(&PLACES).contains(&place) {
+            true => Err(RecordError::Running {
+                whose: if here {
+                    "this thread has a"
+                } else {
+                    "this process has a"
+                },
+            }),
+            false => Ok(place),
+        }
+    }
+
+    pub(super) fn take(self, running: Arc<Running>) -> Taken {
+        lock(&PLACES).push(self);
+        let installed = match self.0 {
+            Some(_) => hooks::install_on_this_thread(Arc::new(Eye(running))),
+            None => hooks::install(Arc::new(Eye(running))),
+        };
+        Taken {
+            place: self,
+            _installed: installed,
+        }
+    }
+}
+
+/// The place of a recorder at work, which is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Taken {
+    place: Place,
+    _installed: Installed,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        lock(&PLACES).retain(|place| *place != self.place);
+    }
+}
+
+impl Running {
+    pub(super) fn new(
+        run: String,
+        first_step: u64,
+        selection: Selection,
+        file: Writer,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            run,
+            first_step,
+            selection,
+            streams: Mutex::default(),
+            file: Mutex::new(file),
+            failed: Mutex::default(),
+            latest: Mutex::default(),
+            writer: Mutex::default(),
+        })
+    }
+
+    pub(super) fn pass(&self) -> Pass {
+        self.selection.pass
+    }
+
+    pub(super) fn latest(&self) -> Option<Arc<StepRecord>> {
+        self.wait();
+        lock(&self.latest).clone()
+    }
+
+    /// Whether a product that this thread is about to compute is of the pass that is recorded.
+    pub(super) fn is_in_pass(&self) -> bool {
+        hooks::in_training() == (self.pass() == Pass::Training)
+    }
+
+    /// The stream of this thread.
+    pub(super) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
+        let mut streams = lock(&self.streams);
+        if let Some(forward) = self.thread_of_forward(&streams) {
+            hooks::work_for(forward);
+        }
+        let thread = streams.len();
+        let new = || Stream::new(thread, self.first_step, &self.selection);
+        work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
+    }
+
+    /// The thread whose forward pass the backward pass on this one belongs to, if that is another: this one has computed
+    /// nothing in its step, and one single other one has.
+    fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
+        let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
+        if !hooks::in_backward_pass()
+            || self.pass() != Pass::Training
+            || has_begun(&hooks::thread_of_work())
+        {
+            return None;
+        }
+        let mut others = streams.keys().filter(|thread| has_begun(thread));
+        others.next().filter(|_| others.next().is_none()).copied()
+    }
+
+    /// Ends a step of this thread, if there was any product in it.
+    pub(super) fn end_step(self: &Arc<Self>) {
+        let step = {
+            let mut streams = lock(&self.streams);
+            let stream = streams
+                .get_mut(&hooks::thread_of_work())
+                .filter(|stream| stream.begun);
+            stream.and_then(|stream| stream.end_step(&self.selection))
+        };
+        if let Some(step) = step {
+            self.write_late(step);
+        }
+    }
+
+    /// Writes a step, on the recorder's own thread if its figures are not there yet. There is one such step at a time: so memory is
+    /// bounded, and steps come in their order.
+    fn write_late(self: &Arc<Self>, step: Step) {
+        let mut writer = lock(&self.writer);
+        writer.wait();
+        match step.is_pending() {
+            true => {
+                let running = Arc::clone(self);
+                writer.begin(move || running.write(step));
+            }
+            false => self.write(step),
+        }
+    }
+
+    /// Waits until all steps that are over are written.
+    pub(super) fn wait(&self) {
+        lock(&self.writer).wait();
+    }
+
+    fn write(&self, step: Step) {
+        let record = step.record(&self.run, &self.selection);
+        let mut failed = lock(&self.failed);
+        if failed.is_some() {
+            return;
+        }
+        if let Err(error) = lock(&self.file).write(&record) {
+            log::error!("burn-mx: a step was not recorded, and none after it will be: {error}");
+            *failed = Some(error);
+        }
+        *lock(&self.latest) = Some(Arc::new(record));
+    }
+
+    /// Records what is left of an inference, whose last step nobody ended.
+    ///
+    /// # Errors
+    ///
+    /// If a record could not be written.
+    pub(super) fn finish(&self) -> Result<(), RecordError> {
+        self.wait();
+        if self.pass() == Pass::Inference {
+            let mut streams = lock(&self.streams);
+            let begun = streams.values_mut().filter(|stream| stream.begun);
+            for stream in begun {
+                if let Some(step) = stream.end_step(&self.selection) {
+                    self.write(step);
+                }
+            }
+        }
+        lock(&self.failed).take().map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("run", &self.run).finish()
+    }
+}
+
+/// Calls `work` with the names of the scopes that this thread is in, joined by dots.
+pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
+    SCOPES.with_borrow(|scopes| match scopes.is_empty() {
+        true => work(None),
+        false => work(Some(&scopes.join("."))),
+    })
+}
+
+/// Calls `work` in a scope of this name, by which a recorder calls the products in it that have no named parameter; a scope in a
+/// scope is `outer.inner`. While a recorder is at work, `work` in a rayon task runs on a thread of the crate's own, so that no
+/// other task runs in between under this name; `work` must not wait for other tasks of that pool, whose thread sleeps.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; pub use burn_mx_record::{self as record, diagnose}; }
+/// use burn_mx::record::scope;
+/// let attention = scope("blocks.0.attention", || { /* two matrix products */ });
+/// ```
+pub fn scope<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            SCOPES.with_borrow_mut(|scopes| scopes.pop());
+        }
+    }
+    if lock(&PLACES).is_empty() {
+        return work();
+    }
+    hooks::alone(|| {
+        SCOPES.with_borrow_mut(|scopes| scopes.push(name.to_owned()));
+        let _leave = Leave;
+        work()
+    })
+}
