@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorData, TensorMetadata};
-use burn_mx::microscaling::{
+use burn_mx::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
 };
 use burn_mx::{MxKernels, OperandForm, Place};

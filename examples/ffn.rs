@@ -167,7 +167,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (loss, accuracy, step_ms) = with_backend!(cli.backend, B => match specs {
                 None => train::<Autodiff<B>>(&cli, seed, &Default::default())?,
                 Some(specs) => {
-                    let device = MxDevice::new(Default::default(), specs);
+                    let device = MxDevice::new(Default::default(), specs)?;
                     train::<MxAutodiff<B>>(&cli, seed, &device)? // the swap
                 }
             });

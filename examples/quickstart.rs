@@ -4,7 +4,7 @@ use burn::backend::{Flex, flex::FlexDevice};
 use burn::nn::{Linear, LinearConfig, loss::MseLoss, loss::Reduction::Mean};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::{module::AutodiffModule, prelude::*, tensor::Distribution, tensor::activation::relu};
-use burn_mx::{MxAutodiff, MxDevice, MxSpecs, microscaling::ElementFormat, module::full_precision};
+use burn_mx::{ElementFormat, MxAutodiff, MxDevice, MxSpecs, module::full_precision};
 
 type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), burn_mx::SpecsError> {
         a_elem_format: Some(ElementFormat::Fp8E4M3.into()),
         ..MxSpecs::mxfp6_e3m2()
     };
-    let device = MxDevice::new(FlexDevice, &specs.resolve()?); // was: FlexDevice
+    let device = MxDevice::new(FlexDevice, &specs)?; // was: FlexDevice
 
     B::seed(&device, 0);
     let x = Tensor::<B, 2>::random([64, 32], Distribution::Uniform(-1.0, 1.0), &device);

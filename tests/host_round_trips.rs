@@ -13,7 +13,7 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn_backend::ops::FloatTensorOps;
-use burn_mx::microscaling::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
+use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
 
 use backend::{TestBackend, TestDevice};
@@ -36,7 +36,7 @@ impl<B: Backend> Network<B> {
 /// The tensors that go through the host's memory in two training steps and one pass of inference.
 fn round_trips(specs: &MxSpecs) -> u64 {
     let specs = specs.resolve().expect("the specs are sound");
-    let device = MxDevice::new(TestDevice::default(), &specs);
+    let device = MxDevice::new(TestDevice::default(), &specs).expect("resolved specs");
     let patches = Conv2dConfig::new([1, 32], [4, 4]).with_stride([4, 4]);
     let encoder = TransformerEncoderConfig::new(32, 64, 2, 1).with_dropout(0.0);
     let mut network = Network::<MxAutodiff<TestBackend>> {

@@ -8,7 +8,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::{full_precision, set_specs_at, with_specs};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -82,7 +82,7 @@ fn a_product_without_specs_says_so_once() {
     let before = messages().len();
     // Silent: deliberate full precision, specs, a full-precision piece, other ops than products.
     for specs in [MxSpecs::none(), MxSpecs::mxfp8_e4m3()] {
-        step::<Mx>(&MxDevice::new(FlexDevice, &specs.resolve().unwrap()));
+        step::<Mx>(&MxDevice::new(FlexDevice, &specs).unwrap());
     }
     let x = Tensor::<Mx, 2>::ones([2, 2], &MxDevice::default());
     let _ = full_precision(x.clone()).matmul(x.clone());
@@ -123,8 +123,8 @@ fn an_op_that_meets_specs_of_two_devices_says_so_once() {
     };
     let [first, second] =
         [MxSpecs::mxint8(), MxSpecs::mxfp4()].map(|specs| specs.resolve().unwrap());
-    let device = MxDevice::<Cpu>::new(FlexDevice, &first);
-    let other = MxDevice::<Cpu>::new(FlexDevice, &second);
+    let device = MxDevice::<Cpu>::new(FlexDevice, &first).unwrap();
+    let other = MxDevice::<Cpu>::new(FlexDevice, &second).unwrap();
     let layer = || LinearConfig::new(3, 3).init::<Mx>(&device);
     let input = |device: &MxDevice<Cpu>| Tensor::<Mx, 2>::ones([2, 3], device);
     let train = |layer: Linear<Mx>, x: Tensor<Mx, 2>| {
@@ -174,7 +174,7 @@ fn devices_without_specs_compute_by_the_installed_default() {
     let _turn = turn();
     let exact = step::<Autodiff<Flex>>(&FlexDevice);
     let specs = MxSpecs::mxfp4().resolve().unwrap();
-    let emulated = step::<Mx>(&MxDevice::new(FlexDevice, &specs));
+    let emulated = step::<Mx>(&MxDevice::new(FlexDevice, &specs).expect("resolved specs"));
     assert_ne!(emulated[0], exact[0]);
     assert_ne!(emulated[1], exact[1]);
 
@@ -184,9 +184,12 @@ fn devices_without_specs_compute_by_the_installed_default() {
     assert_eq!(step::<Mx>(&MxDevice::from(FlexDevice)), emulated);
     // Specs of its own win over the default, also if they say not to emulate.
     let none = MxSpecs::none().resolve().unwrap();
-    assert_eq!(step::<Mx>(&MxDevice::new(FlexDevice, &none)), exact);
+    assert_eq!(
+        step::<Mx>(&MxDevice::new(FlexDevice, &none).expect("resolved specs")),
+        exact
+    );
     let other = MxSpecs::mxint8().resolve().unwrap();
-    let by_other = step::<Mx>(&MxDevice::new(FlexDevice, &other));
+    let by_other = step::<Mx>(&MxDevice::new(FlexDevice, &other).expect("resolved specs"));
     assert_ne!(by_other, emulated);
     assert_eq!(messages().len(), before, "{:?}", messages());
 
@@ -232,7 +235,7 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     };
     let specs = |bfloat| stochastic(bfloat).resolve().expect("the specs are sound");
     let without = MxDevice::from(FlexDevice);
-    let of_its_own = MxDevice::new(FlexDevice, &specs(12));
+    let of_its_own = MxDevice::new(FlexDevice, specs(12)).expect("resolved specs");
     let drawn = |device: &MxDevice<FlexDevice>| {
         let ones = Tensor::<Mx, 1>::from_data([1.0; 200], device);
         values(ones * 1.234_567)

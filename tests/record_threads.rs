@@ -34,7 +34,7 @@ fn within<R: Send + 'static>(limit: Duration, test: impl FnOnce() -> R + Send + 
 }
 
 fn device() -> MxDevice<FlexDevice> {
-    MxDevice::new(FlexDevice, &MxSpecs::mxfp4().resolve().expect("a preset"))
+    MxDevice::new(FlexDevice, MxSpecs::mxfp4()).expect("a preset")
 }
 
 /// Wide enough for the work of a product to be shared among threads.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::microscaling::{BlockFormat, MxFormat, Nvfp4Format};
+use burn_mx::{BlockFormat, MxFormat, Nvfp4Format};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -131,7 +131,7 @@ impl Case {
         bench: &M,
         workload: Workload,
     ) -> Vec<Figure<M::Value>> {
-        let mx_device = MxDevice::new(B::Device::default(), &self.specs);
+        let mx_device = MxDevice::new(B::Device::default(), &self.specs).expect("resolved specs");
         let fp32_device = B::Device::default();
         let values =
             bench.measure::<MxAutodiff<B>, Autodiff<B>>(workload, &mx_device, &fp32_device);

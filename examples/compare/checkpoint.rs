@@ -39,9 +39,9 @@ use burn::{
     tensor::DType,
 };
 use burn_mx::{
-    MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs, Slot,
+    BlockFormat, Dialect, MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs, Slot,
+    WeightLayout,
     checkpoint::{Checkpoint, CheckpointLayout, Loaded, Saved, difference, inspect},
-    microscaling::{BlockFormat, Dialect, WeightLayout},
 };
 use burn_store::{ModuleAdapter, TensorSnapshot};
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind, value_parser};
@@ -157,7 +157,7 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
     });
     fs::create_dir_all(&args.out)
         .map_err(|error| format!("--out '{}': {error}", args.out.display()))?;
-    let device = MxDevice::new(FlexDevice, &specs);
+    let device = MxDevice::new(FlexDevice, &specs)?;
     let task = ModelName::Transformer.task();
     let split = task.load()?;
     let model = trained(args, &split, &device)?;

@@ -33,7 +33,7 @@ use burn::{
     prelude::*,
 };
 use burn_mx::{
-    MxArgs, MxAutodiff, MxDevice, MxSpecs, Recipe,
+    MxArgs, MxAutodiff, MxDevice, Recipe,
     diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
     module::set_specs,
 };
@@ -149,7 +149,7 @@ fn items(cli: &Cli, split: &Split, step: usize) -> Vec<Item> {
 
 /// The model after its steps in full precision.
 fn trained(cli: &Cli, name: ModelName, split: &Split) -> Result<Model<B>, Box<dyn Error>> {
-    let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
+    let device = MxDevice::new(FlexDevice, "none")?;
     B::seed(&device, cli.seed);
     let mut model = name.of(Sizes::default())?.init::<B>(&device);
     let mut optimizer = AdamWConfig::new().init();
@@ -171,7 +171,7 @@ fn biases(
     title: &str,
 ) -> Result<Biases, Box<dyn Error>> {
     let specs = recipe.specs.resolve()?;
-    let device = MxDevice::new(FlexDevice, &specs);
+    let device = MxDevice::new(FlexDevice, &specs)?;
     let exempt_specs = recipe.exempt_specs().resolve()?;
     let batch = name
         .task()

@@ -8,7 +8,7 @@ use burn::{
     train::Interrupter,
 };
 use burn_mx::{
-    Exemptions, MxAutodiff, MxDevice, MxSpecs, ResolvedSpecs,
+    Exemptions, MxAutodiff, MxDevice, ResolvedSpecs,
     module::{ExemptError, MxTensorOps},
     record::{RECORDS, REPORT_HTML, Report},
 };
@@ -38,7 +38,7 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
     let (runs, stopped) = with_backend!(plan.backend, B => {
         train_all::<Autodiff<B>, MxAutodiff<B>>(&plan, Default::default(), |specs| {
-            MxDevice::new(Default::default(), specs)
+            MxDevice::new(Default::default(), specs).expect("resolved specs")
         })
     })?;
 
@@ -131,7 +131,7 @@ pub(crate) fn exempt_layers(
     architecture: Architecture,
     exemptions: Exemptions,
 ) -> Result<Vec<String>, ExemptError> {
-    let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
+    let device = MxDevice::new(FlexDevice, "none")?;
     let task = model.task();
     let batch = task.batch(&[task.sample()], &device);
     let model = architecture.init::<MxAutodiff<Flex>>(&device);

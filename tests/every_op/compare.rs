@@ -74,7 +74,7 @@ pub(crate) fn devices<B: MxKernels>() -> [MxDevice<Device<B>>; 2] {
     let none = MxSpecs::none().resolve().expect("none is sound");
     [
         MxDevice::default(),
-        MxDevice::new(Default::default(), &none),
+        MxDevice::new(Default::default(), &none).expect("resolved specs"),
     ]
 }
 

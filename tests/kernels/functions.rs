@@ -5,7 +5,7 @@ use burn::module::Param;
 use burn::nn::{LayerNormConfig, RmsNormConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, activation};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
 use super::support::*;
@@ -15,7 +15,7 @@ use crate::backend::TestBackend;
 fn results<B: MxKernels>(specs: &MxSpecs) -> Vec<(&'static str, Vec<f32>)> {
     type Mx<B> = MxAutodiff<B>;
     let specs = specs.resolve().expect("the specs are sound");
-    let device = MxDevice::new(B::Device::default(), &specs);
+    let device = MxDevice::new(B::Device::default(), &specs).expect("resolved specs");
     Mx::<B>::seed(&device, 1);
     let ordinary = |seed, scale: f32| {
         let numbers = noise(6 * 37, seed).into_iter();

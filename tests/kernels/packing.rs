@@ -3,9 +3,8 @@
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::MxKernels;
-use burn_mx::microscaling::{
-    BlockFormat, PackError, Packed, PackedParts, RandomStream, Rounder, Rounding,
-};
+use burn_mx::{BlockFormat, PackError, Packed, RandomStream, Rounder, Rounding};
+use microscaling::PackedParts;
 
 use super::support::*;
 use crate::backend::TestBackend;

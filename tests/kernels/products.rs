@@ -4,9 +4,7 @@ use burn::backend::Flex;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions, FloatTensorOps, ModuleOps};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata};
-use burn_mx::microscaling::{
-    BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding,
-};
+use burn_mx::{BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
 use burn_mx::{
     Convolution, ConvolutionProduct, MxKernels, Operand, OperandForm, Place, reproducible_products,
 };

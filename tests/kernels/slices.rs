@@ -2,7 +2,7 @@
 
 use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
-use burn_mx::microscaling::{
+use burn_mx::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
     RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod, Signs,
 };
@@ -125,7 +125,7 @@ fn blocks_of_any_parameters() {
             block_size: 24,
         }
         .into(),
-        BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format::new(true)),
+        BlockFormat::Nvfp4(burn_mx::Nvfp4Format::new(true)),
     ];
     for format in formats {
         for rounding in [Rounding::Nearest, Rounding::Stochastic] {
@@ -317,7 +317,7 @@ fn masks_of_what_is_clipped() {
 /// Tensors all of whose numbers are so small that a tensor scale, its inverse or its products are not ordinary.
 #[test]
 fn a_tensor_scale_of_any_size() {
-    let format = BlockFormat::Nvfp4(burn_mx::microscaling::Nvfp4Format::new(true));
+    let format = BlockFormat::Nvfp4(burn_mx::Nvfp4Format::new(true));
     for exponent in [-149, -140, -130, -120, -110, -100, -80, 0, 100, 125] {
         let scale = f32::from_bits(if exponent < -126 {
             1 << (exponent + 149)

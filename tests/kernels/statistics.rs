@@ -2,10 +2,9 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
-use burn_mx::microscaling::{
-    BlockFormat, Comparison, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
-};
+use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics};
 use burn_mx::{MxKernels, TensorStatistics};
+use microscaling::Comparison;
 
 use super::support::*;
 use crate::backend::TestBackend;

@@ -2,7 +2,7 @@
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorData, read_sync};
-use burn_mx::microscaling::RandomStream;
+use burn_mx::RandomStream;
 
 /// A tensor on the backend's default device.
 pub(crate) fn tensor<B: Backend>(values: &[f32], shape: &[usize]) -> FloatTensor<B> {

@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::{ElementFormat, MxFormat, RandomStream, Rounding};
+use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding};
 use half::bf16;
 
 use super::support::*;

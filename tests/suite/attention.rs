@@ -128,7 +128,7 @@ fn by_hand<B: Backend>(keys: usize, masks: Masks, device: &B::Device) -> Vec<Vec
 
 fn assert_by_hand<B: MxKernels>(keys: usize, masks: Masks) {
     let resolved = specs(false).resolve().expect("the specs are sound");
-    let device = MxDevice::new(B::Device::default(), &resolved);
+    let device = MxDevice::new(B::Device::default(), &resolved).expect("resolved specs");
     let got = by_op::<MxAutodiff<B>>(keys, masks, &device);
     let expected = by_hand::<B>(keys, masks, &B::Device::default());
     assert_all_same_bits(

@@ -6,7 +6,7 @@ use burn::nn::LinearConfig;
 use burn::tensor::Tensor;
 use burn::tensor::activation;
 use burn::tensor::module::linear;
-use burn_mx::microscaling::ElementFormat;
+use burn_mx::ElementFormat;
 use burn_mx::module::as_activation;
 use burn_mx::{MxBackend, MxSpecs};
 

@@ -6,7 +6,7 @@ use burn::backend::Flex;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::flex::FlexDevice;
 use burn::tensor::{Tensor, activation};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::{as_weight, full_precision, with_specs};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 

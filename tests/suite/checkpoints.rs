@@ -19,11 +19,11 @@ use burn::prelude::*;
 use burn_mx::checkpoint::{
     Checkpoint, CheckpointError, CheckpointLayout, Saved, difference, inspect,
 };
-use burn_mx::microscaling::safetensors::PackedFile;
-use burn_mx::microscaling::{BlockFormat, Dialect, Packed, WeightLayout};
 use burn_mx::module::{MxTensorOps, load_checkpoint, save_checkpoint, specs_of};
 use burn_mx::ptq::{Activations, QuantConfig, Quantizer};
+use burn_mx::{BlockFormat, Dialect, Packed, WeightLayout};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+use microscaling::safetensors::PackedFile;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -131,7 +131,7 @@ where
 {
     type Train<K> = burn_mx::MxAutodiff<K>;
     let specs = specs.resolve().unwrap();
-    let device = MxDevice::new(K::Device::default(), &specs);
+    let device = MxDevice::new(K::Device::default(), &specs).expect("resolved specs");
     let model = Net::<Train<K>>::new(102, &device);
     let loss = model.forward(&device).powf_scalar(2.0).mean();
     let gradients = GradientsParams::from_grads(loss.backward(), &model);

@@ -247,7 +247,7 @@ impl Case {
 
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");
-    MxDevice::new(B::Device::default(), &specs)
+    MxDevice::new(B::Device::default(), &specs).expect("resolved specs")
 }
 
 fn cases() -> impl Strategy<Value = Case> {

@@ -8,7 +8,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::module::conv_transpose2d;
 use burn::tensor::ops::FloatTensor;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
-use burn_mx::microscaling::ProductPath;
+use burn_mx::ProductPath;
 use burn_mx::{Convolution, ConvolutionProduct, MxKernels, MxSpecs};
 use proptest::prelude::*;
 

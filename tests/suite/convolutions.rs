@@ -93,7 +93,7 @@ fn assert_composition<B: MxKernels, const R: usize, O: Convolution<R>>(
     let g = Array::noise(&output.dims(), 4);
 
     let resolved = specs(bfloat16).resolve().expect("the specs are sound");
-    let mx_device = MxDevice::new(B::Device::default(), &resolved);
+    let mx_device = MxDevice::new(B::Device::default(), &resolved).expect("resolved specs");
     let got = results::<MxAutodiff<B>, R, O>(op, [&x, &w, &b, &g], &mx_device);
 
     let plain = |inputs: [&Array; 4]| results::<Autodiff<B>, R, O>(op, inputs, &device);
@@ -305,8 +305,10 @@ fn deformable() -> (Deformable, DeformConvOptions<2>) {
 fn assert_deformable<B: MxKernels>(bfloat16: bool) {
     let (inputs, options) = deformable();
     let resolved = specs(bfloat16).resolve().expect("the specs are sound");
-    let got =
-        inputs.results::<MxAutodiff<B>>(&options, &MxDevice::new(B::Device::default(), &resolved));
+    let got = inputs.results::<MxAutodiff<B>>(
+        &options,
+        &MxDevice::new(B::Device::default(), &resolved).expect("resolved specs"),
+    );
 
     let plain = |x: Array, w: Array, b: Array, g: Array| {
         let operands = Deformable {
@@ -387,7 +389,7 @@ fn assert_plain_convolution<B: MxKernels>(bfloat16: bool) {
         g: coarse(&[5, 6, 5, 4], 4),
     };
     let resolved = specs(bfloat16).resolve().expect("the specs are sound");
-    let device = MxDevice::new(B::Device::default(), &resolved);
+    let device = MxDevice::new(B::Device::default(), &resolved).expect("resolved specs");
     let options = DeformConvOptions::new([1, 1], [1, 0], [1, 1], 3, 1);
     let [out, dx, _, dw, _, db] = inputs.results::<MxAutodiff<B>>(&options, &device);
     let options = ConvOptions::new([1, 1], [1, 0], [1, 1], 3);

@@ -60,7 +60,7 @@ where
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
     let x = noise_tensor::<B, 2>([3, 10], 4, &device);
     let got = values(head.forward(x.clone()));
-    let fresh = MxDevice::new(FlexDevice, &pinned());
+    let fresh = MxDevice::new(FlexDevice, pinned()).expect("resolved specs");
     let again = |tensor: Tensor<B, 2>| Tensor::<B, 2>::from_data(tensor.into_data(), &fresh);
     let bias = Tensor::<B, 1>::from_data(bias.into_data(), &fresh);
     let expected = burn::tensor::module::linear(again(x), again(head.weight.val()), Some(bias));
@@ -313,7 +313,7 @@ fn a_path_that_matches_nothing_is_an_error_that_lists_the_paths() {
 fn a_parameter_stays_a_weight_after_steps_records_forks_and_inference() {
     // Formats for weights only: where a parameter were taken for an activation, nothing would be rounded.
     let device = mx_device(&MxSpecs {
-        w_elem_format: Some(burn_mx::microscaling::ElementFormat::Fp4E2M1.into()),
+        w_elem_format: Some(burn_mx::ElementFormat::Fp4E2M1.into()),
         ..MxSpecs::mx()
     });
     #[derive(Module, Debug)]

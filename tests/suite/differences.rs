@@ -8,7 +8,7 @@
 use burn::module::Param;
 use burn::nn::{BatchNormConfig, GroupNormConfig, InstanceNormConfig, RmsNormConfig, SwiGluConfig};
 use burn::tensor::{Tensor, TensorData, activation};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::{MxSpecs, module};
 use half::bf16;
 

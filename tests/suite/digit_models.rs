@@ -14,8 +14,8 @@ use burn::prelude::*;
 use burn::tensor::activation;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::quantization::{Calibration, QuantScheme};
+use burn_mx::ElementFormat;
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::ElementFormat;
 
 use super::support::*;
 

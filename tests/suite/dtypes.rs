@@ -210,7 +210,7 @@ fn pass<B: Exact>(op: &Op<B>, dtype: DType, device: &B::Device) -> [Vec<f64>; 3]
 fn assert_computed_in_f32<B: MxKernels>(dtype: DType) {
     for (name, specs) in op_specs() {
         let resolved = specs.resolve().expect("the specs are sound");
-        let device = MxDevice::new(B::Device::default(), &resolved);
+        let device = MxDevice::new(B::Device::default(), &resolved).expect("resolved specs");
         for op in ops::<MxAutodiff<B>>() {
             let got = pass(&op, dtype, &device);
             let expected = pass(&op, DType::F32, &device);
@@ -324,7 +324,7 @@ fn trained<B: MxKernels>(specs: &MxSpecs, dtype: DType) -> Vec<Vec<f64>> {
         ..specs.clone()
     };
     let specs = specs.resolve().expect("the specs are sound");
-    let device = MxDevice::new(B::Device::default(), &specs);
+    let device = MxDevice::new(B::Device::default(), &specs).expect("resolved specs");
     let net = Net::<MxAutodiff<B>>::init(dtype, &device);
     let out = net.forward(tensor([3, 2, 4, 5], 1, dtype, &device));
     assert_eq!(out.dtype(), dtype);
@@ -394,7 +394,7 @@ fn f64_operands_are_rounded_to_f32_first() {
     let specs = MxSpecs::mxfp8_e4m3()
         .resolve()
         .expect("the preset is sound");
-    let device = MxDevice::new(Default::default(), &specs);
+    let device = MxDevice::new(Default::default(), &specs).expect("resolved specs");
     // 1 + 2^-30 is 1 as f32; fp8_e4m3 under the scale 2^-7 of 2 holds 0.3 as 0.3125.
     let x = Tensor::<B, 2>::from_data([[1.0 + 2f64.powi(-30), 0.3, -2.0]], (&device, DType::F64));
     let y = x.matmul(Tensor::from_data(

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module::{conv_transpose2d, conv2d, linear};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn::tensor::{Tensor, TensorData};
-use burn_mx::microscaling::{BlockFormat, RandomHadamard, Rounder, Rounding};
+use burn_mx::{BlockFormat, RandomHadamard, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs, SlotFormat};
 
 use super::support::*;
@@ -227,8 +227,10 @@ fn every_preset_repeats_bit_for_bit_on_every_backend() {
             );
             (out, [dx, dw])
         }
-        let flex = || outer::<MxAutodiff<Flex>>(&MxDevice::new(FlexDevice, &specs));
-        let ndarray = MxDevice::new(NdArrayDevice::Cpu, &specs);
+        let flex = || {
+            outer::<MxAutodiff<Flex>>(&MxDevice::new(FlexDevice, &specs).expect("resolved specs"))
+        };
+        let ndarray = MxDevice::new(NdArrayDevice::Cpu, &specs).expect("resolved specs");
         let (out, gradients) = flex();
         for (again_out, again) in [flex(), outer::<MxAutodiff<NdArray>>(&ndarray)] {
             assert_same_bits(&out, &again_out, name);

@@ -7,9 +7,9 @@ use burn_mx::diagnose::{
     Biases, GradientBias, GradientBiasError, Products, Verdict, chart, gradient_bias,
     gradient_bias_with_progress,
 };
-use burn_mx::microscaling::{Rounding, ScaleMode};
 use burn_mx::module::{set_exemptions, set_specs_at};
 use burn_mx::{MxSpecs, Recipe};
+use burn_mx::{Rounding, ScaleMode};
 
 use super::support::*;
 

@@ -8,7 +8,7 @@ use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn::tensor::module::conv_transpose2d;
 use burn::tensor::ops::ConvTransposeOptions;
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::set_specs;
 use burn_mx::{MxBackend, MxSpecs};
 

@@ -9,13 +9,13 @@ use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::prelude::*;
 use burn_mx::checkpoint::{Checkpoint, CheckpointError, CheckpointLayout, inspect};
-use burn_mx::microscaling::safetensors::PackedFile;
-use burn_mx::microscaling::{BlockFormat, Packed, StoredType, WeightLayout};
 use burn_mx::module::{
     clear_specs_at, emulated, full_precision, label_parameters, load_checkpoint, save_checkpoint,
     set_specs, set_specs_at, with_specs,
 };
+use burn_mx::{BlockFormat, Packed, StoredType, WeightLayout};
 use burn_mx::{GradientOperands, MxBackend, MxDevice, MxSpecs};
+use microscaling::safetensors::PackedFile;
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};

@@ -187,7 +187,7 @@ fn a_step_keeps_a_parameters_specs_whatever_the_device_of_its_gradient() {
 fn stochastic_training_repeats_if_each_device_has_a_seed_of_its_own() {
     let devices = [11, 12].map(|seed| {
         let specs = MxSpecs {
-            round: burn_mx::microscaling::Rounding::Stochastic,
+            round: burn_mx::Rounding::Stochastic,
             seed,
             ..MxSpecs::mxfp8_e4m3()
         };

@@ -4,8 +4,8 @@
 use burn::backend::{Flex, NdArray};
 use burn::prelude::*;
 use burn::tensor::activation;
-use burn_mx::microscaling::{FloatFormat, MxFormat, Rounder, Rounding};
 use burn_mx::module::emulated;
+use burn_mx::{FloatFormat, MxFormat, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::newtype::Newtype;
@@ -76,7 +76,7 @@ fn specs() -> Vec<(MxSpecs, FloatFormat, Rounding)> {
 
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");
-    MxDevice::new(B::Device::default(), &specs)
+    MxDevice::new(B::Device::default(), &specs).expect("resolved specs")
 }
 
 type Op<B> = (
@@ -257,7 +257,7 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
     }
     let specs = MxSpecs::mxfp8_e4m3();
     let float = FloatFormat::bfloat(16).expect("a width of bfloat");
-    let format = MxFormat::new(burn_mx::microscaling::ElementFormat::Fp8E4M3, 32);
+    let format = MxFormat::new(burn_mx::ElementFormat::Fp8E4M3, 32);
     // Axes that blocks divide, and do not, and exceed; slabs shorter and longer than a piece, one and several.
     for shape in [
         [1, 300, 70],

@@ -111,8 +111,9 @@ fn flat<B: Backend>(output: Output<B>) -> Vec<f32> {
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     MxDevice::new(
         B::Device::default(),
-        &specs.resolve().expect("the specs are sound"),
+        specs.resolve().expect("the specs are sound"),
     )
+    .expect("resolved specs")
 }
 
 fn called<B: Backend>(op: &str, device: B::Device, rounded: bool) -> Vec<f32> {
@@ -186,7 +187,7 @@ fn lacks<B: MxKernels>(op: &str) -> bool {
 
 fn assert_elementwise_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::microscaling::Rounding::Even,
+        round: burn_mx::Rounding::Even,
         ..bfloat16_only()
     };
     check_all(|op, row| {
@@ -325,7 +326,7 @@ fn flex_has_all_gradients_and_ndarray_lacks_one() {
 
 fn assert_gradient_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::microscaling::Rounding::Even,
+        round: burn_mx::Rounding::Even,
         ..bfloat16_only()
     };
     check_all(|op, row| {
@@ -364,7 +365,7 @@ fn training_infers_and_rounds_gradients_as_the_table_says_on_ndarray() {
 /// Whatever op a parameter is used by, what it gets from two uses is added up without rounding.
 fn assert_plain_sums<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::microscaling::Rounding::Even,
+        round: burn_mx::Rounding::Even,
         ..bfloat16_only()
     };
     check_all(|op, row| {

@@ -1,8 +1,8 @@
 //! Tensors of a user's as the bytes of a format, and back.
 
 use burn::prelude::*;
-use burn_mx::microscaling::{BlockFormat, PackError, Packed, RandomStream, Rounder};
 use burn_mx::module::{pack, unpack};
+use burn_mx::{BlockFormat, PackError, Packed, RandomStream, Rounder};
 use burn_mx::{MxBackend, MxSpecs};
 
 use super::support::*;

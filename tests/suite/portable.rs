@@ -6,7 +6,7 @@ use burn::nn::conv::Conv2dConfig;
 use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
 
 use super::models::*;
@@ -15,7 +15,7 @@ use super::support::*;
 
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");
-    let device = MxDevice::new(B::Device::default(), &specs);
+    let device = MxDevice::new(B::Device::default(), &specs).expect("resolved specs");
     // The same random numbers for every backend: specs are shared by all that use them in this process, so
     // each test has a seed of its own.
     MxAutodiff::<B>::seed(&device, specs.seed());

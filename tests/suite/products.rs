@@ -4,9 +4,7 @@ use burn::backend::{Flex, NdArray};
 use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
-use burn_mx::microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding,
-};
+use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Operand, OperandForm, Place};
 
 use super::newtype::Newtype;
@@ -242,8 +240,9 @@ fn leading_axes_that_are_rows() {
 fn permuted<B: MxKernels>() -> Vec<Vec<f32>> {
     let device = MxDevice::new(
         B::Device::default(),
-        &MxSpecs::mxfp6_e3m2().resolve().unwrap(),
-    );
+        MxSpecs::mxfp6_e3m2().resolve().unwrap(),
+    )
+    .expect("resolved specs");
     let x = noise_tensor::<MxBackend<B>, 4>([2, 9, 3, 40], 8, &device);
     let y = noise_tensor::<MxBackend<B>, 4>([2, 5, 3, 40], 9, &device);
     // As attention has its heads.

@@ -11,9 +11,9 @@ use burn::nn::conv::{
 use burn::nn::{Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d, Relu};
 use burn::prelude::*;
 use burn::tensor::module::linear;
-use burn_mx::microscaling::{ElementFormat, MxFormat, Rounder, Rounding};
 use burn_mx::module::specs_of;
 use burn_mx::ptq::{FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
+use burn_mx::{ElementFormat, MxFormat, Rounder, Rounding};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::support::*;

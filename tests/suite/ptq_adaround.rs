@@ -3,8 +3,8 @@
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Relu};
 use burn::prelude::*;
-use burn_mx::microscaling::{BlockFormat, Rounder};
 use burn_mx::ptq::{FastFinetune, OptimAlgorithm, QuantConfig, Quantized, Quantizer};
+use burn_mx::{BlockFormat, Rounder};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs, Slot};
 
 use super::support::*;

@@ -348,7 +348,7 @@ fn is_dynamic_is_quarks_word_for_it() {
             "`is_dynamic` is false with the specs",
         ),
         (
-            refused(|specs| specs.round = burn_mx::microscaling::Rounding::Stochastic),
+            refused(|specs| specs.round = burn_mx::Rounding::Stochastic),
             "random rounding; or true",
         ),
     ] {

@@ -6,7 +6,7 @@ use burn::nn::{EmbeddingConfig, Lstm, LstmConfig, LstmState};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Int, Tensor, activation, module, ops::ConvOptions};
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::{as_activation, as_weight, full_precision, rms_norm};
 use half::bf16;
 

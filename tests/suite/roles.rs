@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::module::{conv1d, linear};
 use burn::tensor::ops::ConvOptions;
-use burn_mx::microscaling::ElementFormat;
+use burn_mx::ElementFormat;
 use burn_mx::module::{MxTensorOps, as_activation, as_weight, rms_norm};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 

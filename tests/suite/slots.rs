@@ -8,8 +8,8 @@ use burn::tensor::activation;
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::{ElementFormat, Rounding};
 use burn_mx::module::as_activation;
+use burn_mx::{ElementFormat, Rounding};
 
 use super::support::*;
 

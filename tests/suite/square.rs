@@ -5,7 +5,7 @@
 use burn::backend::{Flex, NdArray};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::as_activation;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
@@ -90,7 +90,7 @@ fn unsigned(values: Vec<f32>) -> Vec<f32> {
 
 fn assert_squares<B: MxKernels>() {
     for (name, specs, oracle) in specs() {
-        let device = MxDevice::new(B::Device::default(), &specs.resolve().expect("sound"));
+        let device = MxDevice::new(B::Device::default(), &specs).expect("sound");
         let x = noise(600, 1);
         let g = gradient();
         let tensor = |values: &[f32]| {

@@ -10,7 +10,7 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Record, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, activation};
-use burn_mx::microscaling::{ElementFormat, Rounding};
+use burn_mx::{ElementFormat, Rounding};
 use burn_mx::{MxSpecs, SlotFormat, module};
 
 use super::digit_models::{Classify, Cnn, digits};

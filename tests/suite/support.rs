@@ -19,7 +19,7 @@ pub(crate) type Mx = MxAutodiff<TestBackend>;
 /// A device with these specs.
 pub(crate) fn mx_device(specs: &MxSpecs) -> MxDevice<TestDevice> {
     let specs = specs.resolve().expect("the specs are sound");
-    MxDevice::new(TestDevice::default(), &specs)
+    MxDevice::new(TestDevice::default(), &specs).expect("resolved specs")
 }
 
 /// Specs that leave the values between operations alone: MX products only.

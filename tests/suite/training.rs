@@ -9,7 +9,7 @@ use burn::nn::LinearConfig;
 use burn::nn::conv::Conv2dConfig;
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::Tensor;
-use burn_mx::microscaling::ElementFormat;
+use burn_mx::ElementFormat;
 use burn_mx::{MxBackend, MxSpecs};
 
 use super::models::*;

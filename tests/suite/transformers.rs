@@ -12,8 +12,8 @@ use burn::nn::transformer::{
 };
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
+use burn_mx::ElementFormat;
 use burn_mx::MxSpecs;
-use burn_mx::microscaling::ElementFormat;
 
 use super::digit_models::{BATCH, Classify, cosine, digits, loss};
 use super::support::*;

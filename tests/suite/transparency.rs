@@ -20,8 +20,14 @@ fn assert_transparent<A: Architecture, B: MxKernels>() {
     let identity = identity.resolve().expect("bfloat 32 is sound");
     for (device, what) in [
         (MxDevice::default(), "unset"),
-        (MxDevice::new(B::Device::default(), &none), "none"),
-        (MxDevice::new(B::Device::default(), &identity), "bfloat 32"),
+        (
+            MxDevice::new(B::Device::default(), &none).expect("resolved specs"),
+            "none",
+        ),
+        (
+            MxDevice::new(B::Device::default(), &identity).expect("resolved specs"),
+            "bfloat 32",
+        ),
     ] {
         let (outputs, grads) = training_pass::<A, MxAutodiff<B>>(&device);
         assert_same_bits(&outputs, &expected, &format!("{what}: output"));

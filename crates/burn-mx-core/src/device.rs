@@ -3,7 +3,7 @@
 use burn_backend::{Device, DeviceId, DeviceOps, TensorMetadata};
 
 use crate::shared_specs::SharedSpecs;
-use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
+use crate::specs::{ResolvedSpecs, SpecsError, ToResolvedSpecs};
 use crate::tensor::{Meta, MxTensor};
 
 /// A device of the wrapped backend together with the specs that tensors created on it are computed with.
@@ -23,12 +23,19 @@ pub struct MxDevice<D> {
 }
 
 impl<D> MxDevice<D> {
-    /// The device `inner`, with `specs` for all tensors that are created on it or moved to it.
-    pub fn new(inner: D, specs: &impl AsResolvedSpecs) -> Self {
-        Self {
+    /// The device `inner`, with `specs` for all tensors that are created on it or moved to it: [`MxSpecs`](crate::MxSpecs), the
+    /// name of a preset, or resolved specs.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the specs: [`MxSpecs::resolve`](crate::MxSpecs::resolve) and
+    /// [`MxSpecs::preset`](crate::MxSpecs::preset) say it.
+    pub fn new(inner: D, specs: impl ToResolvedSpecs) -> Result<Self, SpecsError> {
+        let specs = specs.to_resolved()?;
+        Ok(Self {
             inner,
-            meta: Meta::with_specs(Some(SharedSpecs::of(specs.as_resolved()))),
-        }
+            meta: Meta::with_specs(Some(SharedSpecs::of(&specs))),
+        })
     }
 
     /// The device of the wrapped backend.

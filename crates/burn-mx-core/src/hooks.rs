@@ -31,7 +31,7 @@
 //!     }
 //! }
 //!
-//! let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+//! let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
 //! let x = Tensor::<MxBackend<Flex>, 2>::ones([2, 32], &device);
 //! let count = Arc::new(Count::default());
 //! let installed = hooks::install_on_this_thread(count.clone());

@@ -14,7 +14,7 @@
 //! type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
 //!
 //! let specs = MxSpecs::mxfp8_e4m3().resolve()?;
-//! let device = MxDevice::new(FlexDevice, &specs); // was: FlexDevice
+//! let device = MxDevice::new(FlexDevice, &specs).expect("resolved specs"); // was: FlexDevice
 //!
 //! let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
 //! let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device).require_grad();
@@ -84,7 +84,7 @@ pub use kernels::{
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
-    SpecsError, StaticInput,
+    SpecsError, StaticInput, ToResolvedSpecs,
 };
 pub use tensor::MxTensor;
 pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};

@@ -135,7 +135,7 @@ pub(crate) fn warn_unset(operation: &str) {
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn!(
             "burn-mx: `{operation}` ran on tensors without MxSpecs and is not emulated. Create the device with \
-             `MxDevice::new(device, &specs)`, or call `MxSpecs::install_default`; `MxSpecs::none()` says that \
+             `MxDevice::new(device, specs)?`, or call `MxSpecs::install_default`; `MxSpecs::none()` says that \
              full precision is meant."
         );
     }

@@ -11,7 +11,7 @@ pub use self::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
 #[cfg(feature = "clap")]
 pub(crate) use self::json::parse_unset_or;
 pub use self::recipe::{Exemptions, Recipe};
-pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs};
+pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs, ToResolvedSpecs};
 pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
 pub use self::static_input::StaticInput;

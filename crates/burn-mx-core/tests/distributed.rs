@@ -147,7 +147,7 @@ fn on_two_devices<T: Send>(
     worker: impl Fn(usize, MxDevice<FlexDevice>) -> T + Sync,
 ) -> [T; 2] {
     let _one_test = ONE_TEST.lock().unwrap_or_else(|poison| poison.into_inner());
-    let device = MxDevice::new(FlexDevice, specs);
+    let device = MxDevice::new(FlexDevice, specs).expect("resolved specs");
     let config = DistributedConfig { all_reduce_op: op };
     Mx::start_communication_server(&[device.clone(), device.clone()], config);
     let results = thread::scope(|scope| {
@@ -280,7 +280,7 @@ fn an_all_reduce_in_a_model_is_not_rounded_and_passes_gradients_on() {
 
 #[test]
 fn a_reference_gives_the_device_with_its_specs_and_the_tensor() {
-    let device = MxDevice::new(FlexDevice, &bfloat16());
+    let device = MxDevice::new(FlexDevice, &bfloat16()).expect("resolved specs");
     let x = Tensor::<Mx, 1>::from_floats(INPUTS[1], &device);
     let (mut outer, mut inner) = (primitive(x.clone()), primitive(x.inner()));
     let (outer, inner) = (TensorRef::<Mx>(&mut outer), TensorRef(&mut inner));

@@ -40,8 +40,8 @@ fn a_client_emulates_on_any_server() {
     let server = serve::<Flex>(FlexDevice);
     for specs in [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4_sr_rht()] {
         let specs = specs.resolve().expect("a preset is sound");
-        let remote = MxDevice::new(server.clone(), &specs);
-        let here = MxDevice::new(FlexDevice, &specs);
+        let remote = MxDevice::new(server.clone(), &specs).expect("resolved specs");
+        let here = MxDevice::new(FlexDevice, &specs).expect("resolved specs");
         MxAutodiff::<Flex>::seed(&here, 1);
         let expected = pass::<MxAutodiff<Flex>>(&here);
         MxAutodiff::<Flex>::seed(&here, 1);
@@ -53,7 +53,7 @@ fn a_client_emulates_on_any_server() {
 #[test]
 fn a_server_emulates_for_plain_clients() {
     let specs = MxSpecs::mxfp4().resolve().expect("a preset is sound");
-    let device = MxDevice::new(FlexDevice, &specs);
+    let device = MxDevice::new(FlexDevice, &specs).expect("resolved specs");
     let server = serve::<MxBackend<Flex>>(device.clone());
     let emulated = product::<MxBackend<Flex>>(&device);
     assert_eq!(product::<RemoteBackend>(&server), emulated);

@@ -27,10 +27,11 @@ fn resolved(specs: MxSpecs) -> ResolvedSpecs {
 #[test]
 fn a_router_is_wrapped() {
     for specs in [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4_sr_rht()].map(resolved) {
-        let first = MxDevice::new(MultiDevice::B1(FlexDevice), &specs);
-        let second = MxDevice::new(MultiDevice::B2(WgpuDevice::default()), &specs);
-        let flex = MxDevice::new(FlexDevice, &specs);
-        let vulkan = MxDevice::new(WgpuDevice::default(), &specs);
+        let first = MxDevice::new(MultiDevice::B1(FlexDevice), &specs).expect("resolved specs");
+        let second =
+            MxDevice::new(MultiDevice::B2(WgpuDevice::default()), &specs).expect("resolved specs");
+        let flex = MxDevice::new(FlexDevice, &specs).expect("resolved specs");
+        let vulkan = MxDevice::new(WgpuDevice::default(), &specs).expect("resolved specs");
         MxAutodiff::<Flex>::seed(&flex, 1);
         let expected = pass::<MxAutodiff<Flex>>(&flex);
         MxAutodiff::<Flex>::seed(&flex, 1);
@@ -47,8 +48,8 @@ fn a_router_is_wrapped() {
 fn wrapped_backends_are_routed() {
     type Wrapped = Router<(MxBackend<Flex>, MxBackend<Vulkan>)>;
     let [first, second] = [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4()].map(resolved);
-    let flex = MxDevice::new(FlexDevice, &first);
-    let vulkan = MxDevice::new(WgpuDevice::default(), &second);
+    let flex = MxDevice::new(FlexDevice, &first).expect("resolved specs");
+    let vulkan = MxDevice::new(WgpuDevice::default(), &second).expect("resolved specs");
     let by_flex = product::<MxBackend<Flex>>(&flex);
     let by_vulkan = product::<MxBackend<Vulkan>>(&vulkan);
     assert_ne!(by_flex, by_vulkan);
@@ -60,8 +61,9 @@ fn wrapped_backends_are_routed() {
 #[test]
 fn tensors_move_between_the_backends() {
     let [first, second] = [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4()].map(resolved);
-    let first = MxDevice::new(MultiDevice::B1(FlexDevice), &first);
-    let second = MxDevice::new(MultiDevice::B2(WgpuDevice::default()), &second);
+    let first = MxDevice::new(MultiDevice::B1(FlexDevice), &first).expect("resolved specs");
+    let second =
+        MxDevice::new(MultiDevice::B2(WgpuDevice::default()), &second).expect("resolved specs");
     let values = TensorData::from([[1.0_f32, 1.7, 300.3], [0.1, -0.2, 5.0]]);
     let here = Tensor::<MxBackend<Both>, 2>::from_data(values.clone(), &first);
     let there = here.clone().to_device(&second);

@@ -56,7 +56,7 @@ pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
 /// # use burn_mx::module::{clear_specs_at, set_specs_at, specs_of};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs};
 /// # let specs = MxSpecs::mxfp4().resolve()?;
-/// # let device = MxDevice::new(FlexDevice, &specs);
+/// # let device = MxDevice::new(FlexDevice, &specs).expect("resolved specs");
 /// let model = vec![Param::from_tensor(Tensor::<MxBackend<Flex>, 2>::ones([2, 2], &device))];
 /// let model = set_specs_at(model, "0", &MxSpecs::none().resolve()?)?;
 /// let model = clear_specs_at(model, "0")?;

@@ -118,7 +118,7 @@ fn weights_used(work: impl FnOnce() + Send) -> Vec<&'static str> {
 /// #     forward: impl Fn(&M, Tensor<MxBackend<Flex>, 2>) -> Tensor<MxBackend<Flex>, 2> + Sync,
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let recipe = Recipe::preset("nvfp4_pretraining")?;
-/// let device = MxDevice::new(FlexDevice, &recipe.specs.resolve()?);
+/// let device = MxDevice::new(FlexDevice, &recipe.specs)?;
 /// let one = Tensor::zeros([1, 64], &device);
 /// let (model, exempt) = set_exemptions(init(&device), &recipe, |model| forward(model, one))?;
 /// println!("without block formats: {}", exempt.join(", "));

@@ -29,7 +29,7 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::rms_norm};
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
-/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
 /// let x = Tensor::<MxBackend<Flex>, 2>::from_floats([[3.0, 4.0]], &device);
 /// let gamma = Tensor::ones([2], &device);
 /// let y = rms_norm(x, gamma, None, 1e-5);

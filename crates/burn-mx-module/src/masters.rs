@@ -24,7 +24,7 @@ use super::change::change;
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::master};
-/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
 /// let weight = Tensor::<MxBackend<Flex>, 1>::from_floats([1.0], &device).require_grad();
 /// // In bfloat16 there is nothing between 1 and 1.0078125.
 /// assert_eq!((weight.clone() + 0.001).into_scalar(), 1.0);
@@ -73,7 +73,7 @@ pub enum LerpError {
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::lerp};
-/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp8_e4m3().resolve()?);
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
 /// let model = |value: f32| vec![Param::from_tensor(Tensor::<MxBackend<Flex>, 1>::full([2], value, &device))];
 /// let target = lerp(model(1.0), &model(2.0), 0.001)?;
 /// assert_eq!(target[0].val().into_data().to_vec::<f32>()?, [1.001; 2]);

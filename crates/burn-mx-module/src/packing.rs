@@ -13,7 +13,7 @@ use burn_mx_core::{MxTensorOps, Packing};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::{pack, unpack}}; use microscaling::Rounder;
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
-/// let device = MxDevice::new(FlexDevice, &MxSpecs::none().resolve()?);
+/// let device = MxDevice::new(FlexDevice, "none")?;
 /// let tensor = Tensor::<MxBackend<Flex>, 1>::from_floats([1.0, 2.4, -5.1, 7.9], &device);
 /// let packed = pack(tensor, 0, "mxfp4".parse()?, Rounder::Even)?;
 /// assert_eq!((packed.scales(), packed.elements()), ([127].as_slice(), [0x42, 0x7f].as_slice()));

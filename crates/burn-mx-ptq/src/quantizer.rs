@@ -265,9 +265,8 @@ struct Passes<'a, T, F> {
 
 impl<T, F> Passes<'_, T, F> {
     /// The labels of the weights that are used, in the order of their first use.
-    fn order<B, M, R>(&self, model: &M) -> Vec<&'static str>
+    fn order<M, R>(&self, model: &M) -> Vec<&'static str>
     where
-        B: MxKernels,
         M: Sync,
         T: Sync,
         F: Fn(&M, &T) -> R + Sync,
@@ -330,7 +329,7 @@ where
     T: Sync,
     F: Fn(&M, &T) -> R + Sync,
 {
-    let order = passes.order::<B, M, R>(&model);
+    let order = passes.order::<M, R>(&model);
     let place = |chosen: &Chosen| {
         let label = parameter_of(&chosen.layer, WEIGHT);
         order.iter().position(|called| *called == label)

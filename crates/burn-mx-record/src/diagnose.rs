@@ -17,7 +17,7 @@
 //!
 //! type B = MxAutodiff<Flex>;
 //!
-//! let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp4().resolve()?); // rounds to nearest even
+//! let device = MxDevice::new(FlexDevice, "mxfp4")?; // rounds to nearest even
 //! let normal = |shape| Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 1.0), &device);
 //! let model = vec![Param::from_tensor(normal([64, 32]))];
 //! let loss = |model: &Vec<Param<Tensor<B, 2>>>, x: &Tensor<B, 2>| {

@@ -1,16 +1,18 @@
 //! A thread of a recorder's own, which does one piece of work after the other.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+/// What to do, and what came of it.
+type Channels = (Sender<Work>, Receiver<thread::Result<()>>);
+
 /// The thread, which is started by the first piece of work and ends when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct OwnThread {
-    thread: Option<(Sender<Work>, Receiver<Result<(), Box<dyn Any + Send>>>)>,
+    thread: Option<Channels>,
     /// Whether a piece of work was begun and not waited for.
     is_working: bool,
 }
@@ -44,7 +46,7 @@ impl OwnThread {
     }
 }
 
-fn start() -> (Sender<Work>, Receiver<Result<(), Box<dyn Any + Send>>>) {
+fn start() -> Channels {
     let (pieces, work) = channel::<Work>();
     let (done, results) = channel();
     let run = move || {

@@ -12,7 +12,7 @@
 //! type B = MxAutodiff<Flex>; // was: Autodiff<Flex>
 //!
 //! let specs = MxSpecs::mxfp8_e4m3().resolve()?;
-//! let device = MxDevice::new(FlexDevice, &specs); // was: FlexDevice
+//! let device = MxDevice::new(FlexDevice, &specs).expect("resolved specs"); // was: FlexDevice
 //!
 //! let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
 //! let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device).require_grad();
@@ -56,7 +56,7 @@ pub use burn_mx_core::{
     MxDevice, MxKernels, MxSpecs, MxTensor, Norm, Normalization, OpRounding, Operand, OperandForm,
     ParseGradientOperandsError, ParseHadamardError, PendingStatistics, Place, Recipe,
     ResolvedSpecs, Slot, SlotFormat, Softmax, SpecsError, StatisticsWords, TensorStatistics,
-    UnaryFunction, UnaryOp, hooks, host_round_trips, keep_quantized_weights,
+    ToResolvedSpecs, UnaryFunction, UnaryOp, hooks, host_round_trips, keep_quantized_weights,
 };
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;
@@ -64,7 +64,12 @@ pub use burn_mx_ptq as ptq;
 pub use burn_mx_record as record;
 #[cfg(feature = "record")]
 pub use burn_mx_record::diagnose;
-pub use microscaling;
+pub use microscaling::{
+    BfpFormat, BlockFormat, Dialect, ElementFormat, FloatFormat, FormatError, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, OperandQuantization, PackError, Packed, PackedView,
+    ParseFormatError, ProductPath, RandomHadamard, RandomStream, Rounder, Rounding, ScaleMode,
+    SharedExpMethod, Side, Signs, Statistics, StoredType, WeightLayout,
+};
 
 /// Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.
 pub mod module {

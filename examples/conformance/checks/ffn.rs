@@ -86,7 +86,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Trains and returns the loss before each step.
     fn losses<B: MxKernels>(&self, specs: &ResolvedSpecs) -> Result<Array<f32>, GoldenError> {
-        let device = MxDevice::new(B::Device::default(), specs);
+        let device = MxDevice::new(B::Device::default(), specs).expect("resolved specs");
         let mut model: Ffn<MxAutodiff<B>> = self.model(&device)?;
         let mut optimizer = SgdConfig::new().init();
         let x = self.tensor::<MxAutodiff<B>, 2>("x", &device)?;

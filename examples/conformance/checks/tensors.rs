@@ -148,7 +148,7 @@ impl Example<'_> {
         specs: &ResolvedSpecs,
         rule: impl Fn(Option<&str>) -> Rule,
     ) -> Vec<Mismatch> {
-        let device = MxDevice::new(B::Device::default(), specs);
+        let device = MxDevice::new(B::Device::default(), specs).expect("resolved specs");
         let run = || {
             with_rank!(self.out.rank(), D => {
                 let trained = self.train::<B, D>(op, &device);

@@ -3,7 +3,7 @@
 use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::prelude::Tensor;
 use burn::tensor::activation::{gelu, softmax};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::{label_parameters, scope};
 use burn_mx::record::{ElementwiseRecord, Figures, Pass, Phase, RecorderConfig, StepRecord};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};

@@ -4,9 +4,9 @@ use burn::nn::LinearConfig;
 use burn::nn::conv::{Conv2dConfig, DeformConv2dConfig};
 use burn::prelude::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::microscaling::{BlockFormat, RandomStream, Rounding};
 use burn_mx::module::label_parameters;
 use burn_mx::record::{OperandRecord, ProductKind, ProductRecord, RecorderConfig};
+use burn_mx::{BlockFormat, RandomStream, Rounding};
 use burn_mx::{MxSpecs, Slot};
 
 use super::super::support::{

@@ -7,7 +7,7 @@ use burn::backend::{Flex, NdArray};
 use burn::module::AutodiffModule;
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn_mx::microscaling::Rounding;
+use burn_mx::Rounding;
 use burn_mx::module::{MxTensorOps, label_parameters};
 use burn_mx::record::{OperandRecord, RECORDS, RecorderConfig, StepRecord};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
@@ -38,7 +38,7 @@ fn trained<A: Architecture, B: MxKernels>(
 where
     MxAutodiff<B>: AutodiffBackend<Device = MxDevice<B::Device>> + MxTensorOps,
 {
-    let device = MxDevice::new(inner, &specs.resolve().expect("the specs are sound"));
+    let device = MxDevice::new(inner, specs).expect("the specs are sound");
     MxAutodiff::<B>::seed(&device, 5);
     let folder = folder();
     let config = RecorderConfig {
@@ -108,7 +108,7 @@ where
     MxAutodiff<B>: AutodiffBackend<Device = MxDevice<B::Device>> + MxTensorOps,
 {
     let specs = MxSpecs::mxfp6_e3m2().resolve().expect("a preset");
-    let device = MxDevice::new(inner, &specs);
+    let device = MxDevice::new(inner, &specs).expect("resolved specs");
     let folder = folder();
     let config = RecorderConfig {
         elementwise: true,

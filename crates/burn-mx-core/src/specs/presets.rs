@@ -10,7 +10,7 @@ use super::{MxSpecs, SpecsError};
 type Preset = (&'static str, fn() -> MxSpecs);
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 19] = [
+const PRESETS: [Preset; 20] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -30,6 +30,7 @@ const PRESETS: [Preset; 19] = [
     ("mxfp4_backward", MxSpecs::mxfp4_backward),
     ("nvfp4_pretraining", MxSpecs::nvfp4_pretraining),
     ("quartet", MxSpecs::quartet),
+    ("quartet_code", MxSpecs::quartet_code),
 ];
 
 impl MxSpecs {
@@ -52,6 +53,7 @@ impl MxSpecs {
         "mxfp4_backward",
         "nvfp4_pretraining",
         "quartet",
+        "quartet_code",
     ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct
@@ -302,6 +304,14 @@ mod tests {
             (
                 "quartet",
                 MxSpecs::quartet(),
+                "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), \
+                 a mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
+                 a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
+                 gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+            ),
+            (
+                "quartet_code",
+                MxSpecs::quartet_code(),
                 "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms), \
                  a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
                  a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
@@ -386,7 +396,7 @@ mod tests {
             error.to_string(),
             "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
              mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht, mxfp8_pretraining, \
-             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet"
+             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code"
         );
     }
 

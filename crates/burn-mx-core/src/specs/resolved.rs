@@ -1,10 +1,12 @@
 //! Specs ready to compute with.
 
+use std::borrow::Cow;
+
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, OperandQuantization, Rounding,
 };
 
-use super::{GradientOperands, Hadamard, MxSpecs, Slot, static_input};
+use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError, static_input};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -19,14 +21,7 @@ pub struct ResolvedSpecs {
     pub(super) static_input: static_input::Shared,
 }
 
-/// [`ResolvedSpecs`], or a reference to them; what takes specs to compute with takes a reference to this.
-///
-/// ```compile_fail
-/// # use burn_flex::FlexDevice;
-/// # use burn_mx::{MxDevice, MxSpecs};
-/// // `MxSpecs` are not resolved: write `&MxSpecs::mxfp4().resolve()?`
-/// let device = MxDevice::new(FlexDevice, &MxSpecs::mxfp4());
-/// ```
+/// [`ResolvedSpecs`], or a reference to them; what takes specs and cannot fail takes a reference to this.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no resolved specs",
     label = "specs have to be checked and completed before they are computed with",
@@ -52,6 +47,40 @@ impl AsResolvedSpecs for ResolvedSpecs {
 impl<T: AsResolvedSpecs + ?Sized> AsResolvedSpecs for &T {
     fn as_resolved(&self) -> &ResolvedSpecs {
         (**self).as_resolved()
+    }
+}
+
+/// What specs may be given as where they can be refused: [`MxSpecs`], the name of a preset, or [`ResolvedSpecs`].
+pub trait ToResolvedSpecs {
+    /// The specs, checked and filled in.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be used, or there is no preset of that name.
+    fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError>;
+}
+
+impl ToResolvedSpecs for ResolvedSpecs {
+    fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError> {
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+impl ToResolvedSpecs for MxSpecs {
+    fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError> {
+        self.resolve().map(Cow::Owned)
+    }
+}
+
+impl ToResolvedSpecs for str {
+    fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError> {
+        MxSpecs::preset(self)?.resolve().map(Cow::Owned)
+    }
+}
+
+impl<T: ToResolvedSpecs + ?Sized> ToResolvedSpecs for &T {
+    fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError> {
+        (**self).to_resolved()
     }
 }
 
