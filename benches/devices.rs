@@ -21,7 +21,7 @@ use burn_backend::{Backend, DType, FloatDType, TensorData, TensorMetadata};
 use burn_mx::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
 };
-use burn_mx::{MxKernels, OperandForm, Place};
+use burn_mx::{MxKernels, OperandForm, OperandLayout};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -140,7 +140,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
     let copy = || B::float_mul_scalar(x.clone(), 1.0.into());
     for format in &args.presets {
         for (axis, along) in [(1, "last"), (0, "first")] {
-            for rounding in [Rounding::Even, Rounding::Stochastic] {
+            for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
                 let own = || B::mx_quantize(x.clone(), axis, *format, rounding, none);
                 let what = format!("{format}, {rounding}, along the {along} axis");
                 compare(what, "a copy", &own, &copy);
@@ -151,7 +151,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
     compare(
         "rounding to bfloat16".to_owned(),
         "a copy",
-        &|| B::float_round_to(x.clone(), bfloat16, Rounding::Even, none),
+        &|| B::float_round_to(x.clone(), bfloat16, Rounding::NearestEven, none),
         &copy,
     );
     let transform = RandomHadamard { block_size: 64 };
@@ -168,16 +168,16 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
     let form = |place| OperandForm {
         place,
         quantization: OperandQuantization {
-            elementwise: Some((bfloat16, Rounding::Even)),
-            blocks: Some((format, Rounding::Even)),
+            elementwise: Some((bfloat16, Rounding::NearestEven)),
+            blocks: Some((format, Rounding::NearestEven)),
         },
         significant_bits: format.significant_bits(),
         stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
     let linear = || {
-        let lhs = B::product_operand(x.clone(), form(Place::LHS));
-        let rhs = B::product_operand(w.clone(), form(Place::RHS));
+        let lhs = B::product_operand(x.clone(), form(OperandLayout::LHS));
+        let rhs = B::product_operand(w.clone(), form(OperandLayout::RHS));
         B::product(lhs, rhs)
     };
     compare(

@@ -135,7 +135,7 @@ impl Operands {
         let start = Instant::now();
         let quantization = OperandQuantization {
             elementwise: None,
-            blocks: Some((format, Rounding::Even)),
+            blocks: Some((format, Rounding::NearestEven)),
         };
         let panels = |side, data, free, summed| {
             let matrices = Matrices {

@@ -73,7 +73,7 @@ fn a_training_step_stays_on_its_device() {
     let long = TestBackend::float_from_data(TensorData::zeros::<f32, _>([1 << 14]), &device);
     let before = host_round_trips();
     let stream = RandomStream::new(0, 0);
-    let quantized = TestBackend::mx_quantize(long, 0, format.into(), Rounding::Even, stream);
+    let quantized = TestBackend::mx_quantize(long, 0, format.into(), Rounding::NearestEven, stream);
     let values = burn_backend::read_sync(TestBackend::float_into_data(quantized));
     assert!(
         values

@@ -81,7 +81,11 @@ const BFLOAT16: fn() -> MxSpecs = || MxSpecs {
 
 #[test]
 fn in_bfloat16() {
-    for round in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
+    for round in [
+        Rounding::NearestAway,
+        Rounding::NearestEven,
+        Rounding::TowardZero,
+    ] {
         let specs = BFLOAT16();
         assert_same_results::<TestBackend>(MxSpecs { round, ..specs });
     }

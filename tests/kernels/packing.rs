@@ -75,8 +75,8 @@ fn tensors_of_every_kind_of_format() {
         ] {
             let x = noise(shape.iter().product(), 21).into_iter().map(finite);
             let x: Vec<f32> = x.collect();
-            assert_packed(&x, shape, axis, text, Rounder::Even);
-            assert_packed(&vec![0.0; x.len()], shape, axis, text, Rounder::Even);
+            assert_packed(&x, shape, axis, text, Rounder::NearestEven);
+            assert_packed(&vec![0.0; x.len()], shape, axis, text, Rounder::NearestEven);
         }
     }
 }
@@ -86,7 +86,11 @@ fn each_way_of_rounding() {
     let shape = [37, 50];
     let x = noise(37 * 50, 22);
     for text in ["mxfp6_e3m2", "mx6", "nvfp4"] {
-        for rounding in [Rounding::Nearest, Rounding::Floor, Rounding::Stochastic] {
+        for rounding in [
+            Rounding::NearestAway,
+            Rounding::TowardZero,
+            Rounding::Stochastic,
+        ] {
             let rounder = rounding.with(RandomStream::new(23, 5));
             assert_packed(&x, &shape, 1, text, rounder);
             assert_packed(&x, &shape, 0, text, rounder);
@@ -99,7 +103,13 @@ fn what_has_no_code_and_what_has_no_elements() {
     let bfp = format("bfp16");
     let pack = |x: &[f32], shape: &[usize], axis| {
         let stream = RandomStream::new(0, 0);
-        B::pack(tensor::<B>(x, shape), axis, bfp, Rounding::Even, stream)
+        B::pack(
+            tensor::<B>(x, shape),
+            axis,
+            bfp,
+            Rounding::NearestEven,
+            stream,
+        )
     };
     let refused = pack(&[1.0, 2.0, f32::INFINITY, f32::NAN], &[4], 0);
     assert!(
@@ -122,7 +132,13 @@ fn any_bytes() {
     };
     let of_tensors = [0.0, 1.0, -1.0, 1e-45, 3e-39, 1e38, f32::INFINITY, f32::NAN];
     for text in FORMATS {
-        let rows = Packed::encode(format(text), &[0.0; 24 * 64], &shape, 1, Rounder::Even);
+        let rows = Packed::encode(
+            format(text),
+            &[0.0; 24 * 64],
+            &shape,
+            1,
+            Rounder::NearestEven,
+        );
         let parts = rows.expect("zeros have codes").into_parts();
         let of_tensors = match parts.tensor_scale {
             Some(_) => of_tensors.map(Some).to_vec(),

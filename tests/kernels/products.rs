@@ -6,7 +6,8 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata};
 use burn_mx::{BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
 use burn_mx::{
-    Convolution, ConvolutionProduct, MxKernels, Operand, OperandForm, Place, reproducible_products,
+    Convolution, ConvolutionProduct, MxKernels, Operand, OperandForm, OperandLayout,
+    reproducible_products,
 };
 
 use super::support::*;
@@ -16,7 +17,7 @@ use crate::backend::TestBackend;
 fn product<B: MxKernels>(
     [lhs, rhs]: [&[f32]; 2],
     shapes: [&[usize]; 2],
-    places: [Place; 2],
+    places: [OperandLayout; 2],
     blocks: Option<(BlockFormat, Rounding)>,
 ) -> Vec<f32> {
     let form = |place| OperandForm {
@@ -43,7 +44,7 @@ const SCALED: [&str; 4] = [
 ];
 
 /// An operand in blocks of a format, by random numbers where they are rounded so.
-fn scaled_form(format: BlockFormat, rounding: Rounding, place: Place) -> OperandForm {
+fn scaled_form(format: BlockFormat, rounding: Rounding, place: OperandLayout) -> OperandForm {
     OperandForm {
         place,
         quantization: OperandQuantization {
@@ -59,7 +60,7 @@ fn scaled_form(format: BlockFormat, rounding: Rounding, place: Place) -> Operand
 /// Whether this backend has tensor scales beside the elements, and not in them.
 fn has_tensor_scales() -> bool {
     let format = SCALED[0].parse().expect("the format is sound");
-    let form = scaled_form(format, Rounding::Even, Place::LHS);
+    let form = scaled_form(format, Rounding::NearestEven, OperandLayout::LHS);
     TestBackend::operand_has_tensor_scale(&Default::default(), form)
 }
 
@@ -75,8 +76,8 @@ fn elements_in_units_of_their_tensor_scale() {
         .collect();
     for text in SCALED {
         let format: BlockFormat = text.parse().expect("the format is sound");
-        for rounding in [Rounding::Even, Rounding::Stochastic] {
-            for (place, exponent) in [Place::LHS, Place::RHS]
+        for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
+            for (place, exponent) in [OperandLayout::LHS, OperandLayout::RHS]
                 .into_iter()
                 .flat_map(|place| [0, -60, -105, -125, -140, -160].map(|i| (place, i)))
             {
@@ -134,18 +135,23 @@ fn an_operand_that_holds_no_number_is_no_number() {
     let operands = [&values[..], &whole_numbers(&[20, 20], 4)];
     let nvfp4 = SCALED[0].parse().expect("the format is sound");
     let shapes = [&[20, 20][..]; 2];
-    let places = [Place::LHS, Place::RHS];
-    let got = product::<TestBackend>(operands, shapes, places, Some((nvfp4, Rounding::Even)));
+    let places = [OperandLayout::LHS, OperandLayout::RHS];
+    let got = product::<TestBackend>(
+        operands,
+        shapes,
+        places,
+        Some((nvfp4, Rounding::NearestEven)),
+    );
     assert!(got.iter().all(|x| x.is_nan()), "{got:?}");
     let zeros = [&[0.0; 400][..], operands[1]];
-    let got = product::<TestBackend>(zeros, shapes, places, Some((nvfp4, Rounding::Even)));
+    let got = product::<TestBackend>(zeros, shapes, places, Some((nvfp4, Rounding::NearestEven)));
     assert!(got.iter().all(|x| *x == 0.0), "{got:?}");
 }
 
 /// Sums that are exact in whatever order, multiplied by two tensor scales: Flex's bits.
 #[test]
 fn products_of_tensor_scales_are_those_of_processors() {
-    let [lhs, rhs] = [Place::LHS, Place::RHS];
+    let [lhs, rhs] = [OperandLayout::LHS, OperandLayout::RHS];
     for (left, right, places) in [
         (vec![5, 70], vec![70, 9], [lhs, rhs]),
         (
@@ -166,7 +172,7 @@ fn products_of_tensor_scales_are_those_of_processors() {
         };
         let operands = [numbers(&left, 1), numbers(&right, 2)];
         let formats = SCALED.map(|text| text.parse::<BlockFormat>().expect("the format is sound"));
-        let roundings = [Rounding::Even, Rounding::Stochastic];
+        let roundings = [Rounding::NearestEven, Rounding::Stochastic];
         for (format, rounding) in
             (formats.into_iter()).flat_map(|format| roundings.map(|rounding| (format, rounding)))
         {
@@ -232,10 +238,10 @@ fn a_product_is_rounded_once_by_its_tensor_scales() {
 #[test]
 fn fixed_strategies_multiply_any_shape() {
     reproducible_products(true);
-    let [lhs, rhs] = [Place::LHS, Place::RHS];
+    let [lhs, rhs] = [OperandLayout::LHS, OperandLayout::RHS];
     let even = |format: &str| {
         let format: BlockFormat = format.parse().expect("the format is sound");
-        Some((format, Rounding::Even))
+        Some((format, Rounding::NearestEven))
     };
     let formats = [
         None,

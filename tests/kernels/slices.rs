@@ -84,7 +84,7 @@ fn blocks_of_every_element_and_scale() {
             if scale_mode == ScaleMode::Rms && element != ElementFormat::Fp4E2M1 {
                 continue;
             }
-            assert_quantizes::<TestBackend>(format.into(), Rounding::Even);
+            assert_quantizes::<TestBackend>(format.into(), Rounding::NearestEven);
         }
     }
 }
@@ -128,7 +128,7 @@ fn blocks_of_any_parameters() {
         BlockFormat::Nvfp4(burn_mx::Nvfp4Format::new(true)),
     ];
     for format in formats {
-        for rounding in [Rounding::Nearest, Rounding::Stochastic] {
+        for rounding in [Rounding::NearestAway, Rounding::Stochastic] {
             assert_quantizes::<TestBackend>(format, rounding);
         }
     }
@@ -169,20 +169,26 @@ fn square_blocks() {
             let stream = RandomStream::new(0, 0);
             let (mut expected, mut rounded) = (x.clone(), x.clone());
             let elementwise = FloatFormat::bfloat(16).expect("16 bits are allowed");
-            elementwise.round_slice(&mut rounded, Rounding::Even.with(stream));
+            elementwise.round_slice(&mut rounded, Rounding::NearestEven.with(stream));
             for data in [&mut expected, &mut rounded] {
                 format
-                    .quantize(data, &shape, axis, Rounding::Even.with(stream))
+                    .quantize(data, &shape, axis, Rounding::NearestEven.with(stream))
                     .expect("the format is sound");
             }
             for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
                 let what = format!("{format}, {shape:?} along {axis}, {layout}");
                 let clone = tensor.clone();
-                let got = TestBackend::mx_quantize(tensor, axis, format, Rounding::Even, stream);
-                assert_same(&values::<TestBackend>(got), &expected, &what);
-                let first = (elementwise, Rounding::Even);
                 let got =
-                    TestBackend::round_and_quantize(clone, first, axis, format, Rounding::Even);
+                    TestBackend::mx_quantize(tensor, axis, format, Rounding::NearestEven, stream);
+                assert_same(&values::<TestBackend>(got), &expected, &what);
+                let first = (elementwise, Rounding::NearestEven);
+                let got = TestBackend::round_and_quantize(
+                    clone,
+                    first,
+                    axis,
+                    format,
+                    Rounding::NearestEven,
+                );
                 assert_same(&values::<TestBackend>(got), &rounded, &what);
             });
         }
@@ -216,7 +222,7 @@ fn of_the_recipes() -> impl Iterator<Item = BlockFormat> {
 #[test]
 fn scales_of_the_recipes() {
     for format in of_the_recipes() {
-        assert_quantizes::<TestBackend>(format, Rounding::Even);
+        assert_quantizes::<TestBackend>(format, Rounding::NearestEven);
     }
     // Elements are rounded as they are under any other scale.
     for format in [
@@ -247,12 +253,13 @@ fn scales_of_the_recipes_of_any_size() {
                 .collect();
             for axis in [0, 1] {
                 let mut expected = x.clone();
-                let rounder = Rounding::Even.with(stream);
+                let rounder = Rounding::NearestEven.with(stream);
                 format
                     .quantize(&mut expected, &shape, axis, rounder)
                     .expect("the format is sound");
                 let got = tensor::<TestBackend>(&x, &shape);
-                let got = TestBackend::mx_quantize(got, axis, format, Rounding::Even, stream);
+                let got =
+                    TestBackend::mx_quantize(got, axis, format, Rounding::NearestEven, stream);
                 let what = format!("{format} along {axis}, 2^{exponent}");
                 assert_same(&values::<TestBackend>(got), &expected, &what);
             }
@@ -273,12 +280,12 @@ fn the_root_mean_square_of_long_blocks() {
         let format: BlockFormat = format.parse().expect("the format is sound");
         let mut expected = x.clone();
         let shape = [2, 40_000];
-        let rounder = Rounding::Even.with(stream);
+        let rounder = Rounding::NearestEven.with(stream);
         format
             .quantize(&mut expected, &shape, 1, rounder)
             .expect("the format is sound");
         let got = tensor::<TestBackend>(&x, &shape);
-        let got = TestBackend::mx_quantize(got, 1, format, Rounding::Even, stream);
+        let got = TestBackend::mx_quantize(got, 1, format, Rounding::NearestEven, stream);
         assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
     }
 }
@@ -328,10 +335,15 @@ fn a_tensor_scale_of_any_size() {
         let mut expected = x.clone();
         let stream = RandomStream::new(0, 0);
         format
-            .quantize(&mut expected, &[3, 32], 1, Rounding::Even.with(stream))
+            .quantize(
+                &mut expected,
+                &[3, 32],
+                1,
+                Rounding::NearestEven.with(stream),
+            )
             .expect("the format is sound");
         let got = tensor::<TestBackend>(&x, &[3, 32]);
-        let got = TestBackend::mx_quantize(got, 1, format, Rounding::Even, stream);
+        let got = TestBackend::mx_quantize(got, 1, format, Rounding::NearestEven, stream);
         assert_same(
             &values::<TestBackend>(got),
             &expected,
@@ -350,10 +362,15 @@ fn every_bfloat16_number_in_blocks() {
             let stream = RandomStream::new(0, 0);
             let mut expected = x.clone();
             format
-                .quantize(&mut expected, &shape, axis, Rounding::Even.with(stream))
+                .quantize(
+                    &mut expected,
+                    &shape,
+                    axis,
+                    Rounding::NearestEven.with(stream),
+                )
                 .expect("the format is sound");
             let got = tensor::<TestBackend>(&x, &shape);
-            let got = TestBackend::mx_quantize(got, axis, format, Rounding::Even, stream);
+            let got = TestBackend::mx_quantize(got, axis, format, Rounding::NearestEven, stream);
             assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
         }
     }
@@ -368,16 +385,16 @@ fn rounded_and_quantized_at_once() {
         let format: BlockFormat = format.parse().expect("the name is known");
         let mut expected = x.clone();
         let stream = RandomStream::new(0, 0);
-        elementwise.round_slice(&mut expected, Rounding::Even.with(stream));
+        elementwise.round_slice(&mut expected, Rounding::NearestEven.with(stream));
         format
-            .quantize(&mut expected, &shape, 0, Rounding::Nearest.with(stream))
+            .quantize(&mut expected, &shape, 0, Rounding::NearestAway.with(stream))
             .expect("the format is sound");
         let got = TestBackend::round_and_quantize(
             tensor::<TestBackend>(&x, &shape),
-            (elementwise, Rounding::Even),
+            (elementwise, Rounding::NearestEven),
             0,
             format,
-            Rounding::Nearest,
+            Rounding::NearestAway,
         );
         assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
     }
@@ -452,10 +469,10 @@ fn tensors_without_elements() {
     let format: BlockFormat = "mxfp4".parse().expect("the name is known");
     let stream = RandomStream::new(0, 0);
     let empty = || tensor::<TestBackend>(&[], &[0, 32]);
-    let quantized = TestBackend::mx_quantize(empty(), 1, format, Rounding::Even, stream);
+    let quantized = TestBackend::mx_quantize(empty(), 1, format, Rounding::NearestEven, stream);
     assert_eq!(quantized.shape(), Shape::new([0, 32]));
     let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
-    let rounded = TestBackend::float_round_to(empty(), bfloat16, Rounding::Even, stream);
+    let rounded = TestBackend::float_round_to(empty(), bfloat16, Rounding::NearestEven, stream);
     assert_eq!(rounded.shape(), Shape::new([0, 32]));
 }
 

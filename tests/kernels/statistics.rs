@@ -40,7 +40,7 @@ fn summed_up(statistics: TensorStatistics<TestBackend>, what: &str) -> Statistic
 }
 
 fn assert_seen(x: &[f32], shape: &[usize], axis: usize, format: Option<BlockFormat>) {
-    let even = Rounding::Even.with(RandomStream::new(0, 0));
+    let even = Rounding::NearestEven.with(RandomStream::new(0, 0));
     let what = format!("{format:?}, {shape:?} along {axis}");
     let mut q = x.to_vec();
     match format {
@@ -129,8 +129,8 @@ fn of_what_is_quantized_on_the_way() {
     let elementwise = FloatFormat::bfloat(16).expect("16 bits are allowed");
     for format in formats() {
         let quantization = OperandQuantization {
-            elementwise: Some((elementwise, Rounding::Even)),
-            blocks: Some((format, Rounding::Even)),
+            elementwise: Some((elementwise, Rounding::NearestEven)),
+            blocks: Some((format, Rounding::NearestEven)),
         };
         let expected = Statistics::of_quantizing(&x, &shape, 1, quantization).expect("all fits");
         let tensor = tensor::<TestBackend>(&x, &shape);

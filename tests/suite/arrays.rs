@@ -68,12 +68,12 @@ pub(crate) type Operand = (ElementFormat, Rounding);
 /// Small, so that blocks end inside of a handful of channels.
 pub(crate) const BLOCK: usize = 4;
 
-pub(crate) const W: Operand = (ElementFormat::Fp4E2M1, Rounding::Even);
-pub(crate) const A: Operand = (ElementFormat::Fp6E2M3, Rounding::Even);
-pub(crate) const W_BP: Operand = (ElementFormat::Fp6E3M2, Rounding::Nearest);
-pub(crate) const A_BP: Operand = (ElementFormat::Int8, Rounding::Floor);
-pub(crate) const A_BP_EX: Operand = (ElementFormat::Fp8E5M2, Rounding::Nearest);
-pub(crate) const A_BP_OS: Operand = (ElementFormat::Fp8E4M3, Rounding::Floor);
+pub(crate) const W: Operand = (ElementFormat::Fp4E2M1, Rounding::NearestEven);
+pub(crate) const A: Operand = (ElementFormat::Fp6E2M3, Rounding::NearestEven);
+pub(crate) const W_BP: Operand = (ElementFormat::Fp6E3M2, Rounding::NearestAway);
+pub(crate) const A_BP: Operand = (ElementFormat::Int8, Rounding::TowardZero);
+pub(crate) const A_BP_EX: Operand = (ElementFormat::Fp8E5M2, Rounding::NearestAway);
+pub(crate) const A_BP_OS: Operand = (ElementFormat::Fp8E4M3, Rounding::TowardZero);
 
 /// The specs of those formats and roundings, with elementwise bfloat16 or without.
 pub(crate) fn specs(bfloat16: bool) -> MxSpecs {
@@ -86,7 +86,7 @@ pub(crate) fn specs(bfloat16: bool) -> MxSpecs {
         a_elem_format_bp_os: Some(A_BP_OS.0.into()),
         block_size: BLOCK,
         bfloat: if bfloat16 { 16 } else { 0 },
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         round_mx_input_grad_input: Some(A_BP.1),
         round_mx_output: Some(W.1),
         round_mx_weight_grad_input: Some(W_BP.1),

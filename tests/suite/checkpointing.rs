@@ -107,7 +107,7 @@ fn stochastic_rounding_of_what_is_computed_again_is_refused_where_it_is_recorded
             assert!(message.contains(part), "{name}: {message}");
         }
         let even = MxSpecs {
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             ..stochastic()
         };
         assert_eq!(refusal(&even, op), None, "{name}");
@@ -132,7 +132,7 @@ fn stochastic_rounding_of_what_is_not_computed_again_is_accepted() {
         "no gradient"
     );
     let products = MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         round_mx_output: Some(Rounding::Stochastic),
         ..MxSpecs::mxfp8_e4m3()
     };

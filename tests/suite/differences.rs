@@ -22,7 +22,7 @@ fn r(x: f32) -> f32 {
 
 fn device() -> burn_mx::MxDevice<burn::backend::flex::FlexDevice> {
     mx_device(&MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         quantize_loss: true,
         ..bfloat16_only()
     })

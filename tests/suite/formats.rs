@@ -19,7 +19,7 @@ fn all_slots(format: &str, hadamard_block_size: usize) -> MxSpecs {
     MxSpecs {
         w_elem_format: format,
         a_elem_format: format,
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         hadamard_block_size,
         ..MxSpecs::default()
     }
@@ -29,7 +29,7 @@ fn quantized<B: Backend>(format: BlockFormat, tensor: Tensor<B, 2>, axis: usize)
     let (shape, device) = (tensor.dims(), tensor.device());
     let mut data = values(tensor);
     format
-        .quantize(&mut data, &shape, axis, Rounder::Even)
+        .quantize(&mut data, &shape, axis, Rounder::NearestEven)
         .expect("the format is valid");
     Tensor::from_data(TensorData::new(data, shape), &device)
 }

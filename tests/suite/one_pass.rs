@@ -59,7 +59,11 @@ fn specs() -> Vec<(MxSpecs, FloatFormat, Rounding)> {
         bits => FloatFormat::fp(bits).expect("a width of fp"),
     };
     let mut all = Vec::new();
-    for round in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
+    for round in [
+        Rounding::NearestAway,
+        Rounding::NearestEven,
+        Rounding::TowardZero,
+    ] {
         for specs in [bfloat(16, round), bfloat(12, round), fp(16, round)] {
             let format = format(&specs);
             all.push((specs, format, round));
@@ -67,10 +71,10 @@ fn specs() -> Vec<(MxSpecs, FloatFormat, Rounding)> {
     }
     let flushed = MxSpecs {
         bfloat_subnorms: false,
-        ..bfloat(16, Rounding::Even)
+        ..bfloat(16, Rounding::NearestEven)
     };
     let format = format(&flushed).with_subnormals(false);
-    all.push((flushed, format, Rounding::Even));
+    all.push((flushed, format, Rounding::NearestEven));
     all
 }
 
@@ -271,9 +275,9 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
         [1, 20, 30],
     ] {
         let mut expected = noise(shape.iter().product(), 3);
-        float.round_slice(&mut expected, Rounder::Even);
+        float.round_slice(&mut expected, Rounder::NearestEven);
         format
-            .quantize(&mut expected, &shape, 1, Rounder::Even)
+            .quantize(&mut expected, &shape, 1, Rounder::NearestEven)
             .expect("the axis exists");
         for hold in [false, true] {
             let what = format!("{shape:?}, held: {hold}");
@@ -308,7 +312,7 @@ fn softmax_in_one_pass_gives_the_composition_of_its_steps() {
                 softmax_exp2: exp2,
                 vec_use_exp2: exp2,
                 vec_use_recip: recip,
-                round: Rounding::Even,
+                round: Rounding::NearestEven,
                 ..MxSpecs::none()
             };
             let composed = softmax::<Flex>(&specs, false);
@@ -333,7 +337,7 @@ fn log_softmax_in_one_pass_gives_the_composition_of_its_steps() {
         // So few significant bits that sums are exact, rounded or not.
         let mut g = noise(40 * 16, 10);
         let coarse = FloatFormat::bfloat(10).expect("a width of bfloat");
-        coarse.round_slice(&mut g, Rounder::Even);
+        coarse.round_slice(&mut g, Rounder::NearestEven);
         let tensor = |values: Vec<f32>| {
             Tensor::<A<B>, 2>::from_data(TensorData::new(values, [40, 16]), &device)
         };
@@ -359,7 +363,7 @@ fn log_softmax_in_one_pass_gives_the_composition_of_its_steps() {
             vec_use_recip: recip,
             quantize_backprop,
             quantize_loss: true,
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             ..MxSpecs::none()
         };
         let composed = log_softmax::<Flex>(&specs, false);

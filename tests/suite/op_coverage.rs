@@ -187,7 +187,7 @@ fn lacks<B: MxKernels>(op: &str) -> bool {
 
 fn assert_elementwise_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::Rounding::Even,
+        round: burn_mx::Rounding::NearestEven,
         ..bfloat16_only()
     };
     check_all(|op, row| {
@@ -326,7 +326,7 @@ fn flex_has_all_gradients_and_ndarray_lacks_one() {
 
 fn assert_gradient_rounding<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::Rounding::Even,
+        round: burn_mx::Rounding::NearestEven,
         ..bfloat16_only()
     };
     check_all(|op, row| {
@@ -365,7 +365,7 @@ fn training_infers_and_rounds_gradients_as_the_table_says_on_ndarray() {
 /// Whatever op a parameter is used by, what it gets from two uses is added up without rounding.
 fn assert_plain_sums<B: MxKernels>() {
     let round_even = MxSpecs {
-        round: burn_mx::Rounding::Even,
+        round: burn_mx::Rounding::NearestEven,
         ..bfloat16_only()
     };
     check_all(|op, row| {

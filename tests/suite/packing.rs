@@ -21,9 +21,9 @@ fn a_tensor_is_the_bytes_of_its_values() {
     let tensor = || noise_tensor::<Mx, 3>(shape, seed, &device);
     let stochastic = Rounder::Stochastic(RandomStream::new(1, 2));
     for (text, axis, rounder) in [
-        ("mxfp4", 2, Rounder::Even),
-        ("mx6", 0, Rounder::Nearest),
-        ("nvfp4(tensor_scale=true)", 2, Rounder::Even),
+        ("mxfp4", 2, Rounder::NearestEven),
+        ("mx6", 0, Rounder::NearestAway),
+        ("nvfp4(tensor_scale=true)", 2, Rounder::NearestEven),
         ("mxfp6_e3m2", 1, stochastic),
     ] {
         let format = format(text);
@@ -45,19 +45,26 @@ fn a_tensor_is_the_bytes_of_its_values() {
 fn what_cannot_be_packed_is_an_error() {
     let device = mx_device(&MxSpecs::none());
     let tensor = Tensor::<Inference, 1>::from_floats([1.0, f32::NAN, 2.0], &device);
-    let packed = pack(tensor.clone(), 0, format("bfp16"), Rounder::Even);
+    let packed = pack(tensor.clone(), 0, format("bfp16"), Rounder::NearestEven);
     let position = match packed {
         Err(PackError::NotFinite { position, .. }) => position,
         other => panic!("{other:?}"),
     };
     assert_eq!(position, 1);
-    let packed = pack(tensor, 1, format("mxfp4"), Rounder::Even);
+    let packed = pack(tensor, 1, format("mxfp4"), Rounder::NearestEven);
     assert!(matches!(packed, Err(PackError::Quantize(_))), "{packed:?}");
 }
 
 #[test]
 #[should_panic(expected = "shape [3, 4] is no tensor of 1 axes")]
 fn a_packed_tensor_has_as_many_axes_as_it_has() {
-    let packed = Packed::encode(format("mxfp4"), &[1.0; 12], &[3, 4], 1, Rounder::Even).unwrap();
+    let packed = Packed::encode(
+        format("mxfp4"),
+        &[1.0; 12],
+        &[3, 4],
+        1,
+        Rounder::NearestEven,
+    )
+    .unwrap();
     unpack::<Inference, 1>(&packed.view(), &mx_device(&MxSpecs::none()));
 }

@@ -5,7 +5,9 @@ use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
-use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Operand, OperandForm, Place};
+use burn_mx::{
+    MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Operand, OperandForm, OperandLayout,
+};
 
 use super::newtype::Newtype;
 use super::support::*;
@@ -19,10 +21,10 @@ fn primitive<B: Backend, const D: usize>(shape: [usize; D], seed: u64) -> FloatT
 fn blocks(text: &str) -> OperandForm {
     let format: BlockFormat = text.parse().expect("it is a format");
     OperandForm {
-        place: Place::LHS,
+        place: OperandLayout::LHS,
         quantization: OperandQuantization {
             elementwise: None,
-            blocks: Some((format, Rounding::Even)),
+            blocks: Some((format, Rounding::NearestEven)),
         },
         stream: RandomStream::new(0, 0),
         tensor_scale: None,
@@ -44,9 +46,9 @@ fn stochastic(form: OperandForm) -> OperandForm {
 
 fn elementwise(format: FloatFormat) -> OperandForm {
     OperandForm {
-        place: Place::LHS,
+        place: OperandLayout::LHS,
         quantization: OperandQuantization {
-            elementwise: Some((format, Rounding::Even)),
+            elementwise: Some((format, Rounding::NearestEven)),
             blocks: None,
         },
         stream: RandomStream::new(0, 0),
@@ -56,8 +58,8 @@ fn elementwise(format: FloatFormat) -> OperandForm {
 }
 
 /// Every place of an operand.
-fn places() -> impl Iterator<Item = Place> {
-    let sides = [Place::LHS, Place::RHS];
+fn places() -> impl Iterator<Item = OperandLayout> {
+    let sides = [OperandLayout::LHS, OperandLayout::RHS];
     let places = sides
         .into_iter()
         .flat_map(|place| [place, place.transposed()]);
@@ -162,7 +164,7 @@ fn products_are_those_of_tensors_in_every_place() {
             {
                 let lhs = primitive::<Flex, 3>(shape(left, m, k, lhs_transposed), 3);
                 let rhs = primitive::<Flex, 3>(shape(right, k, n, rhs_transposed), 4);
-                let form = |place: Place, transposed| OperandForm {
+                let form = |place: OperandLayout, transposed| OperandForm {
                     place: if transposed {
                         place.transposed()
                     } else {
@@ -170,8 +172,8 @@ fn products_are_those_of_tensors_in_every_place() {
                     },
                     ..operand
                 };
-                let lhs_form = form(Place::LHS, lhs_transposed);
-                let rhs_form = form(Place::RHS, rhs_transposed);
+                let lhs_form = form(OperandLayout::LHS, lhs_transposed);
+                let rhs_form = form(OperandLayout::RHS, rhs_transposed);
                 let what = format!("{lhs_form:?} {rhs_form:?}");
                 let own = [
                     Flex::product_operand(lhs.clone(), lhs_form),
@@ -213,12 +215,18 @@ fn leading_axes_that_are_rows() {
             ..blocks(format)
         };
         let products = [
-            (x.clone(), Place::LHS.flat(), weight, Place::RHS, k),
+            (
+                x.clone(),
+                OperandLayout::LHS.flat(),
+                weight,
+                OperandLayout::RHS,
+                k,
+            ),
             (
                 x,
-                Place::LHS.transposed().flat(),
+                OperandLayout::LHS.transposed().flat(),
                 y,
-                Place::RHS.flat(),
+                OperandLayout::RHS.flat(),
                 batch * m,
             ),
         ];

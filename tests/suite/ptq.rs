@@ -111,7 +111,7 @@ fn configurations_have_quarks_names_formats_and_attributes() {
     for (name, text) in formats {
         let plain = named(name);
         assert_eq!(plain.specs.resolve().unwrap().to_string(), text);
-        assert_eq!(plain.specs.round, Rounding::Even);
+        assert_eq!(plain.specs.round, Rounding::NearestEven);
         assert_eq!(plain.fast_finetune, None);
         let tuned = named(&format!("{name}_ADAQUANT"));
         assert_eq!(tuned.fast_finetune, Some(FastFinetune::default()));
@@ -149,7 +149,7 @@ fn configurations_have_quarks_names_formats_and_attributes() {
         (bfp.resolve().unwrap().to_string().as_str(), bfp.round),
         (
             "w bfp(bit_width=12,block_size=8), a bfp(bit_width=12,block_size=8)",
-            Rounding::Nearest
+            Rounding::NearestAway
         )
     );
 }
@@ -344,7 +344,7 @@ fn a_quantized_layer_multiplies_what_the_formats_hold() {
         let mut values = values.to_vec();
         let shape = [values.len() / k, k];
         format
-            .quantize(&mut values, &shape, 1, Rounder::Even)
+            .quantize(&mut values, &shape, 1, Rounder::NearestEven)
             .unwrap();
         values
     };

@@ -122,8 +122,8 @@ fn rounds_on_the_grid<K: MxKernels>(names: impl IntoIterator<Item = String>) {
                 values
             };
             let [nearest, inner] =
-                [Rounder::Even, Rounder::Floor].map(|rounder| rounded(old, rounder));
-            let again = rounded(new, Rounder::Even);
+                [Rounder::NearestEven, Rounder::TowardZero].map(|rounder| rounded(old, rounder));
+            let again = rounded(new, Rounder::NearestEven);
             let layer_changed = old != new;
             for at in 0..old.len() {
                 let (old, new) = (old[at], again[at]);

@@ -384,7 +384,7 @@ fn a_square_weight_is_the_same_both_ways() {
     ] {
         let specs = MxSpecs {
             w_elem_format: Some(format.parse().expect("it is a format")),
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             ..MxSpecs::none()
         };
         let device = mx_device(&specs);
@@ -403,7 +403,7 @@ fn a_square_weight_is_the_same_both_ways() {
         let mut quantized = w.clone();
         let format: BlockFormat = format.parse().expect("it is a format");
         format
-            .quantize(&mut quantized, &[K, N], 1, Rounder::Even)
+            .quantize(&mut quantized, &[K, N], 1, Rounder::NearestEven)
             .expect("it fits");
         assert_ne!(quantized, w);
         Matrix::new(&quantized, N).assert_close(&values(y), "forward");
@@ -459,7 +459,7 @@ fn attention_without_blocks_is_attention_in_bfloat16() {
         ]
     };
     let bfloat16 = attention(&MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         ..bfloat16_only()
     });
     for name in [

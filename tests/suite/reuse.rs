@@ -16,7 +16,7 @@ type Device = burn_mx::MxDevice<TestDevice>;
 
 fn device() -> Device {
     mx_device(&MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         ..MxSpecs::mxfp8_e4m3()
     })
 }

@@ -36,7 +36,7 @@ fn square(oracle: Emulation, x: f32, g: f32) -> [f32; 2] {
 fn specs() -> [(&'static str, MxSpecs, Emulation); 4] {
     let fp16 = MxSpecs {
         fp: 16,
-        round: Rounding::Floor,
+        round: Rounding::TowardZero,
         ..MxSpecs::none()
     };
     let floor = Emulation {
@@ -44,7 +44,7 @@ fn specs() -> [(&'static str, MxSpecs, Emulation); 4] {
         ..FP16
     };
     let even = MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         ..bfloat16_only()
     };
     let straight_through = MxSpecs {

@@ -460,7 +460,7 @@ fn specs_that_differ_draw_different_numbers_of_one_seed() {
     };
     let first = drawn(None);
     assert_same_bits(&drawn(None), &first, "the same specs");
-    assert_ne!(drawn(Some(Rounding::Even)), first);
+    assert_ne!(drawn(Some(Rounding::NearestEven)), first);
 }
 
 /// The transform of both operands is by the same signs, whoever seeds meanwhile: the product is that of the operands as

@@ -466,7 +466,7 @@ mod tests {
             quantize_backprop: false,
             bfloat_subnorms: false,
             softmax_exp2: true,
-            round_weight: Some(Rounding::Floor),
+            round_weight: Some(Rounding::TowardZero),
             seed: 3,
             ..MxSpecs::mxfp4()
         };
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn none_unsets() {
         let base = MxSpecs {
-            round_weight: Some(Rounding::Floor),
+            round_weight: Some(Rounding::TowardZero),
             ..MxSpecs::mxfp4()
         };
         let args = parse(&[
@@ -488,7 +488,7 @@ mod tests {
         .unwrap();
         let specs = args.specs(base).unwrap();
         assert_eq!(specs.to_string(), "a fp4_e2m1, block 32");
-        assert_eq!(specs.round_weight(), Rounding::Even);
+        assert_eq!(specs.round_weight(), Rounding::NearestEven);
     }
 
     #[test]

@@ -157,7 +157,7 @@ where
     fn inner(tensor: FloatTensor<Self>) -> FloatTensor<MxBackend<B>> {
         let mut inner = Ad::<B, C>::inner(tensor);
         if inner.meta.is_weight() {
-            inner.meta.flags.insert(Flags::INNER);
+            inner.meta.flags.insert(Flags::OPTIMIZER_PARAMETER);
         }
         inner
     }
@@ -214,7 +214,7 @@ where
 fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
     let meta = Meta {
         specs: parameter.specs,
-        flags: (parameter.flags & Flags::PINNED) | Flags::MASTER,
+        flags: (parameter.flags & Flags::PINNED) | Flags::OPTIMIZER_GRADIENT,
         home: parameter.home,
         label: parameter.label,
         rounded: grad.meta.rounded,

@@ -25,7 +25,7 @@ use crate::hooks;
 use crate::kernels::MxKernels;
 use crate::semantics::product::Op;
 use crate::specs::ResolvedSpecs;
-use crate::tensor::{Join, Meta};
+use crate::tensor::{Meta, OpContext};
 
 /// A float tensor of `MxAutodiff<B>`, whatever its checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
@@ -98,6 +98,6 @@ fn specs_of_recomputed<B: MxKernels, C: CheckpointStrategy, const N: usize>(
     if !recomputes || !tensors.iter().any(|tensor| tensor.is_tracked()) {
         return None;
     }
-    let specs = &Join::of(metas::<B, N>(tensors)).emulation()?.specs;
+    let specs = &OpContext::of(metas::<B, N>(tensors)).emulation()?.specs;
     specs.float_format().map(|_| specs)
 }

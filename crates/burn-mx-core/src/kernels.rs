@@ -9,6 +9,8 @@ mod function;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+mod im2col;
 pub(crate) mod in_turn;
 #[cfg(test)]
 mod instruction_sets;
@@ -33,8 +35,6 @@ mod quantize;
 mod rounding;
 mod softmax;
 pub(crate) mod statistics;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod windows;
 
 pub use convolution::{Convolution, ConvolutionProduct};
 #[cfg(feature = "cube")]
@@ -43,7 +43,7 @@ pub use function::{BinaryFunction, UnaryFunction};
 pub use host::host_round_trips;
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
-pub use product::{Operand, OperandForm, Place};
+pub use product::{Operand, OperandForm, OperandLayout};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
 pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
@@ -559,7 +559,7 @@ pub fn from_f32<B: MxKernels>(
     let format = format.expect("16 bits are enough for either format");
     let stream = RandomStream::new(0, 0);
     B::float_cast(
-        B::float_round_to(tensor, format, Rounding::Even, stream),
+        B::float_round_to(tensor, format, Rounding::NearestEven, stream),
         dtype,
     )
 }

@@ -77,9 +77,9 @@ pub use device::MxDevice;
 pub use kernels::reproducible_products;
 pub use kernels::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, PendingStatistics, Place,
-    Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp, from_f32, host_round_trips,
-    to_f32,
+    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, OperandLayout,
+    PendingStatistics, Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
+    from_f32, host_round_trips, to_f32,
 };
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,

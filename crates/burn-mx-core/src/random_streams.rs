@@ -252,7 +252,11 @@ mod tests {
         let numbers = numbers(&stochastic(3));
         numbers.draws();
         let draws = numbers.draws();
-        let rounding = [Rounding::Stochastic, Rounding::Even, Rounding::Stochastic];
+        let rounding = [
+            Rounding::Stochastic,
+            Rounding::NearestEven,
+            Rounding::Stochastic,
+        ];
         let first = rounding.map(|rounding| draws.next(rounding));
         numbers.reseed(4);
         let again = Draws::replay(draws.op());
@@ -339,7 +343,7 @@ mod tests {
                 ..specs.clone()
             },
             MxSpecs {
-                round_weight: Some(Rounding::Even),
+                round_weight: Some(Rounding::NearestEven),
                 ..specs.clone()
             },
         ];

@@ -1,6 +1,6 @@
 //! The tensor of the decorated backend: the inner tensor and what the emulation has to know of it.
 
-mod join;
+mod op_context;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::kernels::Operand;
 use crate::phase;
 use crate::shared_specs::{self, SharedSpecs};
 use crate::weight_cache::{Unpacked, WeightCache};
-pub(crate) use join::Join;
+pub(crate) use op_context::OpContext;
 
 /// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
 /// computed with.
@@ -165,9 +165,9 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Flags: u16 {
         /// A gradient that left autodiff: every op that it takes part in is an optimizer's.
-        const MASTER = 1;
+        const OPTIMIZER_GRADIENT = 1;
         /// A parameter that left autodiff: an op all of whose tensors are such is an optimizer's.
-        const INNER = 1 << 1;
+        const OPTIMIZER_PARAMETER = 1 << 1;
         /// A leaf that requires gradients, or did: products use the weight formats for it.
         const WEIGHT = 1 << 2;
         /// The specs were set for this parameter by name; moving it to a device keeps them.
@@ -195,7 +195,7 @@ bitflags! {
 }
 
 impl Flags {
-    const OPTIMIZER: Self = Self::MASTER.union(Self::INNER);
+    const OPTIMIZER: Self = Self::OPTIMIZER_GRADIENT.union(Self::OPTIMIZER_PARAMETER);
     /// Computed at full precision, and so is what follows.
     pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
     /// Ops with such a result are the wrapped backend's.
@@ -270,8 +270,8 @@ impl Meta {
     /// they index, count or mask; the mark of an optimizer's tensor comes out weak, as that of its device.
     fn of_indices(mut self) -> Self {
         let of_optimizer = self.flags.intersects(Flags::OPTIMIZER);
-        self.flags.remove(Flags::EXEMPT | Flags::MASTER);
-        self.flags.set(Flags::INNER, of_optimizer);
+        self.flags.remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT);
+        self.flags.set(Flags::OPTIMIZER_PARAMETER, of_optimizer);
         self
     }
 
@@ -292,7 +292,7 @@ impl Meta {
 
     /// Meta of the result of an op that computes new values from operands with these metas.
     pub(crate) fn computed<const N: usize>(operands: [Option<Meta>; N]) -> Self {
-        Join::of(operands).result
+        OpContext::of(operands).result
     }
 
     /// Meta of the result of an op all of whose values are values of the first operand: as
@@ -373,7 +373,7 @@ impl Meta {
     pub(crate) fn for_device(self) -> Self {
         let has = |flags| self.flags.intersects(flags);
         let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN);
-        flags.set(Flags::INNER, has(Flags::OPTIMIZER));
+        flags.set(Flags::OPTIMIZER_PARAMETER, has(Flags::OPTIMIZER));
         let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER;
         flags.set(Flags::LITERAL, !has(of_model));
         Self {
@@ -414,9 +414,10 @@ impl Meta {
     /// away: batch norm moves its statistics so before it computes with them, which may have come out of autodiff as
     /// parameters do.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
-        let marked = device.flags.contains(Flags::INNER);
-        let takes_mark = !self.is_weight() || self.flags.contains(Flags::INNER);
-        self.flags.set(Flags::INNER, marked && takes_mark);
+        let marked = device.flags.contains(Flags::OPTIMIZER_PARAMETER);
+        let takes_mark = !self.is_weight() || self.flags.contains(Flags::OPTIMIZER_PARAMETER);
+        self.flags
+            .set(Flags::OPTIMIZER_PARAMETER, marked && takes_mark);
         if device.flags.contains(Flags::LITERAL) {
             self.flags &= device.flags | !Flags::EXEMPT;
         }
@@ -451,6 +452,6 @@ impl Meta {
 
     /// The specs by which an op on this tensor alone is emulated.
     pub(crate) fn emulation(self) -> Option<&'static SharedSpecs> {
-        Join::of([Some(self)]).emulation()
+        OpContext::of([Some(self)]).emulation()
     }
 }

@@ -115,7 +115,7 @@ impl TensorChange {
                 meta.flags
                     .remove(Flags::EXEMPT | Flags::CONSTANT | Flags::LITERAL);
             }
-            Self::Master => meta.flags.insert(Flags::MASTER),
+            Self::Master => meta.flags.insert(Flags::OPTIMIZER_GRADIENT),
             Self::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
         }
         meta

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
 
-use crate::kernels::Place;
+use crate::kernels::OperandLayout;
 use crate::specs::{Hadamard, ResolvedSpecs};
 
 /// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
@@ -42,7 +42,7 @@ pub(crate) struct CopyKey {
     pub(crate) rounding: Rounding,
     pub(crate) axis: usize,
     /// Where the copy stands in a matrix product; in another op's it is a tensor as the weight is.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<OperandLayout>,
 }
 
 impl CopyKey {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_kept_from_its_second_use_on() {
-        let [forward, backward] = [0, 1].map(|axis| key(axis, Rounding::Even));
+        let [forward, backward] = [0, 1].map(|axis| key(axis, Rounding::NearestEven));
         assert_eq!(made([forward, backward]), 2);
         assert_eq!(made([forward; 5]), 2);
         assert_eq!(made([forward, backward].repeat(5)), 4);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_copy_goes() {
-        let [a, b, c] = [0, 1, 2].map(|axis| key(axis, Rounding::Even));
+        let [a, b, c] = [0, 1, 2].map(|axis| key(axis, Rounding::NearestEven));
         assert_eq!(made([a, a, b, b, a, c, c, a, c]), 6);
         assert_eq!(made([a, a, b, b, a, c, b]), 6);
     }
@@ -249,7 +249,7 @@ mod tests {
         let weight = Arc::new(());
         let kept = WeightCache::new(None);
         for _ in 0..3 {
-            kept.get(key(0, Rounding::Even), || Arc::clone(&weight));
+            kept.get(key(0, Rounding::NearestEven), || Arc::clone(&weight));
         }
         assert_eq!(Arc::strong_count(&weight), 2);
         drop(kept);

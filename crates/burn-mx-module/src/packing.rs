@@ -15,7 +15,7 @@ use burn_mx_core::{MxTensorOps, Packing};
 /// # use burn_flex::{Flex, FlexDevice};
 /// let device = MxDevice::new(FlexDevice, "none")?;
 /// let tensor = Tensor::<MxBackend<Flex>, 1>::from_floats([1.0, 2.4, -5.1, 7.9], &device);
-/// let packed = pack(tensor, 0, "mxfp4".parse()?, Rounder::Even)?;
+/// let packed = pack(tensor, 0, "mxfp4".parse()?, Rounder::NearestEven)?;
 /// assert_eq!((packed.scales(), packed.elements()), ([127].as_slice(), [0x42, 0x7f].as_slice()));
 /// let quantized = unpack::<MxBackend<Flex>, 1>(&packed.view(), &device);
 /// assert_eq!(quantized.into_data().to_vec::<f32>()?, [1.0, 2.0, -6.0, 6.0]);

@@ -31,7 +31,7 @@ impl Neighbours {
         if !weight.iter().all(|value| value.is_finite()) {
             return None;
         }
-        let packed = Packed::encode(format, weight, shape, axis, Rounder::Floor).ok()?;
+        let packed = Packed::encode(format, weight, shape, axis, Rounder::TowardZero).ok()?;
         let inner = packed.decode();
         let bits = format.element_bits();
         let is_complement =
@@ -126,7 +126,7 @@ mod tests {
                 let found = Neighbours::of(format, &weight, &Shape::new(shape), axis).unwrap();
                 let quantized = |values: &[f32]| {
                     let mut values = values.to_vec();
-                    let stream = Rounder::Even;
+                    let stream = Rounder::NearestEven;
                     format.quantize(&mut values, &shape, axis, stream).unwrap();
                     values
                 };

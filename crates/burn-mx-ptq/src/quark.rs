@@ -115,8 +115,8 @@ impl QuarkOptions {
             });
         }
         let round = match rounding_mode {
-            0 => Rounding::Nearest,
-            2 => Rounding::Even,
+            0 => Rounding::NearestAway,
+            2 => Rounding::NearestEven,
             _ => {
                 return Err(PtqError::Field {
                     field: "rounding_mode",

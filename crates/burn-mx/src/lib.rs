@@ -54,7 +54,7 @@ pub use burn_mx_core::{
     AsResolvedSpecs, BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, Exemptions,
     FunctionRounding, GradientOperands, Hadamard, HadamardSigns, LogSoftmax, MxAutodiff, MxBackend,
     MxDevice, MxKernels, MxSpecs, MxTensor, Norm, Normalization, OpRounding, Operand, OperandForm,
-    ParseGradientOperandsError, ParseHadamardError, PendingStatistics, Place, Recipe,
+    OperandLayout, ParseGradientOperandsError, ParseHadamardError, PendingStatistics, Recipe,
     ResolvedSpecs, Slot, SlotFormat, Softmax, SpecsError, StatisticsWords, TensorStatistics,
     ToResolvedSpecs, UnaryFunction, UnaryOp, hooks, host_round_trips, keep_quantized_weights,
 };

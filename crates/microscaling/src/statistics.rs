@@ -46,7 +46,7 @@ pub struct Comparison<'a> {
 /// let original = [1.0, 0.3, -7.0, 0.01];
 /// let mxfp4: BlockFormat = "mxfp4".parse()?;
 /// let mut quantized = original;
-/// mxfp4.quantize(&mut quantized, &[4], 0, Rounder::Even)?;
+/// mxfp4.quantize(&mut quantized, &[4], 0, Rounder::NearestEven)?;
 /// assert_eq!(quantized, [1.0, 0.5, -6.0, 0.0]);
 /// let statistics = Statistics::of(Comparison {
 ///     original: &original,

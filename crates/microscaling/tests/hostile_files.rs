@@ -98,7 +98,7 @@ fn valid() -> Vec<(String, BTreeMap<String, Packed>)> {
     let data: Vec<f32> = (0..34).map(|i| (i as f32 - 11.0) * 0.37).collect();
     let pack = |format: &str, shape: &[usize], axis| {
         let format: BlockFormat = format.parse().unwrap();
-        Packed::encode(format, &data, shape, axis, Rounder::Even).unwrap()
+        Packed::encode(format, &data, shape, axis, Rounder::NearestEven).unwrap()
     };
     let other = [
         "nvfp4(tensor_scale=true)",

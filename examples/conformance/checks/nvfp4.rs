@@ -17,6 +17,6 @@ struct Params {
 pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
     check_cases(file, "nvfp4", Checked::ValuesAndCodes, |params: &Params| {
         let format = Nvfp4Format::new(params.per_tensor_scale);
-        Ok((format.into(), Rounding::Even))
+        Ok((format.into(), Rounding::NearestEven))
     })
 }

@@ -159,7 +159,7 @@ impl Ops {
         let (largest, normal) = (x.largest(), f64::from(format.min_normal()));
         let exponent = largest.max(normal).log2().floor() as i32;
         let step = 2.0_f64.powi(exponent - format.mantissa_bits() as i32);
-        let to_nearest = matches!(self.rounding, Rounding::Nearest | Rounding::Even);
+        let to_nearest = matches!(self.rounding, Rounding::NearestAway | Rounding::NearestEven);
         let step = if to_nearest { step / 2.0 } else { step };
         match x.smallest() < normal && !format.subnormals() {
             // Everything below the least normal number becomes zero.

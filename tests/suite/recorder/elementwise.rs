@@ -17,7 +17,7 @@ use super::{folder, record_here, steps};
 /// bfloat16 and nothing else, ties to even.
 fn specs() -> MxSpecs {
     MxSpecs {
-        round: Rounding::Even,
+        round: Rounding::NearestEven,
         ..bfloat16_only()
     }
 }
@@ -190,7 +190,7 @@ fn functions_are_compared_with_themselves_without_roundings() {
 
 #[test]
 fn a_norm_has_the_name_of_its_parameter() {
-    for round in [Rounding::Even, Rounding::Stochastic] {
+    for round in [Rounding::NearestEven, Rounding::Stochastic] {
         let specs = MxSpecs {
             round,
             seed: 77,

@@ -18,7 +18,7 @@ use super::{folder, operand, product, record_here, steps};
 fn quantized(x: &[f32], shape: [usize; 2], axis: usize, format: &str) -> Vec<f32> {
     let format: BlockFormat = format.parse().expect("a format");
     let mut quantized = x.to_vec();
-    let even = Rounding::Even.with(RandomStream::new(0, 0));
+    let even = Rounding::NearestEven.with(RandomStream::new(0, 0));
     format
         .quantize(&mut quantized, &shape, axis, even)
         .expect("it fits");

@@ -20,13 +20,13 @@ use crate::hooks;
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
-use crate::tensor::Join;
+use crate::tensor::OpContext;
 
 /// Ops on one tensor with a step of our own.
 macro_rules! unary_backward {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            match emulation(&Join::of(metas::<B, 1>([&$tensor]))) {
+            match emulation(&OpContext::of(metas::<B, 1>([&$tensor]))) {
                 Some(_) => elementwise::unary::<B, C, _>($tensor, $rule),
                 None => Ad::<B, C>::$name($tensor $(, $arg)*),
             }
@@ -70,7 +70,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     // Own steps
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Join::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
+        match OpContext::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
             Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
             None => boundary::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }
@@ -99,7 +99,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     /// A square is an op of its own, with a gradient of its own; a tensor times itself stays a product.
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
         powi_scalar::<Self>(lhs, rhs, |x| {
-            match emulation(&Join::of(metas::<B, 1>([&x]))) {
+            match emulation(&OpContext::of(metas::<B, 1>([&x]))) {
                 Some(_) => elementwise::unary::<B, C, _>(x, elementwise::Square),
                 None => Self::float_mul(x.clone(), x),
             }

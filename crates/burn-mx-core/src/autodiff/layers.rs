@@ -23,16 +23,16 @@ use crate::kernels::{MxKernels, Norm};
 use crate::ops::activation::Composition;
 use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
-use crate::tensor::Join;
+use crate::tensor::OpContext;
 
 /// What the op of a layer is joined from; the place says what is a weight, and `x` is in the role of an activation.
 fn join_of_layer<B: MxKernels>(
     x: &Tracked<B>,
     weight: &Tracked<B>,
     bias: Option<&Tracked<B>>,
-) -> Join {
+) -> OpContext {
     let bias = bias.map(|bias| &bias.primitive);
-    semantics::linear::join::<B>(&x.primitive, &weight.primitive, bias)
+    semantics::linear::context::<B>(&x.primitive, &weight.primitive, bias)
 }
 
 /// The op of a layer by burn-autodiff's step; `x` is in the role of an activation.
@@ -42,17 +42,17 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
     bias: Option<Tracked<B>>,
     op: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B> + Send,
 ) -> Tracked<B> {
-    let join = join_of_layer::<B>(&x, &weight, bias.as_ref());
-    let weight = named_if_emulated::<B>(&join, weight);
-    let exemption = Exemption::new(&join);
+    let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
+    let weight = named_if_emulated::<B>(&context, weight);
+    let exemption = Exemption::new(&context);
     let [x, weight] = [x, weight].map(|tensor| exemption.enter::<B, C>(tensor));
     let bias = bias.map(|bias| exemption.enter::<B, C>(bias));
     exemption.leave::<B, C>(hooks::tracked(|| op(x, weight, bias)))
 }
 
 /// The weight of a convolution, which has a product to be named if it is emulated.
-fn named_if_emulated<B: MxKernels>(join: &Join, weight: Tracked<B>) -> Tracked<B> {
-    match join.emulation() {
+fn named_if_emulated<B: MxKernels>(context: &OpContext, weight: Tracked<B>) -> Tracked<B> {
+    match context.emulation() {
         Some(_) => named::<B>(Op::Convolution, weight),
         None => weight,
     }
@@ -116,7 +116,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        if Join::of_product(metas::<B, 3>([&query, &key, &value]))
+        if OpContext::of_product(metas::<B, 3>([&query, &key, &value]))
             .emulation()
             .is_none()
         {
@@ -163,9 +163,9 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         options: DeformConvOptions<2>,
     ) -> FloatTensor<Self> {
         let x = as_activation::<B>(x);
-        let join = join_of_layer::<B>(&x, &weight, bias.as_ref());
-        let weight = named_if_emulated::<B>(&join, weight);
-        let exemption = Exemption::new(&join);
+        let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
+        let weight = named_if_emulated::<B>(&context, weight);
+        let exemption = Exemption::new(&context);
         let [x, offset, weight] = [x, offset, weight].map(|tensor| exemption.enter::<B, C>(tensor));
         let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| exemption.enter::<B, C>(tensor)));
         exemption.leave::<B, C>(hooks::tracked(|| {
@@ -174,8 +174,8 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     }
 
     fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
-        let join = Join::of([Some(weights.primitive.meta), Some(indices.meta)]);
-        let exemption = Exemption::new(&join);
+        let context = OpContext::of([Some(weights.primitive.meta), Some(indices.meta)]);
+        let exemption = Exemption::new(&context);
         let weights = exemption.enter::<B, C>(weights);
         exemption.leave::<B, C>(Ad::<B, C>::embedding(weights, indices))
     }

@@ -10,7 +10,7 @@ use super::parameter::{gradient_of, marked};
 use super::{Tracked, metas};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Join, Meta, MxTensor};
+use crate::tensor::{Flags, Meta, MxTensor, OpContext};
 
 #[derive(Debug)]
 struct Boundary;
@@ -72,10 +72,10 @@ pub(crate) struct Exemption {
 
 impl Exemption {
     /// Of an op with burn-autodiff's step.
-    pub(crate) fn new(join: &Join) -> Self {
+    pub(crate) fn new(context: &OpContext) -> Self {
         Self {
-            exempt: join.is_exempt().then_some(join.result),
-            rounds: join.rounds(),
+            exempt: context.is_exempt().then_some(context.result),
+            rounds: context.rounds(),
         }
     }
 
@@ -109,7 +109,7 @@ pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
     rhs: Tracked<B>,
     op: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
-    let exemption = Exemption::new(&Join::of(metas::<B, 2>([&lhs, &rhs])));
+    let exemption = Exemption::new(&OpContext::of(metas::<B, 2>([&lhs, &rhs])));
     let [lhs, rhs] = [lhs, rhs].map(|tensor| exemption.enter::<B, C>(tensor));
     exemption.leave::<B, C>(op(lhs, rhs))
 }

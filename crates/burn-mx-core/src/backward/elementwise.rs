@@ -26,7 +26,7 @@ use crate::kernels::MxKernels;
 use crate::random_streams::OpNumber;
 use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
 use crate::semantics::{Float, stored};
-use crate::tensor::{Join, Meta};
+use crate::tensor::{Meta, OpContext};
 pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
 pub(crate) use unary::{
     CumProd, Exp, Gelu, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu, Round,
@@ -74,7 +74,7 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     rule: R,
 ) -> Tracked<B> {
     check_recorded::<B, C, 1>([&x]);
-    let number = number_of(&Join::of([Some(x.primitive.meta)]));
+    let number = number_of(&OpContext::of([Some(x.primitive.meta)]));
     let retro = RetroUnary::<B, R> {
         number,
         input: Saved::new(&x),
@@ -104,7 +104,7 @@ pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     rhs: Tracked<B>,
     plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
-    match elementwise::emulation(&Join::of(metas::<B, 2>([&lhs, &rhs]))) {
+    match elementwise::emulation(&OpContext::of(metas::<B, 2>([&lhs, &rhs]))) {
         Some(_) => binary::<B, C, R>(lhs, rhs),
         None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
     }
@@ -117,7 +117,7 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
 ) -> Tracked<B> {
     check_recorded::<B, C, 2>([&lhs, &rhs]);
     let metas = [lhs.primitive.meta, rhs.primitive.meta];
-    let number = number_of(&Join::of(metas.map(Some)));
+    let number = number_of(&OpContext::of(metas.map(Some)));
     let retro = RetroBinary::<B, R> {
         number,
         inputs: [Saved::new(&lhs), Saved::new(&rhs)],
@@ -156,16 +156,16 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
 }
 
 /// The number of a new op.
-fn number_of(join: &Join) -> OpNumber {
-    let interned = elementwise::emulation(join).expect(EMULATED);
+fn number_of(context: &OpContext) -> OpNumber {
+    let interned = elementwise::emulation(context).expect(EMULATED);
     interned.draws().op()
 }
 
 const EMULATED: &str = "the op has a step of its own only where elementwise ops are emulated";
 
 /// The arithmetic of the backward pass of the op with this number, of tensors with these metas.
-fn passes<B: MxKernels>(number: OpNumber, join: &Join) -> Passes<B> {
-    Passes::emulated(join, Some(number)).expect(EMULATED)
+fn passes<B: MxKernels>(number: OpNumber, context: &OpContext) -> Passes<B> {
+    Passes::emulated(context, Some(number)).expect(EMULATED)
 }
 
 #[derive(Debug)]
@@ -185,8 +185,8 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
         let x = x.retrieve(checkpointer);
         unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
             let meta = x.meta;
-            let join = Join::of([Some(meta)]);
-            let pass = passes::<B>(number, &join);
+            let context = OpContext::of([Some(meta)]);
+            let pass = passes::<B>(number, &context);
             let op = R::NAME;
             let formula = |pass: &Passes<B>, [x]: [_; 1], g| self.0.backward(pass, x, g);
             let dx = pass.gradient_by(
@@ -196,7 +196,7 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
                 grad,
                 formula,
             );
-            gradient_of::<B>(meta, pass.backward.finish(dx, &join))
+            gradient_of::<B>(meta, pass.backward.finish(dx, &context))
         });
     }
 }
@@ -231,8 +231,8 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             shapes: [lhs_shape, rhs_shape],
             metas,
         } = ops.state;
-        let join = Join::of(metas.map(Some));
-        let pass = passes::<B>(number, &join);
+        let context = OpContext::of(metas.map(Some));
+        let pass = passes::<B>(number, &context);
         let operands: Operands<B> = match saved {
             Some(saved) => saved.map(|saved| Some(saved.retrieve(checkpointer))),
             None => [None, None],
@@ -243,7 +243,7 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             |name, rule: Rule<B>, rounded: bool, shape: &Shape, meta: Meta, grad: Float<B>| {
                 let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
                 // The gradient of a constant without specs goes by the op's.
-                let own = Join::of([Some(meta), Some(join.result)]);
+                let own = OpContext::of([Some(meta), Some(context.result)]);
                 let compute = |pass: &Passes<B>, operands, g| {
                     let (v, grad) = (&pass.backward, rule(pass, operands, g));
                     let broadcast = broadcast(&grad);

@@ -14,7 +14,7 @@ use crate::hooks;
 use crate::kernels::{self, MxKernels};
 use crate::random_streams::OpNumber;
 use crate::semantics::{Float, norm};
-use crate::tensor::{Join, Meta};
+use crate::tensor::{Meta, OpContext};
 
 #[derive(Debug)]
 struct Norm<const N: usize>;
@@ -43,12 +43,12 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let x = as_activation::<B>(x);
     let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
-    let join = Join::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
-    if let Some(interned) = join.emulation() {
+    let context = OpContext::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
+    if let Some(interned) = context.emulation() {
         let number = interned.draws().op();
         return forward::<B, C>(number, norm, x, gamma, beta, epsilon);
     }
-    let exemption = Exemption::new(&join);
+    let exemption = Exemption::new(&context);
     let [x, gamma] = [x, gamma].map(|tensor| exemption.enter::<B, C>(tensor));
     let beta = beta.map(|beta| exemption.enter::<B, C>(beta));
     exemption.leave::<B, C>(plain(x, gamma, beta))

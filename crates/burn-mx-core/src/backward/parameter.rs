@@ -13,7 +13,7 @@ use super::Tracked;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
 use crate::semantics::Float;
-use crate::tensor::{Flags, Join, Meta};
+use crate::tensor::{Flags, Meta, OpContext};
 
 /// The gradient of a tensor with meta `operand`, as its node gets it.
 pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
@@ -28,7 +28,7 @@ struct Use;
 /// The tensor as an op with burn-autodiff's step takes it. Where nothing is rounded the step stays away: gradients are
 /// burn-autodiff's to the order in which they are summed.
 pub(crate) fn used<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
-    match Join::of([Some(tensor.primitive.meta)]).rounds() {
+    match OpContext::of([Some(tensor.primitive.meta)]).rounds() {
         true => marked::<B, C>(tensor),
         false => tensor,
     }

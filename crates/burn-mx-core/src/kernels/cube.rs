@@ -20,11 +20,11 @@ mod random;
 mod round;
 mod rows;
 mod rules;
-mod second_look;
 #[cfg(all(test, feature = "cuda"))]
 mod sources;
 mod square;
 mod statistics;
+mod two_pass_scale;
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings};
@@ -59,7 +59,7 @@ where
         rounding: Rounding,
         stream: RandomStream,
     ) -> CubeTensor<R> {
-        if !second_look::is_short_enough(&format) {
+        if !two_pass_scale::is_short_enough(&format) {
             return host::apply::<Self>(tensor, |data, shape| {
                 quantize_dense(data, shape, axis, format, rounding, stream);
             });
@@ -76,7 +76,7 @@ where
         rounding: Rounding,
     ) -> CubeTensor<R> {
         let stream = RandomStream::new(0, 0);
-        if !second_look::is_short_enough(&format) {
+        if !two_pass_scale::is_short_enough(&format) {
             let tensor = Self::float_round_to(tensor, elementwise.0, elementwise.1, stream);
             return Self::mx_quantize(tensor, axis, format, rounding, stream);
         }
@@ -90,7 +90,7 @@ where
         axis: usize,
         format: BlockFormat,
     ) -> CubeTensor<R> {
-        if !second_look::is_short_enough(&format) {
+        if !two_pass_scale::is_short_enough(&format) {
             return mask_on_host::<Self>(gradient, values, axis, format);
         }
         let job = Job::marking_clipped(format);

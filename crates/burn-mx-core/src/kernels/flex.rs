@@ -17,7 +17,7 @@ use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
-    UnaryFunction, UnaryOp, product, windows,
+    UnaryFunction, UnaryOp, im2col, product,
 };
 
 impl MxKernels for Flex {

@@ -50,7 +50,11 @@ fn ordinary(count: usize, seed: u32) -> Vec<f32> {
 fn roundings() -> Vec<FunctionRounding> {
     let mut all = Vec::new();
     for format in [FloatFormat::bfloat(16), FloatFormat::fp(16)] {
-        for rounding in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
+        for rounding in [
+            Rounding::NearestAway,
+            Rounding::NearestEven,
+            Rounding::TowardZero,
+        ] {
             for variant in 0..4 {
                 all.push(FunctionRounding {
                     format: format.expect("16 bits are enough for either format"),

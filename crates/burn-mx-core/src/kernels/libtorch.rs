@@ -16,7 +16,7 @@ use super::quantize::Quantization;
 use super::{
     BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
     MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
-    UnaryFunction, UnaryOp, product, windows,
+    UnaryFunction, UnaryOp, im2col, product,
 };
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
@@ -45,7 +45,7 @@ impl<E: TchElement> MxKernels for LibTorch<E> {
         let (first, second) = (on_a_processor(first)?, on_a_processor(second)?);
         let bias = bias.cloned().map(in_memory);
         let operands = [&first, &second];
-        windows::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
+        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
     }
 
     /// Devices may approximate theirs.

@@ -4,7 +4,7 @@
 //! vectors of the processor. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
 /// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
-/// Measured: a rayon join costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
+/// Measured: a rayon context costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
 pub(super) const PARALLEL_THRESHOLD: usize = 1 << 17;
 
 /// Replaces every number by a function of it.

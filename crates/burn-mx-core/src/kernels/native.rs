@@ -470,8 +470,7 @@ macro_rules! native_products {
         ) -> Option<FloatTensor<Self>> {
             let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
             let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
-            windows::convolve(convolution, product, operands, bias, significant_bits)
-                .map(Into::into)
+            im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
         }
     };
 }

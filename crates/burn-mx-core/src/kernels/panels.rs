@@ -9,7 +9,7 @@ use microscaling::{
 
 use super::memory::InMemory;
 use super::native;
-use super::product::{Operand, OperandForm, Place};
+use super::product::{Operand, OperandForm, OperandLayout};
 use super::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
@@ -117,7 +117,7 @@ fn quantized<T: InMemory>(
 fn without<T: InMemory>(scale: f32, tensor: T) -> T {
     native::elementwise(tensor, |elements| {
         elements.iter_mut().for_each(|x| *x /= scale);
-        BFLOAT16.round_slice(elements, Rounder::Even);
+        BFLOAT16.round_slice(elements, Rounder::NearestEven);
     })
 }
 
@@ -172,7 +172,7 @@ fn quantize(
     strides: &[usize],
     form: OperandForm,
 ) -> Option<(Panels, Vec<usize>)> {
-    let Place { side, flat, .. } = form.place;
+    let OperandLayout { side, flat, .. } = form.place;
     let (leading, [rows, columns]) = split(shape);
     let (leading_strides, [row, column]) = split(strides);
     let count = match flat {
@@ -207,7 +207,7 @@ fn quantize(
 }
 
 /// Whether rows or columns lie without gaps, and leading axes that are rows follow on one another.
-fn lies_in_rows(shape: &[usize], strides: &[usize], place: Place) -> bool {
+fn lies_in_rows(shape: &[usize], strides: &[usize], place: OperandLayout) -> bool {
     let (_, lengths) = split(shape);
     let (_, steps) = split(strides);
     let dense = lengths

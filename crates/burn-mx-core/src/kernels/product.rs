@@ -11,7 +11,7 @@ use super::MxKernels;
 /// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of
 /// the right one are summed over, or rows and columns if it is transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct OperandLayout {
     /// Which operand it is.
     pub side: Side,
     /// Whether it is taken with its last two axes swapped.
@@ -21,7 +21,7 @@ pub struct Place {
     pub flat: bool,
 }
 
-impl Place {
+impl OperandLayout {
     /// The left operand as it is.
     pub const LHS: Self = Self::new(Side::Lhs);
     /// The right operand as it is.
@@ -83,7 +83,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperandForm {
     /// Where it stands.
-    pub place: Place,
+    pub place: OperandLayout,
     /// What is done to its elements, in blocks along the axis that is summed over.
     pub quantization: OperandQuantization,
     /// The random numbers by which blocks are rounded, where that is stochastic.

@@ -39,12 +39,12 @@ macro_rules! with_rounding {
         use $crate::kernels::rounding::{BFLOAT16, with_rounding};
         let format = $rounding.format;
         match (format == BFLOAT16, $rounding.rounding) {
-            (true, Rounding::Nearest) => with_rounding!(@as BFLOAT16, Nearest, $round => $body),
-            (true, Rounding::Even) => with_rounding!(@as BFLOAT16, Even, $round => $body),
-            (true, Rounding::Floor) => with_rounding!(@as BFLOAT16, Floor, $round => $body),
-            (false, Rounding::Nearest) => with_rounding!(@as format, Nearest, $round => $body),
-            (false, Rounding::Even) => with_rounding!(@as format, Even, $round => $body),
-            (false, Rounding::Floor) => with_rounding!(@as format, Floor, $round => $body),
+            (true, Rounding::NearestAway) => with_rounding!(@as BFLOAT16, NearestAway, $round => $body),
+            (true, Rounding::NearestEven) => with_rounding!(@as BFLOAT16, NearestEven, $round => $body),
+            (true, Rounding::TowardZero) => with_rounding!(@as BFLOAT16, TowardZero, $round => $body),
+            (false, Rounding::NearestAway) => with_rounding!(@as format, NearestAway, $round => $body),
+            (false, Rounding::NearestEven) => with_rounding!(@as format, NearestEven, $round => $body),
+            (false, Rounding::TowardZero) => with_rounding!(@as format, TowardZero, $round => $body),
             (_, Rounding::Stochastic) => unreachable!("functions that round stochastically are composed"),
         }
     }};

@@ -16,7 +16,7 @@ use crate::kernels::{MxKernels, Norm, same_type};
 use crate::semantics::conv::{self, Geometry};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// Convolutions, in each number of dimensions, with those of their backward products that normal and transposed ones write
 /// the same.
@@ -132,15 +132,15 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         weight: FloatTensor<Self>,
         output_grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let join = Join::of_product([Some(weight.meta), Some(output_grad.meta)]);
-        match join.emulation() {
+        let context = OpContext::of_product([Some(weight.meta), Some(output_grad.meta)]);
+        match context.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_x_backward");
-                linear::x_backward::<B>(None, weight, output_grad, interned, join.result)
+                linear::x_backward::<B>(None, weight, output_grad, interned, context.result)
             }
             None => MxTensor::new(
                 B::linear_x_backward(weight.inner, output_grad.inner),
-                join.result,
+                context.result,
             ),
         }
     }
@@ -149,27 +149,27 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         x: FloatTensor<Self>,
         output_grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let join = Join::of_product([Some(x.meta), Some(output_grad.meta)]);
-        match join.emulation() {
+        let context = OpContext::of_product([Some(x.meta), Some(output_grad.meta)]);
+        match context.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_weight_backward");
-                linear::weight_backward::<B>(x, None, output_grad, interned, join.result)
+                linear::weight_backward::<B>(x, None, output_grad, interned, context.result)
             }
             None => MxTensor::new(
                 B::linear_weight_backward(x.inner, output_grad.inner),
-                join.result,
+                context.result,
             ),
         }
     }
 
     fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
-        let join = Join::of_product([Some(output_grad.meta)]);
-        match join.emulation() {
+        let context = OpContext::of_product([Some(output_grad.meta)]);
+        match context.emulation() {
             Some(interned) => {
                 quantize_backward(interned, "linear_bias_backward");
-                linear::bias_backward::<B>(output_grad, interned, join.result)
+                linear::bias_backward::<B>(output_grad, interned, context.result)
             }
-            None => MxTensor::new(B::linear_bias_backward(output_grad.inner), join.result),
+            None => MxTensor::new(B::linear_bias_backward(output_grad.inner), context.result),
         }
     }
 
@@ -372,12 +372,12 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        let join = Join::of_product([Some(query.meta), Some(key.meta), Some(value.meta)]);
-        if join.emulation().is_some() {
+        let context = OpContext::of_product([Some(query.meta), Some(key.meta), Some(value.meta)]);
+        if context.emulation().is_some() {
             let [query, key, value] = [query, key, value].map(MxTensor::into_activation);
             return attention::composed::<Self>(query, key, value, mask, attn_bias, options);
         }
-        join.warn_if_unset("attention");
+        context.warn_if_unset("attention");
         let (mask, attn_bias) = (Unwrap::unwrap(mask), Unwrap::unwrap(attn_bias));
         let inner = B::attention(
             query.inner,
@@ -387,7 +387,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             attn_bias,
             options,
         );
-        MxTensor::new(inner, join.result)
+        MxTensor::new(inner, context.result)
     }
 
     /// Composed as autodiff does it, unless `B` has the gradient too.

@@ -8,11 +8,11 @@ use super::elementwise::{Passes, TensorArithmetic, binary, emulation, selection,
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
 use crate::random_streams::OpNumber;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{MxTensor, OpContext};
 
 /// Whether a composed function is to be computed by its formula.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
-    emulation(&Join::of([Some(tensor.meta)])).is_some()
+    emulation(&OpContext::of([Some(tensor.meta)])).is_some()
 }
 
 /// `max(x, 0)`, rounded.
@@ -23,12 +23,12 @@ pub(crate) fn relu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float
 /// The gradient where the output is positive, rounded. Burn hands over the input or the output; rounded,
 /// both have the same sign.
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
-    let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&join, None) {
+    let context = OpContext::of([Some(output.meta), Some(grad.meta)]);
+    match Passes::<B>::emulated(&context, None) {
         Some(pass) => pass
             .backward
-            .finish(relu_gradient::<B>(&pass, output, grad), &join),
-        None => MxTensor::new(B::relu_backward(output.inner, grad.inner), join.result),
+            .finish(relu_gradient::<B>(&pass, output, grad), &context),
+        None => MxTensor::new(B::relu_backward(output.inner, grad.inner), context.result),
     }
 }
 
@@ -56,21 +56,24 @@ pub(crate) fn sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Fl
 
 /// `y (1 - y) g`
 pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
-    let join = Join::of([Some(output.meta), Some(grad.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, None) {
+    let context = OpContext::of([Some(output.meta), Some(grad.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, None) {
         Some(arith) => {
             let dx = formula::sigmoid_backward(&arith, arith.operand(output), arith.operand(grad));
-            arith.finish(dx, &join)
+            arith.finish(dx, &context)
         }
-        None => MxTensor::new(B::sigmoid_backward(output.inner, grad.inner), join.result),
+        None => MxTensor::new(
+            B::sigmoid_backward(output.inner, grad.inner),
+            context.result,
+        ),
     }
 }
 
 /// `-max(-x, 0) - log(z)` with `z = exp(-max(-x, 0)) + exp(-x - max(-x, 0))`: the rounded ops of Burn's composition.
 pub(crate) fn log_sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&join, number) else {
-        return MxTensor::new(B::log_sigmoid(x.inner), join.result);
+    let context = OpContext::of([Some(x.meta)]);
+    let Some(arith) = TensorArithmetic::<B>::emulated(&context, number) else {
+        return MxTensor::new(B::log_sigmoid(x.inner), context.result);
     };
     let formula = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
         let LogSigmoid {
@@ -80,18 +83,18 @@ pub(crate) fn log_sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -
     };
     arith.finish(
         arith.function("log_sigmoid", [("input", x)], formula),
-        &join,
+        &context,
     )
 }
 
 /// `(m - s (1 - 1 / z)) g` with `m` 1 and `s` 1 where x is negative, 0 and -1 elsewhere.
 pub(crate) fn log_sigmoid_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&join, None) {
+    let context = OpContext::of([Some(x.meta), Some(grad.meta)]);
+    match Passes::<B>::emulated(&context, None) {
         Some(pass) => pass
             .backward
-            .finish(log_sigmoid_gradient::<B>(&pass, x, grad), &join),
-        None => MxTensor::new(B::log_sigmoid_backward(x.inner, grad.inner), join.result),
+            .finish(log_sigmoid_gradient::<B>(&pass, x, grad), &context),
+        None => MxTensor::new(B::log_sigmoid_backward(x.inner, grad.inner), context.result),
     }
 }
 
@@ -202,12 +205,12 @@ pub(crate) fn gelu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float
 
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&join, None) {
+    let context = OpContext::of([Some(x.meta), Some(grad.meta)]);
+    match Passes::<B>::emulated(&context, None) {
         Some(pass) => pass
             .backward
-            .finish(gelu_gradient::<B>(&pass, x, grad), &join),
-        None => MxTensor::new(B::gelu_backward(x.inner, grad.inner), join.result),
+            .finish(gelu_gradient::<B>(&pass, x, grad), &context),
+        None => MxTensor::new(B::gelu_backward(x.inner, grad.inner), context.result),
     }
 }
 
@@ -243,15 +246,15 @@ fn by_formula<B: MxKernels>(
     formula: impl Fn(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&join, number) else {
-        return MxTensor::new(plain(x.inner), join.result);
+    let context = OpContext::of([Some(x.meta)]);
+    let Some(arith) = TensorArithmetic::<B>::emulated(&context, number) else {
+        return MxTensor::new(plain(x.inner), context.result);
     };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
         Some(rounding) => B::unary_function(function, to_f32::<B>(x.inner), rounding),
         None => formula(arith, arith.operand(x)),
     };
-    arith.finish(arith.function(name, [("input", x)], compute), &join)
+    arith.finish(arith.function(name, [("input", x)], compute), &context)
 }
 
 /// The gradient by `function`, as `f32`.

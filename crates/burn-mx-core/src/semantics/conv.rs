@@ -14,7 +14,7 @@ use crate::hooks;
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, same_type};
 use crate::shared_specs::{self, SharedSpecs};
 use crate::specs::Slot;
-use crate::tensor::{Flags, Join, Meta, MxTensor};
+use crate::tensor::{Flags, Meta, MxTensor, OpContext};
 
 pub(super) const BATCH: usize = 0;
 pub(super) const CHANNELS: usize = 1;
@@ -230,11 +230,11 @@ impl Geometry {
     }
 }
 
-pub(super) fn join<B: MxKernels>(
+pub(super) fn context<B: MxKernels>(
     others: [Option<&Float<B>>; 2],
     weight: &Float<B>,
     bias: Option<&Float<B>>,
-) -> Join {
+) -> OpContext {
     // A convolution's place says what is a weight: what autodiff saved may have another role in another op.
     let in_role = |tensor: &Float<B>, is_weight| {
         let mut meta = tensor.meta;
@@ -243,7 +243,7 @@ pub(super) fn join<B: MxKernels>(
     };
     let as_weight = |tensor: &Float<B>| in_role(tensor, true);
     let as_activation = |tensor: &Float<B>| in_role(tensor, false);
-    Join::of_product([
+    OpContext::of_product([
         others[0].map(as_activation),
         others[1].map(as_activation),
         Some(as_weight(weight)),
@@ -261,11 +261,11 @@ pub(crate) fn forward<B: MxKernels>(
 ) -> Float<B> {
     let x = x.into_activation();
     hooks::weight_used(weight.meta);
-    let join = join::<B>([Some(&x), None], &weight, bias.as_ref());
-    let Some(interned) = join.quantization() else {
-        join.warn_if_unset("conv");
+    let context = context::<B>([Some(&x), None], &weight, bias.as_ref());
+    let Some(interned) = context.quantization() else {
+        context.warn_if_unset("conv");
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
-        return MxTensor::new(product, join.result);
+        return MxTensor::new(product, context.result);
     };
     let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label)
         .of_weight(weight.meta);
@@ -281,7 +281,7 @@ pub(crate) fn forward<B: MxKernels>(
     let bits = significant_bits(&product, [Slot::A, Slot::W]);
     let output = convolve(x, weight, bits);
     product.observe_result(&output, convolve);
-    product.finish(output, join.result)
+    product.finish(output, context.result)
 }
 
 /// How many significant bits the quantized values of two slots have at most.
@@ -299,12 +299,12 @@ pub(crate) fn x_backward<B: MxKernels>(
     geometry: Geometry,
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = join::<B>([x, Some(&grad)], &weight, None);
-    let Some(interned) = join
+    let context = context::<B>([x, Some(&grad)], &weight, None);
+    let Some(interned) = context
         .emulation()
         .filter(|interned| quantize_backward(interned, "conv_x_backward"))
     else {
-        return MxTensor::new(op(weight.inner, grad.inner), join.result);
+        return MxTensor::new(op(weight.inner, grad.inner), context.result);
     };
     let product = input_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
@@ -330,7 +330,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         shared_specs::warn_unmasked();
     }
     let gradient = product.straight_through(of_x, x.cloned(), gradient);
-    product.finish(gradient, join.result)
+    product.finish(gradient, context.result)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
@@ -362,12 +362,12 @@ pub(crate) fn weight_backward<B: MxKernels>(
     geometry: Geometry,
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = join::<B>([Some(&x), Some(&grad)], weight, None);
-    let Some(interned) = join
+    let context = context::<B>([Some(&x), Some(&grad)], weight, None);
+    let Some(interned) = context
         .emulation()
         .filter(|interned| quantize_backward(interned, "conv_weight_backward"))
     else {
-        return MxTensor::new(op(x.inner, grad.inner), join.result);
+        return MxTensor::new(op(x.inner, grad.inner), context.result);
     };
     let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
@@ -386,7 +386,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let gradient = product.without_margins(convolve(x, grad, bits));
     product.observe_result(&gradient, convolve);
     let gradient = product.straight_through(of_weight, Some(weight.clone()), gradient);
-    product.finish(gradient, join.result)
+    product.finish(gradient, context.result)
 }
 
 /// The gradient of the bias, `op(grad)`; `x` and `bias` only lend their specs.
@@ -396,12 +396,12 @@ pub(crate) fn bias_backward<B: MxKernels>(
     grad: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = join::<B>([Some(x), Some(&grad)], bias, None);
-    match join.emulation() {
+    let context = context::<B>([Some(x), Some(&grad)], bias, None);
+    match context.emulation() {
         Some(interned) => {
             quantize_backward(interned, "conv_bias_backward");
-            sum_of_gradient::<B>(grad, interned, join.result, op)
+            sum_of_gradient::<B>(grad, interned, context.result, op)
         }
-        None => MxTensor::new(op(grad.inner), join.result),
+        None => MxTensor::new(op(grad.inner), context.result),
     }
 }

@@ -17,7 +17,7 @@ use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
 use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{MxTensor, OpContext};
 
 /// The tensors of a deformable convolution.
 pub(crate) struct Inputs<B: MxKernels> {
@@ -29,8 +29,8 @@ pub(crate) struct Inputs<B: MxKernels> {
 }
 
 impl<B: MxKernels> Inputs<B> {
-    fn join(&self, grad: Option<&Float<B>>) -> Join {
-        conv::join::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
+    fn context(&self, grad: Option<&Float<B>>) -> OpContext {
+        conv::context::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn forward<B: MxKernels>(
     options: DeformConvOptions<2>,
 ) -> Float<B> {
     inputs.x = inputs.x.into_activation();
-    let interned = inputs.join(None).quantization();
+    let interned = inputs.context(None).quantization();
     let Inputs {
         x,
         offset,
@@ -82,8 +82,8 @@ pub(crate) fn backward<B: MxKernels>(
     grad: Float<B>,
     options: DeformConvOptions<2>,
 ) -> DeformConv2dBackward<MxBackend<B>> {
-    let join = inputs.join(Some(&grad));
-    let interned = join
+    let context = inputs.context(Some(&grad));
+    let interned = context
         .emulation()
         .filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
     let Inputs {
@@ -103,7 +103,7 @@ pub(crate) fn backward<B: MxKernels>(
             grad.inner,
             options,
         );
-        let wrap = |inner| MxTensor::new(inner, join.result);
+        let wrap = |inner| MxTensor::new(inner, context.result);
         return DeformConv2dBackward::new(
             wrap(grads.x_grad),
             wrap(grads.offset_grad),
@@ -139,8 +139,8 @@ pub(crate) fn backward<B: MxKernels>(
     // What is read at the offsets weighs the same product, so x's gradient stands for all.
     product.observe_result(&x_grad, |weight, grad, _| gradients(weight, grad).x_grad);
     let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
-    let x_grad = product.finish(x_grad, join.result);
-    let of_input = |gradient| product.finish(product.without_margins(gradient), join.result);
+    let x_grad = product.finish(x_grad, context.result);
+    let of_input = |gradient| product.finish(product.without_margins(gradient), context.result);
     let offset_grad = of_input(of_inputs.offset_grad);
     let mask_grad = of_inputs.mask_grad.map(of_input);
     // Every image is read at positions of its own, so none may be transformed together with another.
@@ -159,6 +159,6 @@ pub(crate) fn backward<B: MxKernels>(
     let weight_grad = product.without_margins(weight_grad);
     product.observe_result(&weight_grad, |x, grad, _| gradient(x, grad));
     let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
-    let weight_grad = product.finish(weight_grad, join.result);
+    let weight_grad = product.finish(weight_grad, context.result);
     DeformConv2dBackward::new(x_grad, offset_grad, weight_grad, mask_grad, bias_grad)
 }

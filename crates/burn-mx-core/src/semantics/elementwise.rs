@@ -17,7 +17,7 @@ use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, to_f32};
 use crate::random_streams::{Draws, OpNumber};
 use crate::shared_specs::SharedSpecs;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{MxTensor, OpContext};
 pub(crate) use arithmetic::TensorArithmetic;
 pub(crate) use passes::{GradientOf, Passes};
 pub(super) use rounder::OpRounder;
@@ -45,8 +45,9 @@ pub(crate) fn drawn<B: MxKernels>(
 
 /// The specs by which a function is composed of rounded ops; `None` where the function is
 /// the wrapped backend's own: nothing is emulated, or only the products are.
-pub(crate) fn emulation(join: &Join) -> Option<&'static SharedSpecs> {
-    join.emulation()
+pub(crate) fn emulation(context: &OpContext) -> Option<&'static SharedSpecs> {
+    context
+        .emulation()
         .filter(|interned| interned.specs.float_format().is_some())
 }
 
@@ -57,13 +58,13 @@ pub(crate) fn unary<B: MxKernels>(
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match rounder(name, &join, [Some(tensor.meta), None], number) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match rounder(name, &context, [Some(tensor.meta), None], number) {
         Some(rounder) => {
             let result = op(rounder.operand::<B>("input", tensor));
-            rounder.result::<B>("output", result, &join)
+            rounder.result::<B>("output", result, &context)
         }
-        None => MxTensor::new(op(tensor.inner), join.result),
+        None => MxTensor::new(op(tensor.inner), context.result),
     }
 }
 
@@ -76,14 +77,14 @@ pub(crate) fn binary<B: MxKernels>(
     op: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let metas = [lhs.meta, rhs.meta].map(Some);
-    let join = Join::of(metas);
-    match rounder(name, &join, metas, number) {
+    let context = OpContext::of(metas);
+    match rounder(name, &context, metas, number) {
         Some(rounder) => {
             let lhs = rounder.operand::<B>("lhs", lhs);
             let rhs = rounder.operand::<B>("rhs", rhs);
-            rounder.result::<B>("output", op(lhs, rhs), &join)
+            rounder.result::<B>("output", op(lhs, rhs), &context)
         }
-        None => MxTensor::new(op(lhs.inner, rhs.inner), join.result),
+        None => MxTensor::new(op(lhs.inner, rhs.inner), context.result),
     }
 }
 
@@ -94,9 +95,9 @@ pub(crate) fn unary_op<B: MxKernels>(
     tensor: Float<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    let Some(seen) = rounder(op.name(), &join, [Some(tensor.meta), None], number) else {
-        return MxTensor::new(plain(tensor.inner), join.result);
+    let context = OpContext::of([Some(tensor.meta)]);
+    let Some(seen) = rounder(op.name(), &context, [Some(tensor.meta), None], number) else {
+        return MxTensor::new(plain(tensor.inner), context.result);
     };
     let rounder = seen.rounder;
     let operands = !rounder.has_rounded(&tensor.meta);
@@ -105,11 +106,11 @@ pub(crate) fn unary_op<B: MxKernels>(
             let kept = seen.kept::<B>(&tensor);
             let result = B::unary_op(op, to_f32::<B>(tensor.inner), rounding);
             seen.show::<B, 1>([("input", kept)], &result, |[x]| op.compute::<B>(x));
-            rounder.rounded::<B>(result, &join)
+            rounder.rounded::<B>(result, &context)
         }
         None => {
             let result = plain(seen.operand::<B>("input", tensor));
-            seen.result::<B>("output", result, &join)
+            seen.result::<B>("output", result, &context)
         }
     }
 }
@@ -122,9 +123,9 @@ pub(crate) fn binary_op<B: MxKernels>(
     rhs: Float<B>,
 ) -> Float<B> {
     let metas = [lhs.meta, rhs.meta].map(Some);
-    let join = Join::of(metas);
-    let Some(seen) = rounder(op.name(), &join, metas, number) else {
-        return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), join.result);
+    let context = OpContext::of(metas);
+    let Some(seen) = rounder(op.name(), &context, metas, number) else {
+        return MxTensor::new(op.compute::<B>(lhs.inner, rhs.inner), context.result);
     };
     let rounder = seen.rounder;
     let operands = [lhs.meta, rhs.meta]
@@ -136,19 +137,19 @@ pub(crate) fn binary_op<B: MxKernels>(
             let (lhs, rhs) = (to_f32::<B>(lhs.inner), to_f32::<B>(rhs.inner));
             let result = B::binary_op(op, lhs, rhs, rounding);
             seen.show::<B, 2>(kept, &result, |[lhs, rhs]| op.compute::<B>(lhs, rhs));
-            rounder.rounded::<B>(result, &join)
+            rounder.rounded::<B>(result, &context)
         }
         None => {
             let lhs = seen.operand::<B>("lhs", lhs);
             let rhs = seen.operand::<B>("rhs", rhs);
-            seen.result::<B>("output", op.compute::<B>(lhs, rhs), &join)
+            seen.result::<B>("output", op.compute::<B>(lhs, rhs), &context)
         }
     }
 }
 
 /// `x²`, of an operand that is rounded once: its two factors are one number, also where rounding is random.
 pub(crate) fn square<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let interned = Join::of([Some(tensor.meta)]).quantization();
+    let interned = OpContext::of([Some(tensor.meta)]).quantization();
     match interned.is_some_and(|interned| interned.specs.round() == Rounding::Stochastic) {
         true => unary::<B>("mul", number, tensor, |x| B::float_mul(x.clone(), x)),
         false => binary_op::<B>(number, BinaryOp::Mul, tensor.clone(), tensor),
@@ -181,13 +182,13 @@ pub(crate) fn selection<B: MxKernels>(
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match rounder(name, &join, [Some(tensor.meta), None], number) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match rounder(name, &context, [Some(tensor.meta), None], number) {
         Some(seen) => {
             let result = op(seen.operand::<B>("input", tensor));
-            seen.rounder.rounded::<B>(result, &join)
+            seen.rounder.rounded::<B>(result, &context)
         }
-        None => MxTensor::new(op(tensor.inner), join.result),
+        None => MxTensor::new(op(tensor.inner), context.result),
     }
 }
 
@@ -197,20 +198,20 @@ pub(crate) fn complex<B: MxKernels>(
     tensor: Float<B>,
     op: impl FnOnce(FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>),
 ) -> (Float<B>, Float<B>) {
-    let join = Join::of([Some(tensor.meta)]);
-    match rounder(name, &join, [Some(tensor.meta), None], None) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match rounder(name, &context, [Some(tensor.meta), None], None) {
         Some(rounder) => {
             let (re, im) = op(rounder.operand::<B>("input", tensor));
             (
-                rounder.result::<B>("real part", re, &join),
-                rounder.result::<B>("imaginary part", im, &join),
+                rounder.result::<B>("real part", re, &context),
+                rounder.result::<B>("imaginary part", im, &context),
             )
         }
         None => {
             let (re, im) = op(tensor.inner);
             (
-                MxTensor::new(re, join.result),
-                MxTensor::new(im, join.result),
+                MxTensor::new(re, context.result),
+                MxTensor::new(im, context.result),
             )
         }
     }
@@ -218,11 +219,11 @@ pub(crate) fn complex<B: MxKernels>(
 
 /// exp, by exp2 where `vec_use_exp2` says so.
 pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, number) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, number) {
         Some(arith) => {
             let exp = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.exp(arith.operand(x));
-            arith.finish(arith.function("exp", [("input", tensor)], exp), &join)
+            arith.finish(arith.function("exp", [("input", tensor)], exp), &context)
         }
         None => unary::<B>("exp", number, tensor, B::float_exp),
     }
@@ -234,15 +235,15 @@ pub(crate) fn div<B: MxKernels>(
     lhs: Float<B>,
     rhs: Float<B>,
 ) -> Float<B> {
-    let join = Join::of([Some(lhs.meta), Some(rhs.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, number) {
+    let context = OpContext::of([Some(lhs.meta), Some(rhs.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, number) {
         Some(arith) => {
             let div = |arith: &TensorArithmetic<B>, [lhs, rhs]: [_; 2]| {
                 arith.div(arith.operand(lhs), arith.operand(rhs))
             };
             arith.finish(
                 arith.function("div", [("lhs", lhs), ("rhs", rhs)], div),
-                &join,
+                &context,
             )
         }
         None => binary_op::<B>(number, BinaryOp::Div, lhs, rhs),
@@ -251,27 +252,30 @@ pub(crate) fn div<B: MxKernels>(
 
 /// `1 / x`
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, None) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, None) {
         Some(arith) => {
             let recip = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.recip(arith.operand(x));
-            arith.finish(arith.function("recip", [("input", tensor)], recip), &join)
+            arith.finish(
+                arith.function("recip", [("input", tensor)], recip),
+                &context,
+            )
         }
-        None => MxTensor::new(B::float_recip(tensor.inner), join.result),
+        None => MxTensor::new(B::float_recip(tensor.inner), context.result),
     }
 }
 
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
 pub(crate) fn mean<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, number) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, number) {
         Some(arith) => {
             let count = tensor.shape().num_elements();
             let mean = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
                 let sum = arith.round(B::float_sum(arith.operand(x)));
                 arith.div_scalar(sum, count as f32)
             };
-            arith.finish(arith.function("mean", [("input", tensor)], mean), &join)
+            arith.finish(arith.function("mean", [("input", tensor)], mean), &context)
         }
         None => unary::<B>("mean", number, tensor, B::float_mean),
     }
@@ -283,12 +287,15 @@ pub(crate) fn mean_dim<B: MxKernels>(
     tensor: Float<B>,
     dim: usize,
 ) -> Float<B> {
-    let join = Join::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&join, number) {
+    let context = OpContext::of([Some(tensor.meta)]);
+    match TensorArithmetic::<B>::emulated(&context, number) {
         Some(arith) => {
             let mean =
                 |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.mean_dim(arith.operand(x), dim);
-            arith.finish(arith.function("mean_dim", [("input", tensor)], mean), &join)
+            arith.finish(
+                arith.function("mean_dim", [("input", tensor)], mean),
+                &context,
+            )
         }
         None => unary::<B>("mean_dim", number, tensor, |tensor| {
             B::float_mean_dim(tensor, dim)

@@ -7,10 +7,10 @@ use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
 use crate::hooks;
-use crate::kernels::{BinaryOp, MxKernels, Place, to_f32};
+use crate::kernels::{BinaryOp, MxKernels, OperandLayout, to_f32};
 use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(
@@ -20,17 +20,17 @@ pub(crate) fn forward<B: MxKernels>(
 ) -> Float<B> {
     let x = x.into_activation();
     hooks::weight_used(weight.meta);
-    let join = join::<B>(&x, &weight, bias.as_ref());
-    let Some(interned) = join.quantization() else {
-        join.warn_if_unset("linear");
+    let context = context::<B>(&x, &weight, bias.as_ref());
+    let Some(interned) = context.quantization() else {
+        context.warn_if_unset("linear");
         let bias = bias.map(|bias| bias.inner);
-        return MxTensor::new(B::linear(x.inner, weight.inner, bias), join.result);
+        return MxTensor::new(B::linear(x.inner, weight.inner, bias), context.result);
     };
     let product = Product::<B>::new(Op::Linear, Kind::Forward, interned, weight.meta.label)
         .of_weight(weight.meta);
     let shape = x.shape();
-    let x = product.operand(Slot::A, x, Place::LHS.flat());
-    let weight = product.operand(Slot::W, weight, Place::RHS);
+    let x = product.operand(Slot::A, x, OperandLayout::LHS.flat());
+    let weight = product.operand(Slot::W, weight, OperandLayout::RHS);
     let bias = bias.map(|bias| {
         let columns = bias.shape()[0];
         let bias = product.elementwise_operand(Slot::W, bias);
@@ -41,7 +41,7 @@ pub(crate) fn forward<B: MxKernels>(
         Some(bias) => add_rounded::<B>(output, bias, &product),
         None => product.round(output),
     };
-    product.finish_rounded(with_leading_axes::<B>(output, shape), join.result)
+    product.finish_rounded(with_leading_axes::<B>(output, shape), context.result)
 }
 
 const WITH_BIAS: &str = "output with bias";
@@ -72,7 +72,11 @@ fn add_rounded<B: MxKernels>(
 }
 
 /// The specs of the layer; `x` is in the role of an activation.
-pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&Float<B>>) -> Join {
+pub(crate) fn context<B: MxKernels>(
+    x: &Float<B>,
+    weight: &Float<B>,
+    bias: Option<&Float<B>>,
+) -> OpContext {
     // The weight's specs count, whether or not it is marked as one: here its place says so.
     let mut weight_meta = weight.meta;
     weight_meta.flags.insert(crate::tensor::Flags::WEIGHT);
@@ -81,18 +85,18 @@ pub(crate) fn join<B: MxKernels>(x: &Float<B>, weight: &Float<B>, bias: Option<&
         meta.flags.insert(crate::tensor::Flags::WEIGHT);
         meta
     });
-    Join::of_product([Some(x.meta), Some(weight_meta), bias_meta])
+    OpContext::of_product([Some(x.meta), Some(weight_meta), bias_meta])
 }
 
 /// x of the forward product, and w.
 pub(crate) fn forward_operands(x_rank: usize, weight_rank: usize) -> [ForwardOperand; 2] {
     let x = ForwardOperand {
         slot: Slot::A,
-        along: Along::of(Place::LHS.flat(), x_rank),
+        along: Along::of(OperandLayout::LHS.flat(), x_rank),
     };
     let weight = ForwardOperand {
         slot: Slot::W,
-        along: Along::of(Place::RHS, weight_rank),
+        along: Along::of(OperandLayout::RHS, weight_rank),
     };
     [x, weight]
 }
@@ -114,8 +118,8 @@ pub(crate) fn x_backward<B: MxKernels>(
     let shape = grad.shape();
     let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
     let weight = product.saved(of_weight, weight);
-    let grad = product.operand(Slot::ABpOs, grad, Place::LHS.flat());
-    let weight = product.operand(Slot::WBp, weight, Place::RHS.transposed());
+    let grad = product.operand(Slot::ABpOs, grad, OperandLayout::LHS.flat());
+    let weight = product.operand(Slot::WBp, weight, OperandLayout::RHS.transposed());
     let dx = product.multiply(grad, weight);
     let dx = with_leading_axes::<B>(dx, shape);
     product.finish(product.straight_through(of_x, x, dx), meta)
@@ -139,8 +143,8 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let product = Product::<B>::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
     let [of_x, of_weight] = forward_operands(x.rank(), 2);
     let x = product.saved(of_x, x);
-    let x = product.operand(Slot::ABp, x, Place::LHS.transposed().flat());
-    let grad = product.operand(Slot::ABpEx, grad, Place::RHS.flat());
+    let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());
+    let grad = product.operand(Slot::ABpEx, grad, OperandLayout::RHS.flat());
     let dw = product.multiply(x, grad);
     product.finish(product.straight_through(of_weight, w, dw), meta)
 }

@@ -9,28 +9,28 @@ use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use crate::hooks;
-use crate::kernels::{MxKernels, Place};
+use crate::kernels::{MxKernels, OperandLayout};
 use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     for meta in [a.meta, b.meta].into_iter().filter(|meta| meta.is_weight()) {
         hooks::weight_used(meta);
     }
-    let join = Join::of_matmul([a.meta, b.meta]);
-    let Some(interned) = join.quantization() else {
-        join.warn_if_unset("float_matmul");
-        return MxTensor::new(B::float_matmul(a.inner, b.inner), join.result);
+    let context = OpContext::of_matmul([a.meta, b.meta]);
+    let Some(interned) = context.quantization() else {
+        context.warn_if_unset("float_matmul");
+        return MxTensor::new(B::float_matmul(a.inner, b.inner), context.result);
     };
     let label = label_of([a.meta, b.meta]);
     let product = product_of::<B>(Kind::Forward, interned, label, [a.meta, b.meta]);
     let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
-    let a = product.operand(a_slot, a, Place::LHS);
-    let b = product.operand(b_slot, b, Place::RHS);
+    let a = product.operand(a_slot, a, OperandLayout::LHS);
+    let b = product.operand(b_slot, b, OperandLayout::RHS);
     let output = product.multiply(a, b);
-    product.finish(output, join.result)
+    product.finish(output, context.result)
 }
 
 /// A product of an op whose operands have these metas.
@@ -78,10 +78,10 @@ pub(crate) enum Side {
 
 impl Side {
     /// Where the operand stands in the forward product.
-    fn place(self) -> Place {
+    fn place(self) -> OperandLayout {
         match self {
-            Self::Lhs => Place::LHS,
-            Self::Rhs => Place::RHS,
+            Self::Lhs => OperandLayout::LHS,
+            Self::Rhs => OperandLayout::RHS,
         }
     }
 
@@ -144,12 +144,12 @@ pub(crate) fn backward<B: MxKernels>(
     let operand = |slot, tensor, place| product.operand(slot, tensor, place);
     let (lhs, rhs) = match side {
         Side::Lhs => (
-            operand(Slot::ABpOs, grad, Place::LHS),
-            operand(slot, saved, Place::RHS.transposed()),
+            operand(Slot::ABpOs, grad, OperandLayout::LHS),
+            operand(slot, saved, OperandLayout::RHS.transposed()),
         ),
         Side::Rhs => (
-            operand(slot, saved, Place::LHS.transposed()),
-            operand(Slot::ABpOs, grad, Place::RHS),
+            operand(slot, saved, OperandLayout::LHS.transposed()),
+            operand(Slot::ABpOs, grad, OperandLayout::RHS),
         ),
     };
     let gradient = summed(product.multiply(lhs, rhs));

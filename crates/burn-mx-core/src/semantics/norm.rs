@@ -9,7 +9,7 @@ use super::{Float, stored};
 use crate::arithmetic::norm;
 use crate::kernels::{MxKernels, Norm, Normalization, to_f32};
 use crate::random_streams::OpNumber;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{MxTensor, OpContext};
 
 /// Gradients of [`forward`].
 pub(crate) struct NormGrads<B: MxKernels> {
@@ -31,18 +31,18 @@ pub(crate) fn forward<B: MxKernels>(
     epsilon: f64,
 ) -> Float<B> {
     let x = x.into_activation();
-    let join = Join::of([
+    let context = OpContext::of([
         Some(x.meta),
         Some(gamma.meta),
         beta.as_ref().map(|beta| beta.meta),
     ]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&join, number) else {
+    let Some(arith) = TensorArithmetic::<B>::emulated(&context, number) else {
         let (x, gamma, beta) = (x.inner, gamma.inner, beta.map(|beta| beta.inner));
         let output = match norm {
             Norm::Layer => B::layer_norm(x, gamma, beta, epsilon),
             Norm::Rms => plain_rms_norm::<B>(x, gamma, beta, epsilon),
         };
-        return MxTensor::new(output, join.result);
+        return MxTensor::new(output, context.result);
     };
     let compute = |arith: &TensorArithmetic<B>, x: Float<B>, gamma: Float<B>, beta| {
         compute::<B>(arith, norm, x, gamma, beta, epsilon)
@@ -58,7 +58,7 @@ pub(crate) fn forward<B: MxKernels>(
             compute(arith, x, gamma, None)
         }),
     };
-    arith.finish(output, &join)
+    arith.finish(output, &context)
 }
 
 /// [`forward`] of tensors that are emulated.
@@ -115,13 +115,16 @@ pub(crate) fn backward<B: MxKernels>(
     grad: Float<B>,
     epsilon: f64,
 ) -> NormGrads<B> {
-    let join = Join::of([Some(x.meta), Some(gamma.meta)]);
-    let Some(interned) = join.emulation() else {
+    let context = OpContext::of([Some(x.meta), Some(gamma.meta)]);
+    let Some(interned) = context.emulation() else {
         unreachable!("a norm has a backward op of its own only where something is emulated")
     };
-    let pass = Passes::<B>::of_backward(interned, &join, Some(number));
+    let pass = Passes::<B>::of_backward(interned, &context, Some(number));
     let arith = &pass.backward;
-    let (x_join, gamma_join) = (Join::of([Some(x.meta)]), Join::of([Some(gamma.meta)]));
+    let (x_join, gamma_join) = (
+        OpContext::of([Some(x.meta)]),
+        OpContext::of([Some(gamma.meta)]),
+    );
     let features = gamma.shape();
     let of = GradientOf {
         op: norm.name(),

@@ -10,13 +10,13 @@ use super::rows::TensorRows;
 use crate::arithmetic::softmax;
 use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
 use crate::shared_specs::SharedSpecs;
-use crate::tensor::{Join, MxTensor};
+use crate::tensor::{MxTensor, OpContext};
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&join, None) else {
-        return MxTensor::new(B::softmax(x.inner, dim), join.result);
+    let context = OpContext::of([Some(x.meta)]);
+    let Some(arith) = TensorArithmetic::<B>::emulated(&context, None) else {
+        return MxTensor::new(B::softmax(x.inner, dim), context.result);
     };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
         if let Some(function) = in_one_pass(arith, &x, dim) {
@@ -25,7 +25,7 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
         let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
         softmax::softmax(&rows, arith, arith.operand(x), base2)
     };
-    arith.finish(arith.function("softmax", [("input", x)], compute), &join)
+    arith.finish(arith.function("softmax", [("input", x)], compute), &context)
 }
 
 /// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
@@ -36,11 +36,11 @@ pub(crate) fn backward<B: MxKernels>(
     grad: Float<B>,
     dim: usize,
 ) -> Float<B> {
-    let join = Join::of([Some(output.meta)]);
-    let Some(interned) = join.emulation() else {
+    let context = OpContext::of([Some(output.meta)]);
+    let Some(interned) = context.emulation() else {
         unreachable!("softmax has a backward op of its own only where something is emulated")
     };
-    let arith = TensorArithmetic::<B>::of_backward(interned, &join);
+    let arith = TensorArithmetic::<B>::of_backward(interned, &context);
     let compute = |arith: &TensorArithmetic<B>, [output, grad]: [Float<B>; 2]| {
         if let Some(function) = in_one_pass(arith, &output, dim) {
             let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
@@ -52,7 +52,7 @@ pub(crate) fn backward<B: MxKernels>(
     };
     let operands = [("output", output), ("output gradient", grad)];
     let dx = arith.function_of("softmax", layer, operands, "input gradient", compute);
-    arith.finish(dx, &join)
+    arith.finish(dx, &context)
 }
 
 /// How a kernel computes the function row by row; `None` if it has to be composed.
@@ -70,25 +70,25 @@ fn in_one_pass<B: MxKernels>(
 
 /// Whether the logarithm of a softmax begins a loss, which is computed in full precision.
 pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
-    let specs = Join::of([Some(x.meta)]).emulation();
+    let specs = OpContext::of([Some(x.meta)]).emulation();
     specs.is_some_and(|interned| !interned.specs.quantize_loss())
 }
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
     let is_random = |interned: &'static SharedSpecs| interned.specs.round() == Rounding::Stochastic;
-    let join = Join::of([Some(x.meta)]);
+    let context = OpContext::of([Some(x.meta)]);
     dim + 1 == x.rank()
-        && join.quantization().is_some()
-        && emulation(&join).is_some_and(|interned| !is_random(interned))
+        && context.quantization().is_some()
+        && emulation(&context).is_some_and(|interned| !is_random(interned))
 }
 
 const IN_ONE_PASS: &str = "a logarithm of a softmax is computed here only if it can be in one pass";
 
 /// `z - log(sum(exp(z)))` with `z = x - max x` over the last axis, where [`log_in_one_pass`].
 pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
-    let join = Join::of([Some(x.meta)]);
-    let arith = TensorArithmetic::<B>::emulated(&join, None);
+    let context = OpContext::of([Some(x.meta)]);
+    let arith = TensorArithmetic::<B>::emulated(&context, None);
     let arith = arith.expect(IN_ONE_PASS);
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
         let rounding = arith.in_one_pass().expect(IN_ONE_PASS);
@@ -96,7 +96,7 @@ pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     };
     arith.finish(
         arith.function("log_softmax", [("input", x)], compute),
-        &join,
+        &context,
     )
 }
 

@@ -225,7 +225,7 @@ impl Default for MxSpecs {
             fp: 0,
             bfloat_subnorms: true,
             quantize_backprop: true,
-            round: Rounding::Nearest,
+            round: Rounding::NearestAway,
             round_m: None,
             round_weight: None,
             round_output: None,

@@ -41,7 +41,7 @@ impl MxSpecs {
     /// of 32, scale mode `floor`, half away from zero, which is how the bfloat16 of all other ops rounds, too.
     pub fn mxfp6_training() -> Self {
         Self {
-            round: Rounding::Nearest,
+            round: Rounding::NearestAway,
             ..Self::mxfp6_e3m2()
         }
     }
@@ -141,7 +141,7 @@ impl MxSpecs {
     fn bfloat16() -> Self {
         Self {
             bfloat: 16,
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             quantize_matmul: false,
             ..Self::default()
         }

@@ -181,7 +181,7 @@ impl MxSpecs {
             w_elem_format: Some(element.into()),
             a_elem_format: Some(element.into()),
             bfloat: 16,
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             ..Self::mx()
         }
     }
@@ -192,7 +192,7 @@ impl MxSpecs {
             w_elem_format: format,
             a_elem_format: format,
             bfloat: 16,
-            round: Rounding::Even,
+            round: Rounding::NearestEven,
             ..Self::default()
         }
     }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(MxSpecs::preset(name), Ok(specs));
         }
         assert!(MxSpecs::PRESETS.ends_with(MxSpecs::LITERATURE));
-        assert_eq!(MxSpecs::mxint8().round, Rounding::Even);
+        assert_eq!(MxSpecs::mxint8().round, Rounding::NearestEven);
         assert_eq!(MxSpecs::mxint8().scale_bits, 8);
     }
 

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn roundings_default() {
-        use Rounding::{Even, Floor, Nearest, Stochastic};
+        use Rounding::{NearestAway, NearestEven, Stochastic, TowardZero};
         let elementwise = |specs: &ResolvedSpecs| {
             [
                 specs.round(),
@@ -151,8 +151,8 @@ mod tests {
         };
 
         let unset = MxSpecs::default().resolve().unwrap();
-        assert_eq!(elementwise(&unset), [Nearest; 7]);
-        assert_eq!(backward(&unset), [Nearest; 5]);
+        assert_eq!(elementwise(&unset), [NearestAway; 7]);
+        assert_eq!(backward(&unset), [NearestAway; 5]);
 
         let round = MxSpecs {
             round: Stochastic,
@@ -163,18 +163,29 @@ mod tests {
         assert_eq!(backward(&resolved), [Stochastic; 5]);
 
         let some = MxSpecs {
-            round_output: Some(Nearest),
-            round_grad_input: Some(Floor),
-            round_mx_input_grad_weight: Some(Nearest),
-            round: Even,
+            round_output: Some(NearestAway),
+            round_grad_input: Some(TowardZero),
+            round_mx_input_grad_weight: Some(NearestAway),
+            round: NearestEven,
             ..MxSpecs::default()
         };
         let resolved = some.resolve().unwrap();
         assert_eq!(
             elementwise(&resolved),
-            [Even, Even, Even, Nearest, Even, Floor, Even]
+            [
+                NearestEven,
+                NearestEven,
+                NearestEven,
+                NearestAway,
+                NearestEven,
+                TowardZero,
+                NearestEven
+            ]
         );
-        assert_eq!(backward(&resolved), [Floor, Floor, Floor, Nearest, Floor]);
+        assert_eq!(
+            backward(&resolved),
+            [TowardZero, TowardZero, TowardZero, NearestAway, TowardZero]
+        );
         // Filled in means filled in: no null is left in the JSON but for the formats.
         assert_eq!(
             resolved.specs().to_json().matches("null").count(),

@@ -12,7 +12,7 @@ use core::fmt;
 /// * fpN, N = 7 … 29: sign, 5 exponent bits, N − 6 mantissa bits. fp16 is IEEE binary16.
 ///
 /// NaN and ±Inf pass unchanged. A finite number that rounds beyond [`max`](Self::max) becomes ±Inf
-/// (with [`Rounding::Floor`](crate::Rounding::Floor) that is one of at least 2^16 in fpN, and none in bfloatN). Subnormals of
+/// (with [`Rounding::TowardZero`](crate::Rounding::TowardZero) that is one of at least 2^16 in fpN, and none in bfloatN). Subnormals of
 /// the format are kept, or, without subnormals, numbers below [`min_normal`](Self::min_normal) become
 /// zero before anything is rounded. Zero keeps its sign, also where it is a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

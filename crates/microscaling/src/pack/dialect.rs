@@ -150,8 +150,8 @@ impl Dialect {
             Packed::encode(BlockFormat::Mx(format), data, shape, axis, rounder)
         };
         let (packed, divisor) = match (format, self) {
-            (BlockFormat::Mx(mx), Self::Ocp) => (pack(mx, Rounder::Even)?, None),
-            (BlockFormat::Mx(mx), Self::Microxcaling) => (pack(mx, Rounder::Nearest)?, None),
+            (BlockFormat::Mx(mx), Self::Ocp) => (pack(mx, Rounder::NearestEven)?, None),
+            (BlockFormat::Mx(mx), Self::Microxcaling) => (pack(mx, Rounder::NearestAway)?, None),
             (BlockFormat::Mx(mx), _) => {
                 let recipe = self.mx(mx.element);
                 let blocks = ieee(|| recipe.encode(data, plan.elements_len));
@@ -160,7 +160,7 @@ impl Dialect {
                 (parts?, None)
             }
             (_, Self::Torchao) => (
-                Packed::encode(format, data, shape, axis, Rounder::Even)?,
+                Packed::encode(format, data, shape, axis, Rounder::NearestEven)?,
                 None,
             ),
             (BlockFormat::Nvfp4(_), _) => {

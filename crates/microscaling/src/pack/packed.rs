@@ -27,7 +27,7 @@ use alloc::{vec, vec::Vec};
 ///
 /// let mxfp4: BlockFormat = "mxfp4".parse()?;
 /// let tensor = [1.0, 2.4, -5.1, 7.9];
-/// let packed = Packed::encode(mxfp4, &tensor, &[4], 0, Rounder::Even)?;
+/// let packed = Packed::encode(mxfp4, &tensor, &[4], 0, Rounder::NearestEven)?;
 /// assert_eq!(packed.scales(), [127]); // 2^0
 /// assert_eq!(packed.elements(), [0x42, 0x7f]); // codes 2, 4, f, 7
 /// assert_eq!(packed.decode(), [1.0, 2.0, -6.0, 6.0]);

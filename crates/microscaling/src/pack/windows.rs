@@ -351,7 +351,11 @@ mod tests {
                         }
                     }
                     data.resize(data.len().next_multiple_of(512), 0.0);
-                    for rounding in [Rounding::Nearest, Rounding::Even, Rounding::Floor] {
+                    for rounding in [
+                        Rounding::NearestAway,
+                        Rounding::NearestEven,
+                        Rounding::TowardZero,
+                    ] {
                         assert_same(format, &data, data.len(), rounding);
                     }
                 }

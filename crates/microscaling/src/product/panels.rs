@@ -39,7 +39,7 @@ const LINE: usize = 16;
 ///
 /// let mxfp8 = OperandQuantization {
 ///     elementwise: None,
-///     blocks: Some(("mxfp8_e4m3".parse()?, Rounding::Even)),
+///     blocks: Some(("mxfp8_e4m3".parse()?, Rounding::NearestEven)),
 /// };
 /// let operand = |side, data, free: Axis, summed: Axis| {
 ///     let group = summed.length;

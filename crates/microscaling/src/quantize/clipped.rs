@@ -75,7 +75,7 @@ impl BlockFormat {
 fn mark(block_rule: impl BlockRule, layout: Layout, data: &mut [f32]) {
     let block_rule = Clipped(block_rule);
     // No rounding rule makes a difference.
-    let (rule, stream) = (Even, Rounder::Even.stream());
+    let (rule, stream) = (Even, Rounder::NearestEven.stream());
     quantize_all(
         Job {
             block_rule,

@@ -327,7 +327,7 @@ impl Tile {
 }
 
 /// [`see`] as a kernel.
-pub(crate) struct See<'a, G> {
+pub(crate) struct BlockMax<'a, G> {
     pub(crate) block_rule: PhantomData<G>,
     pub(crate) maxima: &'a mut [u32],
     pub(crate) data: &'a [f32],
@@ -335,7 +335,7 @@ pub(crate) struct See<'a, G> {
     pub(crate) columns: Range<usize>,
 }
 
-impl<G: BlockRule> Kernel for See<'_, G> {
+impl<G: BlockRule> Kernel for BlockMax<'_, G> {
     #[inline(always)]
     fn run(self) {
         see::<G>(self.maxima, self.data, self.lines, self.columns);

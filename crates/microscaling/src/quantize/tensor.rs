@@ -3,7 +3,7 @@
 use super::block_rule::BlockRule;
 use super::blocks::{Blocks, Job};
 use super::instruction_set::dispatch;
-use super::interleaved::{Apply, Lines, See, TILE, Tile};
+use super::interleaved::{Apply, BlockMax, Lines, TILE, Tile};
 use super::layout::{Layout, Runs};
 use super::threads::{Divide, Piece, is_divided, share, share_all, threads};
 use crate::Rounder;
@@ -174,7 +174,7 @@ impl Divide for ColumnsMut<'_> {
 /// The largest magnitudes of some columns.
 fn see_columns<G: BlockRule>(piece: Columns<'_>) -> Vec<u32> {
     let mut maxima = vec![0; piece.columns.len()];
-    dispatch(See {
+    dispatch(BlockMax {
         block_rule: PhantomData::<G>,
         maxima: &mut maxima,
         data: piece.data,

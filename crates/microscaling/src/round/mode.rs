@@ -11,11 +11,11 @@ use crate::format::names::impl_by_name;
 pub enum Rounding {
     /// `nearest`: the nearer one, a tie goes away from zero.
     #[default]
-    Nearest,
+    NearestAway,
     /// `even`: the nearer one, a tie goes to the one with an even last digit (IEEE's default).
-    Even,
+    NearestEven,
     /// `floor`: toward zero, the magnitude is truncated.
-    Floor,
+    TowardZero,
     /// `stochastic` (alias `dither`, the reference's name): away from zero with a probability equal
     /// to the fraction of the step that would be cut off. With u = draw / 2^32 from a
     /// [`RandomStream`](crate::RandomStream), the magnitude in steps becomes floor(|x| / step + u).
@@ -25,14 +25,19 @@ pub enum Rounding {
 
 impl Rounding {
     /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Nearest, Self::Even, Self::Floor, Self::Stochastic];
+    pub const ALL: [Self; 4] = [
+        Self::NearestAway,
+        Self::NearestEven,
+        Self::TowardZero,
+        Self::Stochastic,
+    ];
 
     /// The name, for example `even`: what `Display`, `FromStr` and serde use.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Nearest => "nearest",
-            Self::Even => "even",
-            Self::Floor => "floor",
+            Self::NearestAway => "nearest",
+            Self::NearestEven => "even",
+            Self::TowardZero => "floor",
             Self::Stochastic => "stochastic",
         }
     }
@@ -52,9 +57,9 @@ impl Rounding {
     /// This mode, ready to round a tensor. `stream` is looked at by [`Stochastic`](Self::Stochastic) alone.
     pub const fn with(self, stream: RandomStream) -> Rounder {
         match self {
-            Self::Nearest => Rounder::Nearest,
-            Self::Even => Rounder::Even,
-            Self::Floor => Rounder::Floor,
+            Self::NearestAway => Rounder::NearestAway,
+            Self::NearestEven => Rounder::NearestEven,
+            Self::TowardZero => Rounder::TowardZero,
             Self::Stochastic => Rounder::Stochastic(stream),
         }
     }
@@ -67,16 +72,16 @@ impl Rounding {
 ///
 /// let stream = RandomStream::new(42, 0);
 /// assert_eq!(Rounding::Stochastic.with(stream), Rounder::Stochastic(stream));
-/// assert_eq!(Rounding::Even.with(stream), Rounder::Even);
+/// assert_eq!(Rounding::NearestEven.with(stream), Rounder::NearestEven);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rounder {
-    /// [`Rounding::Nearest`].
-    Nearest,
-    /// [`Rounding::Even`].
-    Even,
-    /// [`Rounding::Floor`].
-    Floor,
+    /// [`Rounding::NearestAway`].
+    NearestAway,
+    /// [`Rounding::NearestEven`].
+    NearestEven,
+    /// [`Rounding::TowardZero`].
+    TowardZero,
     /// [`Rounding::Stochastic`]. The draw of an element is the word of the stream at the element's position.
     Stochastic(RandomStream),
 }
@@ -85,9 +90,9 @@ impl Rounder {
     /// The mode.
     pub const fn rounding(self) -> Rounding {
         match self {
-            Self::Nearest => Rounding::Nearest,
-            Self::Even => Rounding::Even,
-            Self::Floor => Rounding::Floor,
+            Self::NearestAway => Rounding::NearestAway,
+            Self::NearestEven => Rounding::NearestEven,
+            Self::TowardZero => Rounding::TowardZero,
             Self::Stochastic(_) => Rounding::Stochastic,
         }
     }
@@ -187,15 +192,15 @@ impl RoundingRule for Stochastic {
 macro_rules! with_rule {
     ($rounding:expr, $rule:ident => $body:expr) => {
         match $rounding {
-            $crate::Rounding::Nearest => {
+            $crate::Rounding::NearestAway => {
                 let $rule = $crate::round::mode::Nearest;
                 $body
             }
-            $crate::Rounding::Even => {
+            $crate::Rounding::NearestEven => {
                 let $rule = $crate::round::mode::Even;
                 $body
             }
-            $crate::Rounding::Floor => {
+            $crate::Rounding::TowardZero => {
                 let $rule = $crate::round::mode::Floor;
                 $body
             }

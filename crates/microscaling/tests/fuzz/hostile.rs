@@ -65,7 +65,7 @@ fn parts(random: &mut Random) {
     let lengths = match elements <= 10_000 && axis < rank {
         true => {
             let zeros = vec![0.0; elements as usize];
-            let packed = Packed::encode(format, &zeros, &shape, axis, Rounder::Even);
+            let packed = Packed::encode(format, &zeros, &shape, axis, Rounder::NearestEven);
             packed.map_or([1, 1], |packed| {
                 [packed.scales().len(), packed.elements().len()]
             })
@@ -137,7 +137,7 @@ fn files(random: &mut Random) {
         let format: BlockFormat = random.format();
         let shape = [1 + random.below(9), 1 + random.below(40)];
         let data = random.values(shape.iter().product());
-        let packed = Packed::encode(format, &data, &shape, random.below(2), Rounder::Even);
+        let packed = Packed::encode(format, &data, &shape, random.below(2), Rounder::NearestEven);
         Some((format!("t{i}"), packed.ok()?))
     });
     let tensors: BTreeMap<String, Packed> = tensors.collect();

@@ -47,9 +47,9 @@ fn to_multiple(x: f64, step: f64, rounding: Rounding, draw: u32) -> f64 {
     let below = steps.floor();
     let fraction = steps - below;
     let up = match rounding {
-        Rounding::Nearest => fraction >= 0.5,
-        Rounding::Even => fraction > 0.5 || (fraction == 0.5 && below % 2.0 == 1.0),
-        Rounding::Floor => false,
+        Rounding::NearestAway => fraction >= 0.5,
+        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && below % 2.0 == 1.0),
+        Rounding::TowardZero => false,
         Rounding::Stochastic => (fraction * pow2(31)).floor() + f64::from(draw >> 1) >= pow2(31),
     };
     (below + f64::from(u8::from(up))) * step
@@ -339,7 +339,7 @@ fn nvfp4(
     let scale = |factor: f32| {
         let wanted = amax as f32 / 6.0 / t * h * factor;
         let limited = f64::from(wanted.clamp(2.0_f32.powi(-6), 448.0));
-        to_float(limited, 3, -6, Rounding::Even, 0) as f32
+        to_float(limited, 3, -6, Rounding::NearestEven, 0) as f32
     };
     let with = |c: f32, block: &[f32], rounding: Rounding, draws: &[u32]| -> Vec<Element> {
         let inverse = 1.0 / t / c;
@@ -364,7 +364,7 @@ fn nvfp4(
     let unit = pow2(floor_log2(amax) - 17);
     let error = |c: f32| -> u64 {
         let positive: Vec<f32> = block.iter().map(|x| x.abs()).collect();
-        let rounded = with(c, &positive, Rounding::Even, &vec![0; block.len()]);
+        let rounded = with(c, &positive, Rounding::NearestEven, &vec![0; block.len()]);
         let errors = rounded.iter().zip(&positive).map(|((q, _), x)| {
             let difference = f64::from((q - x).abs());
             let error = (difference / unit).floor().min(65535.0) as u64;

@@ -47,7 +47,11 @@ impl Random {
     }
 
     pub(crate) fn deterministic_rounding(&mut self) -> Rounding {
-        self.any(&[Rounding::Nearest, Rounding::Even, Rounding::Floor])
+        self.any(&[
+            Rounding::NearestAway,
+            Rounding::NearestEven,
+            Rounding::TowardZero,
+        ])
     }
 
     fn headroom(&mut self) -> Headroom {

@@ -252,7 +252,7 @@ fn special_values() {
         let mut data = vec![1.0; 48];
         data[20] = special;
         let nans = |format: Format| -> Vec<usize> {
-            let output = format.quantized(&data, Rounding::Even);
+            let output = format.quantized(&data, Rounding::NearestEven);
             (0..48).filter(|i| output[*i].is_nan()).collect()
         };
         let block: Vec<usize> = (16..32).collect();
@@ -261,7 +261,7 @@ fn special_values() {
         assert_eq!(nans(Nvfp4(Nvfp4Format::new(true))).len(), 48);
         let mut expected = vec![1.0; 48];
         expected[20] = special;
-        let output = Bfp(BfpFormat::BFP16).quantized(&data, Rounding::Even);
+        let output = Bfp(BfpFormat::BFP16).quantized(&data, Rounding::NearestEven);
         assert!(output.iter().zip(&expected).all(|(a, b)| identical(*a, *b)));
     }
 }
@@ -285,7 +285,7 @@ fn threads_do_not_matter() {
     ];
     for format in formats {
         for axis in [0, 1] {
-            for rounding in [Rounding::Even, Rounding::Stochastic] {
+            for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
                 let run = || {
                     let mut data = data.clone();
                     format.quantize(

@@ -79,8 +79,8 @@ fn ocp_and_microxcaling_are_formats() {
     for name in Dialect::Microxcaling.formats() {
         let format: BlockFormat = name.parse().unwrap();
         for (dialect, rounder) in [
-            (Dialect::Ocp, Rounder::Even),
-            (Dialect::Microxcaling, Rounder::Nearest),
+            (Dialect::Ocp, Rounder::NearestEven),
+            (Dialect::Microxcaling, Rounder::NearestAway),
         ] {
             let own = dialect.encode(format, &data, &[5, 64]).unwrap().packed;
             let expected = Packed::encode(format, &data, &[5, 64], 1, rounder).unwrap();

@@ -11,7 +11,7 @@ fn quantize(
     axis: usize,
 ) -> Result<(), QuantizeError> {
     let before = data.to_vec();
-    let result = format.quantize(data, shape, axis, Rounder::Even);
+    let result = format.quantize(data, shape, axis, Rounder::NearestEven);
     if result.is_err() {
         assert_eq!(data, before);
     }
@@ -26,7 +26,7 @@ fn without_tensor_scale_the_format_is_checked_too() {
         ..int2()
     });
     let mut data = [1.1; 6];
-    let error = format.quantize_without_tensor_scale(&mut data, &[2, 3], 1, Rounder::Even);
+    let error = format.quantize_without_tensor_scale(&mut data, &[2, 3], 1, Rounder::NearestEven);
     assert_eq!(
         error.unwrap_err().to_string(),
         "quantize: MX format: scale_bits is 40, expected 1 to 8"
@@ -132,7 +132,7 @@ fn nothing_to_do() {
     }
     FloatFormat::fp(8)
         .unwrap()
-        .round_slice(&mut [], Rounder::Even);
+        .round_slice(&mut [], Rounder::NearestEven);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn nearest_is_exact_just_below_a_half() {
     let mut data = [0.499_999_97, 1.0, -0.499_999_97, 0.5];
     let format = MxFormat::new(ElementFormat::Int2, 4);
     format
-        .quantize(&mut data, &[4], 0, Rounder::Nearest)
+        .quantize(&mut data, &[4], 0, Rounder::NearestAway)
         .unwrap();
     assert_eq!(data, [0.0, 1.0, 0.0, 1.0]);
 }
@@ -236,7 +236,7 @@ fn bfloat16_even_is_half_bf16() {
     for x in patterns_around_bf16_ties() {
         let expected = half::bf16::from_f32(x).to_f32();
         assert!(
-            identical(format.round(x, Rounding::Even, 0), expected),
+            identical(format.round(x, Rounding::NearestEven, 0), expected),
             "{x:e}"
         );
     }
@@ -260,7 +260,7 @@ fn fp16_even_is_half_f16() {
     for x in patterns_around_bf16_ties().chain(around_ties) {
         let expected = half::f16::from_f32(x).to_f32();
         assert!(
-            identical(format.round(x, Rounding::Even, 0), expected),
+            identical(format.round(x, Rounding::NearestEven, 0), expected),
             "{x:e}"
         );
     }
@@ -282,7 +282,7 @@ fn fp8_even_is_float8() {
         let amax = element.max().to_bits();
         let format = MxFormat::new(element, 32);
         for x in patterns_around_bf16_ties().filter(|x| x.abs() <= element.max()) {
-            let got = format.round_element(x, amax, Rounding::Even, 0);
+            let got = format.round_element(x, amax, Rounding::NearestEven, 0);
             assert!(
                 identical(got, convert(x)),
                 "{element}: {x:e} → {got:e}, not {:e}",
@@ -320,7 +320,9 @@ fn flush_ends_at_the_smallest_normal() {
         let normal = f32::MIN_POSITIVE;
         let subnormal = f32::from_bits(normal.to_bits() - 1);
         let mut data = [normal, subnormal, subnormal, -subnormal];
-        format.quantize(&mut data, &[4], 0, Rounder::Even).unwrap();
+        format
+            .quantize(&mut data, &[4], 0, Rounder::NearestEven)
+            .unwrap();
         assert_eq!(data[0], normal, "{element}");
         assert!(data[1] > 0.0, "{element}");
         assert_eq!(

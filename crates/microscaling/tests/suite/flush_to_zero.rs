@@ -117,11 +117,12 @@ fn scalar_functions() {
             });
             let nvfp4 = Nvfp4Format::new(true);
             let scale = nvfp4.tensor_scale_of(x);
-            let rounded = nvfp4.round_element(value, x, scale, Rounding::Even, 0);
+            let rounded = nvfp4.round_element(value, x, scale, Rounding::NearestEven, 0);
             let floats = [FloatFormat::bfloat(16), FloatFormat::fp(16)].map(|format| {
                 let format = format.unwrap();
                 let flushing = format.with_subnormals(false);
-                [format, flushing].map(|format| format.round(value, Rounding::Even, 0).to_bits())
+                [format, flushing]
+                    .map(|format| format.round(value, Rounding::NearestEven, 0).to_bits())
             });
             (
                 exponents.collect::<Vec<_>>(),
@@ -151,7 +152,8 @@ fn dialects_and_layouts() {
                         WeightLayout::ALL
                             .map(|layout| layout.store("w", &tensor.packed.view(), tensor.divisor))
                     });
-                    let plain = Packed::encode(format, &data, &[2, 64], 1, Rounder::Even).unwrap();
+                    let plain =
+                        Packed::encode(format, &data, &[2, 64], 1, Rounder::NearestEven).unwrap();
                     let difference = tensor.as_ref().ok().map(|tensor| {
                         let difference = tensor.packed.view().difference(&plain.view());
                         difference.map(|difference| (difference.largest.to_bits(), difference))
@@ -174,7 +176,7 @@ fn statistics() {
         let run = || {
             let mut quantized = data.clone();
             format
-                .quantize(&mut quantized, &[64], 0, Rounder::Even)
+                .quantize(&mut quantized, &[64], 0, Rounder::NearestEven)
                 .unwrap();
             let mut statistics = Statistics::of(Comparison {
                 original: &data,

@@ -86,7 +86,7 @@ fn produced_values_are_the_value_set() {
             .chain([amax])
             .map(|bits| {
                 format
-                    .round_element(f32::from_bits(bits), amax, Rounding::Even, 0)
+                    .round_element(f32::from_bits(bits), amax, Rounding::NearestEven, 0)
                     .to_bits()
             })
             .collect();

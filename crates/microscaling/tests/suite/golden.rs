@@ -246,7 +246,7 @@ fn nvfp4() {
         let mut data = input.clone();
         let axis = axis(case.axis, shape.len());
         format
-            .quantize(&mut data, &shape, axis, Rounder::Even)
+            .quantize(&mut data, &shape, axis, Rounder::NearestEven)
             .unwrap();
         assert_same(&data, &expected, &input, &case);
 

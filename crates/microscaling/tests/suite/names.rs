@@ -401,7 +401,7 @@ fn invalid_parameters() {
         let text = format!("{format}: {field} is {got}, expected {min} to {max}");
         assert_eq!(expected.to_string(), text);
         let mut data = [1.1; 6];
-        let result = block.quantize(&mut data, &[6], 0, Rounder::Even);
+        let result = block.quantize(&mut data, &[6], 0, Rounder::NearestEven);
         assert_eq!(result.unwrap_err().to_string(), format!("quantize: {text}"));
         assert_eq!(data, [1.1; 6]);
     }

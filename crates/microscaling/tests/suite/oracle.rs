@@ -57,9 +57,9 @@ pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
 /// how far from the lower to the upper it lies, in 0 … 1.
 pub(crate) fn goes_up(fraction: f64, lower_is_even: bool, rounding: Rounding, draw: u32) -> bool {
     match rounding {
-        Rounding::Nearest => fraction >= 0.5,
-        Rounding::Even => fraction > 0.5 || (fraction == 0.5 && !lower_is_even),
-        Rounding::Floor => false,
+        Rounding::NearestAway => fraction >= 0.5,
+        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && !lower_is_even),
+        Rounding::TowardZero => false,
         Rounding::Stochastic => (fraction * pow2(31)).floor() + f64::from(draw >> 1) >= pow2(31),
     }
 }

@@ -383,13 +383,13 @@ fn errors() {
         &[1.0, f32::NAN],
         &[2],
         0,
-        Rounder::Even,
+        Rounder::NearestEven,
     );
     assert_eq!(
         refused.unwrap_err().to_string(),
         "pack: the bfp block format has no code for NaN or Inf, found at position 1"
     );
-    let short = Packed::encode(mxfp4, &[1.0; 5], &[2, 3], 0, Rounder::Even);
+    let short = Packed::encode(mxfp4, &[1.0; 5], &[2, 3], 0, Rounder::NearestEven);
     assert_eq!(
         short.unwrap_err().to_string(),
         "quantize: shape [2, 3] has 6 elements, the data have 5"

@@ -5,7 +5,7 @@ use crate::oracle::identical;
 use microscaling::{BlockFormat, Packed, Rounder};
 
 pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: usize) -> Packed {
-    Packed::encode(format, data, shape, axis, Rounder::Even).unwrap()
+    Packed::encode(format, data, shape, axis, Rounder::NearestEven).unwrap()
 }
 
 fn is_integer(format: BlockFormat) -> bool {

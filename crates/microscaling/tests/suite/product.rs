@@ -275,7 +275,7 @@ proptest! {
     #[test]
     fn panels_hold_quantized_values(
         blocks in formats(),
-        rounding in select(vec![Rounding::Nearest, Rounding::Even, Rounding::Floor]),
+        rounding in select(vec![Rounding::NearestAway, Rounding::NearestEven, Rounding::TowardZero]),
         side in select(vec![Side::Lhs, Side::Rhs]),
         matrices in prop_oneof![1..3_usize, 1..40_usize],
         free in 1..70_usize,
@@ -336,7 +336,7 @@ proptest! {
             "nvfp4(square=true)",
             "nvfp4(tensor_scale=true,square=true)",
         ]),
-        rounding in select(vec![Rounding::Nearest, Rounding::Even, Rounding::Floor]),
+        rounding in select(vec![Rounding::NearestAway, Rounding::NearestEven, Rounding::TowardZero]),
         side in select(vec![Side::Lhs, Side::Rhs]),
         matrices in prop_oneof![Just(1_usize), 1..20_usize],
         free in prop_oneof![1..70_usize, 1..600_usize],
@@ -468,7 +468,7 @@ fn what_bfloat16_does_not_have_is_refused() {
     // Where blocks are so small that their elements are.
     let mxfp4 = OperandQuantization {
         elementwise: None,
-        blocks: Some(("mxfp8_e4m3".parse().unwrap(), Rounding::Even)),
+        blocks: Some(("mxfp8_e4m3".parse().unwrap(), Rounding::NearestEven)),
     };
     assert!(one(1.25 * 2.0_f32.powi(-126), mxfp4).is_ok());
     assert_eq!(
@@ -497,10 +497,10 @@ fn tensor_scales_multiply_the_product() {
     let format: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
     let bfloat16 = FloatFormat::bfloat(16).unwrap();
     let quantization = OperandQuantization {
-        elementwise: Some((bfloat16, Rounding::Even)),
-        blocks: Some((format, Rounding::Even)),
+        elementwise: Some((bfloat16, Rounding::NearestEven)),
+        blocks: Some((format, Rounding::NearestEven)),
     };
-    let rounder = Rounding::Even.with(RandomStream::new(0, 0));
+    let rounder = Rounding::NearestEven.with(RandomStream::new(0, 0));
     for ([m, n, k], gap) in [([20, 50, 70], 0), ([20, 50, 70], 3), ([1, 17, 600], 1)] {
         let stride = k + gap;
         let lhs = matrix(m, stride, 20, number);

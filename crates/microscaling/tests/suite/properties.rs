@@ -9,7 +9,11 @@ use microscaling::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const DETERMINISTIC: [Rounding; 3] = [Rounding::Nearest, Rounding::Even, Rounding::Floor];
+const DETERMINISTIC: [Rounding; 3] = [
+    Rounding::NearestAway,
+    Rounding::NearestEven,
+    Rounding::TowardZero,
+];
 
 fn quantized(format: MxFormat, data: &[f32], rounding: Rounding) -> Vec<f32> {
     let mut data = data.to_vec();
@@ -164,9 +168,9 @@ proptest! {
                 }
                 let exponent = if x > 0.0 { x.log2().floor() as i32 } else { i32::MIN };
                 let step = 2.0_f64.powi(exponent.max(element.emin() + s) - element.mantissa_bits() as i32);
-                let bound = if rounding == Rounding::Floor { step } else { step / 2.0 };
+                let bound = if rounding == Rounding::TowardZero { step } else { step / 2.0 };
                 prop_assert!((x - y).abs() <= bound, "{} {}: {:e} became {:e}", element, rounding, x, y);
-                prop_assert!(rounding != Rounding::Floor || y <= x);
+                prop_assert!(rounding != Rounding::TowardZero || y <= x);
             }
             Ok(())
             })?;
@@ -274,7 +278,7 @@ proptest! {
     #[test]
     fn tensor_scales_are_told_apart(
         options in select(vec!["", ",square=true", ",four_over_six=true", ",headroom=17/16"]),
-        rounding in select(vec![Rounding::Even, Rounding::Stochastic]),
+        rounding in select(vec![Rounding::NearestEven, Rounding::Stochastic]),
         axis in 0..2_usize,
         data in finite_block(15 * 17),
     ) {
@@ -367,7 +371,7 @@ fn threads_do_not_matter() {
     for (shape, axis) in shapes {
         let data = &data[..shape.iter().product()];
         for block_size in [32, 0, 1] {
-            for rounding in [Rounding::Even, Rounding::Stochastic] {
+            for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
                 let format = MxFormat::new(ElementFormat::Fp8E4M3, block_size);
                 let run = || {
                     let mut data = data.to_vec();
@@ -383,7 +387,7 @@ fn threads_do_not_matter() {
             }
         }
     }
-    for rounding in [Rounding::Even, Rounding::Stochastic] {
+    for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
         let run = || {
             let mut data = data.clone();
             FloatFormat::fp(12)

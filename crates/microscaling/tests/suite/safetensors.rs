@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 fn pack(format: &str, data: &[f32], shape: &[usize], axis: usize) -> Packed {
     let format: BlockFormat = format.parse().unwrap();
-    Packed::encode(format, data, shape, axis, Rounder::Even).unwrap()
+    Packed::encode(format, data, shape, axis, Rounder::NearestEven).unwrap()
 }
 
 fn one(format: &str) -> BTreeMap<String, Packed> {
@@ -29,7 +29,7 @@ proptest! {
             .map(|(format, name, shape, axis)| {
                 let shape = [shape.0, shape.1];
                 let data = numbers(shape.iter().product(), 0, false, seed);
-                (name, Packed::encode(format, &data, &shape, axis, Rounder::Even).unwrap())
+                (name, Packed::encode(format, &data, &shape, axis, Rounder::NearestEven).unwrap())
             })
             .collect();
         let file = save(&tensors).unwrap();

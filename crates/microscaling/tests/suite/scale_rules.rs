@@ -220,7 +220,8 @@ fn the_root_mean_square_of_normal_numbers() {
     }
     assert!(close_calls <= 4, "{close_calls}");
     // It clips where the others hardly do.
-    let saturated = |format: MxFormat| statistics(format.into(), &data, Rounder::Even).saturated();
+    let saturated =
+        |format: MxFormat| statistics(format.into(), &data, Rounder::NearestEven).saturated();
     let ceil = MxFormat {
         scale_mode: ScaleMode::Ceil,
         ..format
@@ -310,7 +311,7 @@ fn four_over_six_is_the_better_one() {
             let got = better.block_scale_of(block, t);
             let error = |scale: u8| -> f64 {
                 let errors = block.iter().map(|x| {
-                    let q = better.round_scaled(*x, scale, t, Rounding::Even, 0);
+                    let q = better.round_scaled(*x, scale, t, Rounding::NearestEven, 0);
                     f64::from(q - x).powi(2)
                 });
                 errors.sum()
@@ -320,7 +321,8 @@ fn four_over_six_is_the_better_one() {
             chosen[usize::from(got != six)] += 1;
         }
         assert!(chosen[0] > 500 && chosen[1] > 300, "{chosen:?}");
-        let error = |format: Nvfp4Format| statistics(format.into(), &data, Rounder::Even).error();
+        let error =
+            |format: Nvfp4Format| statistics(format.into(), &data, Rounder::NearestEven).error();
         assert!(error(better) < 0.95 * error(Nvfp4Format::new(tensor_scale)));
     }
 }
@@ -345,18 +347,18 @@ fn four_over_six_at_the_top() {
             let data: Vec<f32> = (0..16 * 512).map(number).collect();
             let mut got = data.clone();
             format
-                .quantize(&mut got, &[512, 16], 1, Rounder::Even)
+                .quantize(&mut got, &[512, 16], 1, Rounder::NearestEven)
                 .unwrap();
             let t = format.tensor_scale_of(amax(&data).to_bits());
             for (got, block) in got.chunks(16).zip(data.chunks(16)) {
-                let expected = nvfp4(&format, amax(&data), block, Rounding::Even, &[0; 16]);
+                let expected = nvfp4(&format, amax(&data), block, Rounding::NearestEven, &[0; 16]);
                 let scale = format.block_scale_of(block, t);
                 for ((got, expected), x) in got.iter().zip(expected).zip(block) {
                     assert!(
                         identical(*got, expected),
                         "{format:?}: {x:e} became {got:e}, not {expected:e}"
                     );
-                    let scaled = format.round_scaled(*x, scale, t, Rounding::Even, 0);
+                    let scaled = format.round_scaled(*x, scale, t, Rounding::NearestEven, 0);
                     assert!(identical(scaled, expected), "{format:?}: {x:e} {scaled:e}");
                 }
             }

@@ -186,7 +186,7 @@ proptest! {
         let transposed = |data: &[f32]| -> Vec<f32> {
             (0..data.len()).map(|i| data[i % rows * columns + i / rows]).collect()
         };
-        for rounder in [Rounder::Nearest, Rounder::Even, Rounder::Floor] {
+        for rounder in [Rounder::NearestAway, Rounder::NearestEven, Rounder::TowardZero] {
             let quantized_first = transposed(&quantized(format, &data, &shape, 1, rounder));
             let transposed_first =
                 quantized(format, &transposed(&data), &[columns, rows], 1, rounder);
@@ -200,11 +200,17 @@ proptest! {
 fn a_large_square_is_a_line() {
     for element in ElementFormat::ALL {
         let data = numbers(35 * 50, 0, false, 1);
-        let square = quantized(mx(element, 64).into(), &data, &[35, 50], 1, Rounder::Even);
+        let square = quantized(
+            mx(element, 64).into(),
+            &data,
+            &[35, 50],
+            1,
+            Rounder::NearestEven,
+        );
         let line = MxFormat::new(element, 0).into();
         assert!(same(
             &square,
-            &quantized(line, &data, &[35 * 50], 0, Rounder::Even)
+            &quantized(line, &data, &[35 * 50], 0, Rounder::NearestEven)
         ));
     }
 }
@@ -234,7 +240,7 @@ fn threads_do_not_matter() {
         for (shape, axis) in shapes {
             let data = numbers(shape.iter().product(), 0, false, 2);
             let stream = RandomStream::new(4, 4);
-            for rounding in [Rounding::Even, Rounding::Stochastic] {
+            for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
                 let expected = expected(format, &data, shape, axis, rounding, stream);
                 let run = || quantized(format, &data, shape, axis, rounding.with(stream));
                 assert!(same(&run(), &expected), "{format} {shape:?}");
@@ -259,7 +265,7 @@ fn packed() {
     // Blocks of 2 × 2, 2 × 1, 1 × 2 and 1 × 1.
     let matrix = [4.0, 1.0, 2.0, 1.0, 8.0, 1.0, 16.0, 8.0, 0.5];
     for axis in 0..2 {
-        let packed = Packed::encode(format, &matrix, &[3, 3], axis, Rounder::Even).unwrap();
+        let packed = Packed::encode(format, &matrix, &[3, 3], axis, Rounder::NearestEven).unwrap();
         assert_eq!(packed.scales_shape(), [2, 2]);
         assert_eq!(packed.scales(), [128, 126, 129, 124]);
         assert_eq!(packed.elements(), [0x14, 0x16, 0x46, 0x46, 0x06]);
@@ -269,7 +275,7 @@ fn packed() {
         );
     }
     let image = numbers(5 * 40 * 3 * 3, 0, false, 3);
-    let packed = Packed::encode(format, &image, &[5, 40, 3, 3], 1, Rounder::Even).unwrap();
+    let packed = Packed::encode(format, &image, &[5, 40, 3, 3], 1, Rounder::NearestEven).unwrap();
     assert_eq!(packed.scales_shape(), [3, 20, 3, 3]);
     // Every scale, by the largest magnitude of its block.
     let table = oracle::magnitudes(ElementFormat::Fp4E2M1);
@@ -305,7 +311,7 @@ fn statistics_count_blocks() {
 fn errors() {
     let mut data = [1.1; 6];
     let mut quantize = |format: MxFormat, shape: &[usize], axis| {
-        let error = format.quantize(&mut data, shape, axis, Rounder::Even);
+        let error = format.quantize(&mut data, shape, axis, Rounder::NearestEven);
         assert_eq!(data, [1.1; 6]);
         error.unwrap_err()
     };
@@ -342,8 +348,12 @@ fn errors() {
 
     for shape in [[0, 3], [3, 0]] {
         for axis in 0..2 {
-            assert_eq!(fp4.quantize(&mut [], &shape, axis, Rounder::Even), Ok(()));
-            let packed = Packed::encode(fp4.into(), &[], &shape, axis, Rounder::Even).unwrap();
+            assert_eq!(
+                fp4.quantize(&mut [], &shape, axis, Rounder::NearestEven),
+                Ok(())
+            );
+            let packed =
+                Packed::encode(fp4.into(), &[], &shape, axis, Rounder::NearestEven).unwrap();
             assert_eq!(packed.scales_shape(), [0]);
             assert_eq!(packed.decode(), [0.0; 0]);
         }

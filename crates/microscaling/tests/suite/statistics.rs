@@ -46,7 +46,7 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
     let count = shape.iter().product();
     let x = numbers(count, 0, specials, seed);
     let mut q = x.clone();
-    let even = Rounding::Even.with(RandomStream::new(0, 0));
+    let even = Rounding::NearestEven.with(RandomStream::new(0, 0));
     format
         .quantize(&mut q, shape, axis, even)
         .expect("the format is valid");
@@ -164,7 +164,7 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
     // On the way, nothing kept.
     let quantization = OperandQuantization {
         elementwise: None,
-        blocks: Some((format, Rounding::Even)),
+        blocks: Some((format, Rounding::NearestEven)),
     };
     let on_the_way = Statistics::of_quantizing(&x, shape, axis, quantization);
     assert_eq!(on_the_way.expect("all fits"), statistics);
@@ -198,8 +198,8 @@ fn large_tensors_have_the_same_figures_on_any_number_of_threads() {
         for (shape, axis) in [([700, 450], 0), ([700, 450], 1), ([2, 200_003], 1)] {
             let x = numbers(shape[0] * shape[1], 0, false, 7);
             let quantization = OperandQuantization {
-                elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Even)),
-                blocks: Some((format, Rounding::Even)),
+                elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
+                blocks: Some((format, Rounding::NearestEven)),
             };
             let by = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
@@ -211,7 +211,7 @@ fn large_tensors_have_the_same_figures_on_any_number_of_threads() {
             assert_eq!(by(5), one, "{name} {shape:?} {axis}");
 
             let mut before = x.clone();
-            let even = Rounding::Even.with(RandomStream::new(0, 0));
+            let even = Rounding::NearestEven.with(RandomStream::new(0, 0));
             FloatFormat::bfloat(16)
                 .unwrap()
                 .round_slice(&mut before, even);
@@ -263,7 +263,7 @@ fn standard_normal_numbers_have_the_known_figures() {
         });
         let quantization = OperandQuantization {
             elementwise: None,
-            blocks: Some((format, Rounding::Even)),
+            blocks: Some((format, Rounding::NearestEven)),
         };
         let statistics = Statistics::of_quantizing(&x, &[1 << 20], 0, quantization).unwrap();
         let percentage = |count: u64| 100.0 * count as f64 / x.len() as f64;
@@ -291,7 +291,7 @@ fn tensors_taken_together_are_one() {
     let of = |x: &[f32]| {
         let quantization = OperandQuantization {
             elementwise: None,
-            blocks: Some((format, Rounding::Even)),
+            blocks: Some((format, Rounding::NearestEven)),
         };
         Statistics::of_quantizing(x, &[x.len() / 64, 64], 1, quantization).unwrap()
     };
@@ -379,7 +379,7 @@ fn what_does_not_fit_is_an_error() {
     });
     let quantization = OperandQuantization {
         elementwise: None,
-        blocks: Some((unsound, Rounding::Even)),
+        blocks: Some((unsound, Rounding::NearestEven)),
     };
     let result = Statistics::of_quantizing(&[1.0], &[1], 0, quantization);
     assert!(matches!(result, Err(QuantizeError::Format(_))));
@@ -390,7 +390,10 @@ fn overflow_is_what_becomes_infinite() {
     let original = [7e4, -1e5, 6e4, f32::INFINITY, f32::NAN, 0.0];
     let fp16 = FloatFormat::fp(16).expect("16 bits are allowed");
     let mut quantized = original;
-    fp16.round_slice(&mut quantized, Rounding::Even.with(RandomStream::new(0, 0)));
+    fp16.round_slice(
+        &mut quantized,
+        Rounding::NearestEven.with(RandomStream::new(0, 0)),
+    );
     let of = |original: &[f32], quantized: &[f32]| {
         let shape = &[original.len()];
         let (axis, format) = (0, None);

@@ -54,8 +54,8 @@ fn everything(
         format: Some(format),
     };
     let quantization = OperandQuantization {
-        elementwise: Some((bfloat, Rounding::Even)),
-        blocks: Some((format, Rounding::Even)),
+        elementwise: Some((bfloat, Rounding::NearestEven)),
+        blocks: Some((format, Rounding::NearestEven)),
     };
     let statistics = [
         Statistics::of(comparison).unwrap(),
@@ -75,9 +75,9 @@ fn products(format: BlockFormat, shape: [usize; 3], data: &[f32]) -> impl Partia
     let starts: Vec<usize> = (0..outer).map(|i| i * rows * columns).collect();
     let [row, column] =
         [(rows, columns), (columns, 1)].map(|(length, stride)| Axis { length, stride });
-    let blocks = Some((format, Rounding::Even)).filter(|_| format.significant_bits() <= 8);
+    let blocks = Some((format, Rounding::NearestEven)).filter(|_| format.significant_bits() <= 8);
     let quantization = OperandQuantization {
-        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Even)),
+        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
         blocks,
     };
     [(row, column), (column, row)].map(|(free, summed)| {
@@ -206,13 +206,13 @@ fn square_blocks_of_long_lines() {
         ),
     ];
     for (name, shape, axis) in cases {
-        check(name.parse().unwrap(), shape, axis, Rounding::Even);
+        check(name.parse().unwrap(), shape, axis, Rounding::NearestEven);
     }
     let mut data = numbers(8 * 64 * 4096);
     let format: BlockFormat = cases[0].0.parse().unwrap();
     POOLS[3].install(|| {
         format
-            .quantize(&mut data, &[8, 64, 4096], 1, Rounder::Even)
+            .quantize(&mut data, &[8, 64, 4096], 1, Rounder::NearestEven)
             .unwrap()
     });
 }

@@ -400,7 +400,8 @@ fn what_a_config_says() {
 fn scales_as_e8m0() {
     for layout in WeightLayout::ALL {
         let weight: Vec<f32> = (0..128).map(|i| i as f32 - 60.0).collect();
-        let packed = Packed::encode(layout.format(), &weight, &[2, 64], 1, Rounder::Even).unwrap();
+        let packed =
+            Packed::encode(layout.format(), &weight, &[2, 64], 1, Rounder::NearestEven).unwrap();
         let stored = layout.store("w", &packed.view(), None).unwrap();
         for i in 0..stored.len() {
             let mut retyped = stored.clone();

@@ -42,14 +42,14 @@ fn its_float32_and_integers_agree() {
     let format = FloatFormat::bfloat(20).expect("20 bits are allowed");
     let rounding = FunctionRounding {
         format,
-        rounding: Rounding::Even,
+        rounding: Rounding::NearestEven,
         quantize_backward: true,
         exp2: false,
         reciprocal: false,
     };
     let op = OpRounding {
         format,
-        rounding: Rounding::Even,
+        rounding: Rounding::NearestEven,
         operands: true,
     };
     let x = || ordinary([9, 50], 1);

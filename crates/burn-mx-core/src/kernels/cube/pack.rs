@@ -18,7 +18,7 @@ use super::launch;
 use super::quantize::{largest, word_or_zero};
 use super::random::{self, Stream, draw};
 use super::rules::{self, Format, NAN_EXPONENT};
-use super::second_look;
+use super::two_pass_scale;
 
 /// How the bytes of a tensor lie in words: its codes, its records, and where it is looked at as a whole its largest magnitude.
 pub(super) struct Words<'a> {
@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
     ) -> Result<Option<Self>, PackError> {
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
-            second_look::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
+            two_pass_scale::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
         if shape.contains(&0) || !is_short_enough {
             return Ok(None);
         }
@@ -279,17 +279,17 @@ pub(super) fn scales_kernel(
         );
     }
     let of_tensor = word_or_zero(tensor_amax);
-    let mut both = Array::<u32>::new(second_look::GRIDS);
+    let mut both = Array::<u32>::new(two_pass_scale::GRIDS);
     let mut verdict = amax;
     if comptime!(format.looks_twice()) {
-        second_look::write_grids(&mut both, amax, of_tensor, format);
-        let mut sums = second_look::none();
+        two_pass_scale::write_grids(&mut both, amax, of_tensor, format);
+        let mut sums = two_pass_scale::none();
         for i in 0..length {
-            second_look::add(&mut sums, values[position(&block, i)], amax, &both, format);
+            two_pass_scale::add(&mut sums, values[position(&block, i)], amax, &both, format);
         }
-        verdict = second_look::verdict(&sums, amax, length as u32, format);
+        verdict = two_pass_scale::verdict(&sums, amax, length as u32, format);
     }
-    let grid = second_look::grid(&both, amax, verdict, of_tensor, format);
+    let grid = two_pass_scale::grid(&both, amax, verdict, of_tensor, format);
     let code = rules::scale_code(amax, verdict, of_tensor, grid, format);
     scales[ABSOLUTE_POS] = code;
 

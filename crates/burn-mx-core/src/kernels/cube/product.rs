@@ -26,7 +26,7 @@ use super::elementwise;
 use super::float::Float32;
 use super::launch;
 use super::quantize::{self, Job};
-use super::second_look;
+use super::two_pass_scale;
 use crate::kernels::product::{self, Operand, OperandForm};
 use crate::kernels::rounding::BFLOAT16;
 
@@ -69,8 +69,8 @@ pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 
 /// The float type in which an operand is multiplied.
 pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
-    let has_kernel =
-        (form.quantization.blocks).is_none_or(|(format, _)| second_look::is_short_enough(&format));
+    let has_kernel = (form.quantization.blocks)
+        .is_none_or(|(format, _)| two_pass_scale::is_short_enough(&format));
     let fits = form.significant_bits <= SIGNIFICANT_BITS && has_kernel;
     match fits && has_matrix_units(client) {
         true => DType::BF16,
@@ -113,7 +113,7 @@ where
             word.dtype = DType::F32;
             let in_units = CubeBackend::<R, F, I, B>::float_div_scalar(tensor, scale.into());
             // Each is a product with the scale that was rounded.
-            let nearest = Some((BFLOAT16, Rounding::Even));
+            let nearest = Some((BFLOAT16, Rounding::NearestEven));
             (elementwise::round_to(in_units, dtype, nearest), Some(word))
         }
         (None, None) => (elementwise::round_to(tensor, dtype, elementwise), None),

@@ -13,8 +13,8 @@ use super::place::place;
 use super::random::{self, Stream, draw};
 use super::round::round_float;
 use super::rules::{self, Format};
-use super::second_look;
 use super::square;
+use super::two_pass_scale;
 
 /// What is done to each block, known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl Job {
     pub(super) fn marking_clipped(format: BlockFormat) -> Self {
         Self {
             marks_clipped: true,
-            ..Self::of(None, (format, Rounding::Even))
+            ..Self::of(None, (format, Rounding::NearestEven))
         }
     }
 }
@@ -237,16 +237,16 @@ pub(super) fn quantize_kernel<O: Int>(
         amax = max(amax, rules::counted(x & ABS, job.format));
     }
     let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(second_look::GRIDS);
+    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        second_look::write_grids(&mut grids, amax, of_tensor, job.format);
-        let mut sums = second_look::none();
+        two_pass_scale::write_grids(&mut grids, amax, of_tensor, job.format);
+        let mut sums = two_pass_scale::none();
         for i in 0..length {
             let x = element(input[place.from + i * from_step], job);
-            second_look::add(&mut sums, x, amax, &grids, job.format);
+            two_pass_scale::add(&mut sums, x, amax, &grids, job.format);
         }
-        verdict = second_look::verdict(&sums, amax, length as u32, job.format);
+        verdict = two_pass_scale::verdict(&sums, amax, length as u32, job.format);
     }
     let sub_blocks = length.div_ceil(sub_block);
     for sub in 0..sub_blocks {
@@ -260,7 +260,7 @@ pub(super) fn quantize_kernel<O: Int>(
                 sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
             }
         }
-        let grid = second_look::grid(&grids, amax, sub_amax, of_tensor, job.format);
+        let grid = two_pass_scale::grid(&grids, amax, sub_amax, of_tensor, job.format);
         let scale = scale_of_results(grid, amax, sub_amax, of_tensor, job);
         for i in first..end {
             let x = element(input[place.from + i * from_step], job);

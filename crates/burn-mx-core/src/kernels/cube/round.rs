@@ -9,12 +9,12 @@ use super::bits::{self, ABS, IMPLICIT, INFINITY, SIGN};
 #[cube]
 fn addend(significand: u32, shift: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
     match rounding {
-        Rounding::Nearest => (1u32 << shift) >> 1,
-        Rounding::Even => {
+        Rounding::NearestAway => (1u32 << shift) >> 1,
+        Rounding::NearestEven => {
             let dropped = (1u32 << shift) - 1;
             (dropped >> 1) + ((significand >> shift) & dropped & 1)
         }
-        Rounding::Floor => 0u32.runtime(),
+        Rounding::TowardZero => 0u32.runtime(),
         // The upper `shift` bits of the draw, in two steps because a shift by 32 has no meaning.
         Rounding::Stochastic => (draw >> 1) >> (31 - shift),
     }

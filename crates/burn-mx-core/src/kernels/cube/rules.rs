@@ -9,7 +9,7 @@ use microscaling::{
 
 use super::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use super::round::round_magnitude;
-use super::second_look;
+use super::two_pass_scale;
 
 /// The block formats that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,7 +192,7 @@ fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
     let emax = comptime!(format.element.emax()).runtime();
     let mode = comptime!(format.scale_mode);
     let exponent = if comptime!(mode == ScaleMode::Rms) {
-        verdict as i32 - second_look::VERDICT
+        verdict as i32 - two_pass_scale::VERDICT
     } else if comptime!(!format.headroom.is_none()) {
         scale_with_headroom(amax, format)
     } else if comptime!(mode == ScaleMode::Floor) {
@@ -421,7 +421,7 @@ fn with_headroom(scale: u32, #[comptime] format: Nvfp4Format) -> u32 {
 #[cube]
 fn chosen(scale: u32, verdict: u32, #[comptime] format: Nvfp4Format) -> u32 {
     if comptime!(format.four_over_six) {
-        let factor = select(verdict == second_look::FOUR, SIX_OVER_FOUR, ONE);
+        let factor = select(verdict == two_pass_scale::FOUR, SIX_OVER_FOUR, ONE);
         bits::product(scale, factor)
     } else {
         scale

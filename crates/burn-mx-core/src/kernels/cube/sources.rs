@@ -77,7 +77,7 @@ fn square_blocks() {
     ] {
         let format: BlockFormat = format.parse().expect("the format is sound");
         let job = Job::of(
-            Some((BFLOAT16(), Rounding::Even)),
+            Some((BFLOAT16(), Rounding::NearestEven)),
             (format, Rounding::Stochastic),
         );
         source(&format!("square_{name}"), |builder| {
@@ -110,9 +110,12 @@ fn quantization() {
         ("four_over_six", "nvfp4(four_over_six=true)"),
     ];
     for (name, format) in named.into_iter().chain(looks_twice) {
-        for rounding in [Rounding::Even, Rounding::Stochastic] {
+        for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
             let format: BlockFormat = format.parse().expect("the format is sound");
-            let job = Job::of(Some((BFLOAT16(), Rounding::Even)), (format, rounding));
+            let job = Job::of(
+                Some((BFLOAT16(), Rounding::NearestEven)),
+                (format, rounding),
+            );
             source(&format!("quantize_{name}_{rounding}"), |builder| {
                 let input = tensor::<u32>(builder);
                 let out = output::<u16>(builder);
@@ -146,7 +149,7 @@ fn operands_in_units_of_their_tensor_scale() {
         ),
     ] {
         let format: BlockFormat = format.parse().expect("the format is sound");
-        let job = Job::of(None, (format, Rounding::Even)).in_units();
+        let job = Job::of(None, (format, Rounding::NearestEven)).in_units();
         source(&format!("quantize_{name}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
@@ -360,7 +363,7 @@ fn transforms() {
 fn functions_of_rows() {
     let rounding = FunctionRounding {
         format: BFLOAT16(),
-        rounding: Rounding::Even,
+        rounding: Rounding::NearestEven,
         quantize_backward: true,
         exp2: false,
         reciprocal: false,

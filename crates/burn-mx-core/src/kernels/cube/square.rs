@@ -11,7 +11,7 @@ use super::launch::{self, Target};
 use super::quantize::{Job, UNITS, element, rounded, scale_of_results, word_or_zero};
 use super::random::{self, Stream};
 use super::rules;
-use super::second_look;
+use super::two_pass_scale;
 
 /// Quantizes square blocks along two axes, one after the other, of a tensor with elements.
 pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
@@ -171,20 +171,20 @@ pub(super) fn square_kernel<O: Int>(
     let amax = amax[0];
 
     let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(second_look::GRIDS);
+    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        second_look::write_grids(&mut grids, amax, of_tensor, job.format);
-        let mut sums = second_look::none();
+        two_pass_scale::write_grids(&mut grids, amax, of_tensor, job.format);
+        let mut sums = two_pass_scale::none();
         for i in range_stepped(unit, elements, UNITS) {
             let at = from + i / columns * input.stride(slow) + i % columns * input.stride(fast);
             let x = element(input[at], job);
-            second_look::add(&mut sums, x, amax, &grids, job.format);
+            two_pass_scale::add(&mut sums, x, amax, &grids, job.format);
         }
-        join(&mut sums, second_look::WORDS, true);
-        verdict = second_look::verdict(&sums, amax, elements as u32, job.format);
+        join(&mut sums, two_pass_scale::WORDS, true);
+        verdict = two_pass_scale::verdict(&sums, amax, elements as u32, job.format);
     }
-    let grid = second_look::grid(&grids, amax, verdict, of_tensor, job.format);
+    let grid = two_pass_scale::grid(&grids, amax, verdict, of_tensor, job.format);
     let scale = scale_of_results(grid, amax, verdict, of_tensor, job);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;

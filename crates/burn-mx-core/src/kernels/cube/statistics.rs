@@ -18,7 +18,7 @@ use super::double;
 use super::launch;
 use super::quantize::{largest, word_or_zero};
 use super::rules::{self, Format};
-use super::second_look;
+use super::two_pass_scale;
 use crate::kernels::statistics::{
     AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, PRODUCT,
     QUANTIZED_POWER, RATIO, SATURATED, SCALE, SMALLEST, UNDERFLOW,
@@ -63,7 +63,7 @@ pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsPar
     let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
     let blocks_of_a_part = parts.runs_together() * (parts.columns() / columns).max(stride);
     let of_a_part = parts.runs_together() * parts.rows() * parts.columns();
-    format.is_none_or(|format| second_look::is_short_enough(&format))
+    format.is_none_or(|format| two_pass_scale::is_short_enough(&format))
         && [
             largest_length(parts),
             blocks_of_a_part,
@@ -211,20 +211,20 @@ pub(super) fn blocks_kernel(
     }
 
     let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(second_look::GRIDS);
+    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
     let mut verdict = amax;
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         if comptime!(format.looks_twice()) {
-            second_look::write_grids(&mut grids, amax, of_tensor, format);
-            let mut sums = second_look::none();
+            two_pass_scale::write_grids(&mut grids, amax, of_tensor, format);
+            let mut sums = two_pass_scale::none();
             for i in 0..length {
                 let place = position(&block, i);
                 let x = before[place];
                 let x = finite(x, after[place], x);
-                second_look::add(&mut sums, x, amax, &grids, format);
+                two_pass_scale::add(&mut sums, x, amax, &grids, format);
             }
-            verdict = second_look::verdict(&sums, amax, length as u32, format);
+            verdict = two_pass_scale::verdict(&sums, amax, length as u32, format);
         }
     }
     let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
@@ -250,7 +250,7 @@ pub(super) fn blocks_kernel(
                 }
             }
             let format = comptime!(format.unwrap());
-            let grid = second_look::grid(&grids, amax, sub_amax, of_tensor, format);
+            let grid = two_pass_scale::grid(&grids, amax, sub_amax, of_tensor, format);
             let largest = min(rules::largest(grid, format), INFINITY);
             limit = select(largest == 0, INFINITY, largest);
         }
@@ -313,7 +313,7 @@ pub(super) fn blocks_kernel(
         let power = double::words(sums[0], sums[1]);
         let error = double::words(sums[2], sums[3]);
         let format = comptime!(format.unwrap());
-        let grid = second_look::grid(&grids, amax, verdict, of_tensor, format);
+        let grid = two_pass_scale::grid(&grids, amax, verdict, of_tensor, format);
         if power.high != 0 {
             ratio = double::quotient(error, power);
             scale = rules::scale(amax, grid, format);

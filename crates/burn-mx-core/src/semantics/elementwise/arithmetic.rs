@@ -15,7 +15,7 @@ use crate::kernels::{
 use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
 use crate::shared_specs::SharedSpecs;
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///
@@ -41,18 +41,18 @@ const FLOAT32: FloatFormat = match FloatFormat::bfloat(32) {
 impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
     /// nothing is emulated, or only the products are.
-    pub(crate) fn emulated(join: &Join, number: Option<OpNumber>) -> Option<Self> {
-        let interned = emulation(join)?;
-        Some(Self::with(interned, join, interned.draws_as(number)))
+    pub(crate) fn emulated(context: &OpContext, number: Option<OpNumber>) -> Option<Self> {
+        let interned = emulation(context)?;
+        Some(Self::with(interned, context, interned.draws_as(number)))
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
-    pub(crate) fn of_backward(interned: &'static SharedSpecs, join: &Join) -> Self {
-        Self::with(interned, join, interned.draws())
+    pub(crate) fn of_backward(interned: &'static SharedSpecs, context: &OpContext) -> Self {
+        Self::with(interned, context, interned.draws())
     }
 
-    fn with(interned: &'static SharedSpecs, join: &Join, draws: Draws) -> Self {
-        let rounder = join
+    fn with(interned: &'static SharedSpecs, context: &OpContext, draws: Draws) -> Self {
+        let rounder = context
             .quantization()
             .and_then(|interned| Rounder::new(interned, interned.specs.round()));
         Self {
@@ -81,7 +81,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
             interned: self.interned,
             rounder: Some(Rounder {
                 format: FLOAT32,
-                rounding: Rounding::Even,
+                rounding: Rounding::NearestEven,
             }),
             draws: Draws::replay(self.draws.op()),
             in_float32: true,
@@ -170,8 +170,8 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     /// Wraps a result that its last op has rounded.
-    pub(crate) fn finish(&self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
-        let mut meta = join.result;
+    pub(crate) fn finish(&self, inner: FloatTensor<B>, context: &OpContext) -> Float<B> {
+        let mut meta = context.result;
         meta.rounded = self.rounder.map(|rounder| rounder.format);
         stored::<B>(inner, meta)
     }
@@ -187,7 +187,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
         let specs = &self.interned.specs;
         let (format, rounding) = match self.in_float32 {
-            true => (FLOAT32, Rounding::Even),
+            true => (FLOAT32, Rounding::NearestEven),
             false => (specs.float_format()?, specs.round()),
         };
         (rounding != Rounding::Stochastic).then(|| FunctionRounding {

@@ -11,7 +11,7 @@ use crate::kernels::{MxKernels, to_f32};
 use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::Float;
 use crate::shared_specs::SharedSpecs;
-use crate::tensor::{Join, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
 pub(crate) struct Passes<B: MxKernels> {
@@ -33,18 +33,18 @@ pub(crate) struct GradientOf {
 impl<B: MxKernels> Passes<B> {
     /// As [`TensorArithmetic::emulated`], of the gradient of the op with this number; without it, what is computed
     /// again of the forward pass is drawn anew.
-    pub(crate) fn emulated(join: &Join, number: Option<OpNumber>) -> Option<Self> {
-        Some(Self::of_backward(emulation(join)?, join, number))
+    pub(crate) fn emulated(context: &OpContext, number: Option<OpNumber>) -> Option<Self> {
+        Some(Self::of_backward(emulation(context)?, context, number))
     }
 
     /// As [`TensorArithmetic::of_backward`].
     pub(crate) fn of_backward(
         interned: &'static SharedSpecs,
-        join: &Join,
+        context: &OpContext,
         number: Option<OpNumber>,
     ) -> Self {
         let number = number.unwrap_or_else(|| interned.draws().op());
-        let backward = TensorArithmetic::of_backward(interned, join);
+        let backward = TensorArithmetic::of_backward(interned, context);
         // What `gradient` draws.
         backward.skip();
         Self {

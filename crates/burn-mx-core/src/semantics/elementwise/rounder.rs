@@ -8,7 +8,7 @@ use crate::kernels::{MxKernels, OpRounding, to_f32};
 use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
 use crate::shared_specs::SharedSpecs;
-use crate::tensor::{Join, Meta};
+use crate::tensor::{Meta, OpContext};
 
 /// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,12 @@ impl Rounder {
     }
 
     /// The result of an op that is rounded already.
-    pub(super) fn rounded<B: MxKernels>(self, inner: FloatTensor<B>, join: &Join) -> Float<B> {
-        let mut meta = join.result;
+    pub(super) fn rounded<B: MxKernels>(
+        self,
+        inner: FloatTensor<B>,
+        context: &OpContext,
+    ) -> Float<B> {
+        let mut meta = context.result;
         meta.rounded = Some(self.format);
         stored::<B>(inner, meta)
     }
@@ -93,11 +97,11 @@ pub(in crate::semantics) struct OpRounder {
 /// That of the op of this name; `None` where it rounds nothing.
 pub(super) fn rounder(
     op: &'static str,
-    join: &Join,
+    context: &OpContext,
     operands: [Option<Meta>; 2],
     number: Option<OpNumber>,
 ) -> Option<OpRounder> {
-    let interned = join.quantization()?;
+    let interned = context.quantization()?;
     let rounder = Rounder::new(interned, interned.specs.round())?;
     let label = operands.into_iter().flatten().find_map(|meta| meta.label);
     let draws = interned.draws_as(number);
@@ -138,10 +142,10 @@ impl OpRounder {
         &self,
         name: &'static str,
         inner: FloatTensor<B>,
-        join: &Join,
+        context: &OpContext,
     ) -> Float<B> {
         let rounded = self.round_by::<B>(self.rounder, name, inner);
-        self.rounder.rounded::<B>(rounded, join)
+        self.rounder.rounded::<B>(rounded, context)
     }
 
     /// A result by this name, rounded by a rounding of its own.

@@ -12,7 +12,7 @@ use microscaling::{
 use super::{Product, Rounder, Roundings, static_input};
 use crate::hooks::{ObservedStatistics, OperandView, Original, View};
 use crate::kernels::product::in_tensor;
-use crate::kernels::{MxKernels, Operand, OperandForm, Place, read_values, to_f32};
+use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, read_values, to_f32};
 use crate::semantics::Float;
 use crate::shared_specs::SharedSpecs;
 use crate::specs::{Slot, StaticInput};
@@ -30,12 +30,12 @@ pub(crate) struct Along {
     /// How many sums its elements belong to, one after another. A transform must not mix them.
     pub(crate) groups: usize,
     /// Where the operand stands in a matrix product.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<OperandLayout>,
 }
 
 impl Along {
     /// The summed axis of an operand of a matrix product, of this rank.
-    pub(crate) fn of(place: Place, rank: usize) -> Self {
+    pub(crate) fn of(place: OperandLayout, rank: usize) -> Self {
         Self {
             axis: place.summed_axis(rank),
             groups: 1,
@@ -71,7 +71,7 @@ impl<B: MxKernels> Product<B> {
         &self,
         slot: Slot,
         tensor: Float<B>,
-        place: Place,
+        place: OperandLayout,
     ) -> Operand<FloatTensor<B>> {
         let along = Along::of(place, tensor.rank());
         self.count_margin(slot);
@@ -249,7 +249,7 @@ impl<B: MxKernels> Product<B> {
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
     /// have at most: rounded to the elementwise format, which does not take random numbers here.
-    fn original(&self, slot: Slot, tensor: Float<B>, place: Option<Place>) -> Original<B> {
+    fn original(&self, slot: Slot, tensor: Float<B>, place: Option<OperandLayout>) -> Original<B> {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
         let significant_bits = match rounder {
             Some((format, _)) => 1 + format.mantissa_bits(),
@@ -269,7 +269,7 @@ impl<B: MxKernels> Product<B> {
         };
         let operand = match place {
             Some(place) => B::product_operand(values, form(place)),
-            None => in_tensor::<B>(values, form(Place::LHS)),
+            None => in_tensor::<B>(values, form(OperandLayout::LHS)),
         };
         Original {
             side: place.map(|place| place.side),

@@ -108,13 +108,13 @@ pub(crate) fn nvfp4(
         let scale = |factor: f32| {
             let wanted = amax(block) / 6.0 / t * h * factor;
             let wanted = wanted.clamp(2.0_f32.powi(-6), 448.0);
-            round_to_table(f64::from(wanted), &scales, Rounding::Even, 0) as f32
+            round_to_table(f64::from(wanted), &scales, Rounding::NearestEven, 0) as f32
         };
         let (six, four) = (scale(1.0), scale(1.5));
         let plain: Vec<f32> = block.iter().map(|x| x.abs()).collect();
         let error = |c: f32| -> u128 {
             let none = vec![0; block.len()];
-            let rounded = nvfp4_elements(&plain, t, c, Rounding::Even, &none);
+            let rounded = nvfp4_elements(&plain, t, c, Rounding::NearestEven, &none);
             let unit = pow2(floor_log2(f64::from(amax(block))) - 17);
             let errors = rounded.iter().zip(&plain).map(|(q, x)| {
                 let error = (f64::from((q - x).abs()) / unit).floor().min(65535.0) as u128;

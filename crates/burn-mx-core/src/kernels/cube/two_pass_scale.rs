@@ -154,7 +154,7 @@ pub(super) fn verdict(
 #[cube]
 fn square_of_error(abs: u32, grid: (u32, u32), unit: i32) -> u32 {
     let (scale, inverse) = grid;
-    let value = rules::round_nvfp4(abs, scale, inverse, 0, Rounding::Even);
+    let value = rules::round_nvfp4(abs, scale, inverse, 0, Rounding::NearestEven);
     let difference = bits::sum(select(value >= INFINITY, 0, value), abs | SIGN) & ABS;
     let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
     error * error

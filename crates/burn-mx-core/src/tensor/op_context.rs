@@ -9,7 +9,7 @@ use crate::shared_specs::{self, SharedSpecs};
 
 /// What several operands say together about the op that takes them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Join {
+pub(crate) struct OpContext {
     /// The specs that the op is computed with: a weight's win over an activation's, else the first that
     /// are set.
     specs: Option<&'static SharedSpecs>,
@@ -24,7 +24,7 @@ pub(crate) struct Join {
     any_unset: bool,
 }
 
-impl Join {
+impl OpContext {
     pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut flags = Flags::empty();
         let metas = operands.into_iter().flatten();
@@ -48,7 +48,7 @@ impl Join {
                 mixed_with = Some(meta.storage);
             }
             any = true;
-            flags |= meta.flags & (Flags::MASTER | Flags::EXEMPT);
+            flags |= meta.flags & (Flags::OPTIMIZER_GRADIENT | Flags::EXEMPT);
             if meta.is_constant() && !all_constant {
                 // What the op is computed by, the others say.
                 continue;
@@ -79,8 +79,8 @@ impl Join {
                 }
             }
         }
-        if any && all_inner && !flags.contains(Flags::MASTER) {
-            flags |= Flags::INNER;
+        if any && all_inner && !flags.contains(Flags::OPTIMIZER_GRADIENT) {
+            flags |= Flags::OPTIMIZER_PARAMETER;
         }
         if of_model {
             flags.remove(Flags::OPTIMIZER);
@@ -207,7 +207,7 @@ impl Join {
             && (self.any_emulated || by_default())
     }
 
-    /// As [`Join::emulation`], and `None` too in a backward pass that is not to be quantized.
+    /// As [`OpContext::emulation`], and `None` too in a backward pass that is not to be quantized.
     pub(crate) fn quantization(&self) -> Option<&'static SharedSpecs> {
         self.emulation()
             .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
