@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, FloatDType, TensorData, TensorMetadata};
+use burn_mx::MxKernels;
 use burn_mx::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
 };
-use burn_mx::{MxKernels, OperandForm, OperandLayout};
+use burn_mx_core::kernels::{KernelOp, OperandForm, OperandLayout};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -159,7 +160,15 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
         compare(
             format!("random Hadamard transform, 64, along the {along} axis"),
             "a copy",
-            &|| B::random_hadamard(x.clone(), axis, transform, none.into()),
+            &|| {
+                let op = KernelOp::Hadamard {
+                    axis,
+                    transform,
+                    signs: none.into(),
+                    inverse: false,
+                };
+                B::kernel(op, [x.clone()])
+            },
             &copy,
         );
     }
@@ -176,9 +185,9 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
         tensor_scale: None,
     };
     let linear = || {
-        let lhs = B::product_operand(x.clone(), form(OperandLayout::LHS));
-        let rhs = B::product_operand(w.clone(), form(OperandLayout::RHS));
-        B::product(lhs, rhs)
+        let lhs = B::kernels().product_operand(x.clone(), form(OperandLayout::LHS));
+        let rhs = B::kernels().product_operand(w.clone(), form(OperandLayout::RHS));
+        B::kernels().product(lhs, rhs)
     };
     compare(
         format!("linear layer in {format}"),

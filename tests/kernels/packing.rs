@@ -49,11 +49,11 @@ fn assert_packed(x: &[f32], shape: &[usize], axis: usize, text: &str, rounder: R
     let turned_shape = turned.shape();
     let turned = tensor::<B>(&values::<B>(turned), &turned_shape);
     for tensor in [tensor::<B>(x, shape), B::float_swap_dims(turned, 0, 1)] {
-        let packed = B::pack(tensor, axis, format, rounder.rounding(), stream);
+        let packed = B::kernels().pack(tensor, axis, format, rounder.rounding(), stream);
         assert_eq!(packed, expected, "{what}");
     }
     if let Ok(packed) = expected {
-        let unpacked = B::unpack(&packed.view(), &Default::default());
+        let unpacked = B::kernels().unpack(&packed.view(), &Default::default());
         assert_eq!(*unpacked.shape(), *shape, "{what}");
         assert_same(&values::<B>(unpacked), &packed.decode(), &what);
     }
@@ -103,7 +103,7 @@ fn what_has_no_code_and_what_has_no_elements() {
     let bfp = format("bfp16");
     let pack = |x: &[f32], shape: &[usize], axis| {
         let stream = RandomStream::new(0, 0);
-        B::pack(
+        B::kernels().pack(
             tensor::<B>(x, shape),
             axis,
             bfp,
@@ -168,7 +168,7 @@ fn any_bytes() {
             let elements = bytes(elements.len(), 1 << 20);
             let packed = Packed::from_parts(*format, shape, *axis, tensor_scale, records, elements);
             let packed = packed.unwrap_or_else(|error| panic!("{text}: {error}"));
-            let unpacked = values::<B>(B::unpack(&packed.view(), &Default::default()));
+            let unpacked = values::<B>(B::kernels().unpack(&packed.view(), &Default::default()));
             let what = format!("{text}, tensor scale {tensor_scale:?}");
             assert_same(&unpacked, &packed.decode(), &what);
         }

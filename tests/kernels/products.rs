@@ -5,10 +5,8 @@ use burn_backend::ops::{ConvOptions, ConvTransposeOptions, FloatTensorOps, Modul
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata};
 use burn_mx::{BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
-use burn_mx::{
-    Convolution, ConvolutionProduct, MxKernels, Operand, OperandForm, OperandLayout,
-    reproducible_products,
-};
+use burn_mx::{MxKernels, reproducible_products};
+use burn_mx_core::kernels::{Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout};
 
 use super::support::*;
 use crate::backend::TestBackend;
@@ -30,9 +28,9 @@ fn product<B: MxKernels>(
         stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
-    let lhs = B::product_operand(tensor::<B>(lhs, shapes[0]), form(places[0]));
-    let rhs = B::product_operand(tensor::<B>(rhs, shapes[1]), form(places[1]));
-    values::<B>(B::product(lhs, rhs))
+    let lhs = B::kernels().product_operand(tensor::<B>(lhs, shapes[0]), form(places[0]));
+    let rhs = B::kernels().product_operand(tensor::<B>(rhs, shapes[1]), form(places[1]));
+    values::<B>(B::kernels().product(lhs, rhs))
 }
 
 /// Formats with a tensor scale.
@@ -93,8 +91,8 @@ fn elements_in_units_of_their_tensor_scale() {
                     format.quantize_without_tensor_scale(&mut in_units, &shape, axis, rounder);
                 let scale = scale.expect("the axis is the shape's");
 
-                let operand =
-                    TestBackend::product_operand(tensor::<TestBackend>(&values, &shape), form);
+                let operand = TestBackend::kernels()
+                    .product_operand(tensor::<TestBackend>(&values, &shape), form);
                 let Operand::Tensor {
                     values: got,
                     tensor_scale: Some(got_scale),
@@ -183,9 +181,9 @@ fn products_of_tensor_scales_are_those_of_processors() {
             ) -> Vec<f32> {
                 let operand = |i: usize| {
                     let tensor = tensor::<B>(&operands[i], shapes[i]);
-                    B::product_operand(tensor, forms[i])
+                    B::kernels().product_operand(tensor, forms[i])
                 };
-                values::<B>(B::product(operand(0), operand(1)))
+                values::<B>(B::kernels().product(operand(0), operand(1)))
             }
             let forms = places.map(|place| scaled_form(format, rounding, place));
             let shapes = [&left[..], &right];
@@ -226,7 +224,7 @@ fn a_product_is_rounded_once_by_its_tensor_scales() {
         };
         let lhs = operand(&numbers, [numbers.len(), 1], scales[0]);
         let rhs = operand(&[1.0], [1, 1], scales[1]);
-        let got = values::<TestBackend>(TestBackend::product(lhs, rhs));
+        let got = values::<TestBackend>(TestBackend::kernels().product(lhs, rhs));
         let factor = f64::from(scales[0]) * f64::from(scales[1]);
         let expected: Vec<f32> = (numbers.iter())
             .map(|x| (f64::from(*x) * factor) as f32)
@@ -317,7 +315,7 @@ macro_rules! convolutions {
                 let operands =
                     [first, second].map(|(shape, seed)| whole::<TestBackend>(shape, seed));
                 let bias = bias.map(|shape| whole::<TestBackend>(shape, 4));
-                let got = TestBackend::convolution_product(
+                let got = TestBackend::kernels().convolution_product(
                     &convolution,
                     &product,
                     operands.each_ref(),

@@ -6,6 +6,7 @@ use burn_mx::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
     RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod, Signs,
 };
+use burn_mx_core::kernels::KernelOp;
 
 use super::support::*;
 use crate::backend::TestBackend;
@@ -182,12 +183,9 @@ fn square_blocks() {
                     TestBackend::mx_quantize(tensor, axis, format, Rounding::NearestEven, stream);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
                 let first = (elementwise, Rounding::NearestEven);
-                let got = TestBackend::round_and_quantize(
-                    clone,
-                    first,
-                    axis,
-                    format,
-                    Rounding::NearestEven,
+                let got = TestBackend::kernel(
+                    KernelOp::round_and_quantize(first, axis, format, Rounding::NearestEven),
+                    [clone],
                 );
                 assert_same(&values::<TestBackend>(got), &rounded, &what);
             });
@@ -308,13 +306,14 @@ fn masks_of_what_is_clipped() {
             for_each_layout::<TestBackend>(&x, shape, |x, layout| {
                 let what = format!("{format}, {shape:?} along {axis}, values {layout}");
                 let dense = tensor::<TestBackend>(&gradient, shape);
-                let got = TestBackend::mask_clipped(dense, x, axis, format);
+                let got = TestBackend::kernel(KernelOp::MaskClipped { axis, format }, [dense, x]);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
             });
             for_each_layout::<TestBackend>(&gradient, shape, |gradient, layout| {
                 let what = format!("{format}, {shape:?} along {axis}, gradient {layout}");
                 let x = tensor::<TestBackend>(&x, shape);
-                let got = TestBackend::mask_clipped(gradient, x, axis, format);
+                let got =
+                    TestBackend::kernel(KernelOp::MaskClipped { axis, format }, [gradient, x]);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
             });
         }
@@ -389,12 +388,14 @@ fn rounded_and_quantized_at_once() {
         format
             .quantize(&mut expected, &shape, 0, Rounding::NearestAway.with(stream))
             .expect("the format is sound");
-        let got = TestBackend::round_and_quantize(
-            tensor::<TestBackend>(&x, &shape),
-            (elementwise, Rounding::NearestEven),
-            0,
-            format,
-            Rounding::NearestAway,
+        let got = TestBackend::kernel(
+            KernelOp::round_and_quantize(
+                (elementwise, Rounding::NearestEven),
+                0,
+                format,
+                Rounding::NearestAway,
+            ),
+            [tensor::<TestBackend>(&x, &shape)],
         );
         assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
     }
@@ -454,9 +455,15 @@ fn random_hadamard_transforms() {
                     .expect("the block size is allowed");
                 for_each_layout::<TestBackend>(&x, &shape, |tensor, layout| {
                     let what = format!("{block_size}, {shape:?} along {axis}, {layout}, {signs:?}");
-                    let got = TestBackend::random_hadamard(tensor.clone(), axis, transform, signs);
+                    let hadamard = |inverse| KernelOp::Hadamard {
+                        axis,
+                        transform,
+                        signs,
+                        inverse,
+                    };
+                    let got = TestBackend::kernel(hadamard(false), [tensor.clone()]);
                     assert_same(&values::<TestBackend>(got), &expected, &what);
-                    let got = TestBackend::inverse_hadamard(tensor, axis, transform, signs);
+                    let got = TestBackend::kernel(hadamard(true), [tensor]);
                     assert_same(&values::<TestBackend>(got), &inverse, &what);
                 });
             }

@@ -2,8 +2,9 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
+use burn_mx::MxKernels;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics};
-use burn_mx::{MxKernels, TensorStatistics};
+use burn_mx_core::kernels::TensorStatistics;
 use microscaling::Comparison;
 
 use super::support::*;
@@ -61,7 +62,7 @@ fn assert_seen(x: &[f32], shape: &[usize], axis: usize, format: Option<BlockForm
     let expected = Statistics::of(comparison).expect("all fits");
     let before = tensor::<TestBackend>(x, shape);
     let after = tensor::<TestBackend>(&q, shape);
-    let seen = TestBackend::quantization_statistics([&before, &after], axis, format);
+    let seen = TestBackend::kernels().quantization_statistics([&before, &after], axis, format);
     assert_eq!(summed_up(seen, &what), expected, "{what}");
 
     // As parts of larger tensors, with their axes turned.
@@ -72,7 +73,7 @@ fn assert_seen(x: &[f32], shape: &[usize], axis: usize, format: Option<BlockForm
         TestBackend::float_swap_dims(turned, 0, 1)
     };
     let (before, after) = (turned(x), turned(&q));
-    let seen = TestBackend::quantization_statistics([&before, &after], axis, format);
+    let seen = TestBackend::kernels().quantization_statistics([&before, &after], axis, format);
     assert_eq!(summed_up(seen, &what), expected, "{what}, turned");
 }
 
@@ -134,7 +135,7 @@ fn of_what_is_quantized_on_the_way() {
         };
         let expected = Statistics::of_quantizing(&x, &shape, 1, quantization).expect("all fits");
         let tensor = tensor::<TestBackend>(&x, &shape);
-        let seen = TestBackend::quantizing_statistics(&tensor, 1, quantization);
+        let seen = TestBackend::kernels().quantizing_statistics(&tensor, 1, quantization);
         let what = format!("{format} on the way");
         assert_eq!(summed_up(seen, &what), expected, "{what}");
     }

@@ -9,7 +9,8 @@ use burn::tensor::module::conv_transpose2d;
 use burn::tensor::ops::FloatTensor;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_mx::ProductPath;
-use burn_mx::{Convolution, ConvolutionProduct, MxKernels, MxSpecs};
+use burn_mx::{MxKernels, MxSpecs};
+use burn_mx_core::kernels::{Convolution, ConvolutionProduct};
 use proptest::prelude::*;
 
 use super::support::{Mx, Plain, mx_device, values};
@@ -77,7 +78,8 @@ impl Case {
         let bias = whole_numbers::<B>(&[groups * output], 4);
         let product = |product, first: &FloatTensor<B>, second: &FloatTensor<B>, rows: usize| {
             let bias = matches!(product, ConvolutionProduct::Output(_)).then_some(&bias);
-            let own = B::convolution_product(&convolution, &product, [first, second], bias, 8);
+            let own =
+                B::kernels().convolution_product(&convolution, &product, [first, second], bias, 8);
             let wanted = ProductPath::current().is_some() && rows >= 4;
             assert_eq!(own.is_some(), wanted, "{product:?} of {self:?}");
             own.map(read::<B>)
@@ -228,7 +230,9 @@ fn finer_numbers_are_left_to_the_backend() {
     let weight = whole_numbers::<Flex>(&[8, 4, 3, 3], 2);
     let product = |x: &FloatTensor<Flex>, bits| {
         let product = ConvolutionProduct::Output(vec![2, 8, 4, 4]);
-        Flex::convolution_product(&convolution, &product, [x, &weight], None, bits).is_some()
+        Flex::kernels()
+            .convolution_product(&convolution, &product, [x, &weight], None, bits)
+            .is_some()
     };
     assert_eq!(product(&x, 8), ProductPath::current().is_some());
     assert!(!product(&x, 9));

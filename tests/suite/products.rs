@@ -5,9 +5,8 @@ use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
-use burn_mx::{
-    MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Operand, OperandForm, OperandLayout,
-};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx_core::kernels::{Operand, OperandForm, OperandLayout};
 
 use super::newtype::Newtype;
 use super::support::*;
@@ -72,7 +71,7 @@ fn in_panels<P>(operand: &Operand<P>) -> bool {
 
 /// Whether some operand becomes panels.
 fn forms_panels<B: MxKernels>(form: OperandForm) -> bool {
-    in_panels(&B::product_operand(primitive::<B, 3>([2, 5, 70], 1), form))
+    in_panels(&B::kernels().product_operand(primitive::<B, 3>([2, 5, 70], 1), form))
 }
 
 /// Whether this process multiplies in bfloat16 at all.
@@ -108,7 +107,7 @@ fn wider_formats_and_finer_subnormals_are_multiplied_in_float32() {
     let operand = |form, scale: f32| {
         let device = Default::default();
         let x = noise_tensor::<Flex, 2>([5, 70], 2, &device) * scale;
-        in_panels(&Flex::product_operand(x.into_primitive().tensor(), form))
+        in_panels(&Flex::kernels().product_operand(x.into_primitive().tensor(), form))
     };
     for form in [
         blocks("bfp(bit_width=18)"),
@@ -126,7 +125,7 @@ fn wider_formats_and_finer_subnormals_are_multiplied_in_float32() {
 
 /// The values of a product.
 fn product<B: MxKernels>(lhs: Operand<FloatTensor<B>>, rhs: Operand<FloatTensor<B>>) -> Vec<f32> {
-    let data = burn::tensor::read_sync(B::float_into_data(B::product(lhs, rhs)));
+    let data = burn::tensor::read_sync(B::float_into_data(B::kernels().product(lhs, rhs)));
     data.expect("it can be read").into_vec().expect("it is f32")
 }
 
@@ -176,12 +175,12 @@ fn products_are_those_of_tensors_in_every_place() {
                 let rhs_form = form(OperandLayout::RHS, rhs_transposed);
                 let what = format!("{lhs_form:?} {rhs_form:?}");
                 let own = [
-                    Flex::product_operand(lhs.clone(), lhs_form),
-                    Flex::product_operand(rhs.clone(), rhs_form),
+                    Flex::kernels().product_operand(lhs.clone(), lhs_form),
+                    Flex::kernels().product_operand(rhs.clone(), rhs_form),
                 ];
                 let portable = [
-                    Newtype::product_operand(lhs, lhs_form),
-                    Newtype::product_operand(rhs, rhs_form),
+                    Newtype::kernels().product_operand(lhs, lhs_form),
+                    Newtype::kernels().product_operand(rhs, rhs_form),
                 ];
                 let [expected_lhs, expected_rhs] = portable.clone();
                 let expected = product::<Newtype>(expected_lhs, expected_rhs);
@@ -232,12 +231,12 @@ fn leading_axes_that_are_rows() {
         ];
         for (lhs, lhs_place, rhs, rhs_place, summed) in products {
             let own = product::<Flex>(
-                Flex::product_operand(lhs.clone(), form(lhs_place)),
-                Flex::product_operand(rhs.clone(), form(rhs_place)),
+                Flex::kernels().product_operand(lhs.clone(), form(lhs_place)),
+                Flex::kernels().product_operand(rhs.clone(), form(rhs_place)),
             );
             let expected = product::<Newtype>(
-                Newtype::product_operand(lhs, form(lhs_place)),
-                Newtype::product_operand(rhs, form(rhs_place)),
+                Newtype::kernels().product_operand(lhs, form(lhs_place)),
+                Newtype::kernels().product_operand(rhs, form(rhs_place)),
             );
             assert_close(&own, &expected, summed, format);
         }

@@ -1,4 +1,4 @@
-//! The numeric kernels: one trait, portable defaults, native implementations a backend.
+//! The numeric kernels: ops as data, and one set of kernels a backend.
 
 mod convolution;
 #[cfg(feature = "cube")]
@@ -14,6 +14,7 @@ mod im2col;
 pub(crate) mod in_turn;
 #[cfg(test)]
 mod instruction_sets;
+mod kernel_op;
 #[cfg(feature = "tch")]
 mod libtorch;
 mod loops;
@@ -41,6 +42,7 @@ pub use convolution::{Convolution, ConvolutionProduct};
 pub use cube::reproducible_products;
 pub use function::{BinaryFunction, UnaryFunction};
 pub use host::host_round_trips;
+pub use kernel_op::KernelOp;
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
 pub use product::{Operand, OperandForm, OperandLayout};
@@ -57,13 +59,27 @@ use microscaling::{
 
 use crate::arithmetic::Arithmetic;
 
-/// The kernels that [`MxBackend`](crate::MxBackend) needs of the backend it wraps.
-///
-/// Every method has a portable default that goes through host memory, so `impl MxKernels for MyBackend {}`
-/// makes any backend work, with results that are bit-identical to the native kernels'. Tensors handed over
-/// are always `f32`; a shared buffer must be left as it is, an unshared one may be reused.
+/// A backend that [`MxBackend`](crate::MxBackend) can wrap: `impl MxKernels for MyBackend {}` is all that one of your own needs.
+/// Its kernels go through host memory then, with results that are bit-identical to the native kernels'.
 pub trait MxKernels: Backend {
-    /// Fake-quantizes blocks along `axis` to a block format, as [`BlockFormat::quantize`] does.
+    /// The kernels of this backend.
+    #[doc(hidden)]
+    fn kernels() -> &'static dyn KernelSet<Self> {
+        &Portable
+    }
+
+    /// The result of an op on so many tensors.
+    #[doc(hidden)]
+    fn kernel<const N: usize>(op: KernelOp, inputs: [FloatTensor<Self>; N]) -> FloatTensor<Self> {
+        let mut inputs = inputs.into_iter();
+        let first = inputs.next().expect("an op takes a tensor");
+        Self::kernels()
+            .run(op, first, [inputs.next(), inputs.next()])
+            .0
+    }
+
+    /// [`KernelOp::Quantize`] without an elementwise format.
+    #[doc(hidden)]
     fn mx_quantize(
         tensor: FloatTensor<Self>,
         axis: usize,
@@ -71,48 +87,37 @@ pub trait MxKernels: Backend {
         rounding: Rounding,
         stream: RandomStream,
     ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, shape| {
-            quantize_dense(data, shape, axis, format, rounding, stream);
-        })
+        Self::kernel(KernelOp::quantize(axis, format, rounding, stream), [tensor])
     }
 
-    /// Transforms blocks along `axis`, as [`RandomHadamard::transform`] does.
-    fn random_hadamard(
+    /// [`KernelOp::Round`].
+    #[doc(hidden)]
+    fn float_round_to(
         tensor: FloatTensor<Self>,
-        axis: usize,
-        transform: RandomHadamard,
-        signs: Signs,
-    ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, shape| {
-            transform_dense(data, shape, axis, transform, signs);
-        })
-    }
-
-    /// Undoes [`random_hadamard`](Self::random_hadamard), as [`RandomHadamard::inverse`] does.
-    fn inverse_hadamard(
-        tensor: FloatTensor<Self>,
-        axis: usize,
-        transform: RandomHadamard,
-        signs: Signs,
-    ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, shape| {
-            invert_dense(data, shape, axis, transform, signs);
-        })
-    }
-
-    /// [`float_round_to`](Self::float_round_to) by `elementwise`, then [`mx_quantize`](Self::mx_quantize), neither of
-    /// them stochastic, in one pass; by default composed.
-    fn round_and_quantize(
-        tensor: FloatTensor<Self>,
-        elementwise: (FloatFormat, Rounding),
-        axis: usize,
-        format: BlockFormat,
+        format: FloatFormat,
         rounding: Rounding,
+        stream: RandomStream,
     ) -> FloatTensor<Self> {
-        let stream = RandomStream::new(0, 0);
-        let (float, float_rounding) = elementwise;
-        let rounded = Self::float_round_to(tensor, float, float_rounding, stream);
-        Self::mx_quantize(rounded, axis, format, rounding, stream)
+        let op = KernelOp::Round {
+            format,
+            rounding,
+            stream,
+        };
+        Self::kernel(op, [tensor])
+    }
+}
+
+/// The kernels of a backend. Tensors handed over are always `f32`; a shared buffer must be left as it is, an unshared one may be
+/// reused.
+pub trait KernelSet<B: MxKernels>: Sync {
+    /// The results of an op, of which most have one.
+    fn run(
+        &self,
+        op: KernelOp,
+        first: FloatTensor<B>,
+        others: [Option<FloatTensor<B>>; 2],
+    ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+        host::run::<B>(op, first, others)
     }
 
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.
@@ -121,40 +126,40 @@ pub trait MxKernels: Backend {
     ///
     /// Those of [`Packed::encode`].
     fn pack(
-        tensor: FloatTensor<Self>,
+        &self,
+        tensor: FloatTensor<B>,
         axis: usize,
         format: BlockFormat,
         rounding: Rounding,
         stream: RandomStream,
     ) -> Result<Packed, PackError> {
-        pack_on_host::<Self>(tensor, axis, format, rounding, stream)
+        pack_on_host::<B>(tensor, axis, format, rounding, stream)
     }
 
     /// The tensor that a packed one is, as [`PackedView::decode`] says.
-    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
-        unpack_on_host::<Self>(packed, device)
+    fn unpack(&self, packed: &PackedView<'_>, device: &B::Device) -> FloatTensor<B> {
+        unpack_on_host::<B>(packed, device)
     }
 
-    /// Whether [`product`](Self::product) is another one than [`Backend`]'s own in float32. By default it is that.
-    fn has_own_product(_device: &Self::Device) -> bool {
+    /// True if this backend overrides the float32 matmul.
+    fn has_own_product(&self, _device: &B::Device) -> bool {
         false
     }
 
-    /// The float type of the tensor that [`product_operand`](Self::product_operand) makes, where it makes one.
-    fn operand_dtype(_device: &Self::Device, _form: OperandForm) -> DType {
-        DType::F32
-    }
-
-    /// Whether the tensor that [`product_operand`](Self::product_operand) makes has its tensor scale apart. By default it is
-    /// in the values.
-    fn operand_has_tensor_scale(_device: &Self::Device, _form: OperandForm) -> bool {
-        false
+    /// The float type of the tensor that [`product_operand`](Self::product_operand) makes, where it makes one, and whether the
+    /// tensor scale is apart from it.
+    fn operand_dtype(&self, _device: &B::Device, _form: OperandForm) -> (DType, bool) {
+        (DType::F32, false)
     }
 
     /// An operand of a matrix product, of at least two axes, quantized, in the form in which this backend multiplies it.
     /// By default a tensor of quantized values.
-    fn product_operand(tensor: FloatTensor<Self>, form: OperandForm) -> Operand<FloatTensor<Self>> {
-        product::in_tensor::<Self>(tensor, form)
+    fn product_operand(
+        &self,
+        tensor: FloatTensor<B>,
+        form: OperandForm,
+    ) -> Operand<FloatTensor<B>> {
+        product::in_tensor::<B>(tensor, form)
     }
 
     /// The product of two operands over their last two axes, in `f32`; the other axes broadcast. By default
@@ -162,15 +167,16 @@ pub trait MxKernels: Backend {
     ///
     /// An operand may have another form than the other one: which form values take may depend on them.
     fn product(
-        lhs: Operand<FloatTensor<Self>>,
-        rhs: Operand<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
-        product::of_tensors::<Self>(lhs, rhs)
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        product::of_tensors::<B>(lhs, rhs)
     }
 
     /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors of numbers with so many
     /// significant bits. What has to know that before, as burn-fusion around a backend does, asks for it. By default it is none.
-    fn has_own_convolution(_device: &Self::Device, _significant_bits: u32) -> bool {
+    fn has_own_convolution(&self, _device: &B::Device, _significant_bits: u32) -> bool {
         false
     }
 
@@ -178,38 +184,40 @@ pub trait MxKernels: Backend {
     /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. A bias is
     /// added to the channels. `None`, the default, if [`Backend`]'s own convolution is to compute it.
     fn convolution_product(
+        &self,
         _convolution: &Convolution,
         _product: &ConvolutionProduct,
-        _operands: [&FloatTensor<Self>; 2],
-        _bias: Option<&FloatTensor<Self>>,
+        _operands: [&FloatTensor<B>; 2],
+        _bias: Option<&FloatTensor<B>>,
         _significant_bits: u32,
-    ) -> Option<FloatTensor<Self>> {
+    ) -> Option<FloatTensor<B>> {
         None
     }
 
     /// What quantization in blocks along `axis` does, nothing of it stochastic: what [`Statistics::of_quantizing`] says.
     fn quantizing_statistics(
-        tensor: &FloatTensor<Self>,
+        &self,
+        tensor: &FloatTensor<B>,
         axis: usize,
         quantization: OperandQuantization,
-    ) -> TensorStatistics<Self> {
+    ) -> TensorStatistics<B> {
         let shape = tensor.shape();
         let format = quantization.blocks.map(|(format, _)| format);
-        if let Some(parts) = parts_on_device::<Self>(&shape, axis, format) {
+        if let Some(parts) = parts_on_device::<B>(&shape, axis, format) {
             let stream = RandomStream::new(0, 0);
             let mut before = tensor.clone();
             if let Some((format, rounding)) = quantization.elementwise {
-                before = Self::float_round_to(before, format, rounding, stream);
+                before = B::float_round_to(before, format, rounding, stream);
             }
             let after = match quantization.blocks {
                 Some((format, rounding)) => {
-                    Self::mx_quantize(before.clone(), axis, format, rounding, stream)
+                    B::mx_quantize(before.clone(), axis, format, rounding, stream)
                 }
                 None => before.clone(),
             };
-            return on_device::<Self>([&before, &after], format, parts);
+            return on_device::<B>([&before, &after], format, parts);
         }
-        let values = host::read_for::<Self>(tensor.clone(), "the recorder");
+        let values = host::read_for::<B>(tensor.clone(), "the recorder");
         TensorStatistics::Known(of_known(Statistics::of_quantizing(
             &values,
             &shape,
@@ -220,179 +228,55 @@ pub trait MxKernels: Backend {
 
     /// What quantization in blocks along `axis` did: of a tensor before and after, what [`Statistics::of`] says.
     fn quantization_statistics(
-        before_and_after: [&FloatTensor<Self>; 2],
+        &self,
+        before_and_after: [&FloatTensor<B>; 2],
         axis: usize,
         format: Option<BlockFormat>,
-    ) -> TensorStatistics<Self> {
+    ) -> TensorStatistics<B> {
         let shape = before_and_after[0].shape();
-        if let Some(parts) = parts_on_device::<Self>(&shape, axis, format) {
-            return on_device::<Self>(before_and_after, format, parts);
+        if let Some(parts) = parts_on_device::<B>(&shape, axis, format) {
+            return on_device::<B>(before_and_after, format, parts);
         }
         let [before, after] =
-            before_and_after.map(|tensor| host::read_for::<Self>(tensor.clone(), "the recorder"));
+            before_and_after.map(|tensor| host::read_for::<B>(tensor.clone(), "the recorder"));
         TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
     }
 
     /// What the quantization of the operands did to a product: its result beside the product of the operands as they were.
     fn product_statistics(
-        lhs: Operand<FloatTensor<Self>>,
-        rhs: Operand<FloatTensor<Self>>,
-        result: &FloatTensor<Self>,
-    ) -> TensorStatistics<Self> {
-        let reference = Self::product(lhs, rhs);
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        result: &FloatTensor<B>,
+    ) -> TensorStatistics<B> {
+        let reference = self.product(lhs, rhs);
         debug_assert_eq!(reference.shape(), result.shape());
-        Self::quantization_statistics([&reference, result], 0, None)
+        self.quantization_statistics([&reference, result], 0, None)
     }
 
     /// Whether [`statistics_words`](Self::statistics_words) sums such tensors up. `false`, the default, if they are read to host
     /// memory to be looked at there.
-    fn has_statistics_words(_format: Option<BlockFormat>, _parts: &StatisticsParts) -> bool {
+    fn has_statistics_words(&self, _format: Option<BlockFormat>, _parts: &StatisticsParts) -> bool {
         false
     }
 
     /// Sums up on the device what quantization did to a tensor with elements, which has these parts: [`StatisticsWords`] says
     /// what the words are.
     fn statistics_words(
-        _before_and_after: [&FloatTensor<Self>; 2],
+        &self,
+        _before_and_after: [&FloatTensor<B>; 2],
         _format: Option<BlockFormat>,
         _parts: &StatisticsParts,
-    ) -> IntTensor<Self> {
+    ) -> IntTensor<B> {
         unimplemented!("burn-mx: a backend whose `has_statistics_words` says so has these words")
     }
-
-    /// The gradient of `values` with zeros where quantizing these along `axis` clips them, as
-    /// [`BlockFormat::mask_clipped`] says.
-    fn mask_clipped(
-        gradient: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        axis: usize,
-        format: BlockFormat,
-    ) -> FloatTensor<Self> {
-        mask_on_host::<Self>(gradient, values, axis, format)
-    }
-
-    /// Rounds every element to a bfloat or fp format, as [`FloatFormat::round_slice`] does.
-    fn float_round_to(
-        tensor: FloatTensor<Self>,
-        format: FloatFormat,
-        rounding: Rounding,
-        stream: RandomStream,
-    ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, _| {
-            format.round_slice(data, rounding.with(stream))
-        })
-    }
-
-    /// An op on one tensor and the roundings before and after it, in one pass; by default composed.
-    fn unary_op(op: UnaryOp, tensor: FloatTensor<Self>, rounding: OpRounding) -> FloatTensor<Self> {
-        let tensor = rounding.operand::<Self>(tensor);
-        rounding.round::<Self>(op.compute::<Self>(tensor))
-    }
-
-    /// An op on two tensors of the same rank, which broadcast, and the roundings before and after it, in one pass; by
-    /// default composed.
-    fn binary_op(
-        op: BinaryOp,
-        lhs: FloatTensor<Self>,
-        rhs: FloatTensor<Self>,
-        rounding: OpRounding,
-    ) -> FloatTensor<Self> {
-        let (lhs, rhs) = (rounding.operand::<Self>(lhs), rounding.operand::<Self>(rhs));
-        rounding.round::<Self>(op.compute::<Self>(lhs, rhs))
-    }
-
-    /// A function of one tensor, which need not be rounded, in one pass.
-    fn unary_function(
-        function: UnaryFunction,
-        tensor: FloatTensor<Self>,
-        rounding: FunctionRounding,
-    ) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, _| function.apply(data, rounding))
-    }
-
-    /// A function of the input of an op and its output's gradient, of the same shape, in one pass.
-    fn binary_function(
-        function: BinaryFunction,
-        input: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        rounding: FunctionRounding,
-    ) -> FloatTensor<Self> {
-        let input = host::read::<Self>(input);
-        host::apply::<Self>(grad, |grad, _| function.apply(grad, &input, rounding))
-    }
-
-    /// Normalization of `tensor`, `[.., D]`, with `gamma` and `beta`, `[D]`, none of which need be rounded, in one
-    /// pass over each row.
-    fn rounded_norm(
-        function: Normalization,
-        tensor: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: Option<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
-        let (gamma, beta) = (host::read::<Self>(gamma), beta.map(host::read::<Self>));
-        host::apply::<Self>(tensor, |data, _| {
-            function.forward(data, &gamma, beta.as_deref())
-        })
-    }
-
-    /// The gradient of a normalization's input, and the products of the output's gradient and the
-    /// normalized input that sum up to that of `gamma`.
-    fn rounded_norm_backward(
-        function: Normalization,
-        tensor: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let gamma = host::read::<Self>(gamma);
-        host::apply_to_two::<Self>(grad, tensor, |grad, x| function.backward(grad, x, &gamma))
-    }
-
-    /// Softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn rounded_softmax(function: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, shape| {
-            function.forward(data, last_length(shape))
-        })
-    }
-
-    /// The gradient of a softmax's input from its output, which is rounded, and that one's gradient.
-    fn rounded_softmax_backward(
-        function: Softmax,
-        output: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let output = host::read::<Self>(output);
-        host::apply::<Self>(grad, |grad, shape| {
-            function.backward(grad, &output, last_length(shape));
-        })
-    }
-
-    /// Logarithm of the softmax of `tensor`, which need not be rounded, over its last axis, in one pass over each row.
-    fn rounded_log_softmax(function: LogSoftmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, shape| {
-            function.forward(data, last_length(shape))
-        })
-    }
-
-    /// The gradient of the input of a softmax's logarithm from that input and the output's gradient, neither of which
-    /// need be rounded.
-    fn rounded_log_softmax_backward(
-        function: LogSoftmax,
-        input: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let input = host::read::<Self>(input);
-        host::apply::<Self>(grad, |grad, shape| {
-            function.backward(grad, &input, last_length(shape));
-        })
-    }
-
-    /// `1 / x`, correctly rounded, of every element; unlike [`Backend`]'s, which may approximate.
-    fn exact_recip(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        host::apply::<Self>(tensor, |data, _| {
-            data.iter_mut().for_each(|x| *x = x.recip())
-        })
-    }
 }
+
+/// The kernels that go through host memory.
+#[derive(Debug)]
+pub struct Portable;
+
+impl<B: MxKernels> KernelSet<B> for Portable {}
 
 /// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
 /// resolved, and the axis comes from the product's own shape.
@@ -407,7 +291,7 @@ fn quantize_dense(
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
 }
 
-/// [`MxKernels::pack`] in host memory.
+/// [`KernelSet::pack`] in host memory.
 fn pack_on_host<B: Backend>(
     tensor: FloatTensor<B>,
     axis: usize,
@@ -420,7 +304,7 @@ fn pack_on_host<B: Backend>(
     Packed::encode(format, &values, &shape, axis, rounding.with(stream))
 }
 
-/// [`MxKernels::unpack`] in host memory.
+/// [`KernelSet::unpack`] in host memory.
 fn unpack_on_host<B: Backend>(packed: &PackedView<'_>, device: &B::Device) -> FloatTensor<B> {
     let data = TensorData::new(packed.decode(), packed.shape().to_vec());
     B::float_from_data(data, device)
@@ -434,7 +318,7 @@ fn parts_on_device<B: MxKernels>(
 ) -> Option<StatisticsParts> {
     let parts = of_known(StatisticsParts::of(format, shape, axis));
     let has_elements = shape.num_elements() > 0;
-    (has_elements && B::has_statistics_words(format, &parts)).then_some(parts)
+    (has_elements && B::kernels().has_statistics_words(format, &parts)).then_some(parts)
 }
 
 /// The words of a tensor before and after quantization.
@@ -443,7 +327,7 @@ fn on_device<B: MxKernels>(
     format: Option<BlockFormat>,
     parts: StatisticsParts,
 ) -> TensorStatistics<B> {
-    let words = B::statistics_words(before_and_after, format, &parts);
+    let words = B::kernels().statistics_words(before_and_after, format, &parts);
     let elements = before_and_after[0].shape().num_elements();
     let has_format = format.is_some();
     TensorStatistics::OnDevice(StatisticsWords::new(words, elements, parts, has_format))
@@ -463,19 +347,6 @@ fn statistics(
         axis,
         format,
     }))
-}
-
-/// [`MxKernels::mask_clipped`] in host memory.
-fn mask_on_host<B: Backend>(
-    gradient: FloatTensor<B>,
-    values: FloatTensor<B>,
-    axis: usize,
-    format: BlockFormat,
-) -> FloatTensor<B> {
-    let values = host::read::<B>(values);
-    host::apply::<B>(gradient, |gradient, shape| {
-        mask_dense(gradient, &values, shape, axis, format);
-    })
 }
 
 /// [`BlockFormat::mask_clipped`] where format, shape and axis are known to be right, as for [`quantize_dense`].

@@ -56,7 +56,8 @@ mod delegate;
 mod device;
 mod hash;
 pub mod hooks;
-mod kernels;
+#[doc(hidden)]
+pub mod kernels;
 mod ops;
 mod phase;
 mod random_streams;
@@ -75,12 +76,7 @@ pub use backend::MxBackend;
 pub use device::MxDevice;
 #[cfg(feature = "cube")]
 pub use kernels::reproducible_products;
-pub use kernels::{
-    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Norm, Normalization, OpRounding, Operand, OperandForm, OperandLayout,
-    PendingStatistics, Softmax, StatisticsWords, TensorStatistics, UnaryFunction, UnaryOp,
-    from_f32, host_round_trips, to_f32,
-};
+pub use kernels::{MxKernels, from_f32, host_round_trips, to_f32};
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,

@@ -221,11 +221,14 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
         if let Some((format, rounding)) = elementwise {
             tensor = B::float_round_to(tensor, format, rounding, RandomStream::new(0, 0));
         }
-        B::pack(tensor, axis, format, rounding, stream)
+        B::kernels().pack(tensor, axis, format, rounding, stream)
     }
 
     fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
-        MxTensor::new(B::unpack(packed, &device.inner), device.meta_of_created())
+        MxTensor::new(
+            B::kernels().unpack(packed, &device.inner),
+            device.meta_of_created(),
+        )
     }
 }
 

@@ -51,12 +51,10 @@ pub use burn_mx_core::MxArgs;
 #[cfg(feature = "cube")]
 pub use burn_mx_core::reproducible_products;
 pub use burn_mx_core::{
-    AsResolvedSpecs, BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, Exemptions,
-    FunctionRounding, GradientOperands, Hadamard, HadamardSigns, LogSoftmax, MxAutodiff, MxBackend,
-    MxDevice, MxKernels, MxSpecs, MxTensor, Norm, Normalization, OpRounding, Operand, OperandForm,
-    OperandLayout, ParseGradientOperandsError, ParseHadamardError, PendingStatistics, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, Softmax, SpecsError, StatisticsWords, TensorStatistics,
-    ToResolvedSpecs, UnaryFunction, UnaryOp, hooks, host_round_trips, keep_quantized_weights,
+    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
+    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
+    ResolvedSpecs, Slot, SlotFormat, SpecsError, ToResolvedSpecs, hooks, host_round_trips,
+    keep_quantized_weights,
 };
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;

@@ -76,7 +76,7 @@ impl<B: MxKernels> ProductObservers<B> {
         originals.sort_by_key(|original| original.side == Some(Side::Rhs));
         let operands = originals.into_iter().map(|original| original.operand);
         if let Ok([lhs, rhs]) = <[_; 2]>::try_from(operands.collect::<Vec<_>>()) {
-            self.show_result(|| B::product_statistics(lhs.clone(), rhs.clone(), result));
+            self.show_result(|| B::kernels().product_statistics(lhs.clone(), rhs.clone(), result));
         }
     }
 
@@ -93,7 +93,9 @@ impl<B: MxKernels> ProductObservers<B> {
             let [first, second] = [first, second].map(|original| original.operand.into_values());
             let reference = op(first, second, bits);
             debug_assert_eq!(reference.shape(), result.shape());
-            self.show_result(|| B::quantization_statistics([&reference, result], 0, None));
+            self.show_result(|| {
+                B::kernels().quantization_statistics([&reference, result], 0, None)
+            });
         }
     }
 

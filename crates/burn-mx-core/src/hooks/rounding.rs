@@ -64,7 +64,7 @@ impl<B: MxKernels> View for Rounded<'_, B> {
     }
 
     fn statistics(&self) -> ObservedStatistics {
-        ObservedStatistics::of(B::quantization_statistics(self.0, 0, None))
+        ObservedStatistics::of(B::kernels().quantization_statistics(self.0, 0, None))
     }
 
     fn values(&self) -> [Vec<f32>; 2] {

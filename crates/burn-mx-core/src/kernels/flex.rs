@@ -1,32 +1,24 @@
 //! Flex: its tensors in memory.
 
-use core::convert::identity;
-
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::tensor::FloatTensor;
 use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
-use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
-};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{self, native_kernels, native_products};
-use super::panels;
-use super::quantize::Quantization;
-use super::{
-    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
-    UnaryFunction, UnaryOp, im2col, product,
-};
+use super::native::{HostBackend, OnHost};
+use super::{KernelSet, MxKernels};
 
 impl MxKernels for Flex {
-    native_kernels!(identity);
-    native_products!(identity, FlexTensor);
+    fn kernels() -> &'static dyn KernelSet<Self> {
+        &OnHost
+    }
+}
 
-    /// Flex divides.
-    fn exact_recip(tensor: FlexTensor) -> FlexTensor {
-        Flex::float_recip(tensor)
+impl HostBackend for Flex {
+    type Memory = FlexTensor;
+
+    fn in_memory(tensor: FlexTensor) -> FlexTensor {
+        tensor
     }
 }
 

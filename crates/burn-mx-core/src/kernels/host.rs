@@ -8,6 +8,9 @@ use std::sync::{LazyLock, Mutex};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
 
+use super::kernel_op::given;
+use super::{KernelOp, MxKernels};
+
 static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
 
 /// How many tensors this process has sent through the host's memory, because their backend has no kernels of its own for
@@ -20,47 +23,42 @@ pub fn host_round_trips() -> u64 {
     ROUND_TRIPS.load(Ordering::Relaxed)
 }
 
-/// Applies `kernel(data, shape)` to the row-major values of an `f32` tensor.
+/// The results of an op, in host memory; of an op that IEEE 754 defines, by the ops of `B`.
 ///
 /// # Panics
 ///
-/// If the backend fails to read the tensor: an error of the device is not papered over.
-pub(super) fn apply<B: Backend>(
-    tensor: FloatTensor<B>,
-    kernel: impl FnOnce(&mut [f32], &[usize]),
-) -> FloatTensor<B> {
-    let device = B::float_device(&tensor);
-    let shape = tensor.shape();
-    let mut values = read::<B>(tensor);
-    kernel(&mut values, &shape);
-    B::float_from_data(TensorData::new(values, shape), &device)
-}
-
-/// Applies `kernel(first, second)` to the row-major values of two `f32` tensors, both of which it changes.
-///
-/// # Panics
-///
-/// As [`apply`].
-pub(super) fn apply_to_two<B: Backend>(
+/// If the backend fails to read a tensor: an error of the device is not papered over.
+pub(super) fn run<B: MxKernels>(
+    op: KernelOp,
     first: FloatTensor<B>,
-    second: FloatTensor<B>,
-    kernel: impl FnOnce(&mut [f32], &mut [f32]),
-) -> (FloatTensor<B>, FloatTensor<B>) {
+    others: [Option<FloatTensor<B>>; 2],
+) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    match op {
+        KernelOp::Unary(op, rounding) => {
+            let tensor = rounding.operand::<B>(first);
+            return (rounding.round::<B>(op.compute::<B>(tensor)), None);
+        }
+        KernelOp::Binary(op, rounding) => {
+            let [other, _] = others;
+            let [lhs, rhs] = [first, given(other)].map(|tensor| rounding.operand::<B>(tensor));
+            return (rounding.round::<B>(op.compute::<B>(lhs, rhs)), None);
+        }
+        _ => {}
+    }
     let device = B::float_device(&first);
-    let shapes = (first.shape(), second.shape());
-    let (mut first, mut second) = (read::<B>(first), read::<B>(second));
-    kernel(&mut first, &mut second);
-    (
-        B::float_from_data(TensorData::new(first, shapes.0), &device),
-        B::float_from_data(TensorData::new(second, shapes.1), &device),
-    )
+    let shape = first.shape();
+    let others = others.map(|tensor| tensor.map(read::<B>));
+    let mut values = read::<B>(first);
+    let second = op.apply(&mut values, &shape, others);
+    let tensor = |values| B::float_from_data(TensorData::new(values, shape.clone()), &device);
+    (tensor(values), second.map(tensor))
 }
 
 /// The row-major values of an `f32` tensor that is quantized.
 ///
 /// # Panics
 ///
-/// As [`apply`].
+/// If the backend fails to read the tensor.
 pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
     read_for::<B>(tensor, "quantization")
 }
@@ -69,7 +67,7 @@ pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
 ///
 /// # Panics
 ///
-/// As [`apply`].
+/// If the backend fails to read the tensor.
 pub(super) fn read_for<B: Backend>(tensor: FloatTensor<B>, what: &'static str) -> Vec<f32> {
     note::<B>(&B::float_device(&tensor), what);
     values::<B>(tensor)
@@ -79,7 +77,7 @@ pub(super) fn read_for<B: Backend>(tensor: FloatTensor<B>, what: &'static str) -
 ///
 /// # Panics
 ///
-/// As [`apply`].
+/// If the backend fails to read the tensor.
 pub(super) fn values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
     read_sync(B::float_into_data(tensor))
         .unwrap_or_else(|error| panic!("burn-mx: reading a tensor of the device failed: {error}"))
@@ -91,7 +89,7 @@ pub(super) fn values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
 ///
 /// # Panics
 ///
-/// As [`apply`].
+/// If the backend fails to read the tensor.
 pub(super) fn read_words<B: Backend>(words: IntTensor<B>) -> Vec<i32> {
     read_sync(B::int_into_data(words))
         .unwrap_or_else(|error| panic!("burn-mx: reading what a device wrote failed: {error}"))

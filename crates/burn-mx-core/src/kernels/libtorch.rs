@@ -1,63 +1,36 @@
 //! LibTorch: on processors its tensors in memory, to which those of other devices are brought and from which they go back.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
-use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
-};
 
 use super::host;
 use super::memory::{InMemory, change_in_place, memory_order};
-use super::native::{self, native_kernels};
-use super::panels;
-use super::quantize::Quantization;
-use super::{
-    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
-    UnaryFunction, UnaryOp, im2col, product,
-};
+use super::native::{HostBackend, OnHost};
+use super::{KernelSet, MxKernels};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
-    native_kernels!(in_memory);
+    fn kernels() -> &'static dyn KernelSet<Self> {
+        &OnHost
+    }
+}
 
-    /// Panels where the device is a processor; elsewhere LibTorch multiplies.
-    fn product_operand(tensor: TchTensor, form: OperandForm) -> Operand<TchTensor> {
-        let panels = on_a_processor(&tensor).and_then(|tensor| panels::operand(&tensor, form));
-        panels.unwrap_or_else(|| product::in_tensor::<Self>(tensor, form))
+impl<E: TchElement> HostBackend for LibTorch<E> {
+    type Memory = HostTensor;
+
+    fn in_memory(tensor: TchTensor) -> HostTensor {
+        in_memory(tensor)
     }
 
-    fn product(lhs: Operand<TchTensor>, rhs: Operand<TchTensor>) -> TchTensor {
-        match panels::multiply::<HostTensor, _>(&lhs, &rhs) {
-            Some(result) => result.into(),
-            None => product::of_tensors::<Self>(lhs, rhs),
-        }
-    }
-
-    fn convolution_product(
-        convolution: &Convolution,
-        product: &ConvolutionProduct,
-        [first, second]: [&TchTensor; 2],
-        bias: Option<&TchTensor>,
-        significant_bits: u32,
-    ) -> Option<TchTensor> {
-        let (first, second) = (on_a_processor(first)?, on_a_processor(second)?);
-        let bias = bias.cloned().map(in_memory);
-        let operands = [&first, &second];
-        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
-    }
-
-    /// Devices may approximate theirs.
-    fn exact_recip(tensor: TchTensor) -> TchTensor {
-        let recip = |data: &mut [f32]| data.iter_mut().for_each(|x| *x = x.recip());
-        native::elementwise(in_memory(tensor), recip).into()
+    fn where_it_is(tensor: &TchTensor) -> Option<HostTensor> {
+        let device = LibTorch::<f32>::float_device(tensor);
+        (device == LibTorchDevice::Cpu).then(|| in_memory(tensor.clone()))
     }
 }
 
 /// A tensor of `f32` in this process's memory, and the device where what is made of it belongs.
 #[derive(Clone)]
-struct HostTensor {
+pub(super) struct HostTensor {
     tensor: TchTensor,
     device: LibTorchDevice,
 }
@@ -76,12 +49,6 @@ fn in_memory(tensor: TchTensor) -> HostTensor {
     host::note::<LibTorch<f32>>(&device, "quantization");
     let tensor = LibTorch::<f32>::float_to_device(tensor, &LibTorchDevice::Cpu);
     HostTensor { tensor, device }
-}
-
-/// The tensor, if it is in this process's memory as it is.
-fn on_a_processor(tensor: &TchTensor) -> Option<HostTensor> {
-    let device = LibTorch::<f32>::float_device(tensor);
-    (device == LibTorchDevice::Cpu).then(|| in_memory(tensor.clone()))
 }
 
 impl From<HostTensor> for TchTensor {

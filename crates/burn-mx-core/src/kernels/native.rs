@@ -1,15 +1,17 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
+use burn_backend::tensor::FloatTensor;
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
-    Statistics,
+    BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
 };
 
+use super::kernel_op::{given, recip};
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
-    BinaryFunction, FunctionRounding, LogSoftmax, Normalization, Softmax, UnaryFunction,
-    invert_dense, mask_dense, of_known, quantize_dense, statistics, transform_dense,
+    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
+    TensorStatistics, im2col, invert_dense, mask_dense, of_known, panels, product, quantize_dense,
+    statistics, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -54,7 +56,7 @@ pub(super) fn quantize_without_tensor_scale<T: InMemory>(
 }
 
 /// Rounds and quantizes without random numbers.
-pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
+fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
     match tensor.is_row_major() && quantization.is_local() {
         true => quantization.in_pieces(tensor),
         false => {
@@ -65,7 +67,7 @@ pub(super) fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T 
     }
 }
 
-pub(super) fn quantizing_statistics<T: InMemory>(
+fn quantizing_statistics<T: InMemory>(
     tensor: T,
     axis: usize,
     quantization: OperandQuantization,
@@ -80,7 +82,7 @@ pub(super) fn quantizing_statistics<T: InMemory>(
     ))
 }
 
-pub(super) fn quantization_statistics<T: InMemory>(
+fn quantization_statistics<T: InMemory>(
     before_and_after: [T; 2],
     axis: usize,
     format: Option<BlockFormat>,
@@ -90,34 +92,7 @@ pub(super) fn quantization_statistics<T: InMemory>(
     statistics(values, &before.dims(), axis, format)
 }
 
-pub(super) fn random_hadamard<T: InMemory>(
-    tensor: T,
-    axis: usize,
-    transform: RandomHadamard,
-    signs: Signs,
-) -> T {
-    tensor.change_where_it_lies(|data, shape, order| {
-        transform_dense(data, shape, place_of(axis, order), transform, signs);
-    })
-}
-
-pub(super) fn inverse_hadamard<T: InMemory>(
-    tensor: T,
-    axis: usize,
-    transform: RandomHadamard,
-    signs: Signs,
-) -> T {
-    tensor.change_where_it_lies(|data, shape, order| {
-        invert_dense(data, shape, place_of(axis, order), transform, signs);
-    })
-}
-
-pub(super) fn mask_clipped<T: InMemory>(
-    gradient: T,
-    values: T,
-    axis: usize,
-    format: BlockFormat,
-) -> T {
+fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockFormat) -> T {
     let shape = gradient.dims();
     let elements: usize = shape.iter().product();
     let values = values.row_major();
@@ -125,97 +100,6 @@ pub(super) fn mask_clipped<T: InMemory>(
     gradient.row_major().change(elements.max(1), |_, gradient| {
         mask_dense(gradient, values, &shape, axis, format);
     })
-}
-
-pub(super) fn float_round_to<T: InMemory>(
-    tensor: T,
-    format: FloatFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) -> T {
-    let round = |data: &mut [f32]| format.round_slice(data, rounding.with(stream));
-    match rounding {
-        Rounding::Stochastic => tensor
-            .row_major()
-            .change_where_it_lies(|data, _, _| round(data)),
-        _ => elementwise(tensor, round),
-    }
-}
-
-pub(super) fn unary_function<T: InMemory>(
-    function: UnaryFunction,
-    tensor: T,
-    rounding: FunctionRounding,
-) -> T {
-    elementwise(tensor, |data| function.apply(data, rounding))
-}
-
-pub(super) fn binary_function<T: InMemory>(
-    function: BinaryFunction,
-    input: T,
-    grad: T,
-    rounding: FunctionRounding,
-) -> T {
-    let input = input.row_major();
-    let input = input.values();
-    grad.row_major().change(1, |start, grad| {
-        function.apply(grad, &input[start..start + grad.len()], rounding);
-    })
-}
-
-pub(super) fn rounded_softmax<T: InMemory>(function: Softmax, tensor: T) -> T {
-    memory::rows(tensor, |rows, length, _| function.forward(rows, length))
-}
-
-pub(super) fn rounded_softmax_backward<T: InMemory>(function: Softmax, output: T, grad: T) -> T {
-    let output = output.row_major();
-    let output = output.values();
-    memory::rows(grad, |grad, length, start| {
-        function.backward(grad, &output[start..start + grad.len()], length);
-    })
-}
-
-pub(super) fn rounded_log_softmax<T: InMemory>(function: LogSoftmax, tensor: T) -> T {
-    memory::rows(tensor, |rows, length, _| function.forward(rows, length))
-}
-
-pub(super) fn rounded_log_softmax_backward<T: InMemory>(
-    function: LogSoftmax,
-    input: T,
-    grad: T,
-) -> T {
-    let input = input.row_major();
-    let input = input.values();
-    memory::rows(grad, |grad, length, start| {
-        function.backward(grad, &input[start..start + grad.len()], length);
-    })
-}
-
-pub(super) fn rounded_norm<T: InMemory>(
-    function: Normalization,
-    tensor: T,
-    gamma: T,
-    beta: Option<T>,
-) -> T {
-    let (gamma, beta) = (gamma.row_major(), beta.map(T::row_major));
-    let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
-    memory::rows(tensor, |rows, _, _| function.forward(rows, gamma, beta))
-}
-
-pub(super) fn rounded_norm_backward<T: InMemory>(
-    function: Normalization,
-    tensor: T,
-    gamma: T,
-    grad: T,
-) -> (T, T) {
-    let gamma = gamma.row_major();
-    let gamma = gamma.values();
-    let mut products = None;
-    let grad = grad.row_major().change_where_it_lies(|grad, _, _| {
-        let tensor = tensor.row_major();
-        products = Some(tensor.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
-    });
-    (grad, products.expect("the kernel has run"))
 }
 
 /// Changes every value, in whatever order they lie in memory.
@@ -249,230 +133,226 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
     place.expect("axis is one of the tensor's")
 }
 
-/// The methods of [`MxKernels`](super::MxKernels) that are one of these kernels, for a backend whose tensors are made
-/// [`InMemory`] by `$in_memory`, and back by `into`.
-macro_rules! native_kernels {
-    ($in_memory:path) => {
-        fn mx_quantize(
-            tensor: FloatTensor<Self>,
-            axis: usize,
-            format: BlockFormat,
-            rounding: Rounding,
-            stream: RandomStream,
-        ) -> FloatTensor<Self> {
-            native::mx_quantize($in_memory(tensor), axis, format, rounding, stream).into()
-        }
+/// A backend with tensors in this process's memory.
+pub(super) trait HostBackend: MxKernels {
+    /// A tensor in memory.
+    type Memory: InMemory + Into<FloatTensor<Self>> + Send + 'static;
 
-        fn round_and_quantize(
-            tensor: FloatTensor<Self>,
-            elementwise: (FloatFormat, Rounding),
-            axis: usize,
-            format: BlockFormat,
-            rounding: Rounding,
-        ) -> FloatTensor<Self> {
+    /// The tensor in memory, brought there if it is on another device.
+    fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
+
+    /// The tensor, if it is in memory as it is.
+    fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
+        Some(Self::in_memory(tensor.clone()))
+    }
+}
+
+/// The kernels of a [`HostBackend`].
+pub(super) struct OnHost;
+
+impl<B: HostBackend> KernelSet<B> for OnHost {
+    fn run(
+        &self,
+        op: KernelOp,
+        first: FloatTensor<B>,
+        others: [Option<FloatTensor<B>>; 2],
+    ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+        let others = others.map(|tensor| tensor.map(B::in_memory));
+        let (result, second) = run(op, B::in_memory(first), others);
+        (result.into(), second.map(Into::into))
+    }
+
+    fn quantizing_statistics(
+        &self,
+        tensor: &FloatTensor<B>,
+        axis: usize,
+        quantization: OperandQuantization,
+    ) -> TensorStatistics<B> {
+        let tensor = B::in_memory(tensor.clone());
+        TensorStatistics::beside(tensor.dims().iter().product(), move || {
+            quantizing_statistics(tensor, axis, quantization)
+        })
+    }
+
+    fn quantization_statistics(
+        &self,
+        before_and_after: [&FloatTensor<B>; 2],
+        axis: usize,
+        format: Option<BlockFormat>,
+    ) -> TensorStatistics<B> {
+        let tensors = before_and_after.map(|tensor| B::in_memory(tensor.clone()));
+        let elements: usize = tensors[0].dims().iter().product();
+        TensorStatistics::beside(2 * elements, move || {
+            quantization_statistics(tensors, axis, format)
+        })
+    }
+
+    fn product_statistics(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        result: &FloatTensor<B>,
+    ) -> TensorStatistics<B> {
+        let result = B::in_memory(result.clone());
+        let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
+        TensorStatistics::beside(elements, move || {
+            let reference = B::in_memory(B::kernels().product(lhs, rhs));
+            quantization_statistics([reference, result], 0, None)
+        })
+    }
+
+    /// Bfloat16 panels where the tensor is in memory; elsewhere the backend multiplies.
+    fn product_operand(
+        &self,
+        tensor: FloatTensor<B>,
+        form: OperandForm,
+    ) -> Operand<FloatTensor<B>> {
+        let panels = B::where_it_is(&tensor).and_then(|tensor| panels::operand(&tensor, form));
+        panels.unwrap_or_else(|| product::in_tensor::<B>(tensor, form))
+    }
+
+    fn product(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        match panels::multiply::<B::Memory, _>(&lhs, &rhs) {
+            Some(result) => result.into(),
+            None => product::of_tensors::<B>(lhs, rhs),
+        }
+    }
+
+    fn convolution_product(
+        &self,
+        convolution: &Convolution,
+        product: &ConvolutionProduct,
+        [first, second]: [&FloatTensor<B>; 2],
+        bias: Option<&FloatTensor<B>>,
+        significant_bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let (first, second) = (B::where_it_is(first)?, B::where_it_is(second)?);
+        let bias = bias.cloned().map(B::in_memory);
+        let operands = [&first, &second];
+        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
+    }
+}
+
+/// The results of an op.
+fn run<T: InMemory>(op: KernelOp, first: T, [second, third]: [Option<T>; 2]) -> (T, Option<T>) {
+    let result = match op {
+        KernelOp::Quantize {
+            elementwise: None,
+            axis,
+            format,
+            rounding,
+            stream,
+        } => mx_quantize(first, axis, format, rounding, stream),
+        KernelOp::Quantize {
+            elementwise,
+            axis,
+            format,
+            rounding,
+            ..
+        } => {
             let quantization = Quantization {
-                elementwise: Some(elementwise),
+                elementwise,
                 axis,
                 format,
                 rounding,
             };
-            native::quantize($in_memory(tensor), quantization).into()
+            quantize(first, quantization)
         }
-
-        fn quantizing_statistics(
-            tensor: &FloatTensor<Self>,
-            axis: usize,
-            quantization: OperandQuantization,
-        ) -> TensorStatistics<Self> {
-            let tensor = $in_memory(tensor.clone());
-            TensorStatistics::beside(tensor.dims().iter().product(), move || {
-                native::quantizing_statistics(tensor, axis, quantization)
+        KernelOp::Hadamard {
+            axis,
+            transform,
+            signs,
+            inverse,
+        } => first.change_where_it_lies(|data, shape, order| {
+            let axis = place_of(axis, order);
+            match inverse {
+                true => invert_dense(data, shape, axis, transform, signs),
+                false => transform_dense(data, shape, axis, transform, signs),
+            }
+        }),
+        KernelOp::MaskClipped { axis, format } => mask_clipped(first, given(second), axis, format),
+        KernelOp::Round {
+            format,
+            rounding,
+            stream,
+        } => float_round_to(first, format, rounding, stream),
+        KernelOp::Unary(op, rounding) => op.apply(first, rounding),
+        KernelOp::Binary(op, rounding) => op.apply(first, given(second), rounding),
+        KernelOp::UnaryFunction(function, rounding) => {
+            elementwise(first, |data| function.apply(data, rounding))
+        }
+        KernelOp::BinaryFunction(function, rounding) => {
+            let input = given(second).row_major();
+            let input = input.values();
+            first.row_major().change(1, |start, grad| {
+                function.apply(grad, &input[start..start + grad.len()], rounding);
             })
         }
-
-        fn quantization_statistics(
-            before_and_after: [&FloatTensor<Self>; 2],
-            axis: usize,
-            format: Option<BlockFormat>,
-        ) -> TensorStatistics<Self> {
-            let tensors = before_and_after.map(|tensor| $in_memory(tensor.clone()));
-            let elements: usize = tensors[0].dims().iter().product();
-            TensorStatistics::beside(2 * elements, move || {
-                native::quantization_statistics(tensors, axis, format)
+        KernelOp::Norm(function) => {
+            let (gamma, beta) = (given(second).row_major(), third.map(T::row_major));
+            let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
+            memory::rows(first, |rows, _, _| function.forward(rows, gamma, beta))
+        }
+        KernelOp::NormBackward(function) => {
+            let gamma = given(third).row_major();
+            let gamma = gamma.values();
+            let mut products = None;
+            let grad = first.row_major().change_where_it_lies(|grad, _, _| {
+                let x = given(second).row_major();
+                products =
+                    Some(x.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
+            });
+            return (grad, products);
+        }
+        KernelOp::Softmax(function) => {
+            memory::rows(first, |rows, length, _| function.forward(rows, length))
+        }
+        KernelOp::SoftmaxBackward(function) => {
+            backward_rows(first, given(second), |grad, output, length| {
+                function.backward(grad, output, length);
             })
         }
-
-        fn product_statistics(
-            lhs: Operand<FloatTensor<Self>>,
-            rhs: Operand<FloatTensor<Self>>,
-            result: &FloatTensor<Self>,
-        ) -> TensorStatistics<Self> {
-            let result = $in_memory(result.clone());
-            let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
-            TensorStatistics::beside(elements, move || {
-                let reference = $in_memory(Self::product(lhs, rhs));
-                native::quantization_statistics([reference, result], 0, None)
+        KernelOp::LogSoftmax(function) => {
+            memory::rows(first, |rows, length, _| function.forward(rows, length))
+        }
+        KernelOp::LogSoftmaxBackward(function) => {
+            backward_rows(first, given(second), |grad, input, length| {
+                function.backward(grad, input, length);
             })
         }
-
-        fn random_hadamard(
-            tensor: FloatTensor<Self>,
-            axis: usize,
-            transform: RandomHadamard,
-            signs: Signs,
-        ) -> FloatTensor<Self> {
-            native::random_hadamard($in_memory(tensor), axis, transform, signs).into()
-        }
-
-        fn inverse_hadamard(
-            tensor: FloatTensor<Self>,
-            axis: usize,
-            transform: RandomHadamard,
-            signs: Signs,
-        ) -> FloatTensor<Self> {
-            native::inverse_hadamard($in_memory(tensor), axis, transform, signs).into()
-        }
-
-        fn mask_clipped(
-            gradient: FloatTensor<Self>,
-            values: FloatTensor<Self>,
-            axis: usize,
-            format: BlockFormat,
-        ) -> FloatTensor<Self> {
-            native::mask_clipped($in_memory(gradient), $in_memory(values), axis, format).into()
-        }
-
-        fn float_round_to(
-            tensor: FloatTensor<Self>,
-            format: FloatFormat,
-            rounding: Rounding,
-            stream: RandomStream,
-        ) -> FloatTensor<Self> {
-            native::float_round_to($in_memory(tensor), format, rounding, stream).into()
-        }
-
-        fn unary_op(
-            op: UnaryOp,
-            tensor: FloatTensor<Self>,
-            rounding: OpRounding,
-        ) -> FloatTensor<Self> {
-            op.apply($in_memory(tensor), rounding).into()
-        }
-
-        fn binary_op(
-            op: BinaryOp,
-            lhs: FloatTensor<Self>,
-            rhs: FloatTensor<Self>,
-            rounding: OpRounding,
-        ) -> FloatTensor<Self> {
-            op.apply($in_memory(lhs), $in_memory(rhs), rounding).into()
-        }
-
-        fn unary_function(
-            function: UnaryFunction,
-            tensor: FloatTensor<Self>,
-            rounding: FunctionRounding,
-        ) -> FloatTensor<Self> {
-            native::unary_function(function, $in_memory(tensor), rounding).into()
-        }
-
-        fn binary_function(
-            function: BinaryFunction,
-            input: FloatTensor<Self>,
-            grad: FloatTensor<Self>,
-            rounding: FunctionRounding,
-        ) -> FloatTensor<Self> {
-            native::binary_function(function, $in_memory(input), $in_memory(grad), rounding).into()
-        }
-
-        fn rounded_softmax(function: Softmax, tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-            native::rounded_softmax(function, $in_memory(tensor)).into()
-        }
-
-        fn rounded_softmax_backward(
-            function: Softmax,
-            output: FloatTensor<Self>,
-            grad: FloatTensor<Self>,
-        ) -> FloatTensor<Self> {
-            native::rounded_softmax_backward(function, $in_memory(output), $in_memory(grad)).into()
-        }
-
-        fn rounded_log_softmax(
-            function: LogSoftmax,
-            tensor: FloatTensor<Self>,
-        ) -> FloatTensor<Self> {
-            native::rounded_log_softmax(function, $in_memory(tensor)).into()
-        }
-
-        fn rounded_log_softmax_backward(
-            function: LogSoftmax,
-            input: FloatTensor<Self>,
-            grad: FloatTensor<Self>,
-        ) -> FloatTensor<Self> {
-            native::rounded_log_softmax_backward(function, $in_memory(input), $in_memory(grad))
-                .into()
-        }
-
-        fn rounded_norm(
-            function: Normalization,
-            tensor: FloatTensor<Self>,
-            gamma: FloatTensor<Self>,
-            beta: Option<FloatTensor<Self>>,
-        ) -> FloatTensor<Self> {
-            let beta = beta.map($in_memory);
-            native::rounded_norm(function, $in_memory(tensor), $in_memory(gamma), beta).into()
-        }
-
-        fn rounded_norm_backward(
-            function: Normalization,
-            tensor: FloatTensor<Self>,
-            gamma: FloatTensor<Self>,
-            grad: FloatTensor<Self>,
-        ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-            let [tensor, gamma, grad] = [tensor, gamma, grad].map($in_memory);
-            let (grad, products) = native::rounded_norm_backward(function, tensor, gamma, grad);
-            (grad.into(), products.into())
-        }
+        KernelOp::Recip => elementwise(first, recip),
     };
+    (result, None)
 }
 
-/// The products of [`MxKernels`](super::MxKernels) in bfloat16 panels, for a backend all of whose tensors are made [`InMemory`],
-/// a `$tensor`, by `$in_memory`, and back by `into`.
-macro_rules! native_products {
-    ($in_memory:path, $tensor:ty) => {
-        fn product_operand(
-            tensor: FloatTensor<Self>,
-            form: OperandForm,
-        ) -> Operand<FloatTensor<Self>> {
-            let tensor = $in_memory(tensor);
-            match panels::operand(&tensor, form) {
-                Some(operand) => operand,
-                None => product::in_tensor::<Self>(tensor.into(), form),
-            }
-        }
-
-        fn product(
-            lhs: Operand<FloatTensor<Self>>,
-            rhs: Operand<FloatTensor<Self>>,
-        ) -> FloatTensor<Self> {
-            match panels::multiply::<$tensor, _>(&lhs, &rhs) {
-                Some(result) => result.into(),
-                None => product::of_tensors::<Self>(lhs, rhs),
-            }
-        }
-
-        fn convolution_product(
-            convolution: &Convolution,
-            product: &ConvolutionProduct,
-            operands: [&FloatTensor<Self>; 2],
-            bias: Option<&FloatTensor<Self>>,
-            significant_bits: u32,
-        ) -> Option<FloatTensor<Self>> {
-            let [first, second] = operands.map(|operand| $in_memory(operand.clone()));
-            let (operands, bias) = ([&first, &second], bias.map(|bias| $in_memory(bias.clone())));
-            im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
-        }
-    };
+pub(super) fn float_round_to<T: InMemory>(
+    tensor: T,
+    format: FloatFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> T {
+    let round = |data: &mut [f32]| format.round_slice(data, rounding.with(stream));
+    match rounding {
+        Rounding::Stochastic => tensor
+            .row_major()
+            .change_where_it_lies(|data, _, _| round(data)),
+        _ => elementwise(tensor, round),
+    }
 }
 
-pub(super) use {native_kernels, native_products};
+/// Changes rows of a gradient, each with that of another tensor beside it.
+fn backward_rows<T: InMemory>(
+    grad: T,
+    other: T,
+    work: impl Fn(&mut [f32], &[f32], usize) + Sync,
+) -> T {
+    let other = other.row_major();
+    let other = other.values();
+    memory::rows(grad, |grad, length, start| {
+        work(grad, &other[start..start + grad.len()], length);
+    })
+}

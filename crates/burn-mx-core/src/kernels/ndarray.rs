@@ -1,24 +1,14 @@
 //! NdArray: its tensors in memory.
 
 use ::ndarray::{ArcArray, IxDyn};
-use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorMetadata};
 use burn_ndarray::{
     FloatNdArrayElement, IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray,
 };
-use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
-};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{self, native_kernels, native_products};
-use super::panels;
-use super::quantize::Quantization;
-use super::{
-    BinaryFunction, BinaryOp, Convolution, ConvolutionProduct, FunctionRounding, LogSoftmax,
-    MxKernels, Normalization, OpRounding, Operand, OperandForm, Softmax, TensorStatistics,
-    UnaryFunction, UnaryOp, im2col, product,
-};
+use super::native::{HostBackend, OnHost};
+use super::{KernelSet, MxKernels};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where
@@ -27,13 +17,29 @@ where
     Q: QuantElement,
     NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
 {
-    native_kernels!(into_array);
-    native_products!(into_array, ArcArray<f32, IxDyn>);
+    fn kernels() -> &'static dyn KernelSet<Self> {
+        &OnHost
+    }
+}
 
-    /// With burn-ndarray's feature `simd`, `float_recip` is the processor's approximation.
-    fn exact_recip(tensor: NdArrayTensor) -> NdArrayTensor {
-        let recip = |data: &mut [f32]| data.iter_mut().for_each(|x| *x = x.recip());
-        native::elementwise(into_array(tensor), recip).into()
+impl<E, I, Q> HostBackend for NdArray<E, I, Q>
+where
+    E: FloatNdArrayElement,
+    I: IntNdArrayElement,
+    Q: QuantElement,
+    NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
+{
+    type Memory = ArcArray<f32, IxDyn>;
+
+    fn in_memory(tensor: NdArrayTensor) -> Self::Memory {
+        match tensor {
+            NdArrayTensor::F32(storage) => storage.into_shared(),
+            other => panic!(
+                "burn-mx: expected {:?} data, got {:?}",
+                DType::F32,
+                other.dtype()
+            ),
+        }
     }
 }
 
@@ -100,14 +106,3 @@ impl InMemory for ArcArray<f32, IxDyn> {
 }
 
 const ROW_MAJOR: &str = "the array has standard layout";
-
-fn into_array(tensor: NdArrayTensor) -> ArcArray<f32, IxDyn> {
-    match tensor {
-        NdArrayTensor::F32(storage) => storage.into_shared(),
-        other => panic!(
-            "burn-mx: expected {:?} data, got {:?}",
-            DType::F32,
-            other.dtype()
-        ),
-    }
-}

@@ -3,7 +3,7 @@
 use burn_backend::tensor::FloatTensor;
 use microscaling::{FloatFormat, RandomStream, Rounding};
 
-use super::MxKernels;
+use super::{KernelOp, MxKernels};
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use {
     super::loops::{map_in_place, zip_in_place},
@@ -88,7 +88,7 @@ impl UnaryOp {
             Self::MulScalar(c) => B::float_mul_scalar(tensor, c.into()),
             Self::DivScalar(c) => B::float_div_scalar(tensor, c.into()),
             Self::Sqrt => B::float_sqrt(tensor),
-            Self::Recip => B::exact_recip(tensor),
+            Self::Recip => B::kernel(KernelOp::Recip, [tensor]),
         }
     }
 }

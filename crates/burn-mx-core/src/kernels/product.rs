@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
-use super::MxKernels;
+use super::{KernelOp, MxKernels};
 
 /// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of
 /// the right one are summed over, or rows and columns if it is transposed.
@@ -177,7 +177,8 @@ pub(crate) fn in_tensor<B: MxKernels>(
         }
         (Some(elementwise), Some((format, rounding))) => {
             let axis = axis(format);
-            B::round_and_quantize(tensor, elementwise, axis, format, rounding)
+            let op = KernelOp::round_and_quantize(elementwise, axis, format, rounding);
+            B::kernel(op, [tensor])
         }
     };
     let flat = place.shape_of(shape.clone());

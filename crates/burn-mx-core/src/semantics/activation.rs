@@ -6,7 +6,9 @@ use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 use super::Float;
 use super::elementwise::{Passes, TensorArithmetic, binary, emulation, selection, unary};
 use crate::arithmetic::{Arithmetic, activation as formula};
-use crate::kernels::{BinaryFunction, FunctionRounding, MxKernels, UnaryFunction, to_f32};
+use crate::kernels::{
+    BinaryFunction, FunctionRounding, KernelOp, MxKernels, UnaryFunction, to_f32,
+};
 use crate::random_streams::OpNumber;
 use crate::tensor::{MxTensor, OpContext};
 
@@ -251,7 +253,10 @@ fn by_formula<B: MxKernels>(
         return MxTensor::new(plain(x.inner), context.result);
     };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
-        Some(rounding) => B::unary_function(function, to_f32::<B>(x.inner), rounding),
+        Some(rounding) => {
+            let op = KernelOp::UnaryFunction(function, rounding);
+            B::kernel(op, [to_f32::<B>(x.inner)])
+        }
         None => formula(arith, arith.operand(x)),
     };
     arith.finish(arith.function(name, [("input", x)], compute), &context)
@@ -264,5 +269,6 @@ pub(crate) fn one_pass_of_two<B: MxKernels>(
     grad: FloatTensor<B>,
     rounding: FunctionRounding,
 ) -> FloatTensor<B> {
-    B::binary_function(function, to_f32::<B>(x), to_f32::<B>(grad), rounding)
+    let op = KernelOp::BinaryFunction(function, rounding);
+    B::kernel(op, [to_f32::<B>(grad), to_f32::<B>(x)])
 }

@@ -123,7 +123,7 @@ impl Geometry {
                 ConvolutionProduct::InputGradient(self.transposed(&x.shape(), &weight.shape())?)
             }
         };
-        B::convolution_product(&self.convolution, &product, [x, weight], bias, bits)
+        B::kernels().convolution_product(&self.convolution, &product, [x, weight], bias, bits)
     }
 
     /// The gradient of the input, which has the shape `x`, in the same way.
@@ -140,7 +140,7 @@ impl Geometry {
                 ConvolutionProduct::Output(self.transposed_from(&grad.shape(), &weight.shape())?)
             }
         };
-        B::convolution_product(&self.convolution, &product, [grad, weight], None, bits)
+        B::kernels().convolution_product(&self.convolution, &product, [grad, weight], None, bits)
     }
 
     /// The gradient of the weight, which has the shape `weight`, in the same way.
@@ -156,7 +156,7 @@ impl Geometry {
             Direction::Normal => [x, grad],
             Direction::Transposed => [grad, x],
         };
-        B::convolution_product(&self.convolution, &product, operands, None, bits)
+        B::kernels().convolution_product(&self.convolution, &product, operands, None, bits)
     }
 
     /// The gradient of a weight in one dimension and in groups, by `B`'s op in two dimensions. In one dimension Burn 0.21's

@@ -14,7 +14,7 @@ use microscaling::Rounding;
 
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, MxKernels, UnaryOp, to_f32};
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, UnaryOp, to_f32};
 use crate::random_streams::{Draws, OpNumber};
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::{MxTensor, OpContext};
@@ -104,7 +104,7 @@ pub(crate) fn unary_op<B: MxKernels>(
     match rounder.in_one_pass(operands) {
         Some(rounding) => {
             let kept = seen.kept::<B>(&tensor);
-            let result = B::unary_op(op, to_f32::<B>(tensor.inner), rounding);
+            let result = B::kernel(KernelOp::Unary(op, rounding), [to_f32::<B>(tensor.inner)]);
             seen.show::<B, 1>([("input", kept)], &result, |[x]| op.compute::<B>(x));
             rounder.rounded::<B>(result, &context)
         }
@@ -135,7 +135,7 @@ pub(crate) fn binary_op<B: MxKernels>(
         Some(rounding) => {
             let kept = [("lhs", seen.kept::<B>(&lhs)), ("rhs", seen.kept::<B>(&rhs))];
             let (lhs, rhs) = (to_f32::<B>(lhs.inner), to_f32::<B>(rhs.inner));
-            let result = B::binary_op(op, lhs, rhs, rounding);
+            let result = B::kernel(KernelOp::Binary(op, rounding), [lhs, rhs]);
             seen.show::<B, 2>(kept, &result, |[lhs, rhs]| op.compute::<B>(lhs, rhs));
             rounder.rounded::<B>(result, &context)
         }

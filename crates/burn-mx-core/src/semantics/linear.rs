@@ -7,7 +7,7 @@ use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::{Float, stored};
 use crate::hooks;
-use crate::kernels::{BinaryOp, MxKernels, OperandLayout, to_f32};
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, to_f32};
 use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
 use crate::tensor::{Meta, MxTensor, OpContext};
@@ -57,7 +57,10 @@ fn add_rounded<B: MxKernels>(
         // To round the bias once more changes nothing.
         Some(rounding) => {
             let shown = product.observes_roundings().then(|| output.clone());
-            let sum = B::binary_op(BinaryOp::Add, output, bias.clone(), rounding);
+            let sum = B::kernel(
+                KernelOp::Binary(BinaryOp::Add, rounding),
+                [output, bias.clone()],
+            );
             if let Some(output) = shown {
                 let unrounded = B::float_add(product.round(output), bias);
                 product.observe_rounding(WITH_BIAS, || [unrounded, sum.clone()]);

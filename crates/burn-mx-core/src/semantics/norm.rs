@@ -7,7 +7,7 @@ use super::elementwise::{GradientOf, Passes, TensorArithmetic};
 use super::rows::TensorRows;
 use super::{Float, stored};
 use crate::arithmetic::norm;
-use crate::kernels::{MxKernels, Norm, Normalization, to_f32};
+use crate::kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
 use crate::random_streams::OpNumber;
 use crate::tensor::{MxTensor, OpContext};
 
@@ -71,12 +71,9 @@ fn compute<B: MxKernels>(
     epsilon: f64,
 ) -> FloatTensor<B> {
     if let Some(rounding) = arith.in_one_pass() {
-        return B::rounded_norm(
-            Normalization::new(norm, epsilon, rounding),
-            to_f32::<B>(x.inner),
-            to_f32::<B>(gamma.inner),
-            beta.map(|beta| to_f32::<B>(beta.inner)),
-        );
+        let op = KernelOp::Norm(Normalization::new(norm, epsilon, rounding));
+        let others = [Some(gamma), beta].map(|tensor| Some(to_f32::<B>(tensor?.inner)));
+        return B::kernels().run(op, to_f32::<B>(x.inner), others).0;
     }
     let (rank, rows) = (x.rank(), TensorRows::<B>::along(x.rank() - 1));
     // In this order, which the backward pass draws again from the start.
@@ -170,12 +167,12 @@ fn gradients<B: MxKernels>(
     let (rank, last) = (x.rank(), x.rank() - 1);
     let d_beta = arith.sum_dims(pass.gradient(grad.clone()), 0..last);
     let (d_x, products) = match arith.backward_in_one_pass() {
-        Some(rounding) => B::rounded_norm_backward(
-            Normalization::new(norm, epsilon, rounding),
-            to_f32::<B>(x.inner),
-            to_f32::<B>(gamma.inner),
-            to_f32::<B>(grad.inner),
-        ),
+        Some(rounding) => {
+            let op = KernelOp::NormBackward(Normalization::new(norm, epsilon, rounding));
+            let [grad, x, gamma] = [grad, x, gamma].map(|tensor| to_f32::<B>(tensor.inner));
+            let (d_x, products) = B::kernels().run(op, grad, [Some(x), Some(gamma)]);
+            (d_x, products.expect("the op has two results"))
+        }
         None => {
             let (rows, forward) = (TensorRows::<B>::along(last), pass.forward());
             let x = forward.operand(x);

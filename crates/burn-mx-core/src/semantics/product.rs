@@ -209,7 +209,7 @@ impl<B: MxKernels> Product<B> {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let result = self.without_margins(B::product(lhs, rhs));
+        let result = self.without_margins(B::kernels().product(lhs, rhs));
         if let Some(observers) = &self.observers {
             observers.result(&result);
         }

@@ -8,7 +8,7 @@ use super::Float;
 use super::elementwise::{TensorArithmetic, emulation};
 use super::rows::TensorRows;
 use crate::arithmetic::softmax;
-use crate::kernels::{FunctionRounding, LogSoftmax, MxKernels, Softmax, to_f32};
+use crate::kernels::{FunctionRounding, KernelOp, LogSoftmax, MxKernels, Softmax, to_f32};
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::{MxTensor, OpContext};
 
@@ -20,7 +20,7 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
         if let Some(function) = in_one_pass(arith, &x, dim) {
-            return B::rounded_softmax(function, to_f32::<B>(x.inner));
+            return B::kernel(KernelOp::Softmax(function), [to_f32::<B>(x.inner)]);
         }
         let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
         softmax::softmax(&rows, arith, arith.operand(x), base2)
@@ -44,7 +44,7 @@ pub(crate) fn backward<B: MxKernels>(
     let compute = |arith: &TensorArithmetic<B>, [output, grad]: [Float<B>; 2]| {
         if let Some(function) = in_one_pass(arith, &output, dim) {
             let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
-            return B::rounded_softmax_backward(function, y, g);
+            return B::kernel(KernelOp::SoftmaxBackward(function), [g, y]);
         }
         let (y, g) = (arith.operand(output), arith.operand(grad));
         let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
@@ -92,7 +92,8 @@ pub(crate) fn log_forward<B: MxKernels>(x: Float<B>) -> Float<B> {
     let arith = arith.expect(IN_ONE_PASS);
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
         let rounding = arith.in_one_pass().expect(IN_ONE_PASS);
-        B::rounded_log_softmax(LogSoftmax { rounding }, to_f32::<B>(x.inner))
+        let op = KernelOp::LogSoftmax(LogSoftmax { rounding });
+        B::kernel(op, [to_f32::<B>(x.inner)])
     };
     arith.finish(
         arith.function("log_softmax", [("input", x)], compute),
@@ -107,5 +108,6 @@ pub(crate) fn log_backward<B: MxKernels>(
     rounding: FunctionRounding,
 ) -> FloatTensor<B> {
     let (x, grad) = (to_f32::<B>(x.inner), to_f32::<B>(grad.inner));
-    B::rounded_log_softmax_backward(LogSoftmax { rounding }, x, grad)
+    let op = KernelOp::LogSoftmaxBackward(LogSoftmax { rounding });
+    B::kernel(op, [grad, x])
 }

@@ -10,7 +10,7 @@ use super::{Rounder, emulation, sum_dims};
 use crate::arithmetic::{Arithmetic, LOG2_E};
 use crate::hooks;
 use crate::kernels::{
-    BinaryOp, FunctionRounding, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
+    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
 use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
@@ -202,7 +202,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// An op on one tensor.
     fn unary(&self, op: UnaryOp, tensor: FloatTensor<B>) -> FloatTensor<B> {
         match self.op_rounding() {
-            Some(rounding) => B::unary_op(op, tensor, rounding),
+            Some(rounding) => B::kernel(KernelOp::Unary(op, rounding), [tensor]),
             None => self.round(op.compute::<B>(tensor)),
         }
     }
@@ -210,7 +210,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// An op on two tensors.
     fn binary(&self, op: BinaryOp, lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
         match self.op_rounding() {
-            Some(rounding) => B::binary_op(op, lhs, rhs, rounding),
+            Some(rounding) => B::kernel(KernelOp::Binary(op, rounding), [lhs, rhs]),
             None => self.round(op.compute::<B>(lhs, rhs)),
         }
     }
@@ -303,7 +303,10 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 
     fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(rounding) = self.in_one_pass() {
-            return B::unary_function(UnaryFunction::Exp2, tensor, rounding);
+            return B::kernel(
+                KernelOp::UnaryFunction(UnaryFunction::Exp2, rounding),
+                [tensor],
+            );
         }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -323,7 +326,10 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(rounding) = self.in_one_pass() {
-            return B::unary_function(UnaryFunction::Exp, tensor, rounding);
+            return B::kernel(
+                KernelOp::UnaryFunction(UnaryFunction::Exp, rounding),
+                [tensor],
+            );
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
-use microscaling::{
-    BlockFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Side, Signs,
-};
+use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding, Side};
 
 use super::{Product, Rounder, Roundings, static_input};
 use crate::hooks::{ObservedStatistics, OperandView, Original, View};
 use crate::kernels::product::in_tensor;
-use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, read_values, to_f32};
+use crate::kernels::{
+    KernelOp, MxKernels, Operand, OperandForm, OperandLayout, read_values, to_f32,
+};
 use crate::semantics::Float;
 use crate::shared_specs::SharedSpecs;
 use crate::specs::{Slot, StaticInput};
@@ -90,17 +90,17 @@ impl<B: MxKernels> Product<B> {
                     tensor_scale: unpacked.tensor_scale,
                     ..as_it_is
                 };
-                return B::product_operand(to_f32::<B>(tensor.inner), form);
+                return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
             if self.is_plain(slot) {
                 let quantization = self.quantization(slot, &tensor.meta);
                 let form = form(quantization, NO_STREAM);
-                return B::product_operand(to_f32::<B>(tensor.inner), form);
+                return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
             if self.static_input(slot).is_some() {
                 let observed = observed.map(|(views, _)| views.quantized);
                 let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
-                return B::product_operand(values, as_it_is);
+                return B::kernels().product_operand(values, as_it_is);
             }
             let (values, stream) = match observed {
                 Some((views, stream)) => (views.original, stream),
@@ -114,7 +114,7 @@ impl<B: MxKernels> Product<B> {
                 elementwise: None,
                 blocks: self.blocks(slot),
             };
-            B::product_operand(values, form(quantization, stream))
+            B::kernels().product_operand(values, form(quantization, stream))
         })
     }
 
@@ -220,12 +220,12 @@ impl<B: MxKernels> Product<B> {
 
     /// The values in the basis of the transform, if there is one.
     pub(super) fn transformed(&self, values: FloatTensor<B>, along: Along) -> FloatTensor<B> {
-        self.by_hadamard(values, along, B::random_hadamard)
+        self.by_hadamard(values, along, false)
     }
 
     /// Values in the basis of the transform, if there is one, in their own again.
     pub(super) fn transformed_back(&self, values: FloatTensor<B>, along: Along) -> FloatTensor<B> {
-        self.by_hadamard(values, along, B::inverse_hadamard)
+        self.by_hadamard(values, along, true)
     }
 
     /// The transform along an axis, one way or the other: it must not mix what belongs to different ones of its groups.
@@ -233,7 +233,7 @@ impl<B: MxKernels> Product<B> {
         &self,
         values: FloatTensor<B>,
         Along { axis, groups, .. }: Along,
-        apply: fn(FloatTensor<B>, usize, RandomHadamard, Signs) -> FloatTensor<B>,
+        inverse: bool,
     ) -> FloatTensor<B> {
         let Some((transform, signs)) = self.hadamard else {
             return values;
@@ -243,8 +243,13 @@ impl<B: MxKernels> Product<B> {
         split[axis] /= groups;
         split.insert(axis, groups);
         let values = B::float_reshape(values, split);
-        let values = apply(values, axis + 1, transform.transform(), signs);
-        B::float_reshape(values, shape)
+        let op = KernelOp::Hadamard {
+            axis: axis + 1,
+            transform: transform.transform(),
+            signs,
+            inverse,
+        };
+        B::float_reshape(B::kernel(op, [values]), shape)
     }
 
     /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
@@ -268,7 +273,7 @@ impl<B: MxKernels> Product<B> {
             significant_bits,
         };
         let operand = match place {
-            Some(place) => B::product_operand(values, form(place)),
+            Some(place) => B::kernels().product_operand(values, form(place)),
             None => in_tensor::<B>(values, form(OperandLayout::LHS)),
         };
         Original {
@@ -333,7 +338,10 @@ impl<B: MxKernels> Product<B> {
                 let axis = along.block_axis(format, tensor.rank());
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
                 let tensor = to_f32::<B>(tensor.inner);
-                B::round_and_quantize(tensor, elementwise, axis, block_format, mx)
+                B::kernel(
+                    KernelOp::round_and_quantize(elementwise, axis, block_format, mx),
+                    [tensor],
+                )
             }
             _ => {
                 let rounded = self.rounded(self.rounder(slot), tensor);
@@ -478,7 +486,7 @@ impl<B: MxKernels> View for Look<'_, B> {
             true => {
                 let tensor = to_f32::<B>(self.tensor.inner.clone());
                 let quantization = product.quantization(self.slot, &self.tensor.meta);
-                B::quantizing_statistics(&tensor, axis, quantization)
+                B::kernels().quantizing_statistics(&tensor, axis, quantization)
             }
             false => {
                 let Views {
@@ -486,7 +494,7 @@ impl<B: MxKernels> View for Look<'_, B> {
                     quantized,
                     ..
                 } = self.views();
-                B::quantization_statistics([original, quantized], axis, format)
+                B::kernels().quantization_statistics([original, quantized], axis, format)
             }
         })
     }

@@ -5,7 +5,7 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
 use super::{Along, Kind, Product};
-use crate::kernels::{MxKernels, to_f32};
+use crate::kernels::{KernelOp, MxKernels, to_f32};
 use crate::semantics::Float;
 use crate::specs::{GradientOperands, Slot};
 use crate::tensor::MxTensor;
@@ -72,7 +72,7 @@ impl<B: MxKernels> Product<B> {
         let rounded = forward.rounded(forward.rounder(slot), tensor);
         let values = forward.before_blocks(slot, rounded, along);
         let axis = along.block_axis(Some(format), values.rank());
-        let gradient = B::mask_clipped(gradient, values, axis, format);
+        let gradient = B::kernel(KernelOp::MaskClipped { axis, format }, [gradient, values]);
         forward.transformed_back(gradient, along)
     }
 }

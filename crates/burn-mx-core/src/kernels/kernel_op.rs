@@ -1,0 +1,215 @@
+//! Kernels as data: what is to be done to tensors of `f32`.
+
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
+
+use super::{
+    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax,
+    UnaryFunction, UnaryOp, invert_dense, last_length, mask_dense, quantize_dense, transform_dense,
+};
+
+/// An op on one to three tensors of `f32`, in one pass over memory. The result is like the first tensor, but for
+/// [`Binary`](Self::Binary), whose operands broadcast.
+#[derive(Clone, Copy, Debug)]
+pub enum KernelOp {
+    /// Of x: rounds to an elementwise format, if there is one, and fake-quantizes blocks along an axis to a block format, as
+    /// [`BlockFormat::quantize`] does. Where there is an elementwise format nothing is stochastic.
+    Quantize {
+        /// The elementwise format, which comes first.
+        elementwise: Option<(FloatFormat, Rounding)>,
+        /// The axis.
+        axis: usize,
+        /// The block format.
+        format: BlockFormat,
+        /// How elements are rounded to it.
+        rounding: Rounding,
+        /// The random numbers, if that is stochastic.
+        stream: RandomStream,
+    },
+    /// Of x: transforms blocks along an axis, as [`RandomHadamard::transform`] does, or undoes that.
+    Hadamard {
+        /// The axis.
+        axis: usize,
+        /// The transform.
+        transform: RandomHadamard,
+        /// Its signs.
+        signs: Signs,
+        /// Whether it is undone, as [`RandomHadamard::inverse`] does.
+        inverse: bool,
+    },
+    /// Of a gradient and x: the gradient with zeros where quantizing x along an axis clips it, as
+    /// [`BlockFormat::mask_clipped`] says.
+    MaskClipped {
+        /// The axis.
+        axis: usize,
+        /// The block format.
+        format: BlockFormat,
+    },
+    /// Of x: rounds to an elementwise format, as [`FloatFormat::round_slice`] does.
+    Round {
+        /// The elementwise format.
+        format: FloatFormat,
+        /// How numbers are rounded to it.
+        rounding: Rounding,
+        /// The random numbers, if that is stochastic.
+        stream: RandomStream,
+    },
+    /// Of x: an op that IEEE 754 defines, and the roundings before and after it.
+    Unary(UnaryOp, OpRounding),
+    /// Of x and y of one rank, which broadcast: an op that IEEE 754 defines, and the roundings before and after it.
+    Binary(BinaryOp, OpRounding),
+    /// Of x, which need not be rounded: a function.
+    UnaryFunction(UnaryFunction, FunctionRounding),
+    /// Of an output's gradient and the input, neither of which need be rounded: the input's gradient.
+    BinaryFunction(BinaryFunction, FunctionRounding),
+    /// Of x `[.., D]`, γ and perhaps β `[D]`, none of which need be rounded: a normalization over the last axis.
+    Norm(Normalization),
+    /// Of an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the normalized
+    /// input, which sum up to that of γ.
+    NormBackward(Normalization),
+    /// Of x, which need not be rounded: softmax over the last axis.
+    Softmax(Softmax),
+    /// Of an output's gradient and the rounded output: the input's gradient.
+    SoftmaxBackward(Softmax),
+    /// Of x, which need not be rounded: the logarithm of the softmax over the last axis.
+    LogSoftmax(LogSoftmax),
+    /// Of an output's gradient and the input, neither of which need be rounded: the input's gradient.
+    LogSoftmaxBackward(LogSoftmax),
+    /// Of x: 1 / x, correctly rounded.
+    Recip,
+}
+
+impl KernelOp {
+    /// [`Quantize`](Self::Quantize) without an elementwise format.
+    pub fn quantize(
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+        stream: RandomStream,
+    ) -> Self {
+        Self::Quantize {
+            elementwise: None,
+            axis,
+            format,
+            rounding,
+            stream,
+        }
+    }
+
+    /// [`Quantize`](Self::Quantize) after rounding to an elementwise format, neither of them stochastic.
+    pub fn round_and_quantize(
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> Self {
+        Self::Quantize {
+            elementwise: Some(elementwise),
+            axis,
+            format,
+            rounding,
+            stream: RandomStream::new(0, 0),
+        }
+    }
+
+    /// What a stream of ops knows it by.
+    #[cfg(feature = "fusion")]
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Quantize { .. } => "mx_quantize",
+            Self::Hadamard { .. } => "mx_hadamard",
+            Self::MaskClipped { .. } => "mx_mask_clipped",
+            Self::Round { .. } => "mx_round",
+            Self::Unary(..) => "mx_unary",
+            Self::Binary(..) => "mx_binary",
+            Self::UnaryFunction(..) => "mx_unary_function",
+            Self::BinaryFunction(..) => "mx_binary_function",
+            Self::Norm(_) => "mx_norm",
+            Self::NormBackward(_) => "mx_norm_backward",
+            Self::Softmax(_) => "mx_softmax",
+            Self::SoftmaxBackward(_) => "mx_softmax_backward",
+            Self::LogSoftmax(_) => "mx_log_softmax",
+            Self::LogSoftmaxBackward(_) => "mx_log_softmax_backward",
+            Self::Recip => "mx_recip",
+        }
+    }
+
+    /// Whether there are two results: both are like the first tensor.
+    #[cfg(feature = "fusion")]
+    pub(super) fn has_two_results(&self) -> bool {
+        matches!(self, Self::NormBackward(_))
+    }
+
+    /// The op on the row-major values of its tensors, of which the first is replaced by the result; a second result is given
+    /// back. `shape` is the first tensor's, and the others are not broadcast.
+    ///
+    /// # Panics
+    ///
+    /// For the two kinds of ops that are the backend's own, and without the tensors that the op takes.
+    pub(super) fn apply(
+        self,
+        first: &mut [f32],
+        shape: &[usize],
+        [second, third]: [Option<Vec<f32>>; 2],
+    ) -> Option<Vec<f32>> {
+        let length = last_length(shape);
+        match self {
+            Self::Quantize {
+                elementwise,
+                axis,
+                format,
+                rounding,
+                stream,
+            } => {
+                if let Some((format, rounding)) = elementwise {
+                    format.round_slice(first, rounding.with(stream));
+                }
+                quantize_dense(first, shape, axis, format, rounding, stream);
+            }
+            Self::Hadamard {
+                axis,
+                transform,
+                signs,
+                inverse,
+            } => match inverse {
+                true => invert_dense(first, shape, axis, transform, signs),
+                false => transform_dense(first, shape, axis, transform, signs),
+            },
+            Self::MaskClipped { axis, format } => {
+                mask_dense(first, &given(second), shape, axis, format);
+            }
+            Self::Round {
+                format,
+                rounding,
+                stream,
+            } => format.round_slice(first, rounding.with(stream)),
+            Self::Unary(..) | Self::Binary(..) => {
+                unreachable!("burn-mx: {self:?} is composed of the backend's ops")
+            }
+            Self::UnaryFunction(function, rounding) => function.apply(first, rounding),
+            Self::BinaryFunction(function, rounding) => {
+                function.apply(first, &given(second), rounding);
+            }
+            Self::Norm(function) => function.forward(first, &given(second), third.as_deref()),
+            Self::NormBackward(function) => {
+                let mut x = given(second);
+                function.backward(first, &mut x, &given(third));
+                return Some(x);
+            }
+            Self::Softmax(function) => function.forward(first, length),
+            Self::SoftmaxBackward(function) => function.backward(first, &given(second), length),
+            Self::LogSoftmax(function) => function.forward(first, length),
+            Self::LogSoftmaxBackward(function) => function.backward(first, &given(second), length),
+            Self::Recip => recip(first),
+        }
+        None
+    }
+}
+
+/// A tensor that an op takes.
+pub(super) fn given<T>(tensor: Option<T>) -> T {
+    tensor.expect("the op has as many tensors as it takes")
+}
+
+pub(super) fn recip(data: &mut [f32]) {
+    data.iter_mut().for_each(|x| *x = x.recip());
+}
