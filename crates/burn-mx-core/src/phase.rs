@@ -3,7 +3,7 @@
 //! The decorated backend sees a matrix product, not whether it belongs to the forward or the backward
 //! pass, yet the two use different formats. [`MxAutodiff`](crate::MxAutodiff) therefore marks the thread
 //! while it walks the graph backwards. The walk stays on one thread, and that thread runs nothing but the walk as long as
-//! the mark is on it (`alone.rs` sees to that), so a thread-local is exact, also with several threads or tasks of a
+//! the mark is on it ([`alone`](crate::hooks::alone) sees to that), so a thread-local is exact, also with several threads or tasks of a
 //! rayon pool training at once.
 
 use std::cell::Cell;

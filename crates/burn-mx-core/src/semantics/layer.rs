@@ -52,7 +52,7 @@ from_options! {
 
 impl LayerOp {
     /// The op that its products belong to.
-    pub fn product_op(&self) -> Op {
+    pub(crate) fn product_op(&self) -> Op {
         match self {
             Self::Linear => Op::Linear,
             _ => Op::Convolution,
