@@ -1,13 +1,13 @@
 //! Command-line flags for [`MxSpecs`], one a field, as the reference's `add_mx_args` adds them.
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, mem, str::FromStr};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
 use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 
 use crate::specs::{
     BFLOAT, BitRange, FP, GradientOperands, Hadamard, MxSpecs, ResolvedSpecs, SCALE_BITS,
-    SlotFormat, SpecsError, parse_unset_or,
+    SlotFormat, SpecsError, drop_field,
 };
 
 const HEADING: &str = "MX specs";
@@ -100,8 +100,8 @@ struct Flags {
     #[arg(long, value_name = "ROUNDING")]
     round: Option<Rounding>,
     /// Rounding of optimizer state; has no effect
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_m: Option<Unset<Rounding>>,
+    #[arg(long, value_name = "ROUNDING")]
+    round_m: Option<String>,
     /// Elementwise rounding of weights and biases [default: round]
     #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
     round_weight: Option<Unset<Rounding>>,
@@ -211,7 +211,6 @@ impl MxArgs {
             bfloat_subnorms: base.bfloat_subnorms && !flags.no_bfloat_subnorms,
             quantize_backprop: base.quantize_backprop && !flags.no_quantize_backprop,
             round: flags.round.unwrap_or(base.round),
-            round_m: flags.round_m.unwrap_or(base.round_m),
             round_weight: flags.round_weight.unwrap_or(base.round_weight),
             round_output: flags.round_output.unwrap_or(base.round_output),
             round_grad_weight: flags.round_grad_weight.unwrap_or(base.round_grad_weight),
@@ -235,7 +234,6 @@ impl MxArgs {
             softmax_exp2: base.softmax_exp2 || flags.softmax_exp2,
             vec_use_exp2: base.vec_use_exp2 || flags.vec_use_exp2,
             vec_use_recip: base.vec_use_recip || flags.vec_use_recip,
-            custom_cuda: base.custom_cuda || flags.custom_cuda,
             hadamard_block_size: flags
                 .hadamard_block_size
                 .unwrap_or(base.hadamard_block_size),
@@ -281,11 +279,20 @@ impl Args for MxArgs {
 
 impl FromArgMatches for MxArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Flags::from_arg_matches(matches).map(Self)
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
+        self.0.update_from_arg_matches(matches)?;
+        if self.0.round_m.take().is_some() {
+            drop_field("round_m");
+        }
+        if mem::take(&mut self.0.custom_cuda) {
+            drop_field("custom_cuda");
+        }
+        Ok(())
     }
 }
 
@@ -310,7 +317,13 @@ fn add_flags(command: Command, augment: fn(Command) -> Command) -> Command {
 }
 
 fn unset_or<T: FromStr<Err: Display>>(text: &str) -> Result<Unset<T>, String> {
-    parse_unset_or(text).map_err(|error| format!("{error}, or none"))
+    match text {
+        "" | "none" => Ok(None),
+        _ => text
+            .parse()
+            .map(Some)
+            .map_err(|error| format!("{error}, or none")),
+    }
 }
 
 fn bits(range: &'static BitRange) -> impl Fn(&str) -> Result<u32, String> + Clone {
@@ -351,6 +364,8 @@ mod tests {
 
     fn flags(command: &Command) -> Vec<&Arg> {
         let ours = |arg: &&Arg| arg.get_help_heading() == Some(HEADING);
+        let ours =
+            |arg: &&Arg| ours(arg) && !["round_m", "custom_cuda"].contains(&arg.get_id().as_str());
         command.get_arguments().filter(ours).collect()
     }
 

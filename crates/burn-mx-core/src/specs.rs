@@ -4,12 +4,12 @@
 //! (microxcaling, `mx/specs.py`), so that its JSON loads here. [`MxSpecs::resolve`] follows its
 //! chain of defaults and checks every value once; nothing downstream has to.
 
+#[cfg(feature = "clap")]
+pub(crate) use self::deserialize::drop_field;
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
 pub use self::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
-#[cfg(feature = "clap")]
-pub(crate) use self::json::parse_unset_or;
 pub use self::recipe::{Exemptions, Recipe};
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs, ToResolvedSpecs};
 pub use self::slot::Slot;
@@ -19,6 +19,7 @@ pub(crate) use self::static_input::block_length;
 #[cfg(feature = "clap")]
 pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
+mod deserialize;
 mod error;
 mod fields;
 mod gradient_operands;
