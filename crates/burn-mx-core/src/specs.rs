@@ -4,8 +4,6 @@
 //! (microxcaling, `mx/specs.py`), so that its JSON loads here. [`MxSpecs::resolve`] follows its
 //! chain of defaults and checks every value once; nothing downstream has to.
 
-#[cfg(feature = "clap")]
-pub(crate) use self::deserialize::drop_field;
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
@@ -16,8 +14,6 @@ pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
 pub use self::static_input::StaticInput;
 pub(crate) use self::static_input::block_length;
-#[cfg(feature = "clap")]
-pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
 mod deserialize;
 mod error;

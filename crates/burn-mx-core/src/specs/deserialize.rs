@@ -15,7 +15,7 @@ use super::{GradientOperands, Hadamard, MxSpecs, SlotFormat};
 static WITHOUT_EFFECT: [(&str, Once); 2] = [("round_m", Once::new()), ("custom_cuda", Once::new())];
 
 /// Drops a field of the reference that changes no number, and logs so once in the process. False if the field is another one.
-pub(crate) fn drop_field(field: &str) -> bool {
+fn drop_field(field: &str) -> bool {
     let Some((_, logged)) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == field) else {
         return false;
     };
