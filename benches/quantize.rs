@@ -1,4 +1,4 @@
-//! Throughput of quantizing in place, against a copy of the same bytes; or of packing, of unpacking, or of dot products.
+//! Throughput of quantizing in place, against a copy of the same bytes; or of packing, or of unpacking.
 //!
 //! `cargo bench --bench quantize -- [--work NAME] [--preset NAME]… [--threads N]… [--size N] [--json FILE]`
 //!
@@ -8,8 +8,8 @@
 //! that is about to be written, does not count.) Copy and kernel alternate in one process, on the same threads;
 //! the kernel begins with a tensor that the copy has driven out of the caches, unless they hold three of them.
 //!
-//! `--work pack` compares with the same copy, `pack-bf16` with one of the bf16 numbers that it packs; `dot`, of each row with the
-//! same row of another tensor, with one of the float32 numbers of a tensor, as many bytes as both have. `--work unpack-f32`, `unpack-bf16` and `unpack-f16` with one of what comes out:
+//! `--work pack` compares with the same copy, `pack-bf16` with one of the bf16 numbers that it packs.
+//! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with one of what comes out:
 //! each thread decodes rows of its own. Packed codes and scales do not count as bytes.
 
 #[path = "support/seconds.rs"]
@@ -37,23 +37,14 @@ enum Work {
     UnpackF32,
     UnpackBf16,
     UnpackF16,
-    Dot,
 }
 
 impl Work {
     /// Bytes that the copy beside it reads, and writes, for an element.
     const fn copied(self) -> usize {
         match self {
-            Self::Quantize | Self::Pack | Self::UnpackF32 | Self::Dot => 4,
+            Self::Quantize | Self::Pack | Self::UnpackF32 => 4,
             Self::PackBf16 | Self::UnpackBf16 | Self::UnpackF16 => 2,
-        }
-    }
-
-    /// The axes that blocks lie along.
-    const fn axes(self) -> &'static [(usize, &'static str)] {
-        match self {
-            Self::Dot => &[(1, "last")],
-            _ => &[(1, "last"), (0, "first")],
         }
     }
 }
@@ -119,18 +110,6 @@ fn unpack<T: DecodeNumber>(packed: &PackedView<'_>, to: &mut [T]) {
                 .decode_into(rows, to)
                 .expect("the rows are there, and as long as what they become");
         });
-}
-
-/// The products of rows with the same rows, with all threads of the current pool.
-fn dot(packed: &PackedView<'_>, other: &PackedView<'_>) {
-    let rows = (0..packed.rows()).into_par_iter();
-    let sum: f32 = rows
-        .map(|row| {
-            let dot = packed.dot_rows(row, other, row);
-            dot.expect("both have the row")
-        })
-        .sum();
-    std::hint::black_box(sum);
 }
 
 /// Seconds that a call takes.
@@ -216,14 +195,6 @@ impl Buffers {
                     [seconds_of(|| drop(pack())), memcpy]
                 })
             }
-            Work::Dot => {
-                let packed = pack(&self.source);
-                let other = packed.clone();
-                medians(args.seconds, || {
-                    let memcpy = seconds_of(|| memcpy(&self.source, &mut self.copy));
-                    [seconds_of(|| dot(&packed.view(), &other.view())), memcpy]
-                })
-            }
             Work::UnpackF32 => {
                 let packed = pack(&self.source);
                 unpacking(args.seconds, &packed.view(), &self.source, &mut self.data)
@@ -264,17 +235,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let size = usize::from(args.size);
     let mut buffers = Buffers::new(size);
     let counted = 2.0 * (args.work.copied() * size * size) as f64 / 1e9;
-    let bar =
-        ProgressBar::new((args.work.axes().len() * args.presets.len() * args.threads.len()) as u64)
-            .with_style(ProgressStyle::with_template(
-                "{bar:30} {pos}/{len} {msg} {eta}",
-            )?);
+    let bar = ProgressBar::new((2 * args.presets.len() * args.threads.len()) as u64).with_style(
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}")?,
+    );
     let mut figures = Vec::new();
     for &threads in &args.threads {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.into())
             .build()?;
-        for &(axis, name) in args.work.axes() {
+        for (axis, name) in [(1, "last"), (0, "first")] {
             for preset in &args.presets {
                 bar.set_message(format!("{preset}, {name} axis, {threads} threads"));
                 let [own, memcpy, ratio] = pool.install(|| buffers.measure(&args, *preset, axis));

@@ -1,5 +1,5 @@
-//! The process-wide default of specs, and the warnings that a program gets once: that it forgot specs, and that it mixes
-//! those of devices. All are state of the process, so they have this test binary to themselves and take turns.
+//! The process-wide default of specs, and the warnings that a program gets once: that it forgot specs, that it mixes
+//! those of devices, and that fields without effect are dropped. All are state of the process, so they have this test binary to themselves and take turns.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -10,7 +10,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_mx::Rounding;
 use burn_mx::module::{full_precision, set_specs_at, with_specs};
-use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+use burn_mx::ptq::QuantConfig;
+use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
+use clap::{Args, Command, FromArgMatches};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 type Mx = MxAutodiff<Flex>;
@@ -94,7 +96,9 @@ fn a_product_without_specs_says_so_once() {
     }
     // Once in the process: another test of this binary may have been the first.
     let mut said = messages();
-    said.retain(|(_, message)| !message.contains("different specs"));
+    said.retain(|(_, message)| {
+        !message.contains("different specs") && !message.contains("is dropped")
+    });
     let [(level, message)] = said.as_slice() else {
         panic!("one message, not {said:?}");
     };
@@ -107,6 +111,41 @@ fn a_product_without_specs_says_so_once() {
         "MxSpecs::none",
     ] {
         assert!(message.contains(named), "{message}: names {named}");
+    }
+}
+
+#[test]
+fn a_field_without_effect_is_dropped_and_says_so_once() {
+    let _turn = turn();
+    let specs = r#"{ "round_m": "even", "w_elem_format": "int8", "custom_cuda": true }"#;
+    let expected = MxSpecs {
+        w_elem_format: Some("int8".into()),
+        ..MxSpecs::none()
+    };
+    for _ in 0..2 {
+        assert_eq!(MxSpecs::from_json(specs), Ok(expected.clone()));
+        let config = format!(r#"{{ "specs": {specs}, "layers": {{ "head": {specs} }} }}"#);
+        let config = QuantConfig::from_json(&config).unwrap();
+        assert_eq!(config.specs, expected);
+        assert_eq!(config.layers["head"], expected);
+        let written = config.to_json();
+        assert!(!written.contains("round_m\"") && !written.contains("custom_cuda"));
+
+        let line = [
+            "train",
+            "--round-m",
+            "even",
+            "--custom_cuda",
+            "--w-elem-format=int8",
+        ];
+        let command = MxArgs::augment_args(Command::new("train"));
+        let args = MxArgs::from_arg_matches(&command.get_matches_from(line)).unwrap();
+        assert_eq!(args.apply(MxSpecs::none()), expected);
+    }
+    for field in ["`round_m`", "`custom_cuda`"] {
+        let mut said = messages();
+        said.retain(|(_, message)| message.contains(field) && message.contains("is dropped"));
+        assert!(matches!(said.as_slice(), [(Level::Warn, _)]), "{said:?}");
     }
 }
 

@@ -85,7 +85,6 @@ fn all_roundings() -> MxSpecs {
     MxSpecs {
         bfloat: 16,
         round: Rounding::NearestEven,
-        round_m: even,
         round_weight: even,
         round_output: even,
         round_grad_weight: even,
@@ -170,7 +169,6 @@ fn each_slot_of_a_product_with_a_weight_changes_its_own_results_only() {
 #[test]
 fn each_rounding_of_a_linear_layer_changes_its_own_results_only() {
     assert_table! { linear_layer::<Mx>, all_roundings(), Some(Rounding::TowardZero);
-        round_m: [];
         round_weight: ["out", "dx"];
         round_output: ["out", "dw"];
         round_grad_weight: ["dw", "db"];
@@ -187,7 +185,6 @@ fn each_rounding_of_a_linear_layer_changes_its_own_results_only() {
 #[test]
 fn each_rounding_of_a_convolution_changes_its_own_results_only() {
     assert_table! { convolution::<Mx>, all_roundings(), Some(Rounding::TowardZero);
-        round_m: [];
         round_weight: ["out", "dx"];
         round_output: ["out", "dw"];
         round_grad_weight: ["dw", "db"];

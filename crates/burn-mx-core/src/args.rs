@@ -1,20 +1,67 @@
 //! Command-line flags for [`MxSpecs`], one a field, as the reference's `add_mx_args` adds them.
 
-use std::{fmt::Display, str::FromStr};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id};
+use serde_json::{Map, Value};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Id};
-use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
-
-use crate::specs::{
-    BFLOAT, BitRange, FP, GradientOperands, Hadamard, MxSpecs, ResolvedSpecs, SCALE_BITS,
-    SlotFormat, SpecsError, parse_unset_or,
-};
+use crate::specs::{MxSpecs, ResolvedSpecs, SpecsError};
 
 const HEADING: &str = "MX specs";
+const GROUP: &str = "MxArgs";
 
-/// The value of a field that can be unset. An alias, because to clap `Option<Option<_>>` would mean
-/// a flag that may lack its value.
-type Unset<T> = Option<T>;
+/// The flags: name, value, help. A flag without a value is a switch; it makes a boolean true, or false if it begins with `no_`.
+#[rustfmt::skip]
+const FLAGS: &[(&str, &str, &str)] = &[
+    ("scale_bits", "BITS", "Bits of the scale that a block shares: 1 to 8, 0 means 8"),
+    ("w_elem_format", "FORMAT", "Format of weights: an MX element such as fp8_e4m3, a block format such as mx6, or none"),
+    ("a_elem_format", "FORMAT", "Format of activations, or none"),
+    ("w_elem_format_bp", "FORMAT", "Backward: format of weights [default: w_elem_format]"),
+    ("a_elem_format_bp", "FORMAT", "Backward: format of saved activations [default: a_elem_format]"),
+    ("a_elem_format_bp_ex", "FORMAT", "Backward: format of the gradient in a weight's gradient [default: a_elem_format]"),
+    ("a_elem_format_bp_os", "FORMAT", "Backward: format of the gradient in an input's gradient [default: a_elem_format]"),
+    ("mx_flush_fp32_subnorms", "", "Make a block of float32 subnormals zero"),
+    ("shared_exp_method", "METHOD", "What shares an exponent: max (a block) or none (every element has its own)"),
+    ("scale_mode", "MODE", "How the scale follows from a block's largest element: floor, ceil, even or rceil"),
+    ("block_size", "ELEMENTS", "Elements of an MX block, 0 for the whole axis"),
+    ("bfloat", "BITS", "Bits of the elementwise format with 8 exponent bits: 10 to 32, 0 for none; excludes fp"),
+    ("fp", "BITS", "Bits of the elementwise format with 5 exponent bits: 7 to 29, 0 for none; excludes bfloat"),
+    ("no_bfloat_subnorms", "", "Flush subnormals of the elementwise format to zero"),
+    ("no_quantize_backprop", "", "Run the backward pass in float32"),
+    ("round", "ROUNDING", "Rounding, and the default of all others: nearest, even, floor or stochastic"),
+    ("round_m", "ROUNDING", "Rounding of optimizer state; has no effect"),
+    ("round_weight", "ROUNDING", "Elementwise rounding of weights and biases [default: round]"),
+    ("round_output", "ROUNDING", "Elementwise rounding of activations [default: round]"),
+    ("round_grad_weight", "ROUNDING", "Elementwise rounding of weight gradients [default: round]"),
+    ("round_grad_input", "ROUNDING", "Elementwise rounding of activation gradients [default: round]"),
+    ("round_mx_output", "ROUNDING", "MX rounding, forward [default: round]"),
+    ("round_mx_input_grad_input", "ROUNDING", "MX rounding of saved activations, between activations [default: round_grad_input]"),
+    ("round_mx_weight_grad_input", "ROUNDING", "MX rounding of weights in an input's gradient [default: round_grad_input]"),
+    ("round_mx_grad_output_grad_input", "ROUNDING", "MX rounding of the gradient in an input's gradient [default: round_grad_input]"),
+    ("round_mx_input_grad_weight", "ROUNDING", "MX rounding of inputs in a weight's gradient [default: round_grad_input]"),
+    ("round_mx_grad_output_grad_weight", "ROUNDING", "MX rounding of the gradient in a weight's gradient [default: round_grad_input]"),
+    ("softmax_exp2", "", "Take powers of 2 instead of e in softmax"),
+    ("vec_use_exp2", "", "Compute e^x as a power of 2"),
+    ("vec_use_recip", "", "Compute a / b as a * (1 / b)"),
+    ("custom_cuda", "", "Has no effect: native kernels are always used where there are some"),
+    ("hadamard_block_size", "ELEMENTS", "Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none"),
+    ("hadamard_forward", "HADAMARD", "Hadamard transform in forward products: a block size as above, then :step, :product, :none or signs such as :0xd7e8"),
+    ("hadamard_input_grad", "HADAMARD", "Hadamard transform in an input's gradient [default: hadamard_block_size]"),
+    ("hadamard_weight_grad", "HADAMARD", "Hadamard transform in a weight's gradient [default: hadamard_block_size]"),
+    ("headroom_bp", "RATIO", "Backward: headroom of MX blocks, such as 4/3"),
+    ("gradient_operands", "OPERANDS", "Operands that gradient products read: original, or forward"),
+    ("mask_clipped", "", "Make a gradient zero where its operand was clipped"),
+    ("no_quantize_matmul", "", "Leave products of two activations, as attention's, without block formats"),
+    ("quantize_constants", "", "Quantize products of an activation with a constant in blocks, too"),
+    ("quantize_loss", "", "Emulate log_softmax and the loss that follows from it, too"),
+    ("mx_seed", "SEED", "Seed of stochastic rounding and of the Hadamard transform"),
+];
+
+/// The field of [`MxSpecs`] that a flag sets.
+fn field(flag: &str) -> &str {
+    match flag {
+        "mx_seed" => "seed",
+        _ => flag.strip_prefix("no_").unwrap_or(flag),
+    }
+}
 
 /// The fields of [`MxSpecs`] that a command line sets, to be applied over specs of your choice.
 ///
@@ -22,7 +69,8 @@ type Unset<T> = Option<T>;
 /// `_` between words. Booleans that default to true are negated: `--no-quantize-backprop`,
 /// `--no-bfloat-subnorms`, `--no-quantize-matmul`. The seed is `--mx-seed`, because programs that train have a `--seed` of
 /// their own. A flag can switch a boolean from its default, not back to it. `none` unsets a format
-/// or a rounding, so that it takes its own default again.
+/// or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read, dropped and
+/// logged once.
 ///
 /// The flags stand under the heading "MX specs", or the one that `next_help_heading` sets.
 ///
@@ -44,216 +92,28 @@ type Unset<T> = Option<T>;
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MxArgs(Flags);
-
-// One flag a field; what the command line leaves out is `None` or false. No doc comment: with it
-// clap would describe the command that these flags are flattened into.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[group(id = "MxArgs")]
-struct Flags {
-    /// Bits of the scale that a block shares: 1 to 8, 0 means 8
-    #[arg(long, value_name = "BITS", value_parser = bits(&SCALE_BITS), allow_negative_numbers = true)]
-    scale_bits: Option<u32>,
-    /// Format of weights: an MX element such as fp8_e4m3, a block format such as mx6, or none
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    w_elem_format: Option<Unset<SlotFormat>>,
-    /// Format of activations, or none
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    a_elem_format: Option<Unset<SlotFormat>>,
-    /// Backward: format of weights [default: w_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    w_elem_format_bp: Option<Unset<SlotFormat>>,
-    /// Backward: format of saved activations [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    a_elem_format_bp: Option<Unset<SlotFormat>>,
-    /// Backward: format of the gradient in a weight's gradient [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    a_elem_format_bp_ex: Option<Unset<SlotFormat>>,
-    /// Backward: format of the gradient in an input's gradient [default: a_elem_format]
-    #[arg(long, value_name = "FORMAT", value_parser = unset_or::<SlotFormat>)]
-    a_elem_format_bp_os: Option<Unset<SlotFormat>>,
-    /// Make a block of float32 subnormals zero
-    #[arg(long)]
-    mx_flush_fp32_subnorms: bool,
-    /// What shares an exponent: max (a block) or none (every element has its own)
-    #[arg(long, value_name = "METHOD")]
-    shared_exp_method: Option<SharedExpMethod>,
-    /// How the scale follows from a block's largest element: floor, ceil, even or rceil
-    #[arg(long, value_name = "MODE")]
-    scale_mode: Option<ScaleMode>,
-    /// Elements of an MX block, 0 for the whole axis
-    #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>, allow_negative_numbers = true)]
-    block_size: Option<usize>,
-    /// Bits of the elementwise format with 8 exponent bits: 10 to 32, 0 for none; excludes fp
-    #[arg(long, value_name = "BITS", value_parser = bits(&BFLOAT), allow_negative_numbers = true)]
-    bfloat: Option<u32>,
-    /// Bits of the elementwise format with 5 exponent bits: 7 to 29, 0 for none; excludes bfloat
-    #[arg(long, value_name = "BITS", value_parser = bits(&FP), allow_negative_numbers = true)]
-    fp: Option<u32>,
-    /// Flush subnormals of the elementwise format to zero
-    #[arg(long)]
-    no_bfloat_subnorms: bool,
-    /// Run the backward pass in float32
-    #[arg(long)]
-    no_quantize_backprop: bool,
-    /// Rounding, and the default of all others: nearest, even, floor or stochastic
-    #[arg(long, value_name = "ROUNDING")]
-    round: Option<Rounding>,
-    /// Rounding of optimizer state; has no effect
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_m: Option<Unset<Rounding>>,
-    /// Elementwise rounding of weights and biases [default: round]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_weight: Option<Unset<Rounding>>,
-    /// Elementwise rounding of activations [default: round]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_output: Option<Unset<Rounding>>,
-    /// Elementwise rounding of weight gradients [default: round]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_grad_weight: Option<Unset<Rounding>>,
-    /// Elementwise rounding of activation gradients [default: round]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_grad_input: Option<Unset<Rounding>>,
-    /// MX rounding, forward [default: round]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_output: Option<Unset<Rounding>>,
-    /// MX rounding of saved activations, between activations [default: round_grad_input]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_input_grad_input: Option<Unset<Rounding>>,
-    /// MX rounding of weights in an input's gradient [default: round_grad_input]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_weight_grad_input: Option<Unset<Rounding>>,
-    /// MX rounding of the gradient in an input's gradient [default: round_grad_input]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_grad_output_grad_input: Option<Unset<Rounding>>,
-    /// MX rounding of inputs in a weight's gradient [default: round_grad_input]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_input_grad_weight: Option<Unset<Rounding>>,
-    /// MX rounding of the gradient in a weight's gradient [default: round_grad_input]
-    #[arg(long, value_name = "ROUNDING", value_parser = unset_or::<Rounding>)]
-    round_mx_grad_output_grad_weight: Option<Unset<Rounding>>,
-    /// Take powers of 2 instead of e in softmax
-    #[arg(long)]
-    softmax_exp2: bool,
-    /// Compute e^x as a power of 2
-    #[arg(long)]
-    vec_use_exp2: bool,
-    /// Compute a / b as a * (1 / b)
-    #[arg(long)]
-    vec_use_recip: bool,
-    /// Has no effect: native kernels are always used where there are some
-    #[arg(long)]
-    custom_cuda: bool,
-    /// Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none
-    #[arg(long, value_name = "ELEMENTS", value_parser = whole_number::<usize>, allow_negative_numbers = true)]
-    hadamard_block_size: Option<usize>,
-    /// Hadamard transform in forward products: a block size as above, then :step, :product, :none or signs such as :0xd7e8
-    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
-    hadamard_forward: Option<Unset<Hadamard>>,
-    /// Hadamard transform in an input's gradient [default: hadamard_block_size]
-    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
-    hadamard_input_grad: Option<Unset<Hadamard>>,
-    /// Hadamard transform in a weight's gradient [default: hadamard_block_size]
-    #[arg(long, value_name = "HADAMARD", value_parser = unset_or::<Hadamard>)]
-    hadamard_weight_grad: Option<Unset<Hadamard>>,
-    /// Backward: headroom of MX blocks, such as 4/3
-    #[arg(long, value_name = "RATIO")]
-    headroom_bp: Option<Headroom>,
-    /// Operands that gradient products read: original, or forward
-    #[arg(long, value_name = "OPERANDS")]
-    gradient_operands: Option<GradientOperands>,
-    /// Make a gradient zero where its operand was clipped
-    #[arg(long)]
-    mask_clipped: bool,
-    /// Leave products of two activations, as attention's, without block formats
-    #[arg(long)]
-    no_quantize_matmul: bool,
-    /// Quantize products of an activation with a constant in blocks, too
-    #[arg(long)]
-    quantize_constants: bool,
-    /// Emulate log_softmax and the loss that follows from it, too
-    #[arg(long)]
-    quantize_loss: bool,
-    /// Seed of stochastic rounding and of the Hadamard transform
-    #[arg(long, value_name = "SEED", value_parser = whole_number::<u64>)]
-    mx_seed: Option<u64>,
-}
+pub struct MxArgs(
+    /// The given fields as JSON, each checked alone.
+    Map<String, Value>,
+);
 
 impl MxArgs {
     /// Whether no flag was given.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.0.is_empty()
     }
 
     /// `base` with the given flags in place of its fields. Fields that `base` leaves unset still
     /// follow the field that they default to, so `--w-elem-format` reaches the backward pass too.
+    ///
+    /// If `base` has a field that JSON cannot hold, such as an unknown format, and no flag replaces the field, then `base`
+    /// comes back as it is. [`MxSpecs::resolve`] refuses such specs.
     pub fn apply(&self, base: MxSpecs) -> MxSpecs {
-        let flags = &self.0;
-        // Every field by name: one that `MxSpecs` gains cannot be forgotten here.
-        MxSpecs {
-            scale_bits: flags.scale_bits.unwrap_or(base.scale_bits),
-            w_elem_format: flags.w_elem_format.unwrap_or(base.w_elem_format),
-            a_elem_format: flags.a_elem_format.unwrap_or(base.a_elem_format),
-            w_elem_format_bp: flags.w_elem_format_bp.unwrap_or(base.w_elem_format_bp),
-            a_elem_format_bp: flags.a_elem_format_bp.unwrap_or(base.a_elem_format_bp),
-            a_elem_format_bp_ex: flags
-                .a_elem_format_bp_ex
-                .unwrap_or(base.a_elem_format_bp_ex),
-            a_elem_format_bp_os: flags
-                .a_elem_format_bp_os
-                .unwrap_or(base.a_elem_format_bp_os),
-            mx_flush_fp32_subnorms: base.mx_flush_fp32_subnorms || flags.mx_flush_fp32_subnorms,
-            shared_exp_method: flags.shared_exp_method.unwrap_or(base.shared_exp_method),
-            scale_mode: flags.scale_mode.unwrap_or(base.scale_mode),
-            block_size: flags.block_size.unwrap_or(base.block_size),
-            bfloat: flags.bfloat.unwrap_or(base.bfloat),
-            fp: flags.fp.unwrap_or(base.fp),
-            bfloat_subnorms: base.bfloat_subnorms && !flags.no_bfloat_subnorms,
-            quantize_backprop: base.quantize_backprop && !flags.no_quantize_backprop,
-            round: flags.round.unwrap_or(base.round),
-            round_m: flags.round_m.unwrap_or(base.round_m),
-            round_weight: flags.round_weight.unwrap_or(base.round_weight),
-            round_output: flags.round_output.unwrap_or(base.round_output),
-            round_grad_weight: flags.round_grad_weight.unwrap_or(base.round_grad_weight),
-            round_grad_input: flags.round_grad_input.unwrap_or(base.round_grad_input),
-            round_mx_output: flags.round_mx_output.unwrap_or(base.round_mx_output),
-            round_mx_input_grad_input: flags
-                .round_mx_input_grad_input
-                .unwrap_or(base.round_mx_input_grad_input),
-            round_mx_weight_grad_input: flags
-                .round_mx_weight_grad_input
-                .unwrap_or(base.round_mx_weight_grad_input),
-            round_mx_grad_output_grad_input: flags
-                .round_mx_grad_output_grad_input
-                .unwrap_or(base.round_mx_grad_output_grad_input),
-            round_mx_input_grad_weight: flags
-                .round_mx_input_grad_weight
-                .unwrap_or(base.round_mx_input_grad_weight),
-            round_mx_grad_output_grad_weight: flags
-                .round_mx_grad_output_grad_weight
-                .unwrap_or(base.round_mx_grad_output_grad_weight),
-            softmax_exp2: base.softmax_exp2 || flags.softmax_exp2,
-            vec_use_exp2: base.vec_use_exp2 || flags.vec_use_exp2,
-            vec_use_recip: base.vec_use_recip || flags.vec_use_recip,
-            custom_cuda: base.custom_cuda || flags.custom_cuda,
-            hadamard_block_size: flags
-                .hadamard_block_size
-                .unwrap_or(base.hadamard_block_size),
-            hadamard_forward: flags.hadamard_forward.unwrap_or(base.hadamard_forward),
-            hadamard_input_grad: flags
-                .hadamard_input_grad
-                .unwrap_or(base.hadamard_input_grad),
-            hadamard_weight_grad: flags
-                .hadamard_weight_grad
-                .unwrap_or(base.hadamard_weight_grad),
-            headroom_bp: flags.headroom_bp.unwrap_or(base.headroom_bp),
-            gradient_operands: flags.gradient_operands.unwrap_or(base.gradient_operands),
-            mask_clipped: base.mask_clipped || flags.mask_clipped,
-            quantize_matmul: base.quantize_matmul && !flags.no_quantize_matmul,
-            quantize_constants: base.quantize_constants || flags.quantize_constants,
-            quantize_loss: base.quantize_loss || flags.quantize_loss,
-            seed: flags.mx_seed.unwrap_or(base.seed),
-        }
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(&base) else {
+            unreachable!("specs are a JSON object");
+        };
+        fields.extend(self.0.clone());
+        serde_json::from_value(fields.into()).unwrap_or(base)
     }
 
     /// [`apply`](Self::apply), then [`MxSpecs::resolve`].
@@ -266,73 +126,92 @@ impl MxArgs {
 }
 
 impl Args for MxArgs {
+    /// The flags stand under the heading that `command` has set for what comes next, else under their own.
     fn augment_args(command: Command) -> Command {
-        add_flags(command, Flags::augment_args)
+        let has_heading = command.get_next_help_heading().is_some();
+        let flags = FLAGS.iter().map(|&(flag, value, help)| {
+            let arg = Arg::new(flag).long(flag.replace('_', "-")).help(help);
+            let arg = match value {
+                "" => arg.action(ArgAction::SetTrue),
+                _ => arg
+                    .value_name(value)
+                    .allow_negative_numbers(true)
+                    .value_parser(move |text: &str| parse(flag, value, text)),
+            };
+            let arg = if has_heading {
+                arg
+            } else {
+                arg.help_heading(HEADING)
+            };
+            if flag.contains('_') {
+                arg.alias(flag)
+            } else {
+                arg
+            }
+        });
+        let group = ArgGroup::new(GROUP).multiple(true);
+        command
+            .args(flags)
+            .group(group.args(FLAGS.iter().map(|&(flag, ..)| flag)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        add_flags(command, Flags::augment_args_for_update)
+        Self::augment_args(command)
     }
 
     fn group_id() -> Option<Id> {
-        Flags::group_id()
+        Some(GROUP.into())
     }
 }
 
 impl FromArgMatches for MxArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Flags::from_arg_matches(matches).map(Self)
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
-
-/// Adds the flags, each with a second spelling: the id, which clap takes from the field. They stand
-/// under the heading that `command` has set for what comes next, else under their own, which ends
-/// with them.
-fn add_flags(command: Command, augment: fn(Command) -> Command) -> Command {
-    let command = match command.get_next_help_heading() {
-        Some(_) => augment(command),
-        None => augment(command.next_help_heading(HEADING)).next_help_heading(None::<&str>),
-    };
-    let own = augment(Command::new(HEADING));
-    command.mut_args(|arg| {
-        let id = arg.get_id().clone();
-        let is_own = own.get_arguments().any(|arg| *arg.get_id() == id);
-        if is_own && id.as_str().contains('_') {
-            arg.alias(id)
-        } else {
-            arg
+        for &(flag, value, _) in FLAGS {
+            let given = match value {
+                "" => matches
+                    .get_flag(flag)
+                    .then(|| Value::Bool(!flag.starts_with("no_"))),
+                _ => matches.get_one::<Value>(flag).cloned(),
+            };
+            if let Some(given) = given {
+                self.0.insert(field(flag).to_owned(), given);
+            }
         }
-    })
-}
-
-fn unset_or<T: FromStr<Err: Display>>(text: &str) -> Result<Unset<T>, String> {
-    parse_unset_or(text).map_err(|error| format!("{error}, or none"))
-}
-
-fn bits(range: &'static BitRange) -> impl Fn(&str) -> Result<u32, String> + Clone {
-    |text| {
-        let bits = text
-            .parse()
-            .map_err(|_| format!("allowed: {}", range.allowed()))?;
-        range.check(bits).map_err(|error| error.to_string())
+        Ok(())
     }
 }
 
-fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| "allowed: a whole number from 0".into())
+/// The text of a flag as JSON that [`MxSpecs`] load, if its field alone may have it.
+fn parse(flag: &str, value: &str, text: &str) -> Result<Value, String> {
+    let json = match value {
+        "BITS" | "ELEMENTS" | "SEED" => match text.parse::<u64>() {
+            Ok(number) => Value::from(number),
+            Err(_) => return Err("allowed: a whole number from 0".into()),
+        },
+        _ => Value::from(text),
+    };
+    let alone = Map::from_iter([(field(flag).to_owned(), json.clone())]);
+    let specs: MxSpecs = serde_json::from_value(alone.into()).map_err(|error| error.to_string())?;
+    match specs.resolve() {
+        Err(error @ SpecsError::OutOfRange { .. }) => Err(error.to_string()),
+        // What contradicts the defaults may fit other specs.
+        _ => Ok(json),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{Arg, CommandFactory, Parser};
-    use serde_json::{Map, Value};
+    use clap::{CommandFactory, Parser};
+    use microscaling::{Rounding, ScaleMode};
 
     use super::*;
+    use crate::specs::{GradientOperands, Hadamard};
 
     #[derive(Debug, Parser)]
     #[command(name = "train")]
@@ -374,13 +253,8 @@ mod tests {
         })
     }
 
-    /// The field of `MxSpecs` that a flag sets.
-    fn field(arg: &Arg) -> &str {
-        match arg.get_id().as_str() {
-            "mx_seed" => "seed",
-            id => id.strip_prefix("no_").unwrap_or(id),
-        }
-    }
+    /// The flags of the reference that set no field.
+    const WITHOUT_EFFECT: [&str; 2] = ["round_m", "custom_cuda"];
 
     fn fields(specs: &MxSpecs) -> Map<String, Value> {
         serde_json::from_str(&specs.to_json()).unwrap()
@@ -427,13 +301,13 @@ mod tests {
             seed: 1,
             ..MxSpecs::default()
         };
-        let command = Train::command();
-        let mut ids: Vec<_> = flags(&command).into_iter().map(field).collect();
-        ids.sort();
         let fields = fields(&specs);
-        let mut fields: Vec<_> = fields.keys().map(String::as_str).collect();
-        fields.sort();
-        assert_eq!(ids, fields);
+        let mut expected: Vec<_> = fields.keys().map(String::as_str).collect();
+        expected.extend(WITHOUT_EFFECT);
+        expected.sort_unstable();
+        let mut got: Vec<_> = FLAGS.iter().map(|(flag, ..)| field(flag)).collect();
+        got.sort_unstable();
+        assert_eq!(got, expected);
     }
 
     #[test]
@@ -454,7 +328,13 @@ mod tests {
                 .iter()
                 .filter(|(field, value)| before.get(*field) != Some(value));
             let changed: Vec<_> = changed.map(|(field, _)| field.as_str()).collect();
-            assert_eq!(changed, [field(arg)], "{long}");
+            let id = arg.get_id().as_str();
+            let expected = [field(id)];
+            let expected = match WITHOUT_EFFECT.contains(&id) {
+                true => &[],
+                false => expected.as_slice(),
+            };
+            assert_eq!(changed, expected, "{long}");
         }
     }
 
@@ -492,6 +372,24 @@ mod tests {
     }
 
     #[test]
+    fn a_base_with_an_unknown_format_is_an_error_of_the_specs() {
+        let base = MxSpecs {
+            w_elem_format: Some("fp5".into()),
+            ..MxSpecs::mx()
+        };
+        let error = parse(&["--fp=16"]).unwrap().specs(base.clone());
+        assert!(
+            matches!(error, Err(SpecsError::UnknownFormat { .. })),
+            "{error:?}"
+        );
+        let args = parse(&["--fp=16", "--w-elem-format=int8"]).unwrap();
+        assert_eq!(
+            args.specs(base).unwrap().to_string(),
+            "w int8, block 32, fp16"
+        );
+    }
+
+    #[test]
     fn what_contradicts_the_base_is_an_error_of_the_specs() {
         let args = parse(&["--fp", "16"]).unwrap();
         let error = args.specs(MxSpecs::mxfp4()).unwrap_err();
@@ -502,30 +400,37 @@ mod tests {
     #[test]
     fn errors_name_flag_value_and_what_is_allowed() {
         for arg in flags(&Train::command()) {
-            let Some(good) = sample(arg) else { continue };
+            let Some(good) = sample(arg).filter(|_| arg.get_id() != "round_m") else {
+                continue;
+            };
             let long = format!("--{}", arg.get_long().unwrap());
             let allowed = match good {
                 "fp6_e2m3" => "fp8_e4m3",
                 "floor" => "stochastic",
                 "none" => "max",
                 "rceil" => "ceil",
-                "4" => "1 to 8",
-                "12" if long == "--bfloat" => "10 to 32",
-                "12" => "7 to 29",
                 "32:step" => "`:product`",
                 "4/3" => "less than 2",
                 "forward" => "original",
                 _ => "a whole number from 0",
             };
-            let mut bad = vec!["bogus"];
-            bad.extend(matches!(good, "4" | "12").then_some("33"));
-            for bad in bad {
+            let mut bad = vec![("bogus", allowed)];
+            bad.extend(match long.as_str() {
+                "--scale-bits" => Some(("9", "1 to 8")),
+                "--bfloat" => Some(("33", "10 to 32")),
+                "--fp" => Some(("-16", "a whole number from 0")),
+                "--hadamard-block-size" => Some(("48", "128")),
+                _ => None,
+            });
+            for (bad, allowed) in bad {
                 let message = parse(&[&long, bad]).unwrap_err().to_string();
                 for part in [long.as_str(), bad, allowed] {
                     assert!(message.contains(part), "{message}: no {part}");
                 }
             }
         }
+        let message = parse(&["--fp", "33"]).unwrap_err().to_string();
+        assert!(message.contains("7 to 29"), "{message}");
         let message = parse(&["--a_elem_format", "fp5"]).unwrap_err().to_string();
         assert!(message.contains("none"), "{message}");
     }

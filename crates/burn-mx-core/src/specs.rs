@@ -8,17 +8,14 @@ pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
 pub use self::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
-#[cfg(feature = "clap")]
-pub(crate) use self::json::parse_unset_or;
 pub use self::recipe::{Exemptions, Recipe};
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs, ToResolvedSpecs};
 pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
 pub use self::static_input::StaticInput;
 pub(crate) use self::static_input::block_length;
-#[cfg(feature = "clap")]
-pub(crate) use self::validate::{BFLOAT, BitRange, FP, SCALE_BITS};
 
+mod deserialize;
 mod error;
 mod fields;
 mod gradient_operands;

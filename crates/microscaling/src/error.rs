@@ -297,24 +297,6 @@ pub enum PackError {
         /// Elements that there is room for.
         got: usize,
     },
-    /// Rows that are no blocks along the last axis, for a dot product.
-    #[error(
-        "pack: a dot product takes blocks along the last axis alone, got axis {axis} of shape {shape:?} or square blocks"
-    )]
-    DotAxis {
-        /// The lengths of the tensor's axes.
-        shape: Vec<usize>,
-        /// The axis that its blocks lie along.
-        axis: usize,
-    },
-    /// Rows of two lengths, for a dot product.
-    #[error("pack: a dot product takes rows of one length, got {lhs} and {rhs}")]
-    DotWidth {
-        /// Elements of the one row.
-        lhs: usize,
-        /// Elements of the other one.
-        rhs: usize,
-    },
 }
 
 fn count(one: bool) -> &'static str {

@@ -5,7 +5,6 @@ mod blocks;
 mod codes;
 mod dialect;
 mod difference;
-mod dot;
 mod eights;
 mod lanes;
 mod number;

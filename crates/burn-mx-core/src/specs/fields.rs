@@ -1,9 +1,9 @@
 //! The fields of [`MxSpecs`], as a user writes them.
 
 use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::json::{is_default, is_true, null_is_default, unset_or};
+use super::json::{is_default, is_true};
 use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 
 /// Which number formats the emulation uses, and where.
@@ -21,7 +21,8 @@ use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 ///
 /// In JSON every field may be missing, unknown ones are errors. `null` is the default of any field
 /// but a boolean or the seed; formats and the roundings after `round` can be unset by `""` and
-/// `"none"` too.
+/// `"none"` too. The reference's `round_m` and `custom_cuda` change no number: they are read, dropped
+/// and reported once to the log.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
@@ -33,58 +34,43 @@ use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 /// assert_eq!(specs.resolve()?.to_string(), "w fp6_e3m2, a int8, block 32, fp16");
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct MxSpecs {
     /// Bits of the scale that a block shares, 1 to 8; 0, the default, means 8 (E8M0 of OCP MX
     /// v1.0).
-    #[serde(deserialize_with = "null_is_default")]
     pub scale_bits: u32,
     /// Format of weights in the forward pass. Default: not quantized.
-    #[serde(deserialize_with = "unset_or")]
     pub w_elem_format: Option<SlotFormat>,
     /// Format of activations in the forward pass. Default: not quantized.
-    #[serde(deserialize_with = "unset_or")]
     pub a_elem_format: Option<SlotFormat>,
     /// Format of weights in the backward pass. Default: `w_elem_format`.
-    #[serde(deserialize_with = "unset_or")]
     pub w_elem_format_bp: Option<SlotFormat>,
     /// Format of saved activations in the backward pass. Default: `a_elem_format`.
-    #[serde(deserialize_with = "unset_or")]
     pub a_elem_format_bp: Option<SlotFormat>,
     /// Format of the output's gradient where a weight's gradient is computed. Default:
     /// `a_elem_format`.
-    #[serde(deserialize_with = "unset_or")]
     pub a_elem_format_bp_ex: Option<SlotFormat>,
     /// Format of the output's gradient where an input's gradient is computed. Default:
     /// `a_elem_format`.
-    #[serde(deserialize_with = "unset_or")]
     pub a_elem_format_bp_os: Option<SlotFormat>,
     /// Whether a block of float32 subnormals becomes zero. Default: false.
     pub mx_flush_fp32_subnorms: bool,
     /// Whether a block shares the exponent of its largest element (`max`, the default), or every
     /// element is its own block (`none`).
-    #[serde(deserialize_with = "null_is_default")]
     pub shared_exp_method: SharedExpMethod,
     /// How the shared scale follows from a block's largest element. Default: `floor`, that of OCP
     /// MX v1.0. Beyond the reference, therefore not written to JSON at its default.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "is_default"
-    )]
+    #[serde(skip_serializing_if = "is_default")]
     pub scale_mode: ScaleMode,
     /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
     /// OCP MX v1.0 have 32.
-    #[serde(deserialize_with = "null_is_default")]
     pub block_size: usize,
     /// Total bits of the elementwise format with 8 exponent bits: 10 to 32, 16 is bfloat16. 0, the
     /// default, is off; 32 is float32 itself and the same as off, whatever `bfloat_subnorms` says.
     /// Excludes `fp`.
-    #[serde(deserialize_with = "null_is_default")]
     pub bfloat: u32,
     /// Total bits of the elementwise format with 5 exponent bits: 7 to 29, 16 is IEEE half
     /// precision. 0, the default, is off. Excludes `bfloat`.
-    #[serde(deserialize_with = "null_is_default")]
     pub fp: u32,
     /// Whether the elementwise format, `bfloat` or `fp`, has subnormals; without, they become zero
     /// before rounding. Default: true.
@@ -95,46 +81,31 @@ pub struct MxSpecs {
     pub quantize_backprop: bool,
     /// Rounding of elementwise operations, and the default of all others. Default: `nearest` (ties
     /// away from zero).
-    #[serde(deserialize_with = "null_is_default")]
     pub round: Rounding,
-    /// Rounding of the optimizer's state. Default: `round`. Read and kept, without effect:
-    /// optimizers work on float32 values that nothing rounds.
-    #[serde(deserialize_with = "unset_or")]
-    pub round_m: Option<Rounding>,
     /// Elementwise rounding of weights and biases. Default: `round`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_weight: Option<Rounding>,
     /// Elementwise rounding of the other operands of a product, and of its result. Default:
     /// `round`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_output: Option<Rounding>,
     /// Elementwise rounding of the gradients of weights and biases. Default: `round`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_grad_weight: Option<Rounding>,
     /// Elementwise rounding of the gradients of activations. Default: `round`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_grad_input: Option<Rounding>,
     /// MX rounding of both operands of a forward product. Default: `round`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_output: Option<Rounding>,
     /// MX rounding of the saved operands in the backward pass of a product of two activations.
     /// Default: `round_grad_input`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_input_grad_input: Option<Rounding>,
     /// MX rounding of the weight where an input's gradient is computed. Default:
     /// `round_grad_input`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_weight_grad_input: Option<Rounding>,
     /// MX rounding of the output's gradient where an input's gradient is computed. Default:
     /// `round_grad_input`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_grad_output_grad_input: Option<Rounding>,
     /// MX rounding of the input where a weight's gradient is computed. Default: `round_grad_input`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_input_grad_weight: Option<Rounding>,
     /// MX rounding of the output's gradient where a weight's gradient is computed. Default:
     /// `round_grad_input`.
-    #[serde(deserialize_with = "unset_or")]
     pub round_mx_grad_output_grad_weight: Option<Rounding>,
     /// Whether softmax takes powers of 2 instead of e. Default: false. No effect while `bfloat` and
     /// `fp` are off, like the next two.
@@ -143,45 +114,33 @@ pub struct MxSpecs {
     pub vec_use_exp2: bool,
     /// Whether a / b is computed as a · (1 / b). Default: false.
     pub vec_use_recip: bool,
-    /// Read so that the reference's JSON loads, without effect: native kernels are always used
-    /// where there are some.
-    pub custom_cuda: bool,
     /// Block size of a random Hadamard transform of both operands of every gradient product, before
     /// they are quantized, along the axis that the product sums over: 16, 32, 64 or 128; 0, the
     /// default, is off. It leaves the exact product as it is and spreads outliers over their block, see
     /// [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No effect while no backward slot has a
     /// format. Beyond the reference, therefore not written to JSON at its default, like all that follow.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "is_default"
-    )]
+    #[serde(skip_serializing_if = "is_default")]
     pub hadamard_block_size: usize,
     /// Hadamard transform of both operands of every forward product. Default: none.
-    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub hadamard_forward: Option<Hadamard>,
     /// Hadamard transform of both operands where an input's gradient is computed. Default: that of
     /// `hadamard_block_size`.
-    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub hadamard_input_grad: Option<Hadamard>,
     /// Hadamard transform of both operands where a weight's gradient is computed. Default: that of
     /// `hadamard_block_size`.
-    #[serde(deserialize_with = "unset_or", skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub hadamard_weight_grad: Option<Hadamard>,
     /// Headroom of the MX blocks of the gradient products' operands, such as 4/3: the operands are divided by it after
     /// their block has its scale, so that with scale mode `floor` and FP4 elements no element saturates, which stochastic
     /// rounding needs to be without bias; the product is multiplied by it again, once for each operand. Default: 1. The
     /// headroom of an NVFP4 slot is a parameter of its format.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "is_default"
-    )]
+    #[serde(skip_serializing_if = "is_default")]
     pub headroom_bp: Headroom,
     /// Which operands the gradient products read: the `original` ones, the default, or those that the `forward` product
     /// used, quantized again.
-    #[serde(
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "is_default"
-    )]
+    #[serde(skip_serializing_if = "is_default")]
     pub gradient_operands: GradientOperands,
     /// Whether the gradient of an operand is zero where the forward product's quantization clipped it (a masked
     /// straight-through gradient), in the basis of the forward product's transform if that has one. Default: false.
@@ -226,7 +185,6 @@ impl Default for MxSpecs {
             bfloat_subnorms: true,
             quantize_backprop: true,
             round: Rounding::NearestAway,
-            round_m: None,
             round_weight: None,
             round_output: None,
             round_grad_weight: None,
@@ -240,7 +198,6 @@ impl Default for MxSpecs {
             softmax_exp2: false,
             vec_use_exp2: false,
             vec_use_recip: false,
-            custom_cuda: false,
             hadamard_block_size: 0,
             hadamard_forward: None,
             hadamard_input_grad: None,

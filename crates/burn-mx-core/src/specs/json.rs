@@ -1,9 +1,5 @@
 //! [`MxSpecs`] as JSON, the reference's and our own.
 
-use std::fmt::Display;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{MxSpecs, SpecsError};
@@ -48,32 +44,6 @@ impl SpecsError {
         })
     }
 }
-/// Parses what JSON and the command line give for a field that can be unset: nothing, "" or "none"
-/// unset it.
-pub(crate) fn parse_unset_or<T: FromStr>(text: &str) -> Result<Option<T>, T::Err> {
-    if text.is_empty() || text == "none" {
-        Ok(None)
-    } else {
-        text.parse().map(Some)
-    }
-}
-
-pub(super) fn unset_or<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
-    parse_unset_or(&text).map_err(serde::de::Error::custom)
-}
-
-pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -114,15 +84,33 @@ mod tests {
             block_size: 32,
             bfloat: 16,
             round: Rounding::NearestEven,
-            round_m: Some(Rounding::NearestAway),
             round_grad_weight: Some(Rounding::NearestAway),
             round_grad_input: Some(Rounding::TowardZero),
             round_mx_weight_grad_input: Some(Rounding::Stochastic),
             vec_use_recip: true,
-            custom_cuda: true,
             ..MxSpecs::default()
         };
         assert_eq!(MxSpecs::from_json(REFERENCE), Ok(expected));
+    }
+
+    #[test]
+    fn fields_without_effect_are_read_and_dropped() {
+        let reference: MxSpecs = serde_json::from_str(REFERENCE).unwrap();
+        let mut fields: Map<String, Value> = serde_json::from_str(REFERENCE).unwrap();
+        for field in ["round_m", "custom_cuda"] {
+            assert!(fields.remove(field).is_some(), "{field}");
+            assert!(
+                !reference.to_json().contains(&format!("\"{field}\"")),
+                "{field}"
+            );
+        }
+        assert_eq!(
+            MxSpecs::from_json(&Value::from(fields).to_string()),
+            Ok(reference)
+        );
+        let wrong = r#"{ "round_m": "even", "custom_cuda": true, "fp": "wide" }"#;
+        let error = MxSpecs::from_json(wrong).unwrap_err();
+        assert!(error.to_string().contains("`fp`"), "{error}");
     }
 
     #[test]

@@ -62,7 +62,6 @@ impl Recipe {
             bfloat_subnorms: specs.bfloat_subnorms,
             quantize_backprop: specs.quantize_backprop,
             round: specs.round,
-            round_m: specs.round_m,
             round_weight: specs.round_weight,
             round_output: specs.round_output,
             round_grad_weight: specs.round_grad_weight,
@@ -70,7 +69,6 @@ impl Recipe {
             softmax_exp2: specs.softmax_exp2,
             vec_use_exp2: specs.vec_use_exp2,
             vec_use_recip: specs.vec_use_recip,
-            custom_cuda: specs.custom_cuda,
             quantize_loss: specs.quantize_loss,
             seed: specs.seed,
             ..MxSpecs::default()

@@ -7,7 +7,7 @@ impl MxSpecs {
     /// values.
     ///
     /// `scale_bits` ← 8; `w_elem_format_bp` ← `w_elem_format`; the three `a_elem_format_bp*` ←
-    /// `a_elem_format`; `round_m`, `round_weight`, `round_output`, `round_grad_weight`,
+    /// `a_elem_format`; `round_weight`, `round_output`, `round_grad_weight`,
     /// `round_grad_input` and `round_mx_output` ← `round`; then the five `round_mx_*_grad_*` ←
     /// `round_grad_input`.
     ///
@@ -28,7 +28,6 @@ impl MxSpecs {
             a_elem_format_bp: self.a_elem_format_bp.or(self.a_elem_format),
             a_elem_format_bp_ex: self.a_elem_format_bp_ex.or(self.a_elem_format),
             a_elem_format_bp_os: self.a_elem_format_bp_os.or(self.a_elem_format),
-            round_m: self.round_m.or(round),
             round_weight: self.round_weight.or(round),
             round_output: self.round_output.or(round),
             round_grad_weight: self.round_grad_weight.or(round),
@@ -132,7 +131,6 @@ mod tests {
         let elementwise = |specs: &ResolvedSpecs| {
             [
                 specs.round(),
-                specs.round_m(),
                 specs.round_weight(),
                 specs.round_output(),
                 specs.round_grad_weight(),
@@ -151,7 +149,7 @@ mod tests {
         };
 
         let unset = MxSpecs::default().resolve().unwrap();
-        assert_eq!(elementwise(&unset), [NearestAway; 7]);
+        assert_eq!(elementwise(&unset), [NearestAway; 6]);
         assert_eq!(backward(&unset), [NearestAway; 5]);
 
         let round = MxSpecs {
@@ -159,7 +157,7 @@ mod tests {
             ..MxSpecs::default()
         };
         let resolved = round.resolve().unwrap();
-        assert_eq!(elementwise(&resolved), [Stochastic; 7]);
+        assert_eq!(elementwise(&resolved), [Stochastic; 6]);
         assert_eq!(backward(&resolved), [Stochastic; 5]);
 
         let some = MxSpecs {
@@ -173,7 +171,6 @@ mod tests {
         assert_eq!(
             elementwise(&resolved),
             [
-                NearestEven,
                 NearestEven,
                 NearestEven,
                 NearestAway,

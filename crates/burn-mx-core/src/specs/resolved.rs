@@ -281,7 +281,6 @@ impl ResolvedSpecs {
     }
 
     rounding_accessors! {
-        round_m
         round_weight
         round_output
         round_grad_weight

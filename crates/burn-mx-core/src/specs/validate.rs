@@ -124,48 +124,40 @@ impl MxSpecs {
 }
 
 /// The widths in bits that a field may name; 0 always stands for its default.
-pub(crate) struct BitRange {
+pub(super) struct BitRange {
     field: &'static str,
     bits: RangeInclusive<u32>,
     zero_means: &'static str,
 }
 
-pub(crate) const SCALE_BITS: BitRange = BitRange {
+const SCALE_BITS: BitRange = BitRange {
     field: "scale_bits",
     bits: 1..=8,
     zero_means: "8",
 };
 /// One sign, 8 exponent and 1 to 23 mantissa bits.
-pub(crate) const BFLOAT: BitRange = BitRange {
+pub(super) const BFLOAT: BitRange = BitRange {
     field: "bfloat",
     bits: 10..=32,
     zero_means: "off",
 };
 /// One sign, 5 exponent and 1 to 23 mantissa bits.
-pub(crate) const FP: BitRange = BitRange {
+pub(super) const FP: BitRange = BitRange {
     field: "fp",
     bits: 7..=29,
     zero_means: "off",
 };
 
 impl BitRange {
-    pub(crate) fn allowed(&self) -> String {
-        format!(
-            "0 ({}) or {} to {}",
-            self.zero_means,
-            self.bits.start(),
-            self.bits.end()
-        )
-    }
-
-    pub(crate) fn check(&self, value: u32) -> Result<u32, SpecsError> {
+    pub(super) fn check(&self, value: u32) -> Result<(), SpecsError> {
         if value == 0 || self.bits.contains(&value) {
-            return Ok(value);
+            return Ok(());
         }
+        let (min, max) = (self.bits.start(), self.bits.end());
         Err(SpecsError::OutOfRange {
             field: self.field,
             value: value as usize,
-            allowed: self.allowed(),
+            allowed: format!("0 ({}) or {min} to {max}", self.zero_means),
         })
     }
 }

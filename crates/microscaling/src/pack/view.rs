@@ -149,7 +149,7 @@ impl<'a> PackedView<'a> {
         }
     }
 
-    pub(super) fn plan(&self) -> Plan {
+    fn plan(&self) -> Plan {
         Plan::new(&self.format, self.shape, self.axis)
             .expect("what a packed tensor is made of was checked when it was made")
     }
@@ -234,7 +234,7 @@ impl<'a> PackedView<'a> {
 
     /// Decodes blocks from the one on that begins at position `start` of the tensor and `at` of its axis, if they are such
     /// that there is a way by eights.
-    pub(super) fn decode_eights<T: DecodeNumber>(
+    fn decode_eights<T: DecodeNumber>(
         &self,
         plan: &Plan,
         data: &mut [T],

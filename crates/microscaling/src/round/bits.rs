@@ -129,7 +129,7 @@ pub(crate) fn widen(abs: u32) -> f64 {
 
 /// The pattern of a non-negative float64, rounded half to even, with subnormals; +Inf if too large.
 #[inline(always)]
-pub(crate) fn narrow(x: f64) -> u32 {
+fn narrow(x: f64) -> u32 {
     let pattern = x.to_bits();
     let exponent = (pattern >> 52) as i32 - 1023;
     if exponent > BIAS {

@@ -35,7 +35,6 @@ mod oracle;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
-mod pack_dot;
 #[cfg(feature = "half")]
 mod pack_numbers;
 mod pack_rows;
