@@ -209,7 +209,9 @@ def apis():
     for crate in CRATES:
         api = json.loads((target / "doc" / f"{crate.replace('-', '_')}.json").read_text())
         if api["format_version"] != FORMAT:
-            print(f"public_api.py knows rustdoc's format {FORMAT}, and this is {api['format_version']}", file=sys.stderr)
+            # Another rustdoc may word the same API otherwise: the list is of this one.
+            print(f"not checked: the list is of rustdoc's format {FORMAT}, and this is {api['format_version']}")
+            sys.exit(0 if "--check" in sys.argv[1:] else 1)
         yield ROOT / "docs" / "api" / f"{crate}.txt", Api(api).lines
 
 
