@@ -25,6 +25,8 @@ mod native;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod norm;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+mod on_host;
 mod op;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod panels;

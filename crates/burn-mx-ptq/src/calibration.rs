@@ -11,7 +11,7 @@ use super::calls;
 use super::norms::values;
 use burn_core::module::Module;
 use burn_mx_core::MxBackend;
-use burn_mx_core::hooks::LayerOp;
+use burn_mx_core::hooks::{LayerCall, LayerOp};
 use burn_mx_core::{GradientOperands, ResolvedSpecs, Slot, StaticInput};
 use burn_mx_core::{MxKernels, to_f32};
 use burn_mx_module::parameter_of;
@@ -32,7 +32,7 @@ struct Inputs {
 
 impl Largest {
     /// Takes an input into account.
-    pub(super) fn hear<B: MxKernels>(
+    fn hear<B: MxKernels>(
         &mut self,
         label: &'static str,
         op: &LayerOp,
@@ -81,6 +81,16 @@ impl Largest {
     }
 }
 
+/// What the layers of a pass are given at most.
+fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
+    let hear = |largest: &mut Largest, call: &LayerCall<'_>| {
+        if let Some(input) = call.input::<B>() {
+            largest.hear::<B>(call.label, &call.op, input, call.weight.num_dims());
+        }
+    };
+    calls::listen(|_, _| true, hear, pass)
+}
+
 /// The specs of each of `layers`, those given with the scales of its inputs on the calibration data. `float` is the model
 /// without emulation, labelled. Layers whose activations are not quantized keep theirs.
 pub(super) fn calibrated<B, M, T, R>(
@@ -94,7 +104,7 @@ where
     M: Module<MxBackend<B>> + Sync,
     T: Sync,
 {
-    let mut heard = calls::largest::<B>(|| {
+    let mut heard = largest::<B>(|| {
         for batch in calibration {
             forward(float, batch);
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::calibration::Largest;
 use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, Events, LayerCall, LayerOp, Observer};
 
@@ -92,18 +91,8 @@ pub(super) fn layers(pass: impl FnOnce() + Send) -> Vec<Given> {
     listen(is_new, hear, pass)
 }
 
-/// What the layers of a pass are given at most.
-pub(super) fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
-    let hear = |largest: &mut Largest, call: &LayerCall<'_>| {
-        if let Some(input) = call.input::<B>() {
-            largest.hear::<B>(call.label, &call.op, input, call.weight.num_dims());
-        }
-    };
-    listen(|_, _| true, hear, pass)
-}
-
 /// What `hear` makes of the calls that `wants` of the layers of `pass`.
-fn listen<T: Default + Send + 'static>(
+pub(super) fn listen<T: Default + Send + 'static>(
     wants: impl Fn(&T, &'static str) -> bool + Send + Sync + 'static,
     hear: impl Fn(&mut T, &LayerCall<'_>) + Send + Sync + 'static,
     pass: impl FnOnce() + Send,

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use burn_backend::{FloatDType, TensorMetadata};
 use burn_core::module::Module;
 
+use super::adaquant::AdaQuant;
+use super::adaround::AdaRound;
 use super::calls::{self, Call, Side};
 use super::norms::BETA;
 use super::parameters;
-use super::resume::Folder;
-use super::tuning::{Parameters, TunedLayer, Tuner};
-use super::{Activations, FastFinetune, FoldedNorm, PtqError, QuantConfig, calibration, fold};
+use super::resume::{Folder, fingerprint};
+use super::tuning::{Algorithm, Parameters, TunedLayer, Tuner};
+use super::{
+    Activations, FastFinetune, FoldedNorm, OptimAlgorithm, PtqError, QuantConfig, calibration, fold,
+};
 use burn_mx_core::MxBackend;
 use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, SharedSpecs};
@@ -384,12 +388,15 @@ where
         let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
-        let print = folder.map(|folder| (folder, tuner.fingerprint(&start, seed)));
+        let print = folder.map(|folder| (folder, fingerprint(&tuner, &start, seed)));
         let kept = print.and_then(|(folder, print)| folder.load(number, layer, print, &start));
         let (tuned, report) = match kept {
             Some(kept) => kept,
             None => {
-                let tuned = tuner.tune(start, seed, |steps| progress(done + steps, all))?;
+                let algorithm = algorithm(config, &tuner, &start, layer)?;
+                let tuned = tuner.tune(start, algorithm, seed, |steps| {
+                    progress(done + steps, all);
+                });
                 if let Some((folder, print)) = print {
                     folder.save(number, print, &tuned.0, &tuned.1)?;
                 }
@@ -412,4 +419,23 @@ where
         reports.push(report);
     }
     Ok((model, reports))
+}
+
+/// The algorithm that tunes a layer from these parameters.
+fn algorithm<B: MxKernels>(
+    config: &FastFinetune,
+    tuner: &Tuner<'_, B>,
+    start: &Parameters<B>,
+    layer: &str,
+) -> Result<Box<dyn Algorithm<B>>, PtqError> {
+    Ok(match config.optim_algorithm {
+        OptimAlgorithm::AdaQuant => Box::new(AdaQuant::new(start)),
+        OptimAlgorithm::AdaRound => {
+            let new = AdaRound::new(tuner, start);
+            Box::new(new.ok_or_else(|| PtqError::NotFinite {
+                layer: layer.to_owned(),
+                what: "weight",
+            })?)
+        }
+    })
 }

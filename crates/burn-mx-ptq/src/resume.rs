@@ -19,7 +19,7 @@ use tempfile::NamedTempFile;
 
 use super::PtqError;
 use super::norms::values;
-use super::tuning::{Parameters, TunedLayer};
+use super::tuning::{Parameters, TunedLayer, Tuner};
 use burn_mx_core::MxKernels;
 
 /// The key of a file's metadata that [`Kept`] is the value of; the only one, because those of a file come in no order, and the
@@ -62,6 +62,31 @@ impl Fingerprint {
             .collect();
         self.with(&shape).with(&bytes::<B>(tensor.clone()))
     }
+}
+
+/// Of all that tuning a layer goes by.
+pub(super) fn fingerprint<B: MxKernels>(
+    tuner: &Tuner<'_, B>,
+    start: &Parameters<B>,
+    seed: u64,
+) -> Fingerprint {
+    let texts = [
+        format!("{:?}", tuner.config()),
+        tuner.specs().resolved().specs().to_json(),
+        format!("{:?}", start.storage),
+        // Another backend sums in another order.
+        B::name(&B::float_device(&start.weight)),
+    ];
+    let ops = tuner.samples().map(|(op, _)| format!("{op:?}"));
+    let print = Fingerprint::new()
+        .with(tuner.layer().as_bytes())
+        .with(&seed.to_le_bytes());
+    let texts = texts.into_iter().chain(ops);
+    let print = texts.fold(print, |print, text| print.with(text.as_bytes()));
+    let parameters = [Some(&start.weight), start.bias.as_ref()];
+    let samples = tuner.samples().flat_map(|(_, tensors)| tensors);
+    let tensors = parameters.into_iter().flatten().chain(samples);
+    tensors.fold(print, |print, tensor| print.with_tensor::<B>(tensor))
 }
 
 /// The folder.

@@ -7,11 +7,8 @@ use rand::rngs::StdRng;
 use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 
-use super::adaquant::AdaQuant;
-use super::adaround::AdaRound;
 use super::calls::Call;
 use super::grid::Neighbours;
-use super::resume::Fingerprint;
 use super::{FastFinetune, OptimAlgorithm, PtqError};
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{LayerOp, SharedSpecs};
@@ -174,19 +171,10 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     pub(super) fn tune(
         &self,
         start: Parameters<B>,
+        mut algorithm: Box<dyn Algorithm<B>>,
         seed: u64,
         mut progress: impl FnMut(usize),
-    ) -> Result<(Parameters<B>, TunedLayer), PtqError> {
-        let mut algorithm: Box<dyn Algorithm<B>> =
-            match self.config.optim_algorithm {
-                OptimAlgorithm::AdaQuant => Box::new(AdaQuant::new(&start)),
-                OptimAlgorithm::AdaRound => Box::new(AdaRound::new(self, &start).ok_or_else(
-                    || PtqError::NotFinite {
-                        layer: self.layer.to_owned(),
-                        what: "weight",
-                    },
-                )?),
-            };
+    ) -> (Parameters<B>, TunedLayer) {
         let mut random = StdRng::seed_from_u64(seed);
         let before = self.error(&start);
         let mut best = (before, start);
@@ -224,40 +212,28 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
             error_after: after,
             iterations,
         };
-        Ok((parameters, tuned))
+        (parameters, tuned)
     }
 
-    /// Of all that [`tune`](Self::tune) goes by.
-    pub(super) fn fingerprint(&self, start: &Parameters<B>, seed: u64) -> Fingerprint {
-        let specs = self.specs.resolved().specs().to_json();
-        let texts = [
-            format!("{:?}", self.config),
-            specs,
-            format!("{:?}", start.storage),
-            // Another backend sums in another order.
-            B::name(&B::float_device(&start.weight)),
-        ];
-        let print = Fingerprint::new()
-            .with(self.layer.as_bytes())
-            .with(&seed.to_le_bytes());
-        let print = texts
-            .iter()
-            .fold(print, |print, text| print.with(text.as_bytes()));
-        let parameters = [Some(&start.weight), start.bias.as_ref()]
-            .into_iter()
-            .flatten();
-        let samples = self
-            .samples
-            .iter()
-            .flat_map(|samples| [&samples.x, &samples.wanted]);
-        let ops = self
-            .samples
-            .iter()
-            .map(|samples| format!("{:?}", samples.op));
-        let print = ops.fold(print, |print, op| print.with(op.as_bytes()));
-        parameters
-            .chain(samples)
-            .fold(print, |print, tensor| print.with_tensor::<B>(tensor))
+    /// All tensors that [`tune`](Self::tune) goes by beside the parameters, and the ops that take them.
+    pub(super) fn samples(&self) -> impl Iterator<Item = (&LayerOp, [&FloatTensor<B>; 2])> {
+        let samples = self.samples.iter();
+        samples.map(|samples| (&samples.op, [&samples.x, &samples.wanted]))
+    }
+
+    /// The layer's path.
+    pub(super) fn layer(&self) -> &str {
+        self.layer
+    }
+
+    /// How it is tuned.
+    pub(super) fn config(&self) -> &FastFinetune {
+        self.config
+    }
+
+    /// By what it is quantized.
+    pub(super) fn specs(&self) -> &'static SharedSpecs {
+        self.specs
     }
 
     pub(super) fn learning_rate(&self) -> f64 {

@@ -5,7 +5,7 @@ use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{HostBackend, OnHost};
+use super::on_host::{HostBackend, OnHost};
 use super::{KernelSet, MxKernels};
 
 impl MxKernels for Flex {

@@ -6,7 +6,7 @@ use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
 
 use super::host;
 use super::memory::{InMemory, change_in_place, memory_order};
-use super::native::{HostBackend, OnHost};
+use super::on_host::{HostBackend, OnHost};
 use super::{KernelSet, MxKernels};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {

@@ -1,6 +1,5 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
-use burn_backend::tensor::FloatTensor;
 use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
 };
@@ -9,9 +8,7 @@ use super::kernel_op::{given, recip};
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use super::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
-    TensorStatistics, im2col, invert_dense, mask_dense, of_known, panels, product, quantize_dense,
-    statistics, transform_dense,
+    KernelOp, invert_dense, mask_dense, of_known, quantize_dense, statistics, transform_dense,
 };
 
 pub(super) fn mx_quantize<T: InMemory>(
@@ -67,7 +64,7 @@ fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
     }
 }
 
-fn quantizing_statistics<T: InMemory>(
+pub(super) fn quantizing_statistics<T: InMemory>(
     tensor: T,
     axis: usize,
     quantization: OperandQuantization,
@@ -82,7 +79,7 @@ fn quantizing_statistics<T: InMemory>(
     ))
 }
 
-fn quantization_statistics<T: InMemory>(
+pub(super) fn quantization_statistics<T: InMemory>(
     before_and_after: [T; 2],
     axis: usize,
     format: Option<BlockFormat>,
@@ -133,112 +130,12 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
     place.expect("axis is one of the tensor's")
 }
 
-/// A backend with tensors in this process's memory.
-pub(super) trait HostBackend: MxKernels {
-    /// A tensor in memory.
-    type Memory: InMemory + Into<FloatTensor<Self>> + Send + 'static;
-
-    /// The tensor in memory, brought there if it is on another device.
-    fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
-
-    /// The tensor, if it is in memory as it is.
-    fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
-        Some(Self::in_memory(tensor.clone()))
-    }
-}
-
-/// The kernels of a [`HostBackend`].
-pub(super) struct OnHost;
-
-impl<B: HostBackend> KernelSet<B> for OnHost {
-    fn run(
-        &self,
-        op: KernelOp,
-        first: FloatTensor<B>,
-        others: [Option<FloatTensor<B>>; 2],
-    ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
-        let others = others.map(|tensor| tensor.map(B::in_memory));
-        let (result, second) = run(op, B::in_memory(first), others);
-        (result.into(), second.map(Into::into))
-    }
-
-    fn quantizing_statistics(
-        &self,
-        tensor: &FloatTensor<B>,
-        axis: usize,
-        quantization: OperandQuantization,
-    ) -> TensorStatistics<B> {
-        let tensor = B::in_memory(tensor.clone());
-        TensorStatistics::beside(tensor.dims().iter().product(), move || {
-            quantizing_statistics(tensor, axis, quantization)
-        })
-    }
-
-    fn quantization_statistics(
-        &self,
-        before_and_after: [&FloatTensor<B>; 2],
-        axis: usize,
-        format: Option<BlockFormat>,
-    ) -> TensorStatistics<B> {
-        let tensors = before_and_after.map(|tensor| B::in_memory(tensor.clone()));
-        let elements: usize = tensors[0].dims().iter().product();
-        TensorStatistics::beside(2 * elements, move || {
-            quantization_statistics(tensors, axis, format)
-        })
-    }
-
-    fn product_statistics(
-        &self,
-        lhs: Operand<FloatTensor<B>>,
-        rhs: Operand<FloatTensor<B>>,
-        result: &FloatTensor<B>,
-    ) -> TensorStatistics<B> {
-        let result = B::in_memory(result.clone());
-        let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
-        TensorStatistics::beside(elements, move || {
-            let reference = B::in_memory(B::kernels().product(lhs, rhs));
-            quantization_statistics([reference, result], 0, None)
-        })
-    }
-
-    /// Bfloat16 panels where the tensor is in memory; elsewhere the backend multiplies.
-    fn product_operand(
-        &self,
-        tensor: FloatTensor<B>,
-        form: OperandForm,
-    ) -> Operand<FloatTensor<B>> {
-        let panels = B::where_it_is(&tensor).and_then(|tensor| panels::operand(&tensor, form));
-        panels.unwrap_or_else(|| product::in_tensor::<B>(tensor, form))
-    }
-
-    fn product(
-        &self,
-        lhs: Operand<FloatTensor<B>>,
-        rhs: Operand<FloatTensor<B>>,
-    ) -> FloatTensor<B> {
-        match panels::multiply::<B::Memory, _>(&lhs, &rhs) {
-            Some(result) => result.into(),
-            None => product::of_tensors::<B>(lhs, rhs),
-        }
-    }
-
-    fn convolution_product(
-        &self,
-        convolution: &Convolution,
-        product: &ConvolutionProduct,
-        [first, second]: [&FloatTensor<B>; 2],
-        bias: Option<&FloatTensor<B>>,
-        significant_bits: u32,
-    ) -> Option<FloatTensor<B>> {
-        let (first, second) = (B::where_it_is(first)?, B::where_it_is(second)?);
-        let bias = bias.cloned().map(B::in_memory);
-        let operands = [&first, &second];
-        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
-    }
-}
-
 /// The results of an op.
-fn run<T: InMemory>(op: KernelOp, first: T, [second, third]: [Option<T>; 2]) -> (T, Option<T>) {
+pub(super) fn run<T: InMemory>(
+    op: KernelOp,
+    first: T,
+    [second, third]: [Option<T>; 2],
+) -> (T, Option<T>) {
     let result = match op {
         KernelOp::Quantize {
             elementwise: None,

@@ -7,7 +7,7 @@ use burn_ndarray::{
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::native::{HostBackend, OnHost};
+use super::on_host::{HostBackend, OnHost};
 use super::{KernelSet, MxKernels};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>

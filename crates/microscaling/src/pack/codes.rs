@@ -341,3 +341,47 @@ impl BlockCodec for MicroexponentFormat {
         unit.map_or(f32::NAN, |numbers| numbers.value(code))
     }
 }
+
+/// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`].
+macro_rules! with_codec {
+    ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
+        use $crate::pack::codes::{MxCodec, Nvfp4Codec};
+        match $format {
+            BlockFormat::Mx(format) if format.scale_mode == $crate::ScaleMode::Rms => {
+                let $codec = MxCodec::<true>::of(&format);
+                $body
+            }
+            BlockFormat::Mx(format) => {
+                let $codec = MxCodec::<false>::of(&format);
+                $body
+            }
+            BlockFormat::Microexponent(format) => {
+                let $codec = format;
+                $body
+            }
+            BlockFormat::Bfp(format) => {
+                let $codec = format;
+                $body
+            }
+            BlockFormat::Nvfp4(format) => match (is_large($tensor_scale), format.four_over_six) {
+                (true, false) => {
+                    let $codec = Nvfp4Codec::<false, false>::of(&format, $tensor_scale);
+                    $body
+                }
+                (false, false) => {
+                    let $codec = Nvfp4Codec::<true, false>::of(&format, $tensor_scale);
+                    $body
+                }
+                (true, true) => {
+                    let $codec = Nvfp4Codec::<false, true>::of(&format, $tensor_scale);
+                    $body
+                }
+                (false, true) => {
+                    let $codec = Nvfp4Codec::<true, true>::of(&format, $tensor_scale);
+                    $body
+                }
+            },
+        }
+    }};
+}
+pub(super) use with_codec;

@@ -2,9 +2,10 @@
 
 use super::bitstream::Reader;
 use super::blocks::Decode;
+use super::codes::with_codec;
 use super::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
 use super::number::DecodeNumber;
-use super::packed::{Packed, with_codec};
+use super::packed::Packed;
 use super::plan::{Plan, elements_shape, scales_shape};
 use super::rows::DecodeRange;
 use crate::quantize::instruction_set::dispatch;

@@ -200,7 +200,7 @@ fn shifts(maxima: &[u32; LANES], pairs: &[u32; LANES]) -> u8 {
 #[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
-    use crate::pack::packed::with_codec;
+    use crate::pack::codes::with_codec;
     use crate::pack::plan::Plan;
     use crate::quantize::instruction_set::{Level, with_level};
     use crate::quantize::rules::is_large;

@@ -1,0 +1,114 @@
+//! The set of kernels of backends whose tensors are slices of this process's memory.
+
+use burn_backend::tensor::FloatTensor;
+use microscaling::{BlockFormat, OperandQuantization};
+
+use super::memory::InMemory;
+use super::{
+    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
+    TensorStatistics, im2col, native, panels, product,
+};
+
+/// A backend with tensors in this process's memory.
+pub(super) trait HostBackend: MxKernels {
+    /// A tensor in memory.
+    type Memory: InMemory + Into<FloatTensor<Self>> + Send + 'static;
+
+    /// The tensor in memory, brought there if it is on another device.
+    fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
+
+    /// The tensor, if it is in memory as it is.
+    fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
+        Some(Self::in_memory(tensor.clone()))
+    }
+}
+
+/// The kernels of a [`HostBackend`].
+pub(super) struct OnHost;
+
+impl<B: HostBackend> KernelSet<B> for OnHost {
+    fn run(
+        &self,
+        op: KernelOp,
+        first: FloatTensor<B>,
+        others: [Option<FloatTensor<B>>; 2],
+    ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+        let others = others.map(|tensor| tensor.map(B::in_memory));
+        let (result, second) = native::run(op, B::in_memory(first), others);
+        (result.into(), second.map(Into::into))
+    }
+
+    fn quantizing_statistics(
+        &self,
+        tensor: &FloatTensor<B>,
+        axis: usize,
+        quantization: OperandQuantization,
+    ) -> TensorStatistics<B> {
+        let tensor = B::in_memory(tensor.clone());
+        TensorStatistics::beside(tensor.dims().iter().product(), move || {
+            native::quantizing_statistics(tensor, axis, quantization)
+        })
+    }
+
+    fn quantization_statistics(
+        &self,
+        before_and_after: [&FloatTensor<B>; 2],
+        axis: usize,
+        format: Option<BlockFormat>,
+    ) -> TensorStatistics<B> {
+        let tensors = before_and_after.map(|tensor| B::in_memory(tensor.clone()));
+        let elements: usize = tensors[0].dims().iter().product();
+        TensorStatistics::beside(2 * elements, move || {
+            native::quantization_statistics(tensors, axis, format)
+        })
+    }
+
+    fn product_statistics(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        result: &FloatTensor<B>,
+    ) -> TensorStatistics<B> {
+        let result = B::in_memory(result.clone());
+        let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
+        TensorStatistics::beside(elements, move || {
+            let reference = B::in_memory(B::kernels().product(lhs, rhs));
+            native::quantization_statistics([reference, result], 0, None)
+        })
+    }
+
+    /// Bfloat16 panels where the tensor is in memory; elsewhere the backend multiplies.
+    fn product_operand(
+        &self,
+        tensor: FloatTensor<B>,
+        form: OperandForm,
+    ) -> Operand<FloatTensor<B>> {
+        let panels = B::where_it_is(&tensor).and_then(|tensor| panels::operand(&tensor, form));
+        panels.unwrap_or_else(|| product::in_tensor::<B>(tensor, form))
+    }
+
+    fn product(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        match panels::multiply::<B::Memory, _>(&lhs, &rhs) {
+            Some(result) => result.into(),
+            None => product::of_tensors::<B>(lhs, rhs),
+        }
+    }
+
+    fn convolution_product(
+        &self,
+        convolution: &Convolution,
+        product: &ConvolutionProduct,
+        [first, second]: [&FloatTensor<B>; 2],
+        bias: Option<&FloatTensor<B>>,
+        significant_bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let (first, second) = (B::where_it_is(first)?, B::where_it_is(second)?);
+        let bias = bias.cloned().map(B::in_memory);
+        let operands = [&first, &second];
+        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
+    }
+}
