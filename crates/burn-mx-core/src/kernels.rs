@@ -3,38 +3,20 @@
 mod convolution;
 #[cfg(feature = "cube")]
 mod cube;
-#[cfg(feature = "flex")]
-mod flex;
 mod function;
 #[cfg(feature = "fusion")]
 mod fusion;
-mod host;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod im2col;
+mod host;
 pub(crate) mod in_turn;
 #[cfg(test)]
 mod instruction_sets;
 mod kernel_op;
-#[cfg(feature = "tch")]
-mod libtorch;
 mod loops;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod memory;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod native;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod norm;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod on_host;
 mod op;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod panels;
-#[cfg(feature = "router")]
 mod portable;
 pub(crate) mod product;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod quantize;
 mod rounding;
 mod softmax;
 pub(crate) mod statistics;
@@ -43,10 +25,10 @@ pub use convolution::{Convolution, ConvolutionProduct};
 #[cfg(feature = "cube")]
 pub use cube::reproducible_products;
 pub use function::{BinaryFunction, UnaryFunction};
-pub use host::host_round_trips;
 pub use kernel_op::KernelOp;
 pub use norm::{Norm, Normalization};
 pub use op::{BinaryOp, OpRounding, UnaryOp};
+pub use portable::host_round_trips;
 pub use product::{Operand, OperandForm, OperandLayout};
 pub use rounding::FunctionRounding;
 pub use softmax::{LogSoftmax, Softmax};
@@ -119,7 +101,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         first: FloatTensor<B>,
         others: [Option<FloatTensor<B>>; 2],
     ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
-        host::run::<B>(op, first, others)
+        portable::run::<B>(op, first, others)
     }
 
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.
@@ -219,7 +201,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
             };
             return on_device::<B>([&before, &after], format, parts);
         }
-        let values = host::read_for::<B>(tensor.clone(), "the recorder");
+        let values = portable::read_for::<B>(tensor.clone(), "the recorder");
         TensorStatistics::Known(of_known(Statistics::of_quantizing(
             &values,
             &shape,
@@ -240,7 +222,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
             return on_device::<B>(before_and_after, format, parts);
         }
         let [before, after] =
-            before_and_after.map(|tensor| host::read_for::<B>(tensor.clone(), "the recorder"));
+            before_and_after.map(|tensor| portable::read_for::<B>(tensor.clone(), "the recorder"));
         TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
     }
 
@@ -302,7 +284,7 @@ fn pack_on_host<B: Backend>(
     stream: RandomStream,
 ) -> Result<Packed, PackError> {
     let shape = tensor.shape();
-    let values = host::values::<B>(tensor);
+    let values = portable::values::<B>(tensor);
     Packed::encode(format, &values, &shape, axis, rounding.with(stream))
 }
 
@@ -406,7 +388,7 @@ fn last_length(shape: &[usize]) -> usize {
 
 /// The values of a tensor of any float type, in row-major order; waits for the device.
 pub(crate) fn read_values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
-    host::values::<B>(to_f32::<B>(tensor))
+    portable::values::<B>(to_f32::<B>(tensor))
 }
 
 /// A tensor of any float type as `f32`: of `f16` and `bf16` exactly, of `f64` rounded to nearest, ties to even.

@@ -36,8 +36,8 @@ use microscaling::{
 
 use super::kernel_op::given;
 use super::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm, host,
-    last_length, pack_on_host, unpack_on_host,
+    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
+    last_length, pack_on_host, portable, unpack_on_host,
 };
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
@@ -75,7 +75,7 @@ where
         if let KernelOp::Quantize { format, .. } | KernelOp::MaskClipped { format, .. } = op
             && !two_pass_scale::is_short_enough(&format)
         {
-            return host::run::<CubeBackend<R, F, I, B>>(op, first, others);
+            return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
         }
         let [second, third] = others;
         let length = last_length(&first.shape());
@@ -174,7 +174,7 @@ where
         let shape = tensor.shape();
         let packed = pack::Words::of(format, &shape, axis)?.and_then(|layout| {
             let words = layout.pack(&tensor, rounding, stream);
-            layout.read(&host::read_words::<CubeBackend<R, F, I, B>>(words))
+            layout.read(&portable::read_words::<CubeBackend<R, F, I, B>>(words))
         });
         match packed {
             Some(packed) => Ok(packed),

@@ -1,111 +1,126 @@
-//! The portable path: read to host memory, compute there, write back.
+//! The set of kernels of backends whose tensors are slices of this process's memory.
 
-use std::any::TypeId;
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
+#[cfg(feature = "flex")]
+mod flex;
+mod im2col;
+#[cfg(feature = "tch")]
+mod libtorch;
+pub(super) mod memory;
+mod native;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod panels;
+mod quantize;
 
-use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
+use burn_backend::tensor::FloatTensor;
+use microscaling::{BlockFormat, OperandQuantization};
 
-use super::kernel_op::given;
-use super::{KernelOp, MxKernels};
+use super::{
+    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
+    TensorStatistics, product,
+};
+use memory::InMemory;
 
-static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
+/// A backend with tensors in this process's memory.
+pub(super) trait HostBackend: MxKernels {
+    /// A tensor in memory.
+    type Memory: InMemory + Into<FloatTensor<Self>> + Send + 'static;
 
-/// How many tensors this process has sent through the host's memory, because their backend has no kernels of its own for
-/// what was to be done with them: quantization, emulated functions, or the recorder's figures. Over a training step there
-/// are none on a backend with native kernels, but for the few formats that it has none for. A backend says in the
-/// log, too, what goes this way (`info`, once).
-///
-/// What is wanted on the host is not counted: values that the program reads, packed tensors, the recorder's sums.
-pub fn host_round_trips() -> u64 {
-    ROUND_TRIPS.load(Ordering::Relaxed)
-}
+    /// The tensor in memory, brought there if it is on another device.
+    fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
 
-/// The results of an op, in host memory; of an op that IEEE 754 defines, by the ops of `B`.
-///
-/// # Panics
-///
-/// If the backend fails to read a tensor: an error of the device is not papered over.
-pub(super) fn run<B: MxKernels>(
-    op: KernelOp,
-    first: FloatTensor<B>,
-    others: [Option<FloatTensor<B>>; 2],
-) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
-    match op {
-        KernelOp::Unary(op, rounding) => {
-            let tensor = rounding.operand::<B>(first);
-            return (rounding.round::<B>(op.compute::<B>(tensor)), None);
-        }
-        KernelOp::Binary(op, rounding) => {
-            let [other, _] = others;
-            let [lhs, rhs] = [first, given(other)].map(|tensor| rounding.operand::<B>(tensor));
-            return (rounding.round::<B>(op.compute::<B>(lhs, rhs)), None);
-        }
-        _ => {}
+    /// The tensor, if it is in memory as it is.
+    fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
+        Some(Self::in_memory(tensor.clone()))
     }
-    let device = B::float_device(&first);
-    let shape = first.shape();
-    let others = others.map(|tensor| tensor.map(read::<B>));
-    let mut values = read::<B>(first);
-    let second = op.apply(&mut values, &shape, others);
-    let tensor = |values| B::float_from_data(TensorData::new(values, shape.clone()), &device);
-    (tensor(values), second.map(tensor))
 }
 
-/// The row-major values of an `f32` tensor that is quantized.
-///
-/// # Panics
-///
-/// If the backend fails to read the tensor.
-pub(super) fn read<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
-    read_for::<B>(tensor, "quantization")
-}
+/// The kernels of a [`HostBackend`].
+pub(super) struct OnHost;
 
-/// The row-major values of an `f32` tensor for `what`.
-///
-/// # Panics
-///
-/// If the backend fails to read the tensor.
-pub(super) fn read_for<B: Backend>(tensor: FloatTensor<B>, what: &'static str) -> Vec<f32> {
-    note::<B>(&B::float_device(&tensor), what);
-    values::<B>(tensor)
-}
+impl<B: HostBackend> KernelSet<B> for OnHost {
+    fn run(
+        &self,
+        op: KernelOp,
+        first: FloatTensor<B>,
+        others: [Option<FloatTensor<B>>; 2],
+    ) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+        let others = others.map(|tensor| tensor.map(B::in_memory));
+        let (result, second) = native::run(op, B::in_memory(first), others);
+        (result.into(), second.map(Into::into))
+    }
 
-/// The row-major values of an `f32` tensor that is wanted on the host.
-///
-/// # Panics
-///
-/// If the backend fails to read the tensor.
-pub(super) fn values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
-    read_sync(B::float_into_data(tensor))
-        .unwrap_or_else(|error| panic!("burn-mx: reading a tensor of the device failed: {error}"))
-        .into_vec::<f32>()
-        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::F32))
-}
+    fn quantizing_statistics(
+        &self,
+        tensor: &FloatTensor<B>,
+        axis: usize,
+        quantization: OperandQuantization,
+    ) -> TensorStatistics<B> {
+        let tensor = B::in_memory(tensor.clone());
+        TensorStatistics::beside(tensor.dims().iter().product(), move || {
+            native::quantizing_statistics(tensor, axis, quantization)
+        })
+    }
 
-/// The words that a device wrote.
-///
-/// # Panics
-///
-/// If the backend fails to read the tensor.
-pub(super) fn read_words<B: Backend>(words: IntTensor<B>) -> Vec<i32> {
-    read_sync(B::int_into_data(words))
-        .unwrap_or_else(|error| panic!("burn-mx: reading what a device wrote failed: {error}"))
-        .into_vec::<i32>()
-        .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::I32))
-}
+    fn quantization_statistics(
+        &self,
+        before_and_after: [&FloatTensor<B>; 2],
+        axis: usize,
+        format: Option<BlockFormat>,
+    ) -> TensorStatistics<B> {
+        let tensors = before_and_after.map(|tensor| B::in_memory(tensor.clone()));
+        let elements: usize = tensors[0].dims().iter().product();
+        TensorStatistics::beside(2 * elements, move || {
+            native::quantization_statistics(tensors, axis, format)
+        })
+    }
 
-/// Counts a tensor that passes through the host's memory, and says once a backend what it has no kernels of its own for.
-pub(super) fn note<B: Backend>(device: &B::Device, what: &'static str) {
-    ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
-    static SEEN: LazyLock<Mutex<HashSet<(TypeId, &str)>>> = LazyLock::new(Default::default);
-    let mut seen = SEEN.lock().unwrap_or_else(|poison| poison.into_inner());
-    if seen.insert((TypeId::of::<B>(), what)) {
-        log::info!(
-            "burn-mx: backend {} has no MX kernels for {what}, which goes through host memory",
-            B::name(device)
-        );
+    fn product_statistics(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        result: &FloatTensor<B>,
+    ) -> TensorStatistics<B> {
+        let result = B::in_memory(result.clone());
+        let elements = lhs.elements() + rhs.elements() + result.dims().iter().product::<usize>();
+        TensorStatistics::beside(elements, move || {
+            let reference = B::in_memory(B::kernels().product(lhs, rhs));
+            native::quantization_statistics([reference, result], 0, None)
+        })
+    }
+
+    /// Bfloat16 panels where the tensor is in memory; elsewhere the backend multiplies.
+    fn product_operand(
+        &self,
+        tensor: FloatTensor<B>,
+        form: OperandForm,
+    ) -> Operand<FloatTensor<B>> {
+        let panels = B::where_it_is(&tensor).and_then(|tensor| panels::operand(&tensor, form));
+        panels.unwrap_or_else(|| product::in_tensor::<B>(tensor, form))
+    }
+
+    fn product(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        match panels::multiply::<B::Memory, _>(&lhs, &rhs) {
+            Some(result) => result.into(),
+            None => product::of_tensors::<B>(lhs, rhs),
+        }
+    }
+
+    fn convolution_product(
+        &self,
+        convolution: &Convolution,
+        product: &ConvolutionProduct,
+        [first, second]: [&FloatTensor<B>; 2],
+        bias: Option<&FloatTensor<B>>,
+        significant_bits: u32,
+    ) -> Option<FloatTensor<B>> {
+        let (first, second) = (B::where_it_is(first)?, B::where_it_is(second)?);
+        let bias = bias.cloned().map(B::in_memory);
+        let operands = [&first, &second];
+        im2col::convolve(convolution, product, operands, bias, significant_bits).map(Into::into)
     }
 }

@@ -6,8 +6,8 @@ use microscaling::{FloatFormat, RandomStream, Rounding};
 use super::{KernelOp, MxKernels};
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use {
+    super::host::memory::{self, InMemory, Other},
     super::loops::{map_in_place, zip_in_place},
-    super::memory::{self, InMemory, Other},
     super::rounding::with_rounding,
     crate::arithmetic::{Arithmetic, ScalarArithmetic},
 };

@@ -9,10 +9,10 @@ use burn_backend::Backend;
 use burn_backend::tensor::IntTensor;
 use microscaling::{PartStatistics, Statistics, StatisticsParts};
 
-use super::host;
 use super::in_turn::Awaited;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use super::in_turn::in_turn;
+use super::portable;
 
 /// Words of a part: float64 patterns, upper word first; counts; float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;
@@ -164,7 +164,7 @@ impl<B: Backend> StatisticsWords<B> {
             return Vec::new();
         }
         let words = B::int_cat(all.iter().map(|one| one.words.clone()).collect(), 0);
-        let words = host::read_words::<B>(words);
+        let words = portable::read_words::<B>(words);
         let mut rest = words.as_slice();
         let statistics = all.iter().map(|one| {
             let (own, others) = rest.split_at(length(&one.parts));

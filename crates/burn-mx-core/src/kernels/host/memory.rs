@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::loops::PARALLEL_THRESHOLD;
+use crate::kernels::loops::PARALLEL_THRESHOLD;
 
 /// A tensor of `f32` in this process's memory.
-pub(super) trait InMemory: Clone {
+pub(in crate::kernels) trait InMemory: Clone {
     /// The tensor of these values in row-major order.
     fn from_values(values: Vec<f32>, dims: Vec<usize>) -> Self;
 
@@ -40,7 +40,7 @@ pub(super) trait InMemory: Clone {
 const PIECE: usize = 1 << 14;
 
 /// The work of [`InMemory::change`], in place.
-pub(super) fn change_in_place(
+pub(in crate::kernels) fn change_in_place(
     data: &mut [f32],
     unit: usize,
     work: impl Fn(usize, &mut [f32]) + Sync,
@@ -54,7 +54,7 @@ pub(super) fn change_in_place(
 }
 
 /// The work of [`InMemory::change`], in a copy, each piece of which is worked on as soon as it is there.
-pub(super) fn changed_copy(
+pub(in crate::kernels) fn changed_copy(
     source: &[f32],
     unit: usize,
     work: impl Fn(usize, &mut [f32]) + Sync,
@@ -81,7 +81,7 @@ pub(super) fn changed_copy(
 }
 
 /// The second operand of an op where the first one's values lie.
-pub(super) enum Other<'a> {
+pub(in crate::kernels) enum Other<'a> {
     /// A number for each of the first one's.
     Each(&'a [f32]),
     /// One number for all.
@@ -90,7 +90,11 @@ pub(super) enum Other<'a> {
 
 /// Calls `work(piece, other)` on pieces of the first of two tensors of the same rank that broadcast, in place if nobody
 /// else holds its values.
-pub(super) fn zip<T: InMemory>(lhs: T, rhs: T, work: impl Fn(&mut [f32], Other<'_>) + Sync) -> T {
+pub(in crate::kernels) fn zip<T: InMemory>(
+    lhs: T,
+    rhs: T,
+    work: impl Fn(&mut [f32], Other<'_>) + Sync,
+) -> T {
     let (left, right) = (lhs.dims(), rhs.dims());
     let output: Vec<usize> = (left.iter().zip(&right))
         .map(|(&left, &right)| if left == 1 { right } else { left })
@@ -138,7 +142,10 @@ pub(super) fn zip<T: InMemory>(lhs: T, rhs: T, work: impl Fn(&mut [f32], Other<'
 }
 
 /// Calls `work(rows, length, start)` on whole rows of a tensor; `start` is their place in it.
-pub(super) fn rows<T: InMemory>(tensor: T, work: impl Fn(&mut [f32], usize, usize) + Sync) -> T {
+pub(in crate::kernels) fn rows<T: InMemory>(
+    tensor: T,
+    work: impl Fn(&mut [f32], usize, usize) + Sync,
+) -> T {
     let length = tensor.dims().last().copied().unwrap_or(1);
     let tensor = tensor.row_major();
     tensor.change(length, |start, rows| work(rows, length, start))
@@ -148,7 +155,7 @@ pub(super) fn rows<T: InMemory>(tensor: T, work: impl Fn(&mut [f32], usize, usiz
 /// does not (overlaps, gaps, negative strides).
 ///
 /// A transposed tensor is such: its blocks can be quantized where they lie, along the matching axis.
-pub(super) fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
+pub(in crate::kernels) fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usize>> {
     let is_dense = |order: &[usize]| {
         let mut expected = 1;
         for &axis in order.iter().rev() {

@@ -4,10 +4,10 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
 
-use super::host;
 use super::memory::{InMemory, change_in_place, memory_order};
-use super::on_host::{HostBackend, OnHost};
-use super::{KernelSet, MxKernels};
+use super::{HostBackend, OnHost};
+use crate::kernels::portable;
+use crate::kernels::{KernelSet, MxKernels};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
     fn kernels() -> &'static dyn KernelSet<Self> {
@@ -30,7 +30,7 @@ impl<E: TchElement> HostBackend for LibTorch<E> {
 
 /// A tensor of `f32` in this process's memory, and the device where what is made of it belongs.
 #[derive(Clone)]
-pub(super) struct HostTensor {
+pub(in crate::kernels) struct HostTensor {
     tensor: TchTensor,
     device: LibTorchDevice,
 }
@@ -46,7 +46,7 @@ fn in_memory(tensor: TchTensor) -> HostTensor {
     if device == LibTorchDevice::Cpu {
         return HostTensor { tensor, device };
     }
-    host::note::<LibTorch<f32>>(&device, "quantization");
+    portable::note::<LibTorch<f32>>(&device, "quantization");
     let tensor = LibTorch::<f32>::float_to_device(tensor, &LibTorchDevice::Cpu);
     HostTensor { tensor, device }
 }

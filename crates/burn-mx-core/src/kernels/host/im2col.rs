@@ -7,10 +7,10 @@ use microscaling::{
     Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, Side,
 };
 
-use super::convolution::{Convolution, ConvolutionProduct};
-use super::loops::PARALLEL_THRESHOLD;
 use super::memory::InMemory;
 use super::panels::{exact, multiplies};
+use crate::kernels::convolution::{Convolution, ConvolutionProduct};
+use crate::kernels::loops::PARALLEL_THRESHOLD;
 
 /// Bytes of the windows that are laid out at once: what the outer caches hold.
 const TOGETHER: usize = 4 << 20;
@@ -19,7 +19,7 @@ const FEW_ROWS: usize = 4;
 
 /// The product of two tensors, x or the output's gradient first, in row-major order; `None` if the backend's own op is to
 /// compute it: where it is no product of bfloat16 numbers, or one of few rows, as of a depthwise convolution.
-pub(super) fn convolve<T: InMemory>(
+pub(in crate::kernels) fn convolve<T: InMemory>(
     convolution: &Convolution,
     product: &ConvolutionProduct,
     [first, second]: [&T; 2],

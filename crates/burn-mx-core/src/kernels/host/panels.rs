@@ -9,20 +9,20 @@ use microscaling::{
 
 use super::memory::InMemory;
 use super::native;
-use super::product::{Operand, OperandForm, OperandLayout};
-use super::rounding::BFLOAT16;
+use crate::kernels::product::{Operand, OperandForm, OperandLayout};
+use crate::kernels::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
 /// Whether values of so many significant bits at most are multiplied in bfloat16 by this process; which way is said once.
-pub(super) fn multiplies(significant_bits: u32) -> bool {
+pub(in crate::kernels) fn multiplies(significant_bits: u32) -> bool {
     let path = ProductPath::current().filter(|_| significant_bits <= SIGNIFICANT_BITS);
     path.inspect(|path| say_once(*path)).is_some()
 }
 
 /// `None` where values turn out to be no bfloat16 numbers, which leaves them to float32.
-pub(super) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> {
+pub(in crate::kernels) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> {
     match panels {
         Ok(panels) => Some(panels),
         Err(PanelsError::Inexact | PanelsError::TensorScale { .. }) => {
@@ -36,7 +36,10 @@ pub(super) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> {
 }
 
 /// The tensor, of at least two axes, quantized into panels; `None` if its values are to be multiplied in float32.
-pub(super) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<Operand<P>> {
+pub(in crate::kernels) fn operand<T: InMemory, P>(
+    tensor: &T,
+    form: OperandForm,
+) -> Option<Operand<P>> {
     if !multiplies(form.significant_bits) {
         return None;
     }
@@ -122,7 +125,10 @@ fn without<T: InMemory>(scale: f32, tensor: T) -> T {
 }
 
 /// The product of two operands, whose leading axes broadcast; `None` if they are not both panels.
-pub(super) fn multiply<T: InMemory, P>(lhs: &Operand<P>, rhs: &Operand<P>) -> Option<T> {
+pub(in crate::kernels) fn multiply<T: InMemory, P>(
+    lhs: &Operand<P>,
+    rhs: &Operand<P>,
+) -> Option<T> {
     let (lhs, lhs_leading, rhs, rhs_leading) = match (lhs, rhs) {
         (
             Operand::Panels {

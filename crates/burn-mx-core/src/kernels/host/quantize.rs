@@ -4,26 +4,26 @@
 use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
 
 use super::memory::InMemory;
-use super::quantize_dense;
+use crate::kernels::quantize_dense;
 
 /// What is done to an operand of a product.
 #[derive(Clone, Copy)]
-pub(super) struct Quantization {
+pub(in crate::kernels) struct Quantization {
     /// Rounding to the elementwise format, which comes first.
-    pub(super) elementwise: Option<(FloatFormat, Rounding)>,
-    pub(super) axis: usize,
-    pub(super) format: BlockFormat,
-    pub(super) rounding: Rounding,
+    pub(in crate::kernels) elementwise: Option<(FloatFormat, Rounding)>,
+    pub(in crate::kernels) axis: usize,
+    pub(in crate::kernels) format: BlockFormat,
+    pub(in crate::kernels) rounding: Rounding,
 }
 
 impl Quantization {
     /// Whether pieces of whole blocks can be worked on without knowing of the others.
-    pub(super) fn is_local(&self) -> bool {
+    pub(in crate::kernels) fn is_local(&self) -> bool {
         self.rounding != Rounding::Stochastic && !self.format.has_tensor_scale()
     }
 
     /// Quantizes a tensor in row-major order.
-    pub(super) fn in_pieces<T: InMemory>(self, tensor: T) -> T {
+    pub(in crate::kernels) fn in_pieces<T: InMemory>(self, tensor: T) -> T {
         let shape = tensor.dims();
         if let Some([first, second]) = self.format.square_axes(self.axis) {
             return self.square_in_pieces(tensor, &shape, [first, second]);
@@ -75,7 +75,7 @@ impl Quantization {
     }
 
     /// Quantizes values along `axis` of `shape`.
-    pub(super) fn at_once(self, data: &mut [f32], shape: &[usize], axis: usize) {
+    pub(in crate::kernels) fn at_once(self, data: &mut [f32], shape: &[usize], axis: usize) {
         let stream = RandomStream::new(0, 0);
         if let Some((format, rounding)) = self.elementwise {
             format.round_slice(data, rounding.with(stream));

@@ -5,8 +5,8 @@ use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::on_host::{HostBackend, OnHost};
-use super::{KernelSet, MxKernels};
+use super::{HostBackend, OnHost};
+use crate::kernels::{KernelSet, MxKernels};
 
 impl MxKernels for Flex {
     fn kernels() -> &'static dyn KernelSet<Self> {

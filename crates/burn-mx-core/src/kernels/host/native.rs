@@ -4,14 +4,14 @@ use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
 };
 
-use super::kernel_op::{given, recip};
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
-use super::{
+use crate::kernels::kernel_op::{given, recip};
+use crate::kernels::{
     KernelOp, invert_dense, mask_dense, of_known, quantize_dense, statistics, transform_dense,
 };
 
-pub(super) fn mx_quantize<T: InMemory>(
+pub(in crate::kernels) fn mx_quantize<T: InMemory>(
     tensor: T,
     axis: usize,
     format: BlockFormat,
@@ -35,7 +35,7 @@ pub(super) fn mx_quantize<T: InMemory>(
 }
 
 /// Quantizes without the tensor scale, which is given beside; `None` if it cannot be told apart.
-pub(super) fn quantize_without_tensor_scale<T: InMemory>(
+pub(in crate::kernels) fn quantize_without_tensor_scale<T: InMemory>(
     tensor: T,
     axis: usize,
     format: BlockFormat,
@@ -64,7 +64,7 @@ fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
     }
 }
 
-pub(super) fn quantizing_statistics<T: InMemory>(
+pub(in crate::kernels) fn quantizing_statistics<T: InMemory>(
     tensor: T,
     axis: usize,
     quantization: OperandQuantization,
@@ -79,7 +79,7 @@ pub(super) fn quantizing_statistics<T: InMemory>(
     ))
 }
 
-pub(super) fn quantization_statistics<T: InMemory>(
+pub(in crate::kernels) fn quantization_statistics<T: InMemory>(
     before_and_after: [T; 2],
     axis: usize,
     format: Option<BlockFormat>,
@@ -100,7 +100,10 @@ fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockF
 }
 
 /// Changes every value, in whatever order they lie in memory.
-pub(super) fn elementwise<T: InMemory>(tensor: T, work: impl Fn(&mut [f32]) + Sync) -> T {
+pub(in crate::kernels) fn elementwise<T: InMemory>(
+    tensor: T,
+    work: impl Fn(&mut [f32]) + Sync,
+) -> T {
     match tensor.is_row_major() {
         true => tensor.change(1, |_, piece| work(piece)),
         false => tensor.change_where_it_lies(|data, _, _| work(data)),
@@ -131,7 +134,7 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
 }
 
 /// The results of an op.
-pub(super) fn run<T: InMemory>(
+pub(in crate::kernels) fn run<T: InMemory>(
     op: KernelOp,
     first: T,
     [second, third]: [Option<T>; 2],
@@ -226,7 +229,7 @@ pub(super) fn run<T: InMemory>(
     (result, None)
 }
 
-pub(super) fn float_round_to<T: InMemory>(
+pub(in crate::kernels) fn float_round_to<T: InMemory>(
     tensor: T,
     format: FloatFormat,
     rounding: Rounding,

@@ -7,8 +7,8 @@ use burn_ndarray::{
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::on_host::{HostBackend, OnHost};
-use super::{KernelSet, MxKernels};
+use super::{HostBackend, OnHost};
+use crate::kernels::{KernelSet, MxKernels};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where
