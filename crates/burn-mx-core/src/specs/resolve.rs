@@ -117,7 +117,7 @@ mod tests {
             let whole_axis = MxFormat::new(ElementFormat::Int8, 0);
             assert_eq!(
                 resolved.block_format(slot),
-                format.map(|format| format.block_format(&whole_axis)),
+                format.and_then(|format| format.block_format(&whole_axis)),
                 "{slot:?}"
             );
         }

@@ -109,7 +109,7 @@ impl ResolvedSpecs {
         let formats = Slot::ALL.map(|slot| {
             let emulated = specs.quantize_backprop || !slot.is_backward();
             let format = specs.slot_format(slot).filter(|_| emulated)?;
-            Some(match format.block_format(&shared) {
+            Some(match format.block_format(&shared)? {
                 BlockFormat::Mx(format) if slot.is_backward() && !specs.headroom_bp.is_none() => {
                     let headroom = specs.headroom_bp;
                     MxFormat { headroom, ..format }.into()

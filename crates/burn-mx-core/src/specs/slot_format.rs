@@ -25,9 +25,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 ///
 /// let shared = MxFormat::new(ElementFormat::Int8, 64); // the element does not matter
 /// let slot: SlotFormat = "fp4".parse()?;
-/// assert_eq!(slot.block_format(&shared).to_string(), "mx(element=fp4_e2m1,block_size=64)");
+/// assert_eq!(slot.block_format(&shared).unwrap().to_string(), "mx(element=fp4_e2m1,block_size=64)");
 /// let slot: SlotFormat = "bfp(bit_width=12)".parse()?;
-/// assert_eq!(slot.block_format(&shared).to_string(), "bfp(bit_width=12,block_size=8)");
+/// assert_eq!(slot.block_format(&shared).unwrap().to_string(), "bfp(bit_width=12,block_size=8)");
 /// # Ok::<(), microscaling::ParseFormatError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,15 +60,12 @@ impl SlotFormat {
 
     /// The block format of this slot. All of `shared` but its element applies to an
     /// [`Element`](Self::Element): block size, scale bits, scale mode, method and flush; none of it to a
-    /// [`Block`](Self::Block).
-    ///
-    /// # Panics
-    /// If this is [`Unknown`](Self::Unknown), which resolved specs have none of.
-    pub const fn block_format(&self, shared: &MxFormat) -> BlockFormat {
+    /// [`Block`](Self::Block). An [`Unknown`](Self::Unknown) text has none; resolved specs have no such text.
+    pub const fn block_format(&self, shared: &MxFormat) -> Option<BlockFormat> {
         match *self {
-            Self::Element(element) => BlockFormat::Mx(MxFormat { element, ..*shared }),
-            Self::Block(format) => format,
-            Self::Unknown(_) => panic!("burn-mx: the name of a format is unknown"),
+            Self::Element(element) => Some(BlockFormat::Mx(MxFormat { element, ..*shared })),
+            Self::Block(format) => Some(format),
+            Self::Unknown(_) => None,
         }
     }
 
@@ -176,13 +173,13 @@ mod tests {
             assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
             assert_eq!(SlotFormat::from(element).to_string(), element.name());
             let block = SlotFormat::from(element).block_format(&shared);
-            assert_eq!(block, BlockFormat::Mx(MxFormat { element, ..shared }));
+            assert_eq!(block, Some(BlockFormat::Mx(MxFormat { element, ..shared })));
             names.push(element.name());
         }
         for name in BlockFormat::NAMES {
             let format: BlockFormat = name.parse().unwrap();
             assert_eq!(name.parse(), Ok(SlotFormat::from(format)));
-            assert_eq!(SlotFormat::from(format).block_format(&shared), format);
+            assert_eq!(SlotFormat::from(format).block_format(&shared), Some(format));
             assert_eq!(SlotFormat::from(format).to_string(), name);
             names.push(name);
         }

@@ -41,7 +41,7 @@ impl MxSpecs {
                 ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
             };
             let of_slot = match format {
-                SlotFormat::Element(_) => format.block_format(&shared).validate(),
+                SlotFormat::Element(element) => MxFormat { element, ..shared }.validate(),
                 _ => format.validate(),
             };
             of_slot.map_err(|error| SpecsError::Format {
