@@ -19,7 +19,7 @@ use std::fmt;
 
 use burn::tensor::DType;
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::host_round_trips;
+use burn_mx::process::host_round_trips;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 

@@ -13,8 +13,9 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn_backend::ops::FloatTensorOps;
+use burn_mx::process::host_round_trips;
 use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
 use backend::{TestBackend, TestDevice};
 

@@ -11,7 +11,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_mx::Rounding;
 use burn_mx::module::{full_precision, set_specs_at, with_specs};
 use burn_mx::ptq::QuantConfig;
-use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
+use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs, process};
 use clap::{Args, Command, FromArgMatches};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -46,7 +46,7 @@ fn turn() -> MutexGuard<'static, ()> {
     if log::set_logger(&Recorded).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }
-    MxSpecs::clear_default();
+    process::clear_default();
     guard
 }
 
@@ -217,7 +217,7 @@ fn devices_without_specs_compute_by_the_installed_default() {
     assert_ne!(emulated[0], exact[0]);
     assert_ne!(emulated[1], exact[1]);
 
-    MxSpecs::install_default(&specs);
+    process::install_default(&specs).unwrap();
     let before = messages().len();
     assert_eq!(step::<Mx>(&MxDevice::default()), emulated);
     assert_eq!(step::<Mx>(&MxDevice::from(FlexDevice)), emulated);
@@ -232,9 +232,9 @@ fn devices_without_specs_compute_by_the_installed_default() {
     assert_ne!(by_other, emulated);
     assert_eq!(messages().len(), before, "{:?}", messages());
 
-    MxSpecs::install_default(&other);
+    process::install_default(&other).unwrap();
     assert_eq!(step::<Mx>(&MxDevice::default()), by_other);
-    MxSpecs::clear_default();
+    process::clear_default();
     assert_eq!(step::<Mx>(&MxDevice::default())[0], exact[0]);
 }
 
@@ -243,7 +243,7 @@ fn devices_without_specs_compute_by_the_installed_default() {
 fn the_installed_default_does_not_touch_the_optimizer() {
     use burn::optim::{AdamConfig, GradientsParams, Optimizer};
     let _turn = turn();
-    MxSpecs::install_default(&MxSpecs::mxfp4().resolve().unwrap());
+    process::install_default(&MxSpecs::mxfp4().resolve().unwrap()).unwrap();
     fn stepped<B: AutodiffBackend>(device: &B::Device) -> Vec<f32> {
         let weight = Tensor::<B, 2>::from_floats([[0.123_456, -1.234_567]], device).require_grad();
         let layer: Linear<B> = LinearConfig::new(1, 2).with_bias(false).init(device);
@@ -258,7 +258,7 @@ fn the_installed_default_does_not_touch_the_optimizer() {
         values(optimizer.step(0.1, layer, grads).weight.val())
     }
     let got = stepped::<Mx>(&MxDevice::default());
-    MxSpecs::clear_default();
+    process::clear_default();
     assert_eq!(got, stepped::<Autodiff<Flex>>(&FlexDevice));
 }
 
@@ -279,7 +279,7 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
         let ones = Tensor::<Mx, 1>::from_data([1.0; 200], device);
         values(ones * 1.234_567)
     };
-    MxSpecs::install_default(&specs(10));
+    process::install_default(&specs(10)).unwrap();
 
     Mx::seed(&without, 1);
     let [first, second] = [drawn(&without), drawn(&without)];
@@ -294,7 +294,7 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     Mx::seed(&of_its_own, 1);
     drawn(&of_its_own);
     assert_eq!(drawn(&without), first);
-    MxSpecs::clear_default();
+    process::clear_default();
     let exact = drawn(&without);
     Mx::seed(&without, 1);
     assert_eq!(drawn(&without), exact);

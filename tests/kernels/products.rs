@@ -4,8 +4,9 @@ use burn::backend::Flex;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions, FloatTensorOps, ModuleOps};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata};
+use burn_mx::MxKernels;
+use burn_mx::process::reproducible_products;
 use burn_mx::{BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
-use burn_mx::{MxKernels, reproducible_products};
 use burn_mx_core::kernels::{Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout};
 
 use super::support::*;

@@ -7,7 +7,8 @@ use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn_mx::Rounding;
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, host_round_trips};
+use burn_mx::process::host_round_trips;
+use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
 use super::models::*;
 use super::newtype::Newtype;

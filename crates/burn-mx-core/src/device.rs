@@ -10,7 +10,7 @@ use crate::tensor::{Meta, MxTensor};
 ///
 /// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made
 /// by `Default` or from an id has no specs; tensors on it are computed by the process-wide default
-/// ([`MxSpecs::install_default`](crate::MxSpecs::install_default)) if there is one, else exactly as the
+/// ([`process::install_default`](crate::process::install_default)) if there is one, else exactly as the
 /// wrapped backend does.
 ///
 /// The device of a tensor has the tensor's specs (those that it would have, if its own were set by path), also where the

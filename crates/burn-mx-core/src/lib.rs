@@ -60,6 +60,7 @@ pub mod hooks;
 pub mod kernels;
 mod ops;
 mod phase;
+pub mod process;
 mod random_streams;
 mod semantics;
 mod shared_specs;
@@ -74,9 +75,7 @@ pub use args::MxArgs;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
-#[cfg(feature = "cube")]
-pub use kernels::reproducible_products;
-pub use kernels::{MxKernels, from_f32, host_round_trips, to_f32};
+pub use kernels::{MxKernels, from_f32, to_f32};
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
@@ -84,4 +83,4 @@ pub use specs::{
 };
 pub use tensor::MxTensor;
 pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};
-pub use weight_cache::{Unpacked, keep_quantized_weights};
+pub use weight_cache::Unpacked;

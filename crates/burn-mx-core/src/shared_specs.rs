@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
 use crate::random_streams::{Draws, OpNumber, OpNumbers};
-use crate::specs::{AsResolvedSpecs, ResolvedSpecs};
+use crate::specs::ResolvedSpecs;
 
 /// Resolved specs that tensors share, and the state of their random numbers. There is one for each distinct
 /// [`ResolvedSpecs`], for the life of the process.
@@ -135,22 +135,8 @@ pub(crate) fn warn_unset(operation: &str) {
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn!(
             "burn-mx: `{operation}` ran on tensors without MxSpecs and is not emulated. Create the device with \
-             `MxDevice::new(device, specs)?`, or call `MxSpecs::install_default`; `MxSpecs::none()` says that \
+             `MxDevice::new(device, specs)?`, or call `burn_mx::process::install_default`; `MxSpecs::none()` says that \
              full precision is meant."
         );
-    }
-}
-
-impl crate::specs::MxSpecs {
-    /// Sets the specs for all devices and tensors of this process that have none of their own, such as those
-    /// made with `Default::default()`.
-    pub fn install_default(specs: &impl AsResolvedSpecs) {
-        install_default(Some(specs.as_resolved()));
-    }
-
-    /// Takes back what [`MxSpecs::install_default`](Self::install_default) set: without specs means exactly
-    /// the wrapped backend again.
-    pub fn clear_default() {
-        install_default(None);
     }
 }

@@ -48,13 +48,10 @@
 pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
 pub use burn_mx_core::MxArgs;
-#[cfg(feature = "cube")]
-pub use burn_mx_core::reproducible_products;
 pub use burn_mx_core::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
     MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, SpecsError, ToResolvedSpecs, hooks, host_round_trips,
-    keep_quantized_weights,
+    ResolvedSpecs, Slot, SlotFormat, SpecsError, ToResolvedSpecs, hooks, process,
 };
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;

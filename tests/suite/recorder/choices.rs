@@ -4,8 +4,9 @@ use std::thread;
 
 use burn::module::AutodiffModule;
 use burn_mx::module::label_parameters;
+use burn_mx::process::keep_quantized_weights;
 use burn_mx::record::{Pass, ProductKind, RecorderConfig, Statistic};
-use burn_mx::{MxSpecs, Slot, keep_quantized_weights};
+use burn_mx::{MxSpecs, Slot};
 
 use super::super::models::{Forward as _, Mlp, model};
 use super::super::support::{Mx, mx_device};

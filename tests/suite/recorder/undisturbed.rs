@@ -136,7 +136,7 @@ fn a_device_has_the_same_figures_and_bits() {
     use crate::backend::TestBackend;
 
     #[cfg(not(any(test_backend = "ndarray", test_backend = "tch")))]
-    burn_mx::reproducible_products(true);
+    burn_mx::process::reproducible_products(true);
     for specs in [MxSpecs::mxfp8_e4m3(), stochastic()] {
         let (off, _) = trained::<Mlp, TestBackend>(&specs, Default::default(), false);
         let (on, recorded) = trained::<Mlp, TestBackend>(&specs, Default::default(), true);
