@@ -58,6 +58,7 @@ fn small_codes(path: &Path, outputs: usize, inputs: usize) {
             StoredType::F8E4M3 => Dtype::F8_E4M3,
             StoredType::F8E8M0 => Dtype::F8_E8M0,
             StoredType::F32 => Dtype::F32,
+            other => unreachable!("{other:?}"),
         };
         let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
         (tensor.name.clone(), view.unwrap())

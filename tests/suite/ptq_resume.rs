@@ -50,7 +50,7 @@ fn images(seed: u64) -> Vec<Tensor<B, 4>> {
 fn quantizer(optim_algorithm: OptimAlgorithm, fixed_seed: u64) -> Quantizer {
     let learning_rate = match optim_algorithm {
         OptimAlgorithm::AdaQuant => 1e-3,
-        OptimAlgorithm::AdaRound => 0.05,
+        _ => 0.05,
     };
     let config = QuantConfig {
         fast_finetune: Some(FastFinetune {

@@ -7,6 +7,7 @@ use microscaling::{NameError, WeightLayout};
 
 /// How a checkpoint has its packed weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CheckpointLayout {
     /// `microscaling`: this project's own, for every format; see [`microscaling::safetensors`]. Names of tensors are Burn's.
     Microscaling,

@@ -168,6 +168,7 @@ fn describe(
                 StoredType::F8E4M3 => Dtype::F8_E4M3,
                 StoredType::F8E8M0 => Dtype::F8_E8M0,
                 StoredType::F32 => Dtype::F32,
+                _ => unreachable!("{dtype:?} is no type of a layout that is written here"),
             };
             size += stored.bytes.len();
             entries.push(Entry {

@@ -115,6 +115,7 @@ pub struct BatchNormPair {
 /// Where the scales of activations come from. In JSON `is_dynamic`, a bool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
+#[non_exhaustive]
 pub enum Activations {
     /// Each block has the scale that its own elements give it, as they come.
     #[default]
@@ -189,6 +190,7 @@ pub struct FastFinetune {
 /// What fast fine-tuning changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum OptimAlgorithm {
     /// AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): the weights and biases themselves, by gradients that
     /// pass the quantizer as if it were not there.

@@ -140,6 +140,7 @@ fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
 /// Of which pass products are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Pass {
     /// Forward and gradient products of [`MxAutodiff`](burn_mx_core::MxAutodiff); a step ends with each backward pass.
     #[default]
@@ -151,6 +152,7 @@ pub enum Pass {
 /// What is recorded of an operand or a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Statistic {
     /// Mean squared error.
     Mse,

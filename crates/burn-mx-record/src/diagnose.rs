@@ -48,6 +48,7 @@ use substitution::Substitution;
 /// Which products of the backward pass are quantized; all others are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Products {
     /// Those that the specs quantize.
     All,

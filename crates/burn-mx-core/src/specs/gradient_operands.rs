@@ -11,6 +11,7 @@ use thiserror::Error;
 /// As text (`FromStr`, `Display`, serde): `original`, `forward`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum GradientOperands {
     /// The operand as it was before the forward product quantized it.
     #[default]

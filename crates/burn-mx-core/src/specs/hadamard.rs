@@ -32,6 +32,7 @@ pub struct Hadamard {
 
 /// Where the random signs of a [`Hadamard`] transform come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum HadamardSigns {
     /// Nothing after the block size: the seed. They are the same in every product until it is set anew.
     #[default]

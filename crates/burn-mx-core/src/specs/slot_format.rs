@@ -31,6 +31,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// # Ok::<(), microscaling::ParseFormatError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SlotFormat {
     /// An MX block of these elements.
     Element(ElementFormat),

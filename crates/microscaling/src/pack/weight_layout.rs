@@ -51,6 +51,7 @@ pub enum WeightLayout {
 
 /// The type of a stored tensor's elements; a name of safetensors'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum StoredType {
     /// `U8`.
     U8,

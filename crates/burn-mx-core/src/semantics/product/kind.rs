@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The op of Burn that a product belongs to, which decides by which fields of the specs its gradients round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Op {
     /// A linear layer.
     Linear,
