@@ -7,7 +7,6 @@ use alloc::{vec, vec::Vec};
 /// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: of the element at each index of the axis, whatever the
 /// other axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Signs {
     /// The uppermost bit of word number i of the stream, one for minus, is that of the element at index i.
     Random(RandomStream),
