@@ -10,13 +10,12 @@ use microscaling::{FloatFormat, RandomHadamard, RandomStream, Rounding};
 
 use super::float::{FORCED, Float32};
 use crate::kernels::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, MxKernels, Norm, Normalization,
-    OpRounding, Softmax, UnaryFunction, UnaryOp,
+    BinaryFunction, BinaryOp, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm,
+    Normalization, OpRounding, Softmax, UnaryFunction, UnaryOp,
 };
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Tensor = CubeTensor<WgpuRuntime>;
-type Kernel<'a> = Box<dyn Fn() -> Tensor + 'a>;
 
 /// Numbers of magnitude 2^-6 to 2.
 fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
@@ -60,66 +59,47 @@ fn its_float32_and_integers_agree() {
         rounding,
         base2: false,
     };
-    let kernels: Vec<(&str, Kernel<'_>)> = vec![
+    let hadamard = KernelOp::Hadamard {
+        axis: 1,
+        transform: RandomHadamard { block_size: 32 },
+        signs: RandomStream::new(4, 4).into(),
+        inverse: false,
+    };
+    let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
+    let unary = |function| (KernelOp::UnaryFunction(function, rounding), vec![x()]);
+    let kernels: Vec<(KernelOp, Vec<Tensor>)> = vec![
+        binary(BinaryOp::Add),
+        binary(BinaryOp::Sub),
+        binary(BinaryOp::Mul),
+        binary(BinaryOp::Div),
+        (KernelOp::Unary(UnaryOp::Sqrt, op), vec![B::float_abs(x())]),
+        (KernelOp::Recip, vec![x()]),
+        unary(UnaryFunction::Exp),
+        unary(UnaryFunction::Gelu),
         (
-            "add",
-            Box::new(|| B::binary_op(BinaryOp::Add, x(), y(), op)),
+            KernelOp::BinaryFunction(BinaryFunction::GeluBackward, rounding),
+            vec![y(), x()],
         ),
+        (KernelOp::Softmax(softmax), vec![x()]),
+        (KernelOp::LogSoftmax(LogSoftmax { rounding }), vec![x()]),
+        (KernelOp::Norm(norm(Norm::Layer)), vec![x(), row(), row()]),
         (
-            "sub",
-            Box::new(|| B::binary_op(BinaryOp::Sub, x(), y(), op)),
+            KernelOp::NormBackward(norm(Norm::Rms)),
+            vec![y(), x(), row()],
         ),
-        (
-            "mul",
-            Box::new(|| B::binary_op(BinaryOp::Mul, x(), y(), op)),
-        ),
-        (
-            "div",
-            Box::new(|| B::binary_op(BinaryOp::Div, x(), y(), op)),
-        ),
-        (
-            "sqrt",
-            Box::new(|| B::unary_op(UnaryOp::Sqrt, B::float_abs(x()), op)),
-        ),
-        ("recip", Box::new(|| B::exact_recip(x()))),
-        (
-            "exp",
-            Box::new(|| B::unary_function(UnaryFunction::Exp, x(), rounding)),
-        ),
-        (
-            "gelu",
-            Box::new(|| B::unary_function(UnaryFunction::Gelu, x(), rounding)),
-        ),
-        (
-            "gelu backward",
-            Box::new(|| B::binary_function(BinaryFunction::GeluBackward, x(), y(), rounding)),
-        ),
-        ("softmax", Box::new(|| B::rounded_softmax(softmax, x()))),
-        (
-            "log softmax",
-            Box::new(|| B::rounded_log_softmax(LogSoftmax { rounding }, x())),
-        ),
-        (
-            "layer norm",
-            Box::new(|| B::rounded_norm(norm(Norm::Layer), x(), row(), Some(row()))),
-        ),
-        (
-            "rms norm backward",
-            Box::new(|| B::rounded_norm_backward(norm(Norm::Rms), x(), row(), y()).0),
-        ),
-        (
-            "hadamard",
-            Box::new(|| {
-                let transform = RandomHadamard { block_size: 32 };
-                B::random_hadamard(x(), 1, transform, RandomStream::new(4, 4).into())
-            }),
-        ),
+        (hadamard, vec![x()]),
     ];
-    for (name, kernel) in kernels {
+    for (op, tensors) in kernels {
+        let run = || {
+            let mut tensors = tensors.iter().cloned();
+            let first = tensors.next().expect("an op takes a tensor");
+            let others = [tensors.next(), tensors.next()];
+            B::kernels().run(op, first, others).0
+        };
         let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
             FORCED.set(Some(float32));
-            bits(kernel())
+            bits(run())
         });
-        assert_eq!(device, integers, "{name}");
+        assert_eq!(device, integers, "{op:?}");
     }
 }
