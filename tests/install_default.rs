@@ -243,7 +243,7 @@ fn devices_without_specs_compute_by_the_installed_default() {
 fn the_installed_default_does_not_touch_the_optimizer() {
     use burn::optim::{AdamConfig, GradientsParams, Optimizer};
     let _turn = turn();
-    process::install_default(&MxSpecs::mxfp4().resolve().unwrap()).unwrap();
+    process::install_default("mxfp4").unwrap();
     fn stepped<B: AutodiffBackend>(device: &B::Device) -> Vec<f32> {
         let weight = Tensor::<B, 2>::from_floats([[0.123_456, -1.234_567]], device).require_grad();
         let layer: Linear<B> = LinearConfig::new(1, 2).with_bias(false).init(device);
@@ -279,7 +279,7 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
         let ones = Tensor::<Mx, 1>::from_data([1.0; 200], device);
         values(ones * 1.234_567)
     };
-    process::install_default(&specs(10)).unwrap();
+    process::install_default(specs(10)).unwrap();
 
     Mx::seed(&without, 1);
     let [first, second] = [drawn(&without), drawn(&without)];
