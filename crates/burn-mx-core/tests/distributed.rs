@@ -4,6 +4,9 @@
 #[path = "../../../tests/suite/newtype.rs"]
 mod newtype;
 
+// By its published name, which the shared backend has.
+extern crate burn_mx_core as burn_mx;
+
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
