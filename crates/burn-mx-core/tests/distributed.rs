@@ -283,7 +283,7 @@ fn an_all_reduce_in_a_model_is_not_rounded_and_passes_gradients_on() {
 
 #[test]
 fn a_reference_gives_the_device_with_its_specs_and_the_tensor() {
-    let device = MxDevice::new(FlexDevice, &bfloat16()).expect("resolved specs");
+    let device = MxDevice::new(FlexDevice, bfloat16()).expect("resolved specs");
     let x = Tensor::<Mx, 1>::from_floats(INPUTS[1], &device);
     let (mut outer, mut inner) = (primitive(x.clone()), primitive(x.inner()));
     let (outer, inner) = (TensorRef::<Mx>(&mut outer), TensorRef(&mut inner));
