@@ -9,7 +9,7 @@
 //! the kernel begins with a tensor that the copy has driven out of the caches, unless they hold three of them.
 //!
 //! `--work pack` compares with the same copy, `pack-bf16` with one of the bf16 numbers that it packs.
-//! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with one of what comes out:
+//! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with a copy of their output:
 //! each thread decodes rows of its own. Packed codes and scales do not count as bytes.
 
 #[path = "support/seconds.rs"]

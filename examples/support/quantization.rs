@@ -158,13 +158,15 @@ impl Options {
                 let text = fs::read_to_string(path).map_err(|error| unusable(&error))?;
                 QuantConfig::from_json(&text)
             }
-            false => QuantConfig::named(name),
+            false => QuantConfig::named(name).map(|config| QuantConfig {
+                batch_norm_epsilon: epsilon,
+                ..config
+            }),
         }
         .map_err(|error| unusable(&error))?;
         let mut label = name.to_owned();
         if self.fold {
             config.fold_batch_norm = true;
-            config.batch_norm_epsilon = epsilon;
             label += ", folded";
         }
         if self.is_static {

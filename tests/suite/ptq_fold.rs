@@ -64,7 +64,7 @@ impl<B: Backend> Cnn<B> {
             ),
             up_norm: trained(4, 1e-5, 31, device),
             hidden: with_noise_weights(LinearConfig::new(64, 16).init(device), 4),
-            hidden_norm: trained(16, 0.1, 41, device),
+            hidden_norm: trained(16, 1e-3, 41, device),
             head: with_noise_weights(LinearConfig::new(16, 5).init(device), 5),
         }
     }
@@ -109,7 +109,7 @@ fn folding(name: &str) -> QuantConfig {
         fold_batch_norm: true,
         batch_norms: vec![
             pair("second_norm", "second", Some(1e-2)),
-            pair("hidden_norm", "hidden", Some(0.1)),
+            pair("hidden_norm", "hidden", Some(1e-3)),
         ],
         ..QuantConfig::named(name).expect("it is one")
     }
@@ -257,10 +257,13 @@ fn norms_whose_folding_would_change_the_model_are_left() {
             Relu.forward(net.second_norm.forward(net.second.forward(x)))
         };
         let quantized = |fold_batch_norm| {
+            let base = match fold_batch_norm {
+                true => folding("MXFP8E4M3"),
+                false => QuantConfig::named("MXFP8E4M3").expect("it is one"),
+            };
             let config = QuantConfig {
-                fold_batch_norm,
                 include: vec!["first".into()],
-                ..folding("MXFP8E4M3")
+                ..base
             };
             let quantizer = Quantizer::new(config).unwrap();
             quantizer
@@ -377,6 +380,21 @@ fn what_folding_needs_is_said() {
     let error = named("first_norm", "third");
     assert!(
         error.contains("`third`") && error.contains("first, second"),
+        "{error}"
+    );
+    let refused = |config| Quantizer::new(config).unwrap_err().to_string();
+    let twice = [pair("up_norm", "up", None), pair("up_norm", "first", None)];
+    let error = refused(QuantConfig {
+        batch_norms: twice.to_vec(),
+        ..folding("MX6")
+    });
+    assert!(error.contains("`up_norm` twice"), "{error}");
+    let error = refused(QuantConfig {
+        fold_batch_norm: false,
+        ..folding("MX6")
+    });
+    assert!(
+        error.contains("`batch_norms`") && error.contains("fold_batch_norm"),
         "{error}"
     );
     let config = QuantConfig {

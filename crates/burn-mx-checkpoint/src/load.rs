@@ -11,12 +11,12 @@ use burn_store::{
     ApplyError, ModuleAdapter, ModuleSnapshot, PyTorchToBurnAdapter, TensorSnapshot,
     TensorSnapshotError,
 };
-use microscaling::{Packed, PackedView, Rounding};
+use microscaling::{Packed, PackedView};
 
 use super::archive::{Archive, files};
 use super::columns::in_rows;
 use super::types;
-use super::weights::{InFile, Layers, NO_STREAM, Path, alike, round};
+use super::weights::{InFile, Layers, NO_STREAM, Path, alike, random_field, round};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
@@ -495,7 +495,7 @@ fn in_place_of<B: MxTensorOps, const D: usize>(
 fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<Unpacked> {
     let quantization = specs.weight_quantization()?;
     let (format, rounding) = quantization.blocks?;
-    if format != packed.format() || rounding == Rounding::Stochastic {
+    if format != packed.format() || random_field(&quantization).is_some() {
         return None;
     }
     let mut values = packed.decode();

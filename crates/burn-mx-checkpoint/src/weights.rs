@@ -353,6 +353,15 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<'_, F> {
     }
 }
 
+/// The field of the specs by which a weight is rounded at random, if there is one.
+pub(super) fn random_field(quantization: &OperandQuantization) -> Option<&'static str> {
+    let blocks = quantization.blocks.map(|(_, rounding)| rounding);
+    let elementwise = quantization.elementwise.map(|(_, rounding)| rounding);
+    let fields = [("round_mx_output", blocks), ("round_weight", elementwise)];
+    let is_random = |(_, rounding): &(_, Option<Rounding>)| *rounding == Some(Rounding::Stochastic);
+    fields.into_iter().find(is_random).map(|(field, _)| field)
+}
+
 /// How the forward product quantizes a weight, if a packed one can be that.
 fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization, CheckpointError> {
     let weight = || path.to_owned();
@@ -363,15 +372,9 @@ fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization
             transform: transform.map_or_else(String::new, |transform| transform.to_string()),
         });
     };
-    let blocks = quantization.blocks.map(|(_, rounding)| rounding);
-    let elementwise = quantization.elementwise.map(|(_, rounding)| rounding);
-    let random = [("round_mx_output", blocks), ("round_weight", elementwise)];
-    let random = random
-        .into_iter()
-        .find(|(_, rounding)| *rounding == Some(Rounding::Stochastic));
-    match random {
+    match random_field(&quantization) {
         None => Ok(quantization),
-        Some((field, _)) => Err(CheckpointError::Random {
+        Some(field) => Err(CheckpointError::Random {
             weight: weight(),
             field,
         }),

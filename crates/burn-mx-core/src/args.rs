@@ -106,8 +106,8 @@ impl MxArgs {
     /// `base` with the given flags in place of its fields. Fields that `base` leaves unset still
     /// follow the field that they default to, so `--w-elem-format` reaches the backward pass too.
     ///
-    /// If `base` has a field that JSON cannot hold, such as an unknown format, and no flag replaces the field, then `base`
-    /// comes back as it is. [`MxSpecs::resolve`] refuses such specs.
+    /// JSON cannot hold a text that names no format. If `base` has such a text, and no flag replaces the field, this returns
+    /// `base` unchanged: [`MxSpecs::resolve`] refuses those specs with or without the flags.
     pub fn apply(&self, base: MxSpecs) -> MxSpecs {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(&base) else {
             unreachable!("specs are a JSON object");
@@ -119,14 +119,14 @@ impl MxArgs {
     /// [`apply`](Self::apply), then [`MxSpecs::resolve`].
     ///
     /// # Errors
-    /// Those of [`MxSpecs::resolve`]: each flag is checked alone while parsing, here all together.
+    /// [`MxSpecs::resolve`] returns them. The parser checks each flag alone; `resolve` checks all of them together.
     pub fn specs(&self, base: MxSpecs) -> Result<ResolvedSpecs, SpecsError> {
         self.apply(base).resolve()
     }
 }
 
 impl Args for MxArgs {
-    /// The flags stand under the heading that `command` has set for what comes next, else under their own.
+    /// The flags stand under the heading of `command` (`next_help_heading`), or under [`HEADING`] if it has none.
     fn augment_args(command: Command) -> Command {
         let has_heading = command.get_next_help_heading().is_some();
         let flags = FLAGS.iter().map(|&(flag, value, help)| {
@@ -233,7 +233,7 @@ mod tests {
         command.get_arguments().filter(ours).collect()
     }
 
-    /// A value that is no flag's default; `None` for a switch.
+    /// A value other than the flag's default; `None` for a switch.
     fn sample(arg: &Arg) -> Option<&'static str> {
         let name = arg
             .get_value_names()

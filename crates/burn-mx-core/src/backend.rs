@@ -24,7 +24,7 @@ pub struct MxBackend<B> {
 }
 
 impl<B: MxKernels> MxBackend<B> {
-    /// The weight with other values of the same shape, given in `f32`, in place of its own.
+    /// Replaces the values of a weight by `values`, which are `f32` and have the weight's shape.
     pub fn with_values(
         weight: FloatTensor<Self>,
         values: B::FloatTensorPrimitive,

@@ -28,8 +28,8 @@ impl<D> MxDevice<D> {
     ///
     /// # Errors
     ///
-    /// What is wrong with the specs: [`MxSpecs::resolve`](crate::MxSpecs::resolve) and
-    /// [`MxSpecs::preset`](crate::MxSpecs::preset) say it.
+    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) refuses the specs, or [`MxSpecs::preset`](crate::MxSpecs::preset) does not
+    /// know the name.
     pub fn new(inner: D, specs: impl ToResolvedSpecs) -> Result<Self, SpecsError> {
         let specs = specs.to_resolved()?;
         Ok(Self {

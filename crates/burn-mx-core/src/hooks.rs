@@ -1,11 +1,11 @@
 //! What the decorator shows to those who watch it.
 //!
 //! An [`Observer`] sees products, elementwise roundings and the calls of layers, and may have ops computed by other specs: a
-//! recorder, a diagnosis, a calibration. The decorator calls whoever is installed and knows none of them by name. Without an
-//! observer an op looks at one counter.
+//! recorder, a diagnosis, a calibration. The decorator calls every installed observer through this trait. Without an
+//! observer an op reads atomic counters and does nothing else.
 //!
-//! An observer is installed [for the process](install) or [for one thread](install_on_this_thread). Those of a thread take the
-//! place of those of the process: a diagnosis on one thread is nothing that a recorder of the training should see.
+//! An observer is installed [for the process](install) or [for one thread](install_on_this_thread). A thread's observer
+//! hides the process's observers from that thread: a recorder of the training does not see a diagnosis on one thread.
 //!
 //! ```
 //! # extern crate burn_mx_core as burn_mx;
@@ -89,7 +89,7 @@ bitflags::bitflags! {
 /// Watches what the decorator computes. Each method is called on the thread that computes, before or after the op, and must
 /// not compute on emulated tensors itself.
 pub trait Observer: Send + Sync {
-    /// What it wants to be told of; asked once, when it is installed.
+    /// The events that the observer is told of. [`install`] asks once.
     fn events(&self) -> Events;
 
     /// A product is about to be computed. `None` if neither its operands nor its result are to be seen.
@@ -155,7 +155,7 @@ pub trait Observer: Send + Sync {
 pub struct ProductCall {
     /// The op of Burn that it belongs to.
     pub op: ProductOp,
-    /// What it computes.
+    /// Whether the product computes an output or a gradient, and whose.
     pub kind: ProductKind,
     /// The specs that it is computed by.
     pub specs: &'static SharedSpecs,
@@ -181,7 +181,7 @@ pub trait ProductObserver {
         let _ = operand;
     }
 
-    /// Whether the result is to be compared with that of the operands before they are quantized in blocks.
+    /// Whether [`result`](Self::result) is called. The decorator then multiplies the unquantized operands, too, and compares.
     fn wants_result(&self) -> bool {
         false
     }
@@ -214,7 +214,7 @@ pub trait View {
     /// The shape of the tensor.
     fn shape(&self) -> Shape;
 
-    /// What was done to it, in figures.
+    /// The error that rounding or quantization made, in figures.
     fn statistics(&self) -> ObservedStatistics;
 
     /// Its values before and after, in row-major order; waits for the device.

@@ -12,7 +12,8 @@ pub use crate::weight_cache::keep_quantized_weights;
 ///
 /// # Errors
 ///
-/// What is wrong with the specs.
+/// [`MxSpecs::resolve`](crate::MxSpecs::resolve) refuses the specs, or [`MxSpecs::preset`](crate::MxSpecs::preset) does not know the
+/// name.
 pub fn install_default(specs: impl ToResolvedSpecs) -> Result<(), SpecsError> {
     let specs = specs.to_resolved()?;
     shared_specs::install_default(Some(&specs));

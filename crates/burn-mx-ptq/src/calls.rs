@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burn_backend::Shape;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
 
 use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, Events, LayerCall, LayerOp, Observer};
@@ -57,20 +57,20 @@ pub(super) fn calls<B: MxKernels>(
     pass: impl FnOnce() + Send,
 ) -> Vec<Call<B>> {
     let hear = move |calls: &mut Vec<Call<B>>, call: &LayerCall<'_>| {
-        let (Some(input), Some(output)) = (call.input::<B>(), call.output::<B>()) else {
+        let value = match side {
+            Side::Input => call.input::<B>(),
+            Side::Output => call.output::<B>(),
+        };
+        let Some(value) = value else {
             return;
         };
-        let (samples, shape) = (input.shape()[0], output.shape());
         calls.push(Call {
             op: call.op.clone(),
-            value: match side {
-                Side::Input => input,
-                Side::Output => output,
-            },
-            output: shape,
+            value,
+            output: call.output_shape.clone(),
             is_plain: call.is_plain,
             has_bias: call.has_bias,
-            samples,
+            samples: call.input_shape[0],
         });
     };
     listen(move |_, called| called == label, hear, pass)

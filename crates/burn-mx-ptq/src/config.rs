@@ -295,6 +295,25 @@ impl QuantConfig {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
         }
+        if !self.fold_batch_norm && !self.batch_norms.is_empty() {
+            return Err(PtqError::Field {
+                field: "batch_norms",
+                value: format!("{} pairs without `fold_batch_norm`", self.batch_norms.len()),
+                allowed: "none, or `fold_batch_norm: true`",
+            });
+        }
+        for (at, pair) in self.batch_norms.iter().enumerate() {
+            if self.batch_norms[..at]
+                .iter()
+                .any(|before| before.norm == pair.norm)
+            {
+                return Err(PtqError::Field {
+                    field: "batch_norms",
+                    value: format!("`{}` twice", pair.norm),
+                    allowed: "each norm once",
+                });
+            }
+        }
         let epsilons = self.batch_norms.iter().filter_map(|pair| pair.epsilon);
         for epsilon in epsilons.chain([self.batch_norm_epsilon]) {
             if !(epsilon >= 0.0 && epsilon.is_finite()) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use super::thread::thread_of_work;
@@ -12,8 +12,10 @@ use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
 
 /// How many observers want which events: where there is none, this is all that an op looks at.
-static WANTED: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
-static INSTALLED: Mutex<Option<All>> = Mutex::new(None);
+static WANTED: [AtomicUsize; EVENTS] = [const { AtomicUsize::new(0) }; EVENTS];
+const EVENTS: usize = Events::all().bits().count_ones() as usize;
+
+static INSTALLED: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 
 /// An observer and the number that it was installed with.
 type Entry = (u64, Events, Arc<dyn Observer>);
@@ -24,7 +26,7 @@ struct All {
     threads: HashMap<ThreadId, Vec<Entry>>,
 }
 
-fn all() -> MutexGuard<'static, Option<All>> {
+fn all() -> MutexGuard<'static, All> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -46,9 +48,6 @@ pub(super) fn observers(event: Events) -> Vec<Arc<dyn Observer>> {
         return Vec::new();
     }
     let all = all();
-    let Some(all) = all.as_ref() else {
-        return Vec::new();
-    };
     let own = all.threads.get(&thread_of_work());
     // The last one of a thread hides those before it.
     let entries = match own.and_then(|own| own.last()) {
@@ -92,7 +91,6 @@ fn install_for(thread: Option<ThreadId>, observer: Arc<dyn Observer>) -> Install
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let events = observer.events();
     let mut all = all();
-    let all = all.get_or_insert_default();
     let entries = match thread {
         Some(thread) => all.threads.entry(thread).or_default(),
         None => &mut all.process,
@@ -115,7 +113,8 @@ impl Drop for Installed {
         }
         // An observer's own drop may compute, so that it waits until the list is free again.
         let mut removed = Vec::new();
-        if let Some(all) = all().as_mut() {
+        {
+            let mut all = all();
             let mut take = |entries: &mut Vec<Entry>| {
                 removed.extend(entries.extract_if(.., |(number, ..)| *number == self.number));
             };

@@ -20,8 +20,12 @@ pub struct LayerCall<'a> {
     pub is_plain: bool,
     /// Whether it has a bias.
     pub has_bias: bool,
+    /// The shape of the input.
+    pub input_shape: Shape,
     /// The shape of the weight.
     pub weight: Shape,
+    /// The shape of the output.
+    pub output_shape: Shape,
     /// Tensors of the backend that computes.
     input: &'a dyn Any,
     output: &'a dyn Any,
@@ -80,7 +84,9 @@ pub(crate) fn layer<B: MxKernels>(
         op: op(),
         is_plain,
         has_bias,
+        input_shape: input.shape(),
         weight: shape,
+        output_shape: output.shape(),
         input: &input,
         output: &output.inner,
     };
