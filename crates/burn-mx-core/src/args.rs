@@ -126,7 +126,7 @@ impl MxArgs {
 }
 
 impl Args for MxArgs {
-    /// The flags stand under the heading of `command` (`next_help_heading`), or under [`HEADING`] if it has none.
+    /// The flags stand under the heading of `command` (`next_help_heading`), or under "MX specs" if it has none.
     fn augment_args(command: Command) -> Command {
         let has_heading = command.get_next_help_heading().is_some();
         let flags = FLAGS.iter().map(|&(flag, value, help)| {
