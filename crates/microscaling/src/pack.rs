@@ -6,6 +6,7 @@ mod codes;
 mod dialect;
 mod difference;
 mod eights;
+mod encode;
 mod lanes;
 mod number;
 mod packed;
@@ -15,10 +16,8 @@ mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
 mod source;
-mod tame;
 mod view;
 mod weight_layout;
-mod windows;
 
 pub use dialect::{Dialect, DialectError, DialectTensor};
 pub use difference::PackedDifference;

@@ -1,13 +1,12 @@
 //! Quantizing slices: every format's `quantize`, and what it is made of.
 
-pub(crate) mod block_rule;
 pub(crate) mod blocks;
 mod clipped;
 pub(crate) mod contiguous;
 mod elementwise;
 mod hadamard;
 pub(crate) mod instruction_set;
-mod interleaved;
+pub(crate) mod interleaved;
 pub(crate) mod largest;
 pub(crate) mod layout;
 pub(crate) mod rules;
@@ -18,11 +17,10 @@ pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
     BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
-    ScaleMode,
 };
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
-use rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule, is_large, with_nvfp4_rule};
+use rules::{BlockRule, is_large};
 use tensor::quantize_blocks;
 
 impl MxFormat {
@@ -59,13 +57,7 @@ impl MxFormat {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        self.validate()?;
-        let layout = checked_layout(data, shape, axis, BlockFormat::Mx(*self).block_shape())?;
-        match self.scale_mode {
-            ScaleMode::Rms => quantize_blocks(MxRule::<true>::of(self), layout, data, rounder),
-            _ => quantize_blocks(MxRule::<false>::of(self), layout, data, rounder),
-        }
-        Ok(())
+        BlockFormat::Mx(*self).quantize(data, shape, axis, rounder)
     }
 }
 
@@ -83,10 +75,7 @@ impl MicroexponentFormat {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        self.validate()?;
-        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
-        quantize_blocks(MicroexponentRule::of(self), layout, data, rounder);
-        Ok(())
+        BlockFormat::Microexponent(*self).quantize(data, shape, axis, rounder)
     }
 }
 
@@ -104,10 +93,7 @@ impl BfpFormat {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        self.validate()?;
-        let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
-        quantize_blocks(BfpRule::of(self), layout, data, rounder);
-        Ok(())
+        BlockFormat::Bfp(*self).quantize(data, shape, axis, rounder)
     }
 }
 
@@ -126,37 +112,7 @@ impl Nvfp4Format {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
-        let amax = if self.tensor_scale { largest(data) } else { 0 };
-        let scale = self.tensor_scale_of(amax);
-        with_nvfp4_rule!(self, scale, block_rule => quantize_blocks(block_rule, layout, data, rounder));
-        Ok(())
-    }
-}
-
-impl Nvfp4Format {
-    /// [`quantize`](Self::quantize) of a part of a tensor that has this scale, in units of it, which have at most 6
-    /// significant bits. The scale must be a number, and [large](is_large).
-    pub(crate) fn quantize_in_units_of(
-        &self,
-        tensor_scale: f32,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        let layout = checked_layout(data, shape, axis, BlockFormat::Nvfp4(*self).block_shape())?;
-        match self.four_over_six {
-            false => {
-                let block_rule = Nvfp4Rule::<false, false>::of(self, tensor_scale);
-                quantize_blocks(block_rule.in_units_of_the_scale(), layout, data, rounder);
-            }
-            true => {
-                let block_rule = Nvfp4Rule::<false, true>::of(self, tensor_scale);
-                quantize_blocks(block_rule.in_units_of_the_scale(), layout, data, rounder);
-            }
-        }
-        Ok(())
+        BlockFormat::Nvfp4(*self).quantize(data, shape, axis, rounder)
     }
 }
 
@@ -180,16 +136,27 @@ impl BlockFormat {
         self.validate()?;
         let scale = self.tensor_scale(|| largest(data));
         let scale = scale.filter(|scale| scale.is_finite() && is_large(*scale));
-        match (self, scale) {
-            (Self::Nvfp4(format), Some(scale)) => {
-                format.quantize_in_units_of(scale, data, shape, axis, rounder)?;
-                Ok(Some(scale))
-            }
-            _ => {
-                checked_layout(data, shape, axis, self.block_shape())?;
-                Ok(None)
-            }
+        match scale {
+            Some(scale) => self.quantize_in_units_of(scale, data, shape, axis, rounder)?,
+            None => _ = checked_layout(data, shape, axis, self.block_shape())?,
         }
+        Ok(scale)
+    }
+
+    /// [`quantize`](Self::quantize) of a part of a tensor that has this scale, in units of it, which have the format's
+    /// [significant bits](Self::significant_bits). The scale must be a number, and [large](is_large).
+    pub(crate) fn quantize_in_units_of(
+        &self,
+        tensor_scale: f32,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<(), QuantizeError> {
+        let layout = checked_layout(data, shape, axis, self.block_shape())?;
+        let rule = BlockRule::of(self, Some(tensor_scale)).in_units_of_the_tensor_scale();
+        quantize_blocks(rule, layout, data, rounder);
+        Ok(())
     }
 
     /// How long the blocks are.
@@ -221,11 +188,10 @@ impl BlockFormat {
         axis: usize,
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
-        match self {
-            Self::Mx(format) => format.quantize(data, shape, axis, rounder),
-            Self::Microexponent(format) => format.quantize(data, shape, axis, rounder),
-            Self::Bfp(format) => format.quantize(data, shape, axis, rounder),
-            Self::Nvfp4(format) => format.quantize(data, shape, axis, rounder),
-        }
+        self.validate()?;
+        let layout = checked_layout(data, shape, axis, self.block_shape())?;
+        let rule = BlockRule::of(self, self.tensor_scale(|| largest(data)));
+        quantize_blocks(rule, layout, data, rounder);
+        Ok(())
     }
 }

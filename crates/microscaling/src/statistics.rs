@@ -11,6 +11,7 @@ mod scales;
 use crate::float_state::ieee;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Layout, check_length, count, layout};
+use crate::quantize::rules::BlockRule;
 use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -107,7 +108,7 @@ impl Statistics {
         }
         let layout = layout_of(format, shape, axis)?;
         let tensor_scale = format.and_then(|format| format.tensor_scale(|| largest(original)));
-        let scales = format.map(|format| Scales::of(&format, tensor_scale));
+        let scales = format.map(|format| Scales(BlockRule::of(&format, tensor_scale)));
         let source = Source::Given([original, quantized]);
         Ok(Self::seen(&source, original.len(), layout, scales))
     }
@@ -147,7 +148,7 @@ impl Statistics {
             amax[0].to_bits()
         };
         let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
-        let scales = format.map(|format| Scales::of(&format, tensor_scale));
+        let scales = format.map(|format| Scales(BlockRule::of(&format, tensor_scale)));
         let quantizer = Quantizer::of(&quantization, tensor_scale);
         let source = Source::Quantized(original, quantizer);
         Ok(Self::seen(&source, original.len(), layout, scales))

@@ -3,9 +3,7 @@
 mod nvfp4;
 
 use super::bitstream;
-use super::tame::{TameBfp, TameCodec, TameMicroexponent, TameMx};
-use crate::quantize::block_rule::BlockRule;
-use crate::quantize::rules::{BfpRule, Grid, MicroexponentRule, MxRule};
+use crate::quantize::rules::{BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
@@ -21,29 +19,16 @@ pub(crate) trait BlockCodec: Copy + Sync {
     type Scale: Copy;
     /// What decoding one does.
     type Unit: Copy;
-    /// Few operations for ordinary blocks.
-    type Tame: TameCodec;
 
-    /// Those, where there are ordinary blocks.
-    fn tame(&self) -> Option<Self::Tame>;
-
-    /// Elements that share those, at least 1.
-    fn sub_block(&self) -> usize {
-        usize::MAX
-    }
-
-    /// What the elements of a block say beside its largest magnitude, where they say something; `None` otherwise.
-    #[inline(always)]
-    fn second(&self, _amax: u32, _elements: impl Iterator<Item = f32>) -> Option<u32> {
-        None
-    }
+    /// How elements are rounded.
+    fn rule(&self) -> &BlockRule;
 
     /// Writes what sub-block number `index` has in the record of its block. `maxima` are the largest
-    /// magnitudes of the block and of the sub-block, or what [`second`](Self::second) says.
+    /// magnitudes of the block and of the sub-block, or what [a second look](BlockRule::second) says.
     fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
 
     /// Rounds an element. NaN blocks have zeros for codes.
-    fn code<R: RoundingRule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32;
+    fn code<R: RoundingRule>(&self, scale: Self::Scale, x: f32, draw: u32) -> u32;
 
     /// Reads what sub-block number `index` has in the record of its block.
     fn unit(&self, record: &[u8], index: usize) -> Self::Unit;
@@ -149,41 +134,35 @@ impl ElementCodes {
 
 /// MX blocks: a byte of E8M0, then the element's own codes.
 #[derive(Clone, Copy)]
-pub(crate) struct MxCodec<const RMS: bool> {
-    rule: MxRule<RMS>,
+pub(crate) struct MxCodec {
+    rule: BlockRule,
+    mx: MxRule,
     codes: ElementCodes,
-    /// `None` of elements of more than a byte.
-    tame: Option<TameMx<RMS>>,
 }
 
-impl<const RMS: bool> MxCodec<RMS> {
+impl MxCodec {
     pub(crate) fn of(format: &MxFormat) -> Self {
+        let mx = MxRule::of(format);
         Self {
-            rule: MxRule::of(format),
+            rule: BlockRule::Mx(mx),
+            mx,
             codes: ElementCodes::of(format.element),
-            tame: (format.element.bits() <= 8).then(|| TameMx::of(format)),
         }
     }
 }
 
-impl<const RMS: bool> BlockCodec for MxCodec<RMS> {
+impl BlockCodec for MxCodec {
     type Scale = (Grid, i32);
     /// The exponent of the scale, or `None` for NaN.
     type Unit = Option<i32>;
-    type Tame = TameMx<RMS>;
-
-    fn tame(&self) -> Option<Self::Tame> {
-        self.tame
-    }
 
     #[inline(always)]
-    fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> Option<u32> {
-        RMS.then(|| self.rule.second(amax, elements))
+    fn rule(&self) -> &BlockRule {
+        &self.rule
     }
 
-    #[inline(always)]
     fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> (Grid, i32) {
-        let (exponent, nan) = self.rule.scale(maxima);
+        let (exponent, nan) = self.mx.scale(maxima);
         record[0] = if nan {
             NAN_EXPONENT
         } else {
@@ -193,16 +172,14 @@ impl<const RMS: bool> BlockCodec for MxCodec<RMS> {
     }
 
     #[inline(always)]
-    fn code<R: RoundingRule>(
-        &self,
-        (grid, exponent): (Grid, i32),
-        rule: R,
-        x: f32,
-        draw: u32,
-    ) -> u32 {
-        let rounded = self.rule.round(grid, rule, x, draw);
+    fn code<R: RoundingRule>(&self, (grid, exponent): (Grid, i32), x: f32, draw: u32) -> u32 {
+        let rounded = self.rule.round::<R>(grid, x, draw);
         let code = self.codes.code(rounded.to_bits(), exponent);
-        if grid.max > INFINITY { 0 } else { code }
+        if Steps::of(grid).max > INFINITY {
+            0
+        } else {
+            code
+        }
     }
 
     #[inline(always)]
@@ -248,38 +225,49 @@ impl SignMagnitude {
     }
 }
 
-impl BlockCodec for BfpFormat {
+/// BFP blocks: a byte for the shared exponent, then a sign and a magnitude for each element.
+#[derive(Clone, Copy)]
+pub(crate) struct BfpCodec {
+    rule: BlockRule,
+    format: BfpFormat,
+}
+
+impl BfpCodec {
+    pub(crate) fn of(format: &BfpFormat) -> Self {
+        Self {
+            rule: BlockRule::Bfp(BfpRule::of(format)),
+            format: *format,
+        }
+    }
+}
+
+impl BlockCodec for BfpCodec {
     type Scale = (Grid, SignMagnitude);
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
-    type Tame = TameBfp;
 
-    fn tame(&self) -> Option<TameBfp> {
-        (self.mantissa_bits() < 8).then(|| TameBfp::of(self))
+    #[inline(always)]
+    fn rule(&self) -> &BlockRule {
+        &self.rule
     }
 
     /// The elements must be finite.
-    #[inline(always)]
     fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> Self::Scale {
-        record[0] = self.shared_exponent(amax);
-        let numbers = SignMagnitude::new(self.mantissa_bits(), i32::from(record[0]) - BIAS);
-        (BfpRule::of(self).grid(amax, amax), numbers)
+        record[0] = self.format.shared_exponent(amax);
+        let exponent = i32::from(record[0]) - BIAS;
+        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        (self.rule.grid(amax, amax), numbers)
     }
 
     #[inline(always)]
-    fn code<R: RoundingRule>(
-        &self,
-        (grid, numbers): Self::Scale,
-        rule: R,
-        x: f32,
-        draw: u32,
-    ) -> u32 {
-        numbers.code(BfpRule::of(self).round(grid, rule, x, draw))
+    fn code<R: RoundingRule>(&self, (grid, numbers): Self::Scale, x: f32, draw: u32) -> u32 {
+        numbers.code(self.rule.round::<R>(grid, x, draw))
     }
 
     #[inline(always)]
     fn unit(&self, record: &[u8], _: usize) -> Option<SignMagnitude> {
-        let numbers = SignMagnitude::new(self.mantissa_bits(), i32::from(record[0]) - BIAS);
+        let exponent = i32::from(record[0]) - BIAS;
+        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
         (record[0] != NAN_EXPONENT).then_some(numbers)
     }
 
@@ -289,51 +277,61 @@ impl BlockCodec for BfpFormat {
     }
 }
 
-impl BlockCodec for MicroexponentFormat {
+/// Microexponents: a byte for the shared exponent and the shifts of the sub-blocks, then elements as those of BFP.
+#[derive(Clone, Copy)]
+pub(crate) struct MicroexponentCodec {
+    rule: BlockRule,
+    format: MicroexponentFormat,
+}
+
+impl MicroexponentCodec {
+    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
+        Self {
+            rule: BlockRule::Microexponent(MicroexponentRule::of(format)),
+            format: *format,
+        }
+    }
+}
+
+impl BlockCodec for MicroexponentCodec {
     /// `None` for NaN.
     type Scale = Option<(Grid, SignMagnitude)>;
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
-    type Tame = TameMicroexponent;
-
-    fn tame(&self) -> Option<TameMicroexponent> {
-        let pairs = (self.sub_block_size, self.shift_bits) == (2, 1);
-        (pairs && self.mantissa_bits() < 8).then(|| TameMicroexponent::of(self))
-    }
 
     #[inline(always)]
-    fn sub_block(&self) -> usize {
-        self.sub_block_size
+    fn rule(&self) -> &BlockRule {
+        &self.rule
     }
 
-    #[inline(always)]
     fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
         let (exponent, shifts) = record.split_at_mut(1);
-        let Some(shared) = self.shared_exponent(amax) else {
+        let Some(shared) = self.format.shared_exponent(amax) else {
             exponent[0] = NAN_EXPONENT;
             return None;
         };
         exponent[0] = shared;
-        let shift = self.shift(amax, sub_amax);
-        bitstream::put(shifts, index, self.shift_bits, shift);
+        let shift = self.format.shift(amax, sub_amax);
+        bitstream::put(shifts, index, self.format.shift_bits, shift);
         let exponent = i32::from(shared) - BIAS - shift as i32;
-        let numbers = SignMagnitude::new(self.mantissa_bits(), exponent);
-        Some((MicroexponentRule::of(self).grid(amax, sub_amax), numbers))
+        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        Some((self.rule.grid(amax, sub_amax), numbers))
     }
 
     #[inline(always)]
-    fn code<R: RoundingRule>(&self, scale: Self::Scale, rule: R, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(&self, scale: Self::Scale, x: f32, draw: u32) -> u32 {
         scale.map_or(0, |(grid, numbers)| {
-            numbers.code(MicroexponentRule::of(self).round(grid, rule, x, draw))
+            numbers.code(self.rule.round::<R>(grid, x, draw))
         })
     }
 
     #[inline(always)]
     fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
         let (exponent, shifts) = record.split_at(1);
-        let shift = bitstream::get(shifts, index, self.shift_bits) as i32;
+        let shift = bitstream::get(shifts, index, self.format.shift_bits) as i32;
         let exponent = (exponent[0] != NAN_EXPONENT).then_some(i32::from(exponent[0]) - BIAS);
-        exponent.map(|exponent| SignMagnitude::new(self.mantissa_bits(), exponent - shift))
+        let bits = self.format.mantissa_bits();
+        exponent.map(|exponent| SignMagnitude::new(bits, exponent - shift))
     }
 
     #[inline(always)]
@@ -342,45 +340,28 @@ impl BlockCodec for MicroexponentFormat {
     }
 }
 
-/// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`].
+/// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`], in a tensor with
+/// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{MxCodec, Nvfp4Codec};
+        use $crate::pack::codes::{BfpCodec, MicroexponentCodec, MxCodec, Nvfp4Codec};
         match $format {
-            BlockFormat::Mx(format) if format.scale_mode == $crate::ScaleMode::Rms => {
-                let $codec = MxCodec::<true>::of(&format);
-                $body
-            }
             BlockFormat::Mx(format) => {
-                let $codec = MxCodec::<false>::of(&format);
+                let $codec = MxCodec::of(&format);
                 $body
             }
             BlockFormat::Microexponent(format) => {
-                let $codec = format;
+                let $codec = MicroexponentCodec::of(&format);
                 $body
             }
             BlockFormat::Bfp(format) => {
-                let $codec = format;
+                let $codec = BfpCodec::of(&format);
                 $body
             }
-            BlockFormat::Nvfp4(format) => match (is_large($tensor_scale), format.four_over_six) {
-                (true, false) => {
-                    let $codec = Nvfp4Codec::<false, false>::of(&format, $tensor_scale);
-                    $body
-                }
-                (false, false) => {
-                    let $codec = Nvfp4Codec::<true, false>::of(&format, $tensor_scale);
-                    $body
-                }
-                (true, true) => {
-                    let $codec = Nvfp4Codec::<false, true>::of(&format, $tensor_scale);
-                    $body
-                }
-                (false, true) => {
-                    let $codec = Nvfp4Codec::<true, true>::of(&format, $tensor_scale);
-                    $body
-                }
-            },
+            BlockFormat::Nvfp4(format) => {
+                let $codec = Nvfp4Codec::of(&format, $tensor_scale);
+                $body
+            }
         }
     }};
 }

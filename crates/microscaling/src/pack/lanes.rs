@@ -4,14 +4,13 @@
 //! The scalar codec is the specification: blocks with a scale near either end of float32, or with NaN for one, are its own.
 
 use super::bitstream;
-use super::codes::{BlockCodec, MxCodec, Nvfp4Codec};
+use super::codes::{BlockCodec, MicroexponentCodec, MxCodec, Nvfp4Codec};
 use super::number::DecodeNumber;
 use super::places::Places;
-use super::tame::FP4;
 use crate::quantize::contiguous::LANES;
 use crate::quantize::instruction_set::Kernel;
 use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
-use crate::{MicroexponentFormat, MxFormat, Nvfp4Format};
+use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
 
 /// Such a way.
 pub(crate) trait Lanes: Copy + Sync {
@@ -37,7 +36,7 @@ pub(crate) trait Lanes: Copy + Sync {
 /// MX blocks of elements of at most 8 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct MxLanes {
-    codec: MxCodec<false>,
+    codec: MxCodec,
     places: Places,
     /// The scales of tame blocks, from the first one to the last.
     tame: [i32; 2],
@@ -67,7 +66,7 @@ impl MxLanes {
 }
 
 impl Lanes for MxLanes {
-    type Codec = MxCodec<false>;
+    type Codec = MxCodec;
     /// The pattern of the smallest number with all its mantissa bits.
     type Tame = u32;
 
@@ -97,11 +96,14 @@ impl Lanes for MxLanes {
 
 /// NVFP4.
 #[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Lanes<const TINY: bool> {
-    codec: Nvfp4Codec<TINY, false>,
+pub(crate) struct Nvfp4Lanes {
+    codec: Nvfp4Codec,
 }
 
-impl<const TINY: bool> Nvfp4Lanes<TINY> {
+/// The elements of NVFP4.
+const FP4: Places = Places::of_element(ElementFormat::Fp4E2M1);
+
+impl Nvfp4Lanes {
     pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
         Self {
             codec: Nvfp4Codec::of(format, tensor_scale),
@@ -112,8 +114,8 @@ impl<const TINY: bool> Nvfp4Lanes<TINY> {
 /// The scales whose products with every FP4 number are normal: from 2^−125 below 2^125.
 const NVFP4_TAME: core::ops::Range<u32> = bits::pow2(-125)..bits::pow2(125);
 
-impl<const TINY: bool> Lanes for Nvfp4Lanes<TINY> {
-    type Codec = Nvfp4Codec<TINY, false>;
+impl Lanes for Nvfp4Lanes {
+    type Codec = Nvfp4Codec;
     /// The scale.
     type Tame = f32;
 
@@ -139,8 +141,9 @@ impl<const TINY: bool> Lanes for Nvfp4Lanes<TINY> {
 /// Microexponents of 16 elements in pairs, with a shift of one bit.
 #[derive(Clone, Copy)]
 pub(crate) struct PairLanes {
-    codec: MicroexponentFormat,
+    codec: MicroexponentCodec,
     places: Places,
+    magnitude_bits: i32,
 }
 
 impl PairLanes {
@@ -148,14 +151,15 @@ impl PairLanes {
     pub(crate) fn of(format: &MicroexponentFormat) -> Option<Self> {
         let pairs = (format.block_size, format.sub_block_size, format.shift_bits) == (16, 2, 1);
         (pairs && format.mantissa_bits() < 8).then(|| Self {
-            codec: *format,
+            codec: MicroexponentCodec::of(format),
             places: Places::of_fixed_point(format.mantissa_bits()),
+            magnitude_bits: format.mantissa_bits() as i32,
         })
     }
 }
 
 impl Lanes for PairLanes {
-    type Codec = MicroexponentFormat;
+    type Codec = MicroexponentCodec;
     /// The pattern of 2^(shared exponent), and the shifts.
     type Tame = (u32, u32);
 
@@ -167,7 +171,7 @@ impl Lanes for PairLanes {
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<(u32, u32)> {
-        let step = i32::from(record[0]) + 1 - self.codec.mantissa_bits() as i32;
+        let step = i32::from(record[0]) + 1 - self.magnitude_bits;
         // With a shift the step is half of that.
         let tame = record[0] != u8::MAX && step > 1;
         tame.then_some((u32::from(record[0]) << MANTISSA_BITS, u32::from(record[1])))
@@ -281,7 +285,7 @@ fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
     codes: &[u8],
     run: &mut [T],
 ) {
-    let sub_block = codec.sub_block();
+    let sub_block = codec.rule().sub_block();
     let codes = codes
         .as_chunks()
         .0

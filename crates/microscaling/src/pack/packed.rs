@@ -1,18 +1,14 @@
 //! Packed tensors: the bytes that a format really takes.
 
 use super::bitstream::Writer;
-use super::blocks::Encode;
-use super::codes::with_codec;
+use super::encode::Encoder;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
 use super::source::Source;
 use super::view::PackedView;
-use super::windows::encode;
 use crate::quantize::layout::Runs;
-use crate::quantize::rules::is_large;
 use crate::quantize::threads::share_all;
 use crate::round::bits::INFINITY;
-use crate::round::with_rule;
 use crate::{BlockFormat, PackError, Rounder};
 use alloc::{vec, vec::Vec};
 
@@ -118,21 +114,10 @@ impl Packed {
             scales: &mut packed.scales,
             elements: &mut packed.elements,
         };
-        with_codec!(format, tensor_scale.unwrap_or(1.0), codec => with_rule!(rounder.rounding(), rule => {
-            let job = plan.job(codec, bytes.bits);
-            share_all(bytes, &|bytes: Bytes<'_>| {
-                source.pieces(bytes, &mut |data, bytes| encode(Encode {
-                    job,
-                    rule,
-                    stream: rounder.stream(),
-                    data,
-                    at: runs.at(bytes.range.start),
-                    start: bytes.start() as u64,
-                    scales: bytes.scales,
-                    elements: bytes.elements,
-                }));
-            });
-        }));
+        let encoder = Encoder::new(&format, tensor_scale, &plan, rounder);
+        share_all(bytes, &|bytes: Bytes<'_>| {
+            source.pieces(bytes, &mut |data, bytes| encoder.encode(data, bytes));
+        });
         Ok(packed)
     }
 

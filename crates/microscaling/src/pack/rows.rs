@@ -43,7 +43,7 @@ impl<C: BlockCodec, T: DecodeNumber> Kernel for DecodeRange<'_, C, T> {
             let (outer, at) = (line / axis, line % axis);
             let (run, within) = (at / layout.block, at % layout.block);
             let records = &self.scales[(outer * runs + run) * records..][..records];
-            let sub_block = codec.sub_block().min(layout.block);
+            let sub_block = codec.rule().sub_block().min(layout.block);
             let index = within / sub_block;
             let length = if inner == 1 {
                 let block_end = layout.block.min(axis - run * layout.block);

@@ -10,7 +10,6 @@ use super::plan::{Plan, elements_shape, scales_shape};
 use super::rows::DecodeRange;
 use crate::quantize::instruction_set::dispatch;
 use crate::quantize::layout::Runs;
-use crate::quantize::rules::is_large;
 use crate::{BlockFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -271,10 +270,7 @@ impl<'a> PackedView<'a> {
             }
             (BlockFormat::Nvfp4(format), _) => {
                 let scale = self.tensor_scale().unwrap_or(1.0);
-                match is_large(scale) {
-                    true => part.decode::<_, 4>(Nvfp4Lanes::<false>::of(&format, scale)),
-                    false => part.decode::<_, 4>(Nvfp4Lanes::<true>::of(&format, scale)),
-                }
+                part.decode::<_, 4>(Nvfp4Lanes::of(&format, scale));
             }
             (BlockFormat::Microexponent(format), bits) => {
                 let Some(codec) = PairLanes::of(&format) else {

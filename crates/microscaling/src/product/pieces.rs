@@ -4,7 +4,7 @@ use super::fill::OperandQuantization;
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
 use crate::quantize::rules::is_large;
-use crate::{BlockFormat, PanelsError, QuantizeError, RandomStream};
+use crate::{PanelsError, QuantizeError, RandomStream};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -242,11 +242,9 @@ impl Source for Quantized<'_> {
             false => [count, groups, group, inner.len()],
         };
         let rounder = rounding.with(stream);
-        match (format, self.tensor_scale) {
-            (BlockFormat::Nvfp4(format), Some(scale)) => {
-                format.quantize_in_units_of(scale, values, &shape, 2, rounder)
-            }
-            _ => format.quantize(values, &shape, 2, rounder),
+        match self.tensor_scale {
+            Some(scale) => format.quantize_in_units_of(scale, values, &shape, 2, rounder),
+            None => format.quantize(values, &shape, 2, rounder),
         }
     }
 }

@@ -1,88 +1,62 @@
-//! The loop over memory that quantizes blocks, contiguous ones and interleaved ones.
+//! The loops over memory that work on blocks, and the kernels that contiguous and interleaved blocks have in common.
 
-use super::block_rule::{BlockRule, Words};
 use super::contiguous::Line;
-use super::instruction_set::Kernel;
-use super::interleaved::{Tile, quantize_run};
+use super::instruction_set::{Kernel, Level};
+use super::interleaved::{Run, Tile};
 use super::layout::Layout;
+use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
 use crate::RandomStream;
-use crate::round::RoundingRule;
-use crate::round::draws::Draws;
+use crate::round::bits::ONE;
+use crate::round::draws::{Draws, WINDOW};
+use alloc::vec::Vec;
 
-/// How to round, the same for all blocks of a tensor.
+/// What is done to the elements of a tensor, the same for all blocks.
 #[derive(Clone, Copy)]
-pub(crate) struct Job<G, R> {
-    pub(crate) block_rule: G,
-    pub(crate) rule: R,
+pub(crate) struct Job<R> {
+    pub(crate) rule: BlockRule,
+    pub(crate) element_rule: R,
     pub(crate) stream: RandomStream,
 }
 
-/// Quantizes consecutive runs of whole blocks. A run is `inner` interleaved blocks, contiguous in
-/// memory as a whole.
-pub(crate) struct Blocks<'a, G, R> {
-    pub(crate) job: Job<G, R>,
-    pub(crate) layout: Layout,
-    pub(crate) data: &'a mut [f32],
-    /// Position of the data on the axis, a multiple of the block length.
-    pub(crate) at: usize,
-    /// Position of the data in the tensor.
-    pub(crate) start: u64,
-}
-
-impl<G: BlockRule, R: RoundingRule> Kernel for Blocks<'_, G, R> {
-    #[inline(always)]
-    fn run(self) {
-        if self.layout.inner == 1 {
-            self.run_contiguous();
-        } else {
-            self.run_strided();
-        }
-    }
-}
-
-impl<G: BlockRule, R: RoundingRule> Blocks<'_, G, R> {
-    #[inline(always)]
-    fn run_contiguous(self) {
-        let Self {
-            job,
-            layout,
-            data,
-            mut at,
-            mut start,
-        } = self;
-        let draws = Draws::new(job.stream, start + data.len() as u64);
-        let mut blocks = Line { job, draws };
-        let mut rest = data;
-        while !rest.is_empty() {
-            let length = if layout.axis.is_multiple_of(layout.block) {
-                rest.len()
-            } else {
-                (layout.axis - at).min(rest.len())
-            };
-            let (line, tail) = rest.split_at_mut(length);
-            blocks.quantize(line, layout.block, start);
-            (at, start, rest) = (0, start + length as u64, tail);
-        }
-    }
-
-    #[inline(always)]
-    fn run_strided(self) {
-        let Self {
-            job,
-            layout,
-            data,
-            mut at,
-            mut start,
-        } = self;
-        let mut draws = Draws::new(job.stream, start + data.len() as u64);
+impl<R: ElementRule> Job<R> {
+    /// Works on consecutive runs of whole blocks, `start` being their position in the tensor and `at` that on the axis, a
+    /// multiple of the block length. A run is `inner` interleaved blocks, contiguous in memory as a whole.
+    pub(crate) fn run(
+        &self,
+        level: Level,
+        layout: Layout,
+        data: &mut [f32],
+        mut at: usize,
+        mut start: u64,
+    ) {
+        let mut draws = Draws::new(self.stream, start + data.len() as u64);
         let mut tile = Tile::new();
         let mut rest = data;
         while !rest.is_empty() {
-            let length = layout.block.min(layout.axis - at);
-            let (run, tail) = rest.split_at_mut(length * layout.inner);
-            quantize_run(&job, &layout, run, start, &mut tile, &mut draws);
-            at += length;
-            if at == layout.axis {
+            // Contiguous blocks are worked on together, where none is shorter than others all that there are.
+            let rows = match layout.inner {
+                1 if layout.axis.is_multiple_of(layout.block) => rest.len(),
+                1 => (layout.axis - at).min(rest.len()),
+                _ => layout.block.min(layout.axis - at),
+            };
+            let (run, tail) = rest.split_at_mut(rows * layout.inner);
+            if layout.inner == 1 {
+                Line {
+                    job: self,
+                    level,
+                    draws: &mut draws,
+                }
+                .quantize(run, layout.block, start);
+            } else {
+                let run = Run {
+                    data: run,
+                    layout: &layout,
+                    start,
+                };
+                run.quantize(self, level, &mut tile, &mut draws, None);
+            }
+            at += rows;
+            if at >= layout.axis {
                 at = 0;
             }
             start += run.len() as u64;
@@ -91,81 +65,132 @@ impl<G: BlockRule, R: RoundingRule> Blocks<'_, G, R> {
     }
 }
 
-/// The grids of many sub-blocks, word by word, from the largest magnitudes of their blocks and their own.
-/// Returns whether all are tame; the grids are those of tame blocks then.
-#[inline(always)]
-pub(crate) fn make_grids<G: BlockRule, R: RoundingRule>(
-    block_rule: G,
-    maxima: &[u32],
-    sub_maxima: &[u32],
-    grids: [&mut [u32]; 2],
-) -> bool {
-    let range = block_rule.tame();
-    // All are looked at, without a branch.
-    let all = maxima.iter().fold(true, |all, amax| {
-        all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
-    });
-    let tame = all && !R::USES_DRAWS;
-    let [first, second] = grids;
-    if G::EASY_WHEN_TAME && all && R::USES_DRAWS {
-        // Elements are rounded as those of any block, but their grids are easier to come by.
-        each_grid(
-            block_rule,
-            true,
-            maxima,
-            sub_maxima,
-            [&mut *first, &mut *second],
-        );
-        for (first, second) in first.iter_mut().zip(second) {
-            [*first, *second] = G::grid_of_tame([*first, *second]).words();
-        }
-    } else {
-        each_grid(block_rule, tame, maxima, sub_maxima, [first, second]);
-    }
-    tame
+/// What packing needs to know of tame blocks whose elements become what they are in units of their scales.
+#[derive(Default)]
+pub(crate) struct Units {
+    /// The largest magnitude of each block.
+    pub(crate) maxima: Vec<u32>,
+    /// The scale of each block, as a pattern; where there are sub-blocks, of each element along a contiguous axis, and of each
+    /// column, one sub-block after the other, along another one.
+    pub(crate) scales: Vec<u32>,
 }
 
-/// The grids of many sub-blocks, all tame or not.
-#[inline(always)]
-pub(crate) fn each_grid<G: BlockRule>(
-    block_rule: G,
-    tame: bool,
-    maxima: &[u32],
-    sub_maxima: &[u32],
-    [first, second]: [&mut [u32]; 2],
-) {
-    let least = block_rule.tame().start;
-    let grids = first.iter_mut().zip(second);
-    let maxima = maxima.iter().zip(sub_maxima);
-    if tame {
-        for ((first, second), (amax, sub_amax)) in grids.zip(maxima) {
-            [*first, *second] = block_rule.tame_grid((*amax).max(least), *sub_amax);
-        }
-    } else {
-        for ((first, second), (amax, sub_amax)) in grids.zip(maxima) {
-            [*first, *second] = block_rule.grid(*amax, *sub_amax).words();
-        }
+impl Units {
+    /// Takes what is known of some more blocks, and makes their scales 1.
+    #[inline(always)]
+    pub(super) fn take(&mut self, maxima: &[u32], scales: &mut [u32]) {
+        self.maxima.extend_from_slice(maxima);
+        self.scales.extend_from_slice(scales);
+        scales.fill(ONE);
     }
 }
 
-/// Rounds neighbours, each with its grid; `tame` is what [`make_grids`] said of them.
-#[inline(always)]
-pub(crate) fn round_each<G: BlockRule, R: RoundingRule>(
-    block_rule: G,
-    rule: R,
-    data: &mut [f32],
-    tame: bool,
-    [first, second]: [&[u32]; 2],
-    draws: &[u32],
-) {
-    let grids = first.iter().zip(second).map(|(a, b)| [*a, *b]);
-    if tame && !R::USES_DRAWS {
-        for (x, grid) in data.iter_mut().zip(grids) {
-            *x = block_rule.round_tame(grid, rule, *x);
-        }
-        return;
+/// [`BlockRule::tame_pairs`].
+pub(super) struct TamePairs<'a> {
+    pub(super) rule: &'a BlockRule,
+    pub(super) maxima: &'a [u32],
+    pub(super) seconds: &'a [u32],
+    pub(super) pairs: [&'a mut [u32]; 2],
+}
+
+impl Kernel for TamePairs<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.rule.tame_pairs(self.maxima, self.seconds, self.pairs);
     }
-    for ((x, grid), draw) in data.iter_mut().zip(grids).zip(draws) {
-        *x = block_rule.round(G::Grid::of(grid), rule, *x, *draw);
+}
+
+/// [`BlockRule::tame_seconds`].
+pub(super) struct TameSeconds<'a> {
+    pub(super) rule: &'a BlockRule,
+    pub(super) maxima: &'a [u32],
+    pub(super) blocks: &'a [f32],
+    pub(super) seconds: &'a mut [u32],
+}
+
+impl Kernel for TameSeconds<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.rule
+            .tame_seconds(self.maxima, self.blocks, self.seconds);
+    }
+}
+
+/// What the elements of some neighbours have: one grid for all, or one each, word by word.
+#[derive(Clone, Copy)]
+pub(super) enum Grids<'a> {
+    One(Grid),
+    Each([&'a [u32]; 2]),
+}
+
+/// Works on neighbours.
+pub(super) struct Elements<'a, R> {
+    pub(super) job: &'a Job<R>,
+    pub(super) grids: Grids<'a>,
+    /// Whether their blocks are [tame](BlockRule::tame): the grids are [`ScalePair`]s then.
+    pub(super) tame: bool,
+    pub(super) data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    pub(super) start: u64,
+    pub(super) draws: &'a mut Draws,
+}
+
+impl<R: ElementRule> Kernel for Elements<'_, R> {
+    #[inline(always)]
+    fn run(self) {
+        let job = self.job;
+        let Job {
+            rule, element_rule, ..
+        } = job;
+        if self.tame {
+            let element = rule.unit_element();
+            self.each(
+                #[inline(always)]
+                |grid, x, draw| element_rule.tame(&element, ScalePair::of(grid), x, draw),
+            );
+        } else if let Some(element) = rule.step_element() {
+            self.each(
+                #[inline(always)]
+                |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
+            );
+        } else {
+            self.each(|grid, x, draw| any_element(job, grid, x, draw));
+        }
+    }
+}
+
+/// Rare, and not vectorized.
+#[inline(never)]
+fn any_element<R: ElementRule>(job: &Job<R>, grid: Grid, x: f32, draw: u32) -> f32 {
+    job.element_rule.any(&job.rule, grid, x, draw)
+}
+
+impl<R: ElementRule> Elements<'_, R> {
+    #[inline(always)]
+    fn each(self, function: impl Fn(Grid, f32, u32) -> f32) {
+        let pieces = self
+            .data
+            .chunks_mut(WINDOW)
+            .zip((self.start..).step_by(WINDOW));
+        match self.grids {
+            Grids::One(grid) => {
+                for (data, start) in pieces {
+                    let draws = self.draws.get(R::USES_DRAWS, start, data.len());
+                    for (x, draw) in data.iter_mut().zip(draws) {
+                        *x = function(grid, *x, *draw);
+                    }
+                }
+            }
+            Grids::Each([first, second]) => {
+                let grids = first.chunks(WINDOW).zip(second.chunks(WINDOW));
+                for ((data, start), (first, second)) in pieces.zip(grids) {
+                    let draws = self.draws.get(R::USES_DRAWS, start, data.len());
+                    let grids = first.iter().zip(second);
+                    for ((x, (first, second)), draw) in data.iter_mut().zip(grids).zip(draws) {
+                        *x = function([*first, *second], *x, *draw);
+                    }
+                }
+            }
+        }
     }
 }

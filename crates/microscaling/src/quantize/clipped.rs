@@ -1,17 +1,11 @@
 //! Where quantizing clips: the mask of a straight-through gradient.
 
-use super::block_rule::{BlockRule, Sight, Words};
 use super::blocks::Job;
 use super::largest::largest;
-use super::layout::{Layout, check_length, checked_layout};
-use super::rules::{BfpRule, MicroexponentRule, MxRule, Nvfp4Rule};
-use super::tensor::quantize_all;
+use super::layout::{check_length, checked_layout};
+use super::rules::{BlockRule, Clipped};
 use super::threads::{Divide, share_all};
-use crate::round::RoundingRule;
-use crate::round::bits::{ABS, INFINITY};
-use crate::round::mode::Even;
-use crate::{BlockFormat, QuantizeError, Rounder, ScaleMode};
-use core::ops::Range;
+use crate::{BlockFormat, QuantizeError, Rounder};
 
 impl BlockFormat {
     /// Sets a gradient to zero where quantizing clips: the mask of a straight-through gradient as Quartet has it
@@ -35,32 +29,13 @@ impl BlockFormat {
         self.validate()?;
         let layout = checked_layout(values, shape, axis, self.block_shape())?;
         check_length(gradient, shape)?;
-        let tensor_scale = self.tensor_scale(|| largest(values)).unwrap_or(1.0);
         let mut clipped = values.to_vec();
-        let data = &mut clipped;
-        match self {
-            Self::Mx(format) if format.scale_mode == ScaleMode::Rms => {
-                mark(MxRule::<true>::of(format), layout, data);
-            }
-            Self::Mx(format) => mark(MxRule::<false>::of(format), layout, data),
-            Self::Microexponent(format) => mark(MicroexponentRule::of(format), layout, data),
-            Self::Bfp(format) => mark(BfpRule::of(format), layout, data),
-            // Fit for any tensor scale; an element takes no longer for it.
-            Self::Nvfp4(format) if format.four_over_six => {
-                mark(
-                    Nvfp4Rule::<true, true>::of(format, tensor_scale),
-                    layout,
-                    data,
-                );
-            }
-            Self::Nvfp4(format) => {
-                mark(
-                    Nvfp4Rule::<true, false>::of(format, tensor_scale),
-                    layout,
-                    data,
-                );
-            }
-        }
+        let job = Job {
+            rule: BlockRule::of(self, self.tensor_scale(|| largest(values))),
+            element_rule: Clipped,
+            stream: Rounder::NearestEven.stream(),
+        };
+        job.run_all(layout, &mut clipped);
         let (clipped, kept) = (&clipped[..], gradient);
         share_all(Masked { clipped, kept }, &|Masked { clipped, kept }| {
             for (clipped, kept) in clipped.iter().zip(kept) {
@@ -68,109 +43,6 @@ impl BlockFormat {
             }
         });
         Ok(())
-    }
-}
-
-/// Elements become 1 where the rule clips them, else 0.
-fn mark(block_rule: impl BlockRule, layout: Layout, data: &mut [f32]) {
-    let block_rule = Clipped(block_rule);
-    // No rounding rule makes a difference.
-    let (rule, stream) = (Even, Rounder::NearestEven.stream());
-    quantize_all(
-        Job {
-            block_rule,
-            rule,
-            stream,
-        },
-        layout,
-        data,
-    );
-}
-
-/// A rule whose elements become 1 where those of a rule are clipped, else 0.
-#[derive(Clone, Copy)]
-struct Clipped<G>(G);
-
-/// The least pattern that is clipped.
-#[derive(Clone, Copy)]
-struct Limit(u32);
-
-impl Words for Limit {
-    #[inline(always)]
-    fn words(self) -> [u32; 2] {
-        [self.0, 0]
-    }
-
-    #[inline(always)]
-    fn of([limit, _]: [u32; 2]) -> Self {
-        Self(limit)
-    }
-}
-
-impl<G: BlockRule> BlockRule for Clipped<G> {
-    type Grid = Limit;
-
-    const HAS_SUB_BLOCKS: bool = G::HAS_SUB_BLOCKS;
-    const COUNTS_ALL: bool = G::COUNTS_ALL;
-    const LOOKS_TWICE: bool = G::LOOKS_TWICE;
-
-    #[inline(always)]
-    fn sub_block(&self) -> usize {
-        self.0.sub_block()
-    }
-
-    #[inline(always)]
-    fn counted(abs: u32) -> u32 {
-        G::counted(abs)
-    }
-
-    #[inline(always)]
-    fn sight(&self, amax: u32) -> Sight {
-        self.0.sight(amax)
-    }
-
-    #[inline(always)]
-    fn weight(&self, sight: Sight, x: f32) -> i64 {
-        self.0.weight(sight, x)
-    }
-
-    #[inline(always)]
-    fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
-        self.0.verdict(amax, sum, length)
-    }
-
-    #[inline(always)]
-    fn grid(&self, amax: u32, sub_amax: u32) -> Limit {
-        match self.0.largest(self.0.grid(amax, sub_amax)) {
-            0 => Limit(INFINITY),
-            largest => Limit(largest),
-        }
-    }
-
-    #[inline(always)]
-    fn largest(&self, _: Limit) -> u32 {
-        1.0_f32.to_bits()
-    }
-
-    #[inline(always)]
-    fn round<R: RoundingRule>(&self, Limit(limit): Limit, _: R, x: f32, _: u32) -> f32 {
-        let abs = x.to_bits() & ABS;
-        f32::from(u8::from((abs >= limit) & (abs < INFINITY)))
-    }
-
-    #[inline(always)]
-    fn tame(&self) -> Range<u32> {
-        0..0
-    }
-
-    #[inline(always)]
-    fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2] {
-        self.grid(amax, sub_amax).words()
-    }
-
-    #[inline(always)]
-    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
-        self.round(Limit::of(grid), rule, x, 0)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Blocks along a contiguous axis.
 
-use super::block_rule::{BlockRule, SIGHT, Words};
-use super::blocks::{Job, each_grid, make_grids, round_each};
-use super::largest::counted_max;
-use crate::round::RoundingRule;
-use crate::round::bits::ABS;
-use crate::round::draws::{Draws, WINDOW};
+use super::blocks::{Elements, Grids, Job, TamePairs, TameSeconds, Units};
+use super::instruction_set::{Kernel, Level};
+use super::largest::MagnitudeMax;
+use super::rules::{ElementRule, Grid, ScalePair};
+use crate::round::bits::{ABS, INFINITY};
+use crate::round::draws::Draws;
 use core::hint::black_box;
 
 /// Elements of the longest vector.
@@ -14,166 +14,274 @@ pub(crate) const LANES: usize = 16;
 /// Contiguous blocks that are worked on together.
 pub(crate) const TOGETHER: usize = 16;
 
-/// Contiguous blocks, with the draws of the elements.
-pub(crate) struct Line<G, R> {
-    pub(crate) job: Job<G, R>,
-    pub(crate) draws: Draws,
+/// Whether [`Line::windows`] are of such blocks.
+pub(crate) fn is_usual(block: usize, sub_block: usize) -> bool {
+    match block {
+        16 => matches!(sub_block, 2 | 4 | 8 | 16),
+        8 | 32 | 64 => sub_block == block,
+        _ => false,
+    }
 }
 
-impl<G: BlockRule, R: RoundingRule> Line<G, R> {
-    /// Quantizes contiguous blocks; the last one may be shorter.
-    #[inline(always)]
-    pub(crate) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
-        let sub_block = self.job.block_rule.sub_block().min(block);
-        // The usual lengths as constants, so that a block is a few vectors.
-        let done = match (block, sub_block) {
-            (16, 2) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 2>(line, start),
-            (16, 4) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 4>(line, start),
-            (16, 8) if G::HAS_SUB_BLOCKS => self.together::<16, 16, 8>(line, start),
-            _ if G::HAS_SUB_BLOCKS => 0,
-            (8, _) => self.together::<8, 8, 8>(line, start),
-            (16, _) => self.together::<16, 16, 16>(line, start),
-            (32, _) => self.together::<32, 16, 16>(line, start),
-            (64, _) => self.together::<64, 16, 16>(line, start),
-            _ => 0,
-        };
-        self.blocks(&mut line[done..], block, start + done as u64);
+/// Contiguous blocks, with the draws of the elements.
+pub(crate) struct Line<'a, R> {
+    pub(crate) job: &'a Job<R>,
+    pub(crate) level: Level,
+    pub(crate) draws: &'a mut Draws,
+}
+
+impl<R: ElementRule> Line<'_, R> {
+    /// Works on contiguous blocks; the last one may be shorter.
+    pub(super) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
+        let mut done = 0;
+        loop {
+            let (left, at) = (&mut line[done..], start + done as u64);
+            done += self.windows(left, block, at, None);
+            // Few blocks, or blocks of another length, or a window with a block that is not tame.
+            let (left, at) = (&mut line[done..], start + done as u64);
+            let window = TOGETHER * block.min(left.len());
+            if left.len() <= window || !is_usual(block, self.sub_block(block)) {
+                return self.blocks(left, block, at);
+            }
+            self.blocks(&mut left[..window], block, at);
+            done += window;
+        }
     }
 
-    /// Quantizes blocks of any length; the last one may be shorter.
-    #[inline(always)]
+    fn sub_block(&self, block: usize) -> usize {
+        self.job.rule.sub_block().min(block)
+    }
+
+    /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
+    /// `units` they become what they are in units of their scales.
+    pub(crate) fn windows(
+        &mut self,
+        data: &mut [f32],
+        block: usize,
+        start: u64,
+        units: Option<&mut Units>,
+    ) -> usize {
+        // The usual lengths as constants, so that a block is a few vectors.
+        match (block, self.sub_block(block)) {
+            (16, 2) => self.windows_of::<16, 2>(data, start, units),
+            (16, 4) => self.windows_of::<16, 4>(data, start, units),
+            (16, 8) => self.windows_of::<16, 8>(data, start, units),
+            (8, 8) => self.windows_of::<8, 8>(data, start, units),
+            (16, 16) => self.windows_of::<16, 16>(data, start, units),
+            (32, 32) => self.windows_of::<32, 32>(data, start, units),
+            (64, 64) => self.windows_of::<64, 64>(data, start, units),
+            _ => 0,
+        }
+    }
+
+    fn windows_of<const B: usize, const S: usize>(
+        &mut self,
+        data: &mut [f32],
+        start: u64,
+        units: Option<&mut Units>,
+    ) -> usize {
+        let mut done = 0;
+        self.level.run(Windows::<_, B, S> {
+            job: self.job,
+            level: self.level,
+            data,
+            start,
+            draws: self.draws,
+            units,
+            done: &mut done,
+        });
+        done
+    }
+
+    /// Works on blocks of any length; the last one may be shorter.
     fn blocks(&mut self, data: &mut [f32], block: usize, start: u64) {
         for (i, piece) in data.chunks_mut(block).enumerate() {
             self.block(piece, start + (i * block) as u64);
         }
     }
 
-    /// Quantizes one block of any length.
-    #[inline(always)]
+    /// Works on one block of any length.
     fn block(&mut self, block: &mut [f32], start: u64) {
-        let Job {
-            block_rule, rule, ..
-        } = self.job;
-        let amax = counted_max::<G>(block);
-        let second = block_rule.second(amax, block.iter().copied());
+        let (rule, level) = (&self.job.rule, self.level);
+        let max = |data: &[f32]| {
+            let mut amax = 0;
+            level.run(MagnitudeMax {
+                data,
+                amax: &mut amax,
+            });
+            amax
+        };
+        // What a NaN or Inf is beside is rare.
+        let counted_max = |data: &[f32]| match max(data) {
+            INFINITY.. => rule.counted_max(data.iter().copied()),
+            amax => amax,
+        };
+        let tame = rule.are_tame(&[max(block)]);
+        let amax = counted_max(block);
+        let mut second = amax;
+        if rule.looks_twice() && tame {
+            level.run(TameSeconds {
+                rule,
+                maxima: &[amax],
+                blocks: block,
+                seconds: core::slice::from_mut(&mut second),
+            });
+        } else if rule.looks_twice() {
+            second = rule.second(amax, block.iter().copied());
+        }
         let length = block.len();
-        let sub_block = block_rule.sub_block().min(length);
+        let sub_block = rule.sub_block().min(length);
         for (i, data) in block.chunks_mut(sub_block).enumerate() {
-            let sub_amax = if sub_block == length {
-                second
-            } else {
-                counted_max::<G>(data)
-            };
-            let (mut first, mut second) = ([0], [0]);
-            let tame =
-                make_grids::<G, R>(block_rule, &[amax], &[sub_amax], [&mut first, &mut second]);
-            let ([first], [second]) = (first, second);
-            if tame && !R::USES_DRAWS {
-                for x in data {
-                    *x = block_rule.round_tame([first, second], rule, *x);
-                }
-                continue;
+            if sub_block < length {
+                second = counted_max(data);
             }
-            let grid = G::Grid::of([first, second]);
-            let start = start + (i * sub_block) as u64;
-            for (j, piece) in data.chunks_mut(WINDOW).enumerate() {
-                let draws = self
-                    .draws
-                    .get::<R>(start + (j * WINDOW) as u64, piece.len());
-                for (x, draw) in piece.iter_mut().zip(draws) {
-                    *x = block_rule.round(grid, rule, *x, *draw);
-                }
-            }
+            let grid = self.grid(tame, amax, second);
+            level.run(Elements {
+                job: self.job,
+                grids: Grids::One(grid),
+                tame,
+                data,
+                start: start + (i * sub_block) as u64,
+                draws: self.draws,
+            });
         }
     }
 
-    /// Quantizes blocks of B elements, which are vectors of L lanes, with sub-blocks of S lanes unless
-    /// S = L. Returns how many elements: some at the end may be left.
-    ///
-    /// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
-    /// the largest magnitudes of all, then their grids, then all elements, keep the processor busy, and
-    /// are few enough that reading the next ones begins while these are rounded.
-    #[inline(always)]
-    fn together<const B: usize, const L: usize, const S: usize>(
-        &mut self,
-        data: &mut [f32],
-        start: u64,
-    ) -> usize {
-        let Job {
-            block_rule, rule, ..
-        } = self.job;
-        let windows = data.chunks_exact_mut(TOGETHER * B);
-        let count = windows.len();
-        for (i, window) in windows.enumerate() {
-            let (mut maxima, mut first, mut second) = ([0; TOGETHER], [0; TOGETHER], [0; TOGETHER]);
-            for (amax, block) in maxima.iter_mut().zip(window.chunks_exact(B)) {
-                // Hidden, lest blocks become lanes, each element a load of its own.
-                *amax = black_box(largest::<G, L>(block.as_chunks().0));
-            }
-            let seconds = if G::LOOKS_TWICE {
-                look_twice::<G, B>(block_rule, &maxima, window)
-            } else {
-                maxima
-            };
-            let tame = make_grids::<G, R>(block_rule, &maxima, &seconds, [&mut first, &mut second]);
-            let draws = self
-                .draws
-                .get::<R>(start + (i * TOGETHER * B) as u64, window.len());
-            let vectors = window.as_chunks_mut::<LANES>().0;
-            let draws = draws.as_chunks::<LANES>().0;
-            for (j, (vector, draws)) in vectors.iter_mut().zip(draws).enumerate() {
-                // Hidden for the same reason.
-                let block = black_box(j) * LANES / B;
-                let (mut first, mut second) =
-                    (lanes::<B>(&first, block), lanes::<B>(&second, block));
-                if S < L {
-                    let sub_maxima = across::<G, S>(vector);
-                    let grids = [&mut first[..], &mut second[..]];
-                    each_grid(
-                        block_rule,
-                        tame,
-                        &lanes::<B>(&maxima, block),
-                        &sub_maxima,
-                        grids,
-                    );
-                }
-                round_each(block_rule, rule, vector, tame, [&first, &second], draws);
-            }
+    /// The grid of one sub-block.
+    fn grid(&self, tame: bool, amax: u32, second: u32) -> Grid {
+        let rule = &self.job.rule;
+        if !tame {
+            return rule.grid(amax, second);
         }
-        count * TOGETHER * B
+        let mut words = [[0]; 2];
+        self.level.run(TamePairs {
+            rule,
+            maxima: &[amax],
+            seconds: &[second],
+            pairs: words.each_mut().map(|word| &mut word[..]),
+        });
+        words.map(|[word]| word)
     }
 }
 
-/// What second looks at blocks of B elements say.
-#[inline(always)]
-pub(crate) fn look_twice<G: BlockRule, const B: usize>(
-    block_rule: G,
-    maxima: &[u32; TOGETHER],
-    window: &[f32],
-) -> [u32; TOGETHER] {
-    let mut sights = [[0; TOGETHER]; SIGHT];
-    for (i, amax) in maxima.iter().enumerate() {
-        let sight = block_rule.sight(*amax);
-        for (words, word) in sights.iter_mut().zip(sight) {
-            words[i] = word;
+/// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors, with sub-blocks of S lanes unless S = B; up to
+/// one with a block that is not tame, or as many as there are.
+///
+/// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
+/// the largest magnitudes of all, then their scales, then all elements, keep the processor busy, and
+/// are few enough that reading the next ones begins while these are rounded.
+struct Windows<'a, R, const B: usize, const S: usize> {
+    job: &'a Job<R>,
+    level: Level,
+    data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    start: u64,
+    draws: &'a mut Draws,
+    units: Option<&'a mut Units>,
+    /// To be increased by the elements that were worked on.
+    done: &'a mut usize,
+}
+
+impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B, S> {
+    #[inline(always)]
+    fn run(mut self) {
+        let Job {
+            rule, element_rule, ..
+        } = self.job;
+        let element = rule.unit_element();
+        let looks_twice = rule.looks_twice();
+        let range = rule.tame();
+        let windows = self.data.chunks_exact_mut(TOGETHER * B);
+        for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
+            let mut maxima = [0; TOGETHER];
+            for (amax, block) in maxima.iter_mut().zip(window.chunks_exact(B)) {
+                // Hidden, lest blocks become lanes, each element a load of its own.
+                *amax = black_box(if B < LANES {
+                    largest::<8>(block.as_chunks().0)
+                } else {
+                    largest::<LANES>(block.as_chunks().0)
+                });
+            }
+            // All are looked at, without a branch.
+            let tame = maxima.iter().fold(true, |all, amax| {
+                all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
+            });
+            if !tame {
+                return;
+            }
+            let mut seconds = maxima;
+            if looks_twice {
+                self.level.run(TameSeconds {
+                    rule,
+                    maxima: &maxima,
+                    blocks: window,
+                    seconds: &mut seconds,
+                });
+            }
+            let draws = self.draws.get(R::USES_DRAWS, start, window.len());
+            let draws = draws.as_chunks::<LANES>().0;
+            let vectors = window.as_chunks_mut::<LANES>().0;
+            if S < B {
+                // A pair for each element: the longest blocks with sub-blocks are a vector.
+                let mut of_lanes = [[0; LANES]; TOGETHER];
+                let mut of_subs = [[0; LANES]; TOGETHER];
+                for (i, vector) in vectors.iter().enumerate() {
+                    of_lanes[i] = [maxima[i % TOGETHER]; LANES];
+                    of_subs[i] = across::<S>(vector);
+                }
+                let mut pairs = [[[0; LANES]; TOGETHER]; 2];
+                self.level.run(TamePairs {
+                    rule,
+                    maxima: of_lanes.as_flattened(),
+                    seconds: of_subs.as_flattened(),
+                    pairs: pairs.each_mut().map(|words| words.as_flattened_mut()),
+                });
+                if let Some(units) = &mut self.units {
+                    units.take(&maxima, pairs[0].as_flattened_mut());
+                }
+                let [scales, inverses] = pairs;
+                let pairs = scales.iter().zip(&inverses);
+                for ((vector, draws), (scales, inverses)) in
+                    vectors.iter_mut().zip(draws).zip(pairs)
+                {
+                    for lane in 0..LANES {
+                        let pair = ScalePair::of([scales[lane], inverses[lane]]);
+                        vector[lane] = element_rule.tame(&element, pair, vector[lane], draws[lane]);
+                    }
+                }
+            } else {
+                let mut pairs = [[0; TOGETHER]; 2];
+                self.level.run(TamePairs {
+                    rule,
+                    maxima: &maxima,
+                    seconds: &seconds,
+                    pairs: pairs.each_mut().map(|words| &mut words[..]),
+                });
+                if let Some(units) = &mut self.units {
+                    units.take(&maxima, &mut pairs[0]);
+                }
+                for (j, (vector, draws)) in vectors.iter_mut().zip(draws).enumerate() {
+                    // Hidden for the same reason.
+                    let block = black_box(j) * LANES / B;
+                    let [scales, inverses] = [0, 1].map(
+                        #[inline(always)]
+                        |word| lanes::<B>(&pairs[word], block),
+                    );
+                    for lane in 0..LANES {
+                        let pair = ScalePair::of([scales[lane], inverses[lane]]);
+                        vector[lane] = element_rule.tame(&element, pair, vector[lane], draws[lane]);
+                    }
+                }
+            }
+            *self.done += TOGETHER * B;
         }
     }
-    let mut verdicts = [0; TOGETHER];
-    for (i, block) in window.chunks_exact(B).enumerate() {
-        // Hidden, lest blocks become lanes.
-        let sight = black_box(sights.each_ref().map(|words| words[i]));
-        let sum = block.iter().fold(0_i64, |sum, x| {
-            sum.wrapping_add(block_rule.weight(sight, *x))
-        });
-        verdicts[i] = block_rule.verdict(maxima[i], sum, B);
-    }
-    verdicts
 }
 
 /// The word of a block in its lanes, and that of the next one in the others if blocks of B elements leave
 /// some.
 #[inline(always)]
-pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
+fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
     // The remainders only show that the indices are less.
     let mut lanes = [of_blocks[block % TOGETHER]; LANES];
     if B < LANES {
@@ -182,25 +290,21 @@ pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -
     lanes
 }
 
-/// The largest counted magnitude of some vectors.
+/// The largest magnitude of some vectors.
 #[inline(always)]
-pub(crate) fn largest<G: BlockRule, const L: usize>(vectors: &[[f32; L]]) -> u32 {
+fn largest<const L: usize>(vectors: &[[f32; L]]) -> u32 {
     let mut magnitudes = [0; L];
     for vector in vectors {
         for (max, x) in magnitudes.iter_mut().zip(vector) {
-            *max = (*max).max(G::counted(x.to_bits() & ABS));
+            *max = (*max).max(x.to_bits() & ABS);
         }
-    }
-    if !G::COUNTS_ALL {
-        // Hidden, lest the choice of what counts becomes a branch for each lane.
-        magnitudes = black_box(magnitudes);
     }
     magnitudes.into_iter().fold(0, u32::max)
 }
 
-/// In each lane the largest counted magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
+/// In each lane the largest magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
 #[inline(always)]
-pub(crate) fn across<G: BlockRule, const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
+fn across<const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
     /// In each lane the larger one of it and the lane at that distance.
     #[inline(always)]
     fn fold<const DISTANCE: usize>(x: [u32; LANES]) -> [u32; LANES] {
@@ -212,7 +316,7 @@ pub(crate) fn across<G: BlockRule, const S: usize>(vector: &[f32; LANES]) -> [u3
     }
     let mut x = [0; LANES];
     for (magnitude, x) in x.iter_mut().zip(vector) {
-        *magnitude = G::counted(x.to_bits() & ABS);
+        *magnitude = x.to_bits() & ABS;
     }
     x = fold::<1>(x);
     if S > 2 {

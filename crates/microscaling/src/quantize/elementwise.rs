@@ -14,20 +14,18 @@ impl FloatFormat {
             return;
         }
         let (format, stream) = (*self, rounder.stream());
-        with_rule!(rounder.rounding(), rule => match self.is_bfloat() {
-            true => map_with_draws(
-                rule,
+        with_rule!(rounder.rounding(), R => match self.is_bfloat() {
+            true => map_with_draws::<R>(
                 data,
                 stream,
                 #[inline(always)]
-                move |x, draw| format.round_bfloat(rule, x, draw),
+                move |x, draw| format.round_bfloat::<R>(x, draw),
             ),
-            false => map_with_draws(
-                rule,
+            false => map_with_draws::<R>(
                 data,
                 stream,
                 #[inline(always)]
-                move |x, draw| format.round_fp(rule, x, draw),
+                move |x, draw| format.round_fp::<R>(x, draw),
             ),
         })
     }
@@ -35,7 +33,6 @@ impl FloatFormat {
 
 /// Replaces every number by a function of it and the draw at its position.
 fn map_with_draws<R: RoundingRule>(
-    _: R,
     data: &mut [f32],
     stream: RandomStream,
     function: impl Fn(f32, u32) -> f32 + Copy + Send + Sync,
@@ -69,7 +66,7 @@ impl<R: RoundingRule, F: Fn(f32, u32) -> f32> Kernel for Map<'_, R, F> {
         } = self;
         let mut draws = Draws::new(stream, start + data.len() as u64);
         for (i, chunk) in data.chunks_mut(WINDOW).enumerate() {
-            let draws = draws.get::<R>(start + (i * WINDOW) as u64, chunk.len());
+            let draws = draws.get(R::USES_DRAWS, start + (i * WINDOW) as u64, chunk.len());
             for (x, draw) in chunk.iter_mut().zip(draws) {
                 *x = function(*x, *draw);
             }

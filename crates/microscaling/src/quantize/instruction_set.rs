@@ -100,18 +100,32 @@ impl Level {
 /// Runs a kernel with the widest vectors of this processor, or those that the environment says.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(kernel: K) {
+    at_level(move |level| level.run(kernel));
+}
+
+/// Does work that [runs](Level::run) kernels, in [IEEE's default state](crate::float_state).
+#[inline]
+pub(crate) fn at_level<T>(work: impl FnOnce(Level) -> T) -> T {
     let level = Level::current();
     #[cfg(all(test, feature = "std"))]
     let level = forced::level().unwrap_or(level);
-    ieee(move || match level {
-        Level::Baseline => run_baseline(kernel),
-        // SAFETY: the processor has all features that the function is compiled for.
-        #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        Level::Avx2 => unsafe { run_avx2(kernel) },
-        // SAFETY: the processor has all features that the function is compiled for.
-        #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        Level::Avx512 => unsafe { run_avx512(kernel) },
-    })
+    ieee(move || work(level))
+}
+
+impl Level {
+    /// Runs a kernel. A kernel may run others, each of which is compiled once for this instruction set.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) {
+        match self {
+            Self::Baseline => run_baseline(kernel),
+            // SAFETY: the processor has all features that the function is compiled for.
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            Self::Avx2 => unsafe { run_avx2(kernel) },
+            // SAFETY: the processor has all features that the function is compiled for.
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            Self::Avx512 => unsafe { run_avx512(kernel) },
+        }
+    }
 }
 
 /// Compiled once, like the others.
@@ -124,6 +138,7 @@ fn run_baseline<K: Kernel>(kernel: K) {
 /// The processor must have the named features.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline(never)]
 unsafe fn run_avx512<K: Kernel>(kernel: K) {
     kernel.run()
 }
@@ -132,6 +147,7 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) {
 /// The processor must have the named feature.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
+#[inline(never)]
 unsafe fn run_avx2<K: Kernel>(kernel: K) {
     kernel.run()
 }
@@ -173,8 +189,7 @@ pub(crate) use forced::with_level;
 #[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
-    use crate::quantize::block_rule::BlockRule;
-    use crate::quantize::rules::MxRule;
+    use crate::quantize::rules::BlockRule;
     use crate::round::bits::ABS;
     use crate::{
         BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat,
@@ -320,8 +335,8 @@ mod tests {
             let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
             match format {
                 BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
-                    let block_rule = MxRule::<true>::of(&format);
-                    block_rule.round_element(x, block_rule.maxima(elements), rounding, draw)
+                    let rule = BlockRule::of(&format.into(), None);
+                    rule.round_element(x, rule.maxima(elements), rounding, draw)
                 }
                 BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
                 BlockFormat::Bfp(format) => format.round_element(x, amax, rounding, draw),

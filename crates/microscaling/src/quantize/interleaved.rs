@@ -1,14 +1,12 @@
 //! Blocks along a strided axis, interleaved in memory.
 
-use super::block_rule::{BlockRule, SIGHT};
-use super::blocks::{Job, make_grids, round_each};
-use super::instruction_set::Kernel;
+use super::blocks::{Elements, Grids, Job, TamePairs, Units};
+use super::instruction_set::{Kernel, Level};
 use super::layout::{Layout, Pool};
-use crate::round::RoundingRule;
-use crate::round::bits::ABS;
+use super::rules::{BlockRule, ElementRule, SIGHT};
+use crate::round::bits::{ABS, INFINITY};
 use crate::round::draws::{Draws, WINDOW};
 use alloc::vec::Vec;
-use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
@@ -18,42 +16,70 @@ pub(crate) const TILE: usize = 4096;
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;
 
-/// Quantizes interleaved blocks.
-#[inline(always)]
-pub(crate) fn quantize_run<G: BlockRule, R: RoundingRule>(
-    job: &Job<G, R>,
-    layout: &Layout,
-    run: &mut [f32],
-    start: u64,
-    tile: &mut Tile,
-    draws: &mut Draws,
-) {
-    let inner = layout.inner;
-    let rows = run.len() / inner;
-    let sub_rows = job.block_rule.sub_block();
-    if sub_rows >= rows {
-        let lines = Lines::of(layout, rows);
-        for columns in lines.tiles(TILE) {
-            see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
-            tile.make_grids(job, run, &lines, columns.clone());
-            tile.apply(job, run, start, &lines, columns, draws);
+/// A run of interleaved blocks.
+pub(crate) struct Run<'a> {
+    pub(crate) data: &'a mut [f32],
+    pub(crate) layout: &'a Layout,
+    /// Position in the tensor.
+    pub(crate) start: u64,
+}
+
+/// What is called with the blocks of some columns that were worked on in units of their scales.
+pub(crate) type SeeUnits<'a> = &'a mut dyn FnMut(Range<usize>, &Units);
+
+impl Run<'_> {
+    /// Works on the blocks. With `units` the elements become what they are in units of their scales, as long as all blocks are
+    /// tame: returns whether they are.
+    pub(crate) fn quantize<R: ElementRule>(
+        self,
+        job: &Job<R>,
+        level: Level,
+        tile: &mut Tile,
+        draws: &mut Draws,
+        mut units: Option<SeeUnits<'_>>,
+    ) -> bool {
+        let Self {
+            data,
+            layout,
+            start,
+        } = self;
+        let inner = layout.inner;
+        let rows = data.len() / inner;
+        let sub_rows = job.rule.sub_block().min(rows);
+        let has_sub_blocks = sub_rows < rows;
+        debug_assert!(
+            !has_sub_blocks || layout.pool.is_none(),
+            "no format of square blocks has sub-blocks"
+        );
+        let lines = Lines::of(layout, sub_rows);
+        for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
+            let mut seen = units.is_some().then(Units::default);
+            tile.reset(columns.len());
+            tile.see(level, data, &lines, columns.clone());
+            if has_sub_blocks {
+                tile.keep_for_blocks(&lines, &mut seen);
+                for (i, part) in data.chunks_mut(sub_rows * inner).enumerate() {
+                    tile.reset(columns.len());
+                    tile.see(level, part, &lines, columns.clone());
+                    tile.make_sub_grids(&job.rule, level, &lines, &mut seen);
+                    if seen.is_some() && !tile.tame {
+                        return false;
+                    }
+                    let start = start + (i * sub_rows * inner) as u64;
+                    tile.apply(job, level, part, start, &lines, columns.clone(), draws);
+                }
+            } else {
+                tile.make_grids(&job.rule, level, data, &lines, columns.clone(), &mut seen);
+                if seen.is_some() && !tile.tame {
+                    return false;
+                }
+                tile.apply(job, level, data, start, &lines, columns.clone(), draws);
+            }
+            if let (Some(units), Some(seen)) = (&mut units, seen) {
+                units(columns.start % inner..columns.end.min(inner), &seen);
+            }
         }
-        return;
-    }
-    debug_assert!(
-        layout.pool.is_none(),
-        "no format of square blocks has sub-blocks"
-    );
-    let lines = Lines::of(layout, sub_rows);
-    for columns in lines.tiles(WINDOW) {
-        see::<G>(tile.reset(columns.len()), run, &lines, columns.clone());
-        tile.keep_for_blocks(&lines);
-        for (i, part) in run.chunks_mut(sub_rows * inner).enumerate() {
-            see::<G>(tile.reset(columns.len()), part, &lines, columns.clone());
-            tile.make_sub_grids(job, &lines);
-            let start = start + (i * sub_rows * inner) as u64;
-            tile.apply(job, part, start, &lines, columns.clone(), draws);
-        }
+        true
     }
 }
 
@@ -104,13 +130,22 @@ impl Lines {
     }
 }
 
-/// Takes the counted magnitudes of some columns of some lines into the largest ones.
-#[inline(always)]
-fn see<G: BlockRule>(maxima: &mut [u32], data: &[f32], lines: &Lines, columns: Range<usize>) {
-    for line in data.chunks(lines.width) {
-        let line = &line[columns.start..columns.end.min(line.len())];
-        for (max, x) in maxima.iter_mut().zip(line) {
-            *max = (*max).max(G::counted(x.to_bits() & ABS));
+/// Takes the magnitudes of some columns of some lines into the largest ones.
+pub(super) struct ColumnMax<'a> {
+    pub(super) maxima: &'a mut [u32],
+    pub(super) data: &'a [f32],
+    pub(super) lines: &'a Lines,
+    pub(super) columns: Range<usize>,
+}
+
+impl Kernel for ColumnMax<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for line in self.data.chunks(self.lines.width) {
+            let line = &line[self.columns.start..self.columns.end.min(line.len())];
+            for (max, x) in self.maxima.iter_mut().zip(line) {
+                *max = (*max).max(x.to_bits() & ABS);
+            }
         }
     }
 }
@@ -135,7 +170,6 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
             columns: 0,
@@ -151,8 +185,7 @@ impl Tile {
 
     /// Starts over with `columns` columns, of which nothing was seen. Returns their largest
     /// magnitudes.
-    #[inline(always)]
-    pub(crate) fn reset(&mut self, columns: usize) -> &mut [u32] {
+    pub(super) fn reset(&mut self, columns: usize) -> &mut [u32] {
         self.columns = columns;
         if columns > self.maxima.len() {
             self.maxima.resize(columns, 0);
@@ -165,8 +198,17 @@ impl Tile {
         maxima
     }
 
+    /// Sees some columns of some lines.
+    fn see(&mut self, level: Level, data: &[f32], lines: &Lines, columns: Range<usize>) {
+        level.run(ColumnMax {
+            maxima: &mut self.maxima[..self.columns],
+            data,
+            lines,
+            columns,
+        });
+    }
+
     /// From the largest magnitudes to those of the rows of a line together. Returns how many there are.
-    #[inline(always)]
     fn fold(&mut self, lines: &Lines) -> usize {
         // Several rows in a line: the same blocks over and over.
         let mut width = self.columns;
@@ -181,38 +223,52 @@ impl Tile {
     }
 
     /// Makes the largest magnitudes those of the blocks.
-    #[inline(always)]
-    fn keep_for_blocks(&mut self, lines: &Lines) {
+    fn keep_for_blocks(&mut self, lines: &Lines, units: &mut Option<Units>) {
         let width = self.fold(lines);
         self.of_blocks.clear();
         self.of_blocks.extend_from_slice(&self.maxima[..width]);
+        if let Some(units) = units {
+            units.take(&self.of_blocks, &mut []);
+        }
     }
 
     /// From the largest magnitudes of some columns of some lines, all that there are of the blocks, to the grids.
-    #[inline(always)]
-    pub(crate) fn make_grids<G: BlockRule, R: RoundingRule>(
+    pub(super) fn make_grids(
         &mut self,
-        job: &Job<G, R>,
+        rule: &BlockRule,
+        level: Level,
         data: &[f32],
         lines: &Lines,
         columns: Range<usize>,
+        units: &mut Option<Units>,
     ) {
         let width = self.fold(lines);
         let blocks = match lines.pool {
             Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
             None => width,
         };
-        if G::LOOKS_TWICE {
-            self.look_twice(job.block_rule, data, lines, columns, [width, blocks]);
-        }
-        let [first, second] = self.grids.each_mut().map(|words| &mut words[..blocks]);
-        let maxima = &self.maxima[..blocks];
-        let seconds = if G::LOOKS_TWICE {
-            &self.verdicts
-        } else {
-            maxima
+        self.tame = rule.are_tame(&self.maxima[..blocks]);
+        let rows = Rows {
+            data,
+            lines,
+            columns,
+            width,
         };
-        self.tame = make_grids::<G, R>(job.block_rule, maxima, seconds, [first, second]);
+        if self.tame && rule.looks_twice() {
+            self.look_twice(rule, level, &rows, blocks);
+        } else if !self.tame {
+            self.look_again(rule, &rows, blocks);
+        }
+        let maxima = &self.maxima[..blocks];
+        let seconds = match rule.looks_twice() {
+            true => &self.verdicts,
+            false => maxima,
+        };
+        let grids = self.grids.each_mut().map(|words| &mut words[..blocks]);
+        make_grids(rule, level, self.tame, [maxima, seconds], grids);
+        if let Some(units) = units {
+            units.take(maxima, &mut self.grids[0][..blocks]);
+        }
         if let Some(pool) = lines.pool {
             for words in &mut self.grids {
                 pool.spread(&mut words[..width]);
@@ -221,68 +277,76 @@ impl Tile {
         self.repeat_grids(width);
     }
 
-    /// Looks a second time at blocks, whose largest magnitudes are known: `width` columns of `blocks` blocks.
-    #[inline(always)]
-    fn look_twice<G: BlockRule>(
-        &mut self,
-        block_rule: G,
-        data: &[f32],
-        lines: &Lines,
-        columns: Range<usize>,
-        [width, blocks]: [usize; 2],
-    ) {
+    /// Looks a second time at tame blocks, whose largest magnitudes are known.
+    fn look_twice(&mut self, rule: &BlockRule, level: Level, rows: &Rows<'_>, blocks: usize) {
+        let Rows { lines, width, .. } = rows;
         for words in &mut self.sights {
             words.clear();
-            words.resize(width, 0);
+            words.resize(*width, 0);
         }
-        for (i, amax) in self.maxima[..blocks].iter().enumerate() {
-            let sight = block_rule.sight(*amax);
-            for (words, word) in self.sights.iter_mut().zip(sight) {
-                words[i] = word;
-            }
-        }
+        rule.tame_sights(
+            &self.maxima[..blocks],
+            self.sights.each_mut().map(|words| &mut words[..blocks]),
+        );
         if let Some(pool) = lines.pool {
             for words in &mut self.sights {
                 pool.spread(words);
             }
         }
         self.sums.clear();
-        self.sums.resize(width, 0);
-        let [first, second, third, fourth, fifth] = self.sights.each_ref();
-        for line in data.chunks(lines.width) {
-            let line = &line[columns.start..columns.end.min(line.len())];
-            for row in line.chunks(width) {
-                let sights = first.iter().zip(second).zip(third).zip(fourth).zip(fifth);
-                for ((sum, x), ((((a, b), c), d), e)) in self.sums.iter_mut().zip(row).zip(sights) {
-                    let weight = block_rule.weight([*a, *b, *c, *d, *e], *x);
-                    *sum = sum.wrapping_add(weight);
-                }
-            }
-        }
+        self.sums.resize(*width, 0);
+        level.run(Sums {
+            rule,
+            rows,
+            sights: self.sights.each_ref().map(|words| &words[..]),
+            sums: &mut self.sums,
+        });
         if let Some(pool) = lines.pool {
             pool.fold(&mut self.sums, i64::wrapping_add);
         }
-        let rows = data.len() / lines.inner;
+        let count = rows.data.len() / lines.inner;
         self.verdicts.clear();
         for (i, (amax, sum)) in self.maxima[..blocks].iter().zip(&self.sums).enumerate() {
-            let columns = lines.pool.map_or(1, |pool| pool.columns(i, width));
-            let verdict = block_rule.verdict(*amax, *sum, rows * columns);
-            self.verdicts.push(verdict);
+            let columns = lines.pool.map_or(1, |pool| pool.columns(i, *width));
+            self.verdicts
+                .push(rule.verdict(*amax, *sum, count * columns));
+        }
+    }
+
+    /// Looks at blocks again of which not all are tame: at what counts, and a second time where that is to be.
+    fn look_again(&mut self, rule: &BlockRule, rows: &Rows<'_>, blocks: usize) {
+        self.verdicts.clear();
+        for block in 0..blocks {
+            let amax = self.maxima[block];
+            if amax >= INFINITY {
+                self.maxima[block] = rule.counted_max(rows.block(block));
+            }
+            if rule.looks_twice() {
+                self.verdicts.push(rule.second(amax, rows.block(block)));
+            }
         }
     }
 
     /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.
-    #[inline(always)]
-    fn make_sub_grids<G: BlockRule, R: RoundingRule>(&mut self, job: &Job<G, R>, lines: &Lines) {
+    fn make_sub_grids(
+        &mut self,
+        rule: &BlockRule,
+        level: Level,
+        lines: &Lines,
+        units: &mut Option<Units>,
+    ) {
         let width = self.fold(lines);
-        let [first, second] = self.grids.each_mut().map(|words| &mut words[..width]);
+        let grids = self.grids.each_mut().map(|words| &mut words[..width]);
         let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
-        self.tame = make_grids::<G, R>(job.block_rule, maxima, sub_maxima, [first, second]);
+        self.tame = rule.are_tame(maxima);
+        make_grids(rule, level, self.tame, [maxima, sub_maxima], grids);
+        if let Some(units) = units {
+            units.take(&[], &mut self.grids[0][..width]);
+        }
         self.repeat_grids(width);
     }
 
     /// From the grids of a row to those of a line.
-    #[inline(always)]
     fn repeat_grids(&mut self, row: usize) {
         let mut width = row;
         while width < self.columns {
@@ -293,12 +357,13 @@ impl Tile {
         }
     }
 
-    /// Rounds the columns of some lines, the first of which begins at position `start` of the tensor.
+    /// Works on the columns of some lines, the first of which begins at position `start` of the tensor.
     /// `draws` are of the job's stream.
-    #[inline(always)]
-    pub(crate) fn apply<G: BlockRule, R: RoundingRule>(
+    #[expect(clippy::too_many_arguments, reason = "all that a kernel needs")]
+    pub(super) fn apply<R: ElementRule>(
         &self,
-        job: &Job<G, R>,
+        job: &Job<R>,
+        level: Level,
         data: &mut [f32],
         start: u64,
         lines: &Lines,
@@ -308,62 +373,93 @@ impl Tile {
         let [first, second] = &self.grids;
         for (i, line) in data.chunks_mut(lines.width).enumerate() {
             let end = columns.end.min(line.len());
-            let line = &mut line[columns.start..end];
-            let start = start + (i * lines.width + columns.start) as u64;
-            let grids = first.chunks(WINDOW).zip(second.chunks(WINDOW));
-            for (j, (chunk, (first, second))) in line.chunks_mut(WINDOW).zip(grids).enumerate() {
-                let draws = draws.get::<R>(start + (j * WINDOW) as u64, chunk.len());
-                round_each(
-                    job.block_rule,
-                    job.rule,
-                    chunk,
-                    self.tame,
-                    [first, second],
-                    draws,
-                );
-            }
+            let data = &mut line[columns.start..end];
+            let count = data.len();
+            level.run(Elements {
+                job,
+                grids: Grids::Each([&first[..count], &second[..count]]),
+                tame: self.tame,
+                data,
+                start: start + (i * lines.width + columns.start) as u64,
+                draws,
+            });
         }
     }
 }
 
-/// [`see`] as a kernel.
-pub(crate) struct BlockMax<'a, G> {
-    pub(crate) block_rule: PhantomData<G>,
-    pub(crate) maxima: &'a mut [u32],
-    pub(crate) data: &'a [f32],
-    pub(crate) lines: &'a Lines,
-    pub(crate) columns: Range<usize>,
-}
-
-impl<G: BlockRule> Kernel for BlockMax<'_, G> {
-    #[inline(always)]
-    fn run(self) {
-        see::<G>(self.maxima, self.data, self.lines, self.columns);
+/// The grids of many sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
+/// looks say.
+fn make_grids(
+    rule: &BlockRule,
+    level: Level,
+    tame: bool,
+    [maxima, seconds]: [&[u32]; 2],
+    pairs: [&mut [u32]; 2],
+) {
+    if tame {
+        level.run(TamePairs {
+            rule,
+            maxima,
+            seconds,
+            pairs,
+        });
+        return;
+    }
+    let [first, second] = pairs;
+    let maxima = maxima.iter().zip(seconds);
+    for ((first, second), (amax, of_second)) in first.iter_mut().zip(second).zip(maxima) {
+        [*first, *second] = rule.grid(*amax, *of_second);
     }
 }
 
-/// [`Tile::apply`] as a kernel.
-pub(crate) struct Apply<'a, G, R> {
-    pub(crate) job: Job<G, R>,
-    pub(crate) tile: &'a Tile,
-    pub(crate) data: &'a mut [f32],
-    pub(crate) start: u64,
-    pub(crate) lines: &'a Lines,
-    pub(crate) columns: Range<usize>,
+/// Some columns of some lines, `width` of a row.
+struct Rows<'a> {
+    data: &'a [f32],
+    lines: &'a Lines,
+    columns: Range<usize>,
+    width: usize,
 }
 
-impl<G: BlockRule, R: RoundingRule> Kernel for Apply<'_, G, R> {
+impl Rows<'_> {
+    /// The rows.
     #[inline(always)]
-    fn run(self) {
+    fn each(&self) -> impl Iterator<Item = &[f32]> + Clone {
         let Self {
-            job,
-            tile,
             data,
-            start,
             lines,
             columns,
+            width,
         } = self;
-        let mut draws = Draws::new(job.stream, start + data.len() as u64);
-        tile.apply(&job, data, start, lines, columns, &mut draws);
+        data.chunks(lines.width).flat_map(
+            #[inline(always)]
+            |line| line[columns.start..columns.end.min(line.len())].chunks(*width),
+        )
+    }
+
+    /// The elements of a block, given its number.
+    fn block(&self, block: usize) -> impl Iterator<Item = f32> {
+        let (columns, step) = match self.lines.pool {
+            Some(pool) => pool.range(block, self.width),
+            None => (block..block + 1, 1),
+        };
+        self.each()
+            .flat_map(move |row| row[columns.clone()].iter().step_by(step).copied())
+    }
+}
+
+/// [`BlockRule::add_to_sums`] of all rows.
+struct Sums<'a> {
+    rule: &'a BlockRule,
+    rows: &'a Rows<'a>,
+    sights: [&'a [u32]; SIGHT],
+    sums: &'a mut [i64],
+}
+
+impl Kernel for Sums<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for row in self.rows.each() {
+            self.rule.add_to_sums(self.sights, row, self.sums);
+        }
     }
 }

@@ -1,25 +1,29 @@
-//! The largest magnitude of a block and of a tensor.
+//! The largest magnitude of some elements and of a tensor, as a pattern: of a NaN or Inf if there is one.
 
-use super::block_rule::BlockRule;
 use super::instruction_set::{Kernel, dispatch};
 use super::threads::share;
 use crate::round::bits::ABS;
 
-/// The largest of the counted magnitudes of some elements.
-#[inline(always)]
-pub(crate) fn counted_max<G: BlockRule>(data: &[f32]) -> u32 {
-    data.iter()
-        .fold(0, |amax, x| amax.max(G::counted(x.to_bits() & ABS)))
-}
-
-/// The largest magnitude of some elements as a pattern: of a NaN or Inf if there is one.
-#[cfg(feature = "std")]
+/// The largest magnitude of some elements.
 #[inline(always)]
 pub(crate) fn magnitude_max(data: &[f32]) -> u32 {
     data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS))
 }
 
-/// The largest magnitude of a whole tensor as a pattern: of a NaN or Inf if there is one. By all threads.
+/// [`magnitude_max`] as a kernel.
+pub(super) struct MagnitudeMax<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) amax: &'a mut u32,
+}
+
+impl Kernel for MagnitudeMax<'_> {
+    #[inline(always)]
+    fn run(self) {
+        *self.amax = magnitude_max(self.data);
+    }
+}
+
+/// The largest magnitude of a whole tensor. By all threads.
 pub(crate) fn largest(data: &[f32]) -> u32 {
     largest_of(
         data,

@@ -37,9 +37,7 @@ impl Layout {
         let Some(pool) = self.pool else {
             return (block..block + 1, 1);
         };
-        let start = block / pool.stride * pool.width();
-        let end = self.inner.min(start + pool.width());
-        (start + block % pool.stride..end, pool.stride)
+        pool.range(block, self.inner)
     }
 }
 
@@ -66,6 +64,13 @@ impl Pool {
     pub(crate) fn columns(&self, block: usize, width: usize) -> usize {
         let start = block / self.stride * self.width();
         (width - start).min(self.width()) / self.stride
+    }
+
+    /// The columns of a block among `width` of them, given its number: a range, and a step.
+    pub(crate) fn range(&self, block: usize, width: usize) -> (Range<usize>, usize) {
+        let start = block / self.stride * self.width();
+        let end = width.min(start + self.width());
+        (start + block % self.stride..end, self.stride)
     }
 
     /// From what columns are, for example their largest magnitudes, to what their blocks are, which become the first ones.

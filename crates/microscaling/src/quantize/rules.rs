@@ -1,5 +1,8 @@
-//! The scalar rules of the block formats. What stands here is the specification; the loops over memory inline it,
-//! and any other implementation (GPU, intrinsics) must match it bit for bit.
+//! The rules of the block formats: from the magnitudes of a block to its scale, and from there to an element.
+//!
+//! The rules of any block are the specification, written with integers. Ordinary blocks, which are
+//! [tame](BlockRule::tame), have a shorter way with the same result: the elements of every format are rounded alike, in units
+//! of a scale.
 
 mod bfp;
 mod float;
@@ -10,69 +13,422 @@ mod nvfp4;
 mod rms;
 mod scale;
 mod scale_pair;
+mod unit;
 
 pub(crate) use bfp::BfpRule;
-pub(crate) use grid::Grid;
+pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
 pub(crate) use nvfp4::{Nvfp4Rule, is_large};
 pub(crate) use scale_pair::ScalePair;
+pub(crate) use unit::UnitElement;
 
-/// Runs `$body` with `$block_rule` bound to the rule of an [`Nvfp4Format`](crate::Nvfp4Format) in a tensor with this scale.
-macro_rules! with_nvfp4_rule {
-    ($format:expr, $tensor_scale:expr, $block_rule:ident => $body:expr) => {{
-        use $crate::quantize::rules::{Nvfp4Rule, is_large};
-        let (format, tensor_scale) = ($format, $tensor_scale);
-        match (is_large(tensor_scale), format.four_over_six) {
-            (true, false) => {
-                let $block_rule = Nvfp4Rule::<false, false>::of(format, tensor_scale);
-                $body
+use crate::float_state::ieee;
+use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::{RoundingRule, with_rule};
+use crate::{BlockFormat, Rounding};
+use core::ops::Range;
+use nvfp4::{Candidates, FOUR_VERDICT};
+
+/// A block format, and the scale of the tensor if it has one, as the loops hold them.
+#[derive(Clone, Copy)]
+pub(crate) enum BlockRule {
+    Mx(MxRule),
+    Microexponent(MicroexponentRule),
+    Bfp(BfpRule),
+    Nvfp4(Nvfp4Rule),
+}
+
+impl BlockRule {
+    /// Of a tensor with this scale, if the format has tensor scales.
+    pub(crate) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
+        match format {
+            BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
+            BlockFormat::Microexponent(format) => {
+                Self::Microexponent(MicroexponentRule::of(format))
             }
-            (false, false) => {
-                let $block_rule = Nvfp4Rule::<true, false>::of(format, tensor_scale);
-                $body
-            }
-            (true, true) => {
-                let $block_rule = Nvfp4Rule::<false, true>::of(format, tensor_scale);
-                $body
-            }
-            (false, true) => {
-                let $block_rule = Nvfp4Rule::<true, true>::of(format, tensor_scale);
-                $body
+            BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
+            BlockFormat::Nvfp4(format) => {
+                Self::Nvfp4(Nvfp4Rule::of(format, tensor_scale.unwrap_or(1.0)))
             }
         }
-    }};
-}
-pub(crate) use with_nvfp4_rule;
+    }
 
-/// Runs `$body` with `$block_rule` bound to the [`BlockRule`](super::block_rule::BlockRule) of a
-/// [`BlockFormat`](crate::BlockFormat), in a tensor with this scale if the format has tensor scales.
-#[cfg(feature = "std")]
-macro_rules! with_block_rule {
-    ($format:expr, $tensor_scale:expr, $block_rule:ident => $body:expr) => {{
-        use $crate::quantize::rules::{BfpRule, MicroexponentRule, MxRule, with_nvfp4_rule};
-        match $format {
-            $crate::BlockFormat::Mx(format) if format.scale_mode == $crate::ScaleMode::Rms => {
-                let $block_rule = MxRule::<true>::of(format);
-                $body
+    /// The same rule with results in units of the tensor scale, if there is one.
+    pub(crate) fn in_units_of_the_tensor_scale(self) -> Self {
+        match self {
+            Self::Nvfp4(rule) => Self::Nvfp4(rule.in_units_of_the_scale()),
+            rule => rule,
+        }
+    }
+
+    /// Elements that share a grid, at least 1. As many as a block, or more, where there is nothing below the block.
+    #[inline(always)]
+    pub(crate) fn sub_block(&self) -> usize {
+        match self {
+            Self::Microexponent(rule) => rule.sub_block,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Whether the grid depends on all elements of a block: they are looked at twice, the second time when the largest
+    /// magnitude is known. There are no sub-blocks then.
+    #[inline(always)]
+    pub(crate) fn looks_twice(&self) -> bool {
+        match self {
+            Self::Mx(rule) => rule.is_rms(),
+            Self::Nvfp4(rule) => rule.four_over_six,
+            _ => false,
+        }
+    }
+}
+
+/// Any block: the specification.
+impl BlockRule {
+    /// What of a magnitude takes part in the largest one.
+    #[inline(always)]
+    fn counted(&self, abs: u32) -> u32 {
+        match self {
+            Self::Bfp(_) => BfpRule::counted(abs),
+            _ => abs,
+        }
+    }
+
+    /// The largest of the counted magnitudes of some elements.
+    pub(crate) fn counted_max(&self, elements: impl Iterator<Item = f32>) -> u32 {
+        elements.fold(0, |amax, x| amax.max(self.counted(x.to_bits() & ABS)))
+    }
+
+    /// The largest magnitude of a block of some elements, and what a second look at them says.
+    pub(crate) fn maxima(&self, elements: impl Iterator<Item = f32> + Clone) -> [u32; 2] {
+        let amax = self.counted_max(elements.clone());
+        [amax, self.second(amax, elements)]
+    }
+
+    /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
+    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+        match self {
+            Self::Mx(rule) if rule.is_rms() => {
+                let unit = MxRule::unit_of_mean(amax);
+                let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
+                    (sum.wrapping_add(MxRule::square(unit, x)), length + 1)
+                });
+                rule.verdict_of_squares(amax, sum, length)
             }
-            $crate::BlockFormat::Mx(format) => {
-                let $block_rule = MxRule::<false>::of(format);
-                $body
+            Self::Nvfp4(rule) if rule.four_over_six => {
+                let candidates = rule.candidates::<true>(amax);
+                let sum = elements.fold(0_i64, |sum, x| {
+                    sum.wrapping_add(rule.difference::<true>(candidates, x))
+                });
+                u32::from(sum < 0) * FOUR_VERDICT
             }
-            $crate::BlockFormat::Microexponent(format) => {
-                let $block_rule = MicroexponentRule::of(format);
-                $body
+            _ => amax,
+        }
+    }
+
+    /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says.
+    #[inline(always)]
+    pub(crate) fn grid(&self, amax: u32, second: u32) -> Grid {
+        match self {
+            Self::Mx(rule) => rule.grid(amax, second),
+            Self::Microexponent(rule) => rule.grid(amax, second),
+            Self::Bfp(rule) => rule.grid(amax),
+            Self::Nvfp4(rule) => rule.grid(amax, second).words(),
+        }
+    }
+
+    /// How elements are rounded to a grid; `None` if grids are [`ScalePair`]s.
+    #[inline(always)]
+    pub(crate) fn step_element(&self) -> Option<StepElement> {
+        match self {
+            Self::Mx(rule) => Some(rule.step_element()),
+            Self::Microexponent(rule) => Some(rule.step_element()),
+            Self::Bfp(rule) => Some(rule.step_element()),
+            Self::Nvfp4(_) => None,
+        }
+    }
+
+    /// Rounds an element to a grid.
+    #[inline(always)]
+    pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+        match self {
+            Self::Nvfp4(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
+            Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
+            Self::Microexponent(rule) => rule.step_element().round::<R>(grid, x, draw),
+            Self::Bfp(rule) => rule.step_element().round::<R>(grid, x, draw),
+        }
+    }
+
+    /// Pattern of the largest number that an element of a grid can become; 0 or NaN where all of them do.
+    #[inline(always)]
+    pub(crate) fn largest(&self, grid: Grid) -> u32 {
+        match self {
+            Self::Nvfp4(rule) => match ScalePair::of(grid) {
+                pair if pair.is_nan() => NAN,
+                pair => bits::product(pair.scale, rule.unit_element().max),
+            },
+            _ => Steps::of(grid).max,
+        }
+    }
+
+    /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
+    /// whose sign bits are ignored.
+    pub(crate) fn round_element(
+        &self,
+        x: f32,
+        maxima: [u32; 2],
+        rounding: Rounding,
+        draw: u32,
+    ) -> f32 {
+        ieee(|| {
+            let grid = self.grid(maxima[0] & ABS, maxima[1] & ABS);
+            with_rule!(rounding, R => self.round::<R>(grid, x, draw))
+        })
+    }
+}
+
+/// Tame blocks, all of whose elements are finite.
+impl BlockRule {
+    /// The patterns of a block's largest magnitude from which on and below which the block is tame: neither very large nor
+    /// very small. A block of zeros is as tame as one with the first of them. No block with a NaN or Inf is.
+    #[inline(always)]
+    pub(crate) fn tame(&self) -> Range<u32> {
+        match self {
+            Self::Mx(rule) => rule.tame(),
+            Self::Microexponent(rule) => rule.tame(),
+            Self::Bfp(rule) => rule.tame(),
+            Self::Nvfp4(rule) => rule.tame(),
+        }
+    }
+
+    /// Whether all blocks with these largest magnitudes are tame, which are looked at without a branch.
+    #[inline(always)]
+    pub(crate) fn are_tame(&self, maxima: &[u32]) -> bool {
+        let range = self.tame();
+        maxima.iter().fold(true, |all, amax| {
+            all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
+        })
+    }
+
+    /// The elements of tame blocks.
+    #[inline(always)]
+    pub(crate) fn unit_element(&self) -> UnitElement {
+        match self {
+            Self::Mx(rule) => rule.unit_element(),
+            Self::Microexponent(rule) => rule.unit_element(),
+            Self::Bfp(rule) => rule.unit_element(),
+            Self::Nvfp4(rule) => rule.unit_element(),
+        }
+    }
+
+    /// The pairs of tame sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
+    /// looks say. Pairs of a block of zeros are any.
+    #[inline(always)]
+    pub(crate) fn tame_pairs(
+        &self,
+        maxima: &[u32],
+        seconds: &[u32],
+        [scales, inverses]: [&mut [u32]; 2],
+    ) {
+        let least = self.tame().start;
+        let pairs = scales.iter_mut().zip(inverses);
+        let pairs = pairs.zip(maxima.iter().zip(seconds));
+        match self {
+            Self::Mx(rule) if rule.is_rms() => {
+                for ((scale, inverse), (_, second)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair_of_mean(*second).words();
+                }
             }
-            $crate::BlockFormat::Bfp(format) => {
-                let $block_rule = BfpRule::of(format);
-                $body
+            Self::Mx(rule) => {
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
+                }
             }
-            $crate::BlockFormat::Nvfp4(format) => {
-                with_nvfp4_rule!(format, $tensor_scale, $block_rule => $body)
+            Self::Microexponent(rule) => {
+                for ((scale, inverse), (amax, second)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
+                }
+            }
+            Self::Bfp(rule) => {
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
+                }
+            }
+            Self::Nvfp4(rule) if rule.four_over_six => {
+                for ((scale, inverse), (amax, second)) in pairs {
+                    let four = *second == FOUR_VERDICT;
+                    [*scale, *inverse] = rule.tame_pair(*amax, four).words();
+                }
+            }
+            Self::Nvfp4(rule) => {
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair(*amax, false).words();
+                }
             }
         }
-    }};
+    }
+
+    /// The code of the scale of a tame block, given the scale, of NVFP4 in units of that of the tensor.
+    #[inline(always)]
+    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u8 {
+        match self {
+            Self::Mx(rule) if amax == 0 => rule.zero_code(),
+            Self::Mx(_) => (scale >> MANTISSA_BITS) as u8,
+            Self::Microexponent(_) | Self::Bfp(_) => (amax >> MANTISSA_BITS) as u8,
+            Self::Nvfp4(_) => Nvfp4Rule::scale_code(scale),
+        }
+    }
+
+    /// What second looks at tame blocks, rows of `block` elements each, say.
+    #[inline(always)]
+    pub(crate) fn tame_seconds(&self, maxima: &[u32], blocks: &[f32], seconds: &mut [u32]) {
+        let block = blocks.len() / maxima.len();
+        let blocks = blocks.chunks_exact(block).zip(maxima).zip(seconds);
+        match self {
+            Self::Mx(rule) if rule.is_rms() => {
+                for ((elements, amax), second) in blocks {
+                    let unit = MxRule::unit_of_mean(*amax);
+                    let sum = elements
+                        .iter()
+                        .fold(0_i64, |sum, x| sum.wrapping_add(MxRule::square(unit, *x)));
+                    *second = rule.verdict_of_squares(*amax, sum, block);
+                }
+            }
+            Self::Nvfp4(rule) if rule.four_over_six => {
+                for ((elements, amax), second) in blocks {
+                    let candidates = rule.candidates::<false>(*amax);
+                    let sum = elements.iter().fold(0_i64, |sum, x| {
+                        sum.wrapping_add(rule.difference::<false>(candidates, *x))
+                    });
+                    *second = u32::from(sum < 0) * FOUR_VERDICT;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What second looks at tame blocks that are columns of some rows side by side need to know, word by word.
+    #[inline(always)]
+    pub(crate) fn tame_sights(&self, maxima: &[u32], sights: [&mut [u32]; SIGHT]) {
+        match self {
+            Self::Mx(_) => {
+                let [units, ..] = sights;
+                for (unit, amax) in units.iter_mut().zip(maxima) {
+                    *unit = MxRule::unit_of_mean(*amax) as u32;
+                }
+            }
+            Self::Nvfp4(rule) => {
+                for (i, amax) in maxima.iter().enumerate() {
+                    let words = rule.candidates::<false>(*amax).words();
+                    for word in 0..SIGHT {
+                        sights[word][i] = words[word];
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a row of such columns to their sums.
+    #[inline(always)]
+    pub(crate) fn add_to_sums(&self, sights: [&[u32]; SIGHT], row: &[f32], sums: &mut [i64]) {
+        let [a, b, c, d, e] = sights;
+        let sums = sums.iter_mut().zip(row).zip(a);
+        match self {
+            Self::Mx(_) => {
+                for ((sum, x), unit) in sums {
+                    *sum = sum.wrapping_add(MxRule::square(*unit as i32, *x));
+                }
+            }
+            Self::Nvfp4(rule) => {
+                let others = b.iter().zip(c).zip(d).zip(e);
+                for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
+                    let candidates = Candidates::of([*a, *b, *c, *d, *e]);
+                    *sum = sum.wrapping_add(rule.difference::<false>(candidates, *x));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the sum of a block of so many elements says.
+    #[inline(always)]
+    pub(crate) fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
+        match self {
+            Self::Mx(rule) => rule.verdict_of_squares(amax, sum, length),
+            _ => u32::from(sum < 0) * FOUR_VERDICT,
+        }
+    }
 }
-#[cfg(feature = "std")]
-pub(crate) use with_block_rule;
+
+/// Words that the second look at a column needs to know.
+pub(crate) const SIGHT: usize = 5;
+
+/// What the loops do with the elements of blocks.
+///
+/// The methods must be `#[inline(always)]`, see [`Kernel`](super::instruction_set::Kernel).
+pub(crate) trait ElementRule: Copy + Send + Sync {
+    /// Whether draws are looked at.
+    const USES_DRAWS: bool;
+
+    /// An element of a tame block.
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
+
+    /// An element of any block, if grids are [`Steps`].
+    fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32;
+
+    /// An element of any block.
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
+}
+
+/// Rounds elements.
+impl<R: RoundingRule> ElementRule for R {
+    const USES_DRAWS: bool = R::USES_DRAWS;
+
+    #[inline(always)]
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
+        element.round::<R>(pair, x, draw)
+    }
+
+    #[inline(always)]
+    fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32 {
+        element.round::<R>(grid, x, draw)
+    }
+
+    #[inline(always)]
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32 {
+        rule.round::<R>(grid, x, draw)
+    }
+}
+
+/// Marks elements: 1 where rounding clips them, else 0.
+#[derive(Clone, Copy)]
+pub(crate) struct Clipped;
+
+/// 1 for a finite magnitude of at least the largest number.
+#[inline(always)]
+fn clipped(x: f32, largest: u32) -> f32 {
+    let abs = x.to_bits() & ABS;
+    let limit = if largest == 0 { INFINITY } else { largest };
+    f32::from(u8::from((abs >= limit) & (abs < INFINITY)))
+}
+
+impl ElementRule for Clipped {
+    const USES_DRAWS: bool = false;
+
+    #[inline(always)]
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {
+        let largest = f32::from_bits(pair.scale) * f32::from_bits(element.max);
+        clipped(x, largest.to_bits())
+    }
+
+    #[inline(always)]
+    fn stepped(&self, _: &StepElement, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, Steps::of(grid).max)
+    }
+
+    #[inline(always)]
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, rule.largest(grid))
+    }
+}

@@ -1,119 +1,105 @@
 //! A whole tensor in place: how its blocks are shared among threads.
 
-use super::block_rule::BlockRule;
-use super::blocks::{Blocks, Job};
-use super::instruction_set::dispatch;
-use super::interleaved::{Apply, BlockMax, Lines, TILE, Tile};
+use super::blocks::Job;
+use super::instruction_set::{at_level, dispatch};
+use super::interleaved::{ColumnMax, Lines, TILE, Tile};
 use super::layout::{Layout, Runs};
+use super::rules::{BlockRule, ElementRule};
 use super::threads::{Divide, Piece, is_divided, share, share_all, threads};
 use crate::Rounder;
-use crate::round::{RoundingRule, with_rule};
+use crate::round::draws::Draws;
+use crate::round::with_rule;
 use alloc::{vec, vec::Vec};
-use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Quantizes a whole tensor in place, sharing it among threads.
-pub(crate) fn quantize_blocks<G: BlockRule>(
-    block_rule: G,
-    layout: Layout,
-    data: &mut [f32],
-    rounder: Rounder,
-) {
+pub(crate) fn quantize_blocks(rule: BlockRule, layout: Layout, data: &mut [f32], rounder: Rounder) {
     let stream = rounder.stream();
-    with_rule!(rounder.rounding(), rule => quantize_all(Job { block_rule, rule, stream }, layout, data));
-}
-
-/// [`quantize_blocks`] by one rounding rule.
-pub(crate) fn quantize_all<G: BlockRule, R: RoundingRule>(
-    job: Job<G, R>,
-    layout: Layout,
-    data: &mut [f32],
-) {
-    if data.is_empty() {
-        return;
-    }
-    if layout.block == 1 && layout.pool.is_none() {
-        // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
-        // have vectorized scales.
-        share_all(Piece { data, start: 0 }, &|Piece { data, start }| {
-            let layout = Layout {
-                axis: 1,
-                inner: data.len(),
-                block: 1,
-                pool: None,
-            };
-            dispatch(Blocks {
-                job,
-                layout,
-                data,
-                at: 0,
-                start,
-            });
-        });
-        return;
-    }
-    let runs = Runs::of(layout);
-    let all = runs.all(data);
-    if !is_divided(data.len()) || all.len() >= threads() {
-        quantize_runs(job, runs, data, all);
-        return;
-    }
-    let mut rest = data;
-    for run in all {
-        let (data, tail) = rest.split_at_mut(runs.start(run + 1) - runs.start(run));
-        quantize_large_run(job, runs, data, run);
-        rest = tail;
-    }
-}
-
-/// Quantizes consecutive runs, whose elements `data` are, sharing them among threads.
-fn quantize_runs<G: BlockRule, R: RoundingRule>(
-    job: Job<G, R>,
-    runs: Runs,
-    data: &mut [f32],
-    range: Range<usize>,
-) {
-    runs.share(data, range, &|data, at, start| {
-        dispatch(Blocks {
-            job,
-            layout: runs.layout,
-            data,
-            at,
-            start,
-        });
+    with_rule!(rounder.rounding(), R => {
+        Job { rule, element_rule: R, stream }.run_all(layout, data)
     });
 }
 
-/// Quantizes one run in two parallel passes: there are fewer runs than threads. One with sub-blocks, or of
-/// blocks that are looked at twice, is one thread's work.
-fn quantize_large_run<G: BlockRule, R: RoundingRule>(
-    job: Job<G, R>,
-    runs: Runs,
-    data: &mut [f32],
-    run: usize,
-) {
-    let rows = data.len() / runs.layout.inner;
-    if !is_divided(data.len()) || job.block_rule.sub_block() < rows || G::LOOKS_TWICE {
-        return quantize_runs(job, runs, data, run..run + 1);
+impl<R: ElementRule> Job<R> {
+    /// Works on a whole tensor.
+    pub(crate) fn run_all(&self, layout: Layout, data: &mut [f32]) {
+        if data.is_empty() {
+            return;
+        }
+        if layout.block == 1 && layout.pool.is_none() {
+            // Every element is a block. As rows of an axis of length 1 they are interleaved ones, which
+            // have vectorized scales.
+            share_all(Piece { data, start: 0 }, &|Piece { data, start }| {
+                let layout = Layout {
+                    axis: 1,
+                    inner: data.len(),
+                    block: 1,
+                    pool: None,
+                };
+                at_level(|level| self.run(level, layout, data, 0, start));
+            });
+            return;
+        }
+        let runs = Runs::of(layout);
+        let all = runs.all(data);
+        if !is_divided(data.len()) || all.len() >= threads() {
+            return self.run_consecutive(runs, data, all);
+        }
+        let mut rest = data;
+        for run in all {
+            let (data, tail) = rest.split_at_mut(runs.start(run + 1) - runs.start(run));
+            self.run_large(runs, data, run);
+            rest = tail;
+        }
     }
-    let lines = Lines::of(&runs.layout, rows);
-    let mut tile = Tile::new();
-    for columns in lines.tiles(TILE) {
-        let all = Columns {
-            data: &*data,
-            lines: &lines,
-            columns: &columns,
-        };
-        let maxima = share(all, &see_columns::<G>, &larger);
-        tile.reset(columns.len()).copy_from_slice(&maxima);
-        tile.make_grids(&job, data, &lines, columns.clone());
-        let all = ColumnsMut {
-            data: &mut *data,
-            start: runs.start(run) as u64,
-            lines: &lines,
-            columns: &columns,
-        };
-        share_all(all, &|piece| apply_columns(&job, &tile, piece));
+
+    /// Works on consecutive runs, whose elements `data` are, sharing them among threads.
+    fn run_consecutive(&self, runs: Runs, data: &mut [f32], range: Range<usize>) {
+        runs.share(data, range, &|data, at, start| {
+            at_level(|level| self.run(level, runs.layout, data, at, start));
+        });
+    }
+
+    /// Works on one run in two parallel passes: there are fewer runs than threads. One with sub-blocks, or of
+    /// blocks that are looked at twice, is one thread's work.
+    fn run_large(&self, runs: Runs, data: &mut [f32], run: usize) {
+        let rows = data.len() / runs.layout.inner;
+        let rule = &self.rule;
+        if !is_divided(data.len()) || rule.sub_block() < rows || rule.looks_twice() {
+            return self.run_consecutive(runs, data, run..run + 1);
+        }
+        let lines = Lines::of(&runs.layout, rows);
+        let mut tile = Tile::new();
+        for columns in lines.tiles(TILE) {
+            let all = Columns {
+                data: &*data,
+                lines: &lines,
+                columns: &columns,
+            };
+            let maxima = share(all, &see_columns, &larger);
+            tile.reset(columns.len()).copy_from_slice(&maxima);
+            at_level(|level| {
+                tile.make_grids(rule, level, data, &lines, columns.clone(), &mut None)
+            });
+            let all = ColumnsMut {
+                data: &mut *data,
+                start: runs.start(run) as u64,
+                lines: &lines,
+                columns: &columns,
+            };
+            share_all(all, &|piece| {
+                let ColumnsMut {
+                    data,
+                    start,
+                    lines,
+                    columns,
+                } = piece;
+                let mut draws = Draws::new(self.stream, start + data.len() as u64);
+                at_level(|level| {
+                    tile.apply(self, level, data, start, lines, columns.clone(), &mut draws);
+                });
+            });
+        }
     }
 }
 
@@ -172,10 +158,9 @@ impl Divide for ColumnsMut<'_> {
 }
 
 /// The largest magnitudes of some columns.
-fn see_columns<G: BlockRule>(piece: Columns<'_>) -> Vec<u32> {
+fn see_columns(piece: Columns<'_>) -> Vec<u32> {
     let mut maxima = vec![0; piece.columns.len()];
-    dispatch(BlockMax {
-        block_rule: PhantomData::<G>,
+    dispatch(ColumnMax {
         maxima: &mut maxima,
         data: piece.data,
         lines: piece.lines,
@@ -190,20 +175,4 @@ fn larger(mut maxima: Vec<u32>, other: Vec<u32>) -> Vec<u32> {
         *max = (*max).max(other);
     }
     maxima
-}
-
-/// Rounds some columns.
-fn apply_columns<G: BlockRule, R: RoundingRule>(
-    job: &Job<G, R>,
-    tile: &Tile,
-    piece: ColumnsMut<'_>,
-) {
-    dispatch(Apply {
-        job: *job,
-        tile,
-        data: piece.data,
-        start: piece.start,
-        lines: piece.lines,
-        columns: piece.columns.clone(),
-    });
 }

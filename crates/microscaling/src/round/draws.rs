@@ -1,6 +1,5 @@
 //! Random words for the loops over memory, made many at a time.
 
-use super::RoundingRule;
 use super::random::BATCH;
 use crate::RandomStream;
 use alloc::vec::Vec;
@@ -33,10 +32,10 @@ impl Draws {
         }
     }
 
-    /// The words from `start` on, at most [`WINDOW`]; zeros if the rule wants none.
+    /// The words from `start` on, at most [`WINDOW`]; zeros if none are used.
     #[inline(always)]
-    pub(crate) fn get<R: RoundingRule>(&mut self, start: u64, count: usize) -> &[u32] {
-        if !R::USES_DRAWS {
+    pub(crate) fn get(&mut self, used: bool, start: u64, count: usize) -> &[u32] {
+        if !used {
             return &ZEROS[..count];
         }
         if start < self.start || start + count as u64 > self.start + self.words.len() as u64 {

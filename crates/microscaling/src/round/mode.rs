@@ -188,24 +188,24 @@ impl RoundingRule for Stochastic {
     }
 }
 
-/// Runs `$body` with `$rule` bound to the [`RoundingRule`] of a [`Rounding`].
+/// Runs `$body` with `$rule` naming the [`RoundingRule`] of a [`Rounding`].
 macro_rules! with_rule {
     ($rounding:expr, $rule:ident => $body:expr) => {
         match $rounding {
             $crate::Rounding::NearestAway => {
-                let $rule = $crate::round::mode::Nearest;
+                use $crate::round::mode::Nearest as $rule;
                 $body
             }
             $crate::Rounding::NearestEven => {
-                let $rule = $crate::round::mode::Even;
+                use $crate::round::mode::Even as $rule;
                 $body
             }
             $crate::Rounding::TowardZero => {
-                let $rule = $crate::round::mode::Floor;
+                use $crate::round::mode::Floor as $rule;
                 $body
             }
             $crate::Rounding::Stochastic => {
-                let $rule = $crate::round::mode::Stochastic;
+                use $crate::round::mode::Stochastic as $rule;
                 $body
             }
         }

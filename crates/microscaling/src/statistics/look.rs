@@ -253,13 +253,13 @@ impl Neighbours {
         let [amax, second] = maxima;
         amax.clear();
         second.clear();
-        let sub_block = scales.sub_block();
+        let sub_block = scales.0.sub_block();
         for (x, _) in blocks.clone() {
             let of_block = magnitude_max(x);
             if sub_block < x.len() {
                 sub_maxima(x, sub_block, second);
             } else {
-                second.push(scales.second(of_block, x.iter().copied()));
+                second.push(scales.0.second(of_block, x.iter().copied()));
             }
             amax.resize(second.len(), of_block);
         }
@@ -396,12 +396,12 @@ impl Interleaved<'_> {
     ) -> [u32; W] {
         let amax = self.maxima::<W>(0..self.rows);
         let mut second = amax;
-        if scales.looks_twice() {
+        if scales.0.looks_twice() {
             for (i, second) in second.iter_mut().enumerate() {
-                *second = scales.second(amax[i], self.column(i));
+                *second = scales.0.second(amax[i], self.column(i));
             }
         }
-        let sub_block = scales.sub_block().min(self.rows);
+        let sub_block = scales.0.sub_block().min(self.rows);
         let mut of_blocks = [0; W];
         let mut at = 0;
         while at < self.rows {

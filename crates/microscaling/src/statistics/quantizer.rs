@@ -1,30 +1,24 @@
 //! Quantization of a part of a tensor, to be looked at and forgotten.
 
-use crate::quantize::block_rule::BlockRule;
-use crate::quantize::blocks::{Blocks, Job};
-use crate::quantize::instruction_set::dispatch;
+use crate::quantize::blocks::Job;
+use crate::quantize::instruction_set::at_level;
 use crate::quantize::layout::Layout;
-use crate::quantize::rules::with_block_rule;
+use crate::quantize::rules::BlockRule;
 use crate::round::with_rule;
 use crate::{FloatFormat, OperandQuantization, RandomStream, Rounding};
-use alloc::boxed::Box;
-
-/// Quantizes the blocks of a part, given its layout and its position on the axis.
-type Quantize = Box<dyn Fn(&mut [f32], Layout, usize) + Sync>;
 
 /// The roundings of a tensor, none of them stochastic.
 pub(super) struct Quantizer {
     elementwise: Option<(FloatFormat, Rounding)>,
-    blocks: Option<Quantize>,
+    blocks: Option<(BlockRule, Rounding)>,
 }
 
 impl Quantizer {
     /// Of a tensor with this scale, if the format has tensor scales.
     pub(super) fn of(quantization: &OperandQuantization, tensor_scale: Option<f32>) -> Self {
-        let blocks = quantization.blocks.map(|(format, rounding)| {
-            let tensor_scale = tensor_scale.unwrap_or(1.0);
-            with_block_rule!(&format, tensor_scale, block_rule => by_rule(block_rule, rounding))
-        });
+        let blocks = quantization.blocks;
+        let blocks =
+            blocks.map(|(format, rounding)| (BlockRule::of(&format, tensor_scale), rounding));
         Self {
             elementwise: quantization.elementwise,
             blocks,
@@ -38,9 +32,14 @@ impl Quantizer {
 
     /// Quantizes in blocks, if there are any.
     pub(super) fn quantize(&self, data: &mut [f32], layout: Layout, at: usize) {
-        if let Some(quantize) = &self.blocks {
-            quantize(data, layout, at);
-        }
+        let Some((rule, rounding)) = self.blocks else {
+            return;
+        };
+        let stream = RandomStream::new(0, 0);
+        with_rule!(rounding, R => {
+            let job = Job { rule, element_rule: R, stream };
+            at_level(|level| job.run(level, layout, data, at, 0));
+        });
     }
 }
 
@@ -49,13 +48,4 @@ pub(super) fn round(elementwise: Option<(FloatFormat, Rounding)>, data: &mut [f3
     if let Some((format, rounding)) = elementwise {
         format.round_slice(data, rounding.with(RandomStream::new(0, 0)));
     }
-}
-
-fn by_rule<G: BlockRule + 'static>(block_rule: G, rounding: Rounding) -> Quantize {
-    let stream = RandomStream::new(0, 0);
-    with_rule!(rounding, rule => Box::new(move |data, layout, at| {
-        let job = Job { block_rule, rule, stream };
-        let start = 0;
-        dispatch(Blocks { job, layout, data, at, start });
-    }))
 }

@@ -3,7 +3,7 @@
 use super::powers_of_two;
 use crate::quantize::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
-use crate::round::bits::{self, ABS, SIGN};
+use crate::round::bits::SIGN;
 use alloc::vec;
 
 /// Columns of interleaved blocks that are worked on together: so many of the longest blocks just fit the nearest
@@ -91,30 +91,19 @@ fn transform_blocks<const N: usize>(
         return transform_contiguous::<N>(run, factors);
     }
     if inner < COLUMNS {
-        if all_normal(run) {
-            multiply_rows::<Native>(run, inner, factors);
-            add_and_subtract::<N, Native>(run, inner);
-        } else {
-            transform_by_bits::<N>(run, inner, factors);
-        }
+        multiply_rows(run, inner, factors);
+        add_and_subtract::<N>(run, inner);
         return;
     }
     for first in (0..inner).step_by(COLUMNS) {
         let width = COLUMNS.min(inner - first);
-        let mut smallest = u32::MAX;
         for (line, row) in tile.chunks_exact_mut(COLUMNS).zip(run.chunks_exact(inner)) {
-            let row = &row[first..first + width];
-            line[..width].copy_from_slice(row);
-            smallest = smallest.min(smallest_but_zero(row));
+            line[..width].copy_from_slice(&row[first..first + width]);
         }
         // The columns that are left from before do no harm.
         let tile = &mut tile[..N * COLUMNS];
-        if smallest >= SMALLEST {
-            multiply_rows::<Native>(tile, COLUMNS, factors);
-            add_and_subtract::<N, Native>(tile, COLUMNS);
-        } else {
-            transform_by_bits::<N>(tile, COLUMNS, factors);
-        }
+        multiply_rows(tile, COLUMNS, factors);
+        add_and_subtract::<N>(tile, COLUMNS);
         for (line, row) in tile.chunks_exact(COLUMNS).zip(run.chunks_exact_mut(inner)) {
             row[first..first + width].copy_from_slice(&line[..width]);
         }
@@ -140,41 +129,30 @@ fn multiply_by_signs(run: &mut [f32], inner: usize, signs: &[f32]) {
 
 /// Multiplies each row by its factor.
 #[inline(always)]
-fn multiply_rows<A: Arithmetic>(rows: &mut [f32], width: usize, factors: &[f32]) {
+fn multiply_rows(rows: &mut [f32], width: usize, factors: &[f32]) {
     for (row, factor) in rows.chunks_exact_mut(width).zip(factors) {
-        row.iter_mut().for_each(|x| *x = A::product(*x, *factor));
+        row.iter_mut().for_each(|x| *x *= *factor);
     }
 }
 
 /// Sums and differences of `N` rows of `width` elements at all distances.
 #[inline(always)]
-fn add_and_subtract<const N: usize, A: Arithmetic>(rows: &mut [f32], width: usize) {
+fn add_and_subtract<const N: usize>(rows: &mut [f32], width: usize) {
     let mut distance = 1;
     while distance < N {
         for pair in rows.chunks_exact_mut(2 * distance * width) {
             let (low, high) = pair.split_at_mut(distance * width);
             for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (A::sum(*a, *b), A::difference(*a, *b));
+                (*a, *b) = (*a + *b, *a - *b);
             }
         }
         distance *= 2;
     }
 }
 
-/// Transforms rows with numbers so small that they may make subnormal ones. Not inlined: it is rare.
-#[cold]
-#[inline(never)]
-fn transform_by_bits<const N: usize>(rows: &mut [f32], width: usize, factors: &[f32]) {
-    multiply_rows::<ByBits>(rows, width, factors);
-    add_and_subtract::<N, ByBits>(rows, width);
-}
-
 /// Transforms one contiguous block.
 #[inline(always)]
 fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
-    if !all_normal(block) {
-        return transform_by_bits::<N>(block, 1, factors);
-    }
     let mut x = [0.0; N];
     for (x, (y, factor)) in x.iter_mut().zip(block.iter().zip(factors)) {
         *x = y * factor;
@@ -190,80 +168,4 @@ fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
         x = y;
     }
     block.copy_from_slice(&x);
-}
-
-/// The pattern of 2^−99. Where no number but zero has a smaller magnitude, none of float32's operations here has a
-/// subnormal operand or result, so that the flush-to-zero state of the thread does not matter: a factor is at
-/// least 2^−3.5, hence a product at least 2^−103 and a multiple of 2^−126, and so are then all sums and
-/// differences, rounded or not. What is a multiple of the smallest normal number is normal or zero.
-const SMALLEST: u32 = bits::pow2(-99);
-
-/// The smallest magnitude of some numbers that are not zero, as a pattern.
-#[inline(always)]
-fn smallest_but_zero(data: &[f32]) -> u32 {
-    // Zero wraps around and becomes the largest.
-    let below = |x: &f32| (x.to_bits() & ABS).wrapping_sub(1);
-    let least = data.iter().map(below).fold(u32::MAX, u32::min);
-    least.saturating_add(1)
-}
-
-/// Whether [`SMALLEST`] promises that all stays normal.
-#[inline(always)]
-fn all_normal(data: &[f32]) -> bool {
-    smallest_but_zero(data) >= SMALLEST
-}
-
-/// Float32 arithmetic, rounded half to even.
-trait Arithmetic {
-    fn product(a: f32, b: f32) -> f32;
-    fn sum(a: f32, b: f32) -> f32;
-    fn difference(a: f32, b: f32) -> f32;
-}
-
-/// The processor's own.
-struct Native;
-
-impl Arithmetic for Native {
-    #[inline(always)]
-    fn product(a: f32, b: f32) -> f32 {
-        a * b
-    }
-
-    #[inline(always)]
-    fn sum(a: f32, b: f32) -> f32 {
-        a + b
-    }
-
-    #[inline(always)]
-    fn difference(a: f32, b: f32) -> f32 {
-        a - b
-    }
-}
-
-/// The same bits in any flush-to-zero state of the thread.
-struct ByBits;
-
-impl Arithmetic for ByBits {
-    #[inline(always)]
-    fn product(a: f32, b: f32) -> f32 {
-        if !a.is_finite() {
-            return a * b;
-        }
-        let sign = (a.to_bits() ^ b.to_bits()) & SIGN;
-        f32::from_bits(sign | bits::product(a.to_bits() & ABS, b.to_bits() & ABS))
-    }
-
-    #[inline(always)]
-    fn sum(a: f32, b: f32) -> f32 {
-        if a.is_finite() && b.is_finite() {
-            f32::from_bits(bits::sum(a.to_bits(), b.to_bits()))
-        } else {
-            a + b
-        }
-    }
-
-    #[inline(always)]
-    fn difference(a: f32, b: f32) -> f32 {
-        Self::sum(a, f32::from_bits(b.to_bits() ^ SIGN))
-    }
 }

@@ -1,9 +1,11 @@
 //! The scalar rules of [`BfpFormat`].
 
-use super::grid::{Grid, round_to_grid};
-use crate::quantize::block_rule::BlockRule;
-use crate::round::bits::{self, ABS, BIAS, INFINITY, MANTISSA_BITS, ONE};
-use crate::round::{NORMAL, RoundingRule, normal};
+use super::BlockRule;
+use super::grid::{Grid, StepElement, Steps};
+use super::scale_pair::ScalePair;
+use super::unit::UnitElement;
+use crate::round::bits::{self, BIAS, INFINITY, MANTISSA_BITS};
+use crate::round::{NORMAL, normal};
 use crate::{BfpFormat, Rounding};
 use core::ops::Range;
 
@@ -14,7 +16,7 @@ impl BfpFormat {
     ///
     /// The format must be [valid](Self::validate), `x` not finite or its magnitude at most `amax`.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        BfpRule::of(self).round_element(x, [amax, amax], rounding, draw)
+        BlockRule::Bfp(BfpRule::of(self)).round_element(x, [amax; 2], rounding, draw)
     }
 }
 
@@ -35,55 +37,47 @@ impl BfpRule {
             max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
         }
     }
-}
 
-impl BlockRule for BfpRule {
-    type Grid = Grid;
+    pub(super) fn unit_element(&self) -> UnitElement {
+        UnitElement {
+            mantissa_bits: self.fraction_bits,
+            emin: 0,
+            max: self.max,
+            flush_below: 0,
+        }
+    }
 
-    const COUNTS_ALL: bool = false;
+    pub(super) fn step_element(&self) -> StepElement {
+        StepElement {
+            mantissa_bits: self.fraction_bits,
+            flush_below: 0,
+            keeps_special: true,
+        }
+    }
 
+    /// NaN and Inf do not take part in the largest magnitude.
     #[inline(always)]
-    fn counted(abs: u32) -> u32 {
+    pub(super) fn counted(abs: u32) -> u32 {
         if abs < INFINITY { abs } else { 0 }
     }
 
     #[inline(always)]
-    fn grid(&self, amax: u32, _: u32) -> Grid {
+    pub(super) fn grid(&self, amax: u32) -> Grid {
         let exponent = (amax >> MANTISSA_BITS) as i32 - BIAS;
-        Grid {
+        let max = bits::scale(self.max, exponent);
+        Steps {
             emin: exponent,
-            max: bits::scale(self.max, exponent),
+            max,
         }
+        .words()
     }
 
-    #[inline(always)]
-    fn largest(&self, grid: Grid) -> u32 {
-        grid.max
-    }
-
-    #[inline(always)]
-    fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
-        let special = x.to_bits() & ABS >= INFINITY;
-        let finite = if special { 0.0 } else { x };
-        let rounded = grid.round(rule, self.fraction_bits, finite, draw);
-        if special { x } else { rounded }
-    }
-
-    #[inline(always)]
-    fn tame(&self) -> Range<u32> {
+    pub(super) fn tame(&self) -> Range<u32> {
         normal(*NORMAL.start(), NORMAL.end() + 1)
     }
 
     #[inline(always)]
-    fn tame_grid(&self, amax: u32, _: u32) -> [u32; 2] {
-        let smallest = amax & INFINITY;
-        [smallest, smallest + (self.max - ONE)]
-    }
-
-    #[inline(always)]
-    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
-        let special = x.to_bits() & ABS >= INFINITY;
-        let rounded = round_to_grid(rule, self.fraction_bits, grid, x);
-        if special { x } else { rounded }
+    pub(super) fn tame_pair(&self, amax: u32) -> ScalePair {
+        ScalePair::of_power(amax & INFINITY)
     }
 }

@@ -11,16 +11,16 @@ impl FloatFormat {
         if self.is_identity() {
             return x;
         }
-        with_rule!(rounding, rule => match self.is_bfloat() {
-            true => self.round_bfloat(rule, x, draw),
-            false => self.round_fp(rule, x, draw),
+        with_rule!(rounding, R => match self.is_bfloat() {
+            true => self.round_bfloat::<R>(x, draw),
+            false => self.round_fp::<R>(x, draw),
         })
     }
 
     /// Rounding in a format with the exponents of float32: integer rounding of the whole pattern, a
     /// carry runs from the mantissa into the exponent and from the largest number to Inf.
     #[inline(always)]
-    pub(crate) fn round_bfloat<R: RoundingRule>(self, _: R, x: f32, draw: u32) -> f32 {
+    pub(crate) fn round_bfloat<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
         let sign = x.to_bits() & SIGN;
         let abs = x.to_bits() & ABS;
         let shift = MANTISSA_BITS as u32 - self.mantissa_bits();
@@ -30,7 +30,7 @@ impl FloatFormat {
     }
 
     #[inline(always)]
-    pub(crate) fn round_fp<R: RoundingRule>(self, _: R, x: f32, draw: u32) -> f32 {
+    pub(crate) fn round_fp<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
         let sign = x.to_bits() & SIGN;
         let abs = x.to_bits() & ABS;
         let kept = if abs < self.flush_below() { 0 } else { abs };

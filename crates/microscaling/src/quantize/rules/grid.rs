@@ -1,26 +1,29 @@
-//! The numbers that the elements of a block can become, for formats with power-of-two scales.
+//! Rounding an element to the numbers that its block can hold, for any block with a power-of-two scale.
 
-use crate::quantize::block_rule::Words;
-use crate::round::bits::{ABS, BIAS, INFINITY, MANTISSA_BITS, NAN, SIGN};
-use crate::round::{RoundingRule, round_magnitude, round_normal};
+use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
+use crate::round::{RoundingRule, round_magnitude};
 
-/// The numbers that the elements of one block can become, with the mantissa bits of the element.
+/// What the elements of a block share, as two words, so that there can be arrays of each. What they say is up to the rule:
+/// [`Steps`] or [`ScalePair`](super::ScalePair).
+pub(crate) type Grid = [u32; 2];
+
+/// The grid of a block with a power-of-two scale.
 #[derive(Clone, Copy)]
-pub(crate) struct Grid {
+pub(crate) struct Steps {
     /// Exponent of the smallest number with all its mantissa bits.
     pub(crate) emin: i32,
     /// Pattern of the largest number, or of NaN if everything becomes NaN.
     pub(crate) max: u32,
 }
 
-impl Words for Grid {
+impl Steps {
     #[inline(always)]
-    fn words(self) -> [u32; 2] {
+    pub(crate) const fn words(self) -> Grid {
         [self.emin as u32, self.max]
     }
 
     #[inline(always)]
-    fn of([emin, max]: [u32; 2]) -> Self {
+    pub(crate) const fn of([emin, max]: Grid) -> Self {
         Self {
             emin: emin as i32,
             max,
@@ -28,37 +31,36 @@ impl Words for Grid {
     }
 }
 
-impl Grid {
-    /// Rounds one element to the grid.
-    #[inline(always)]
-    pub(crate) fn round<R: RoundingRule>(self, _: R, mantissa_bits: i32, x: f32, draw: u32) -> f32 {
-        let x = x.to_bits();
-        let magnitude = round_magnitude::<R>(x & ABS, mantissa_bits, self.emin, draw);
-        let saturated = (x & SIGN) | magnitude.min(self.max);
-        f32::from_bits(if self.max > INFINITY { NAN } else { saturated })
-    }
+/// How elements are rounded to [`Steps`].
+#[derive(Clone, Copy)]
+pub(crate) struct StepElement {
+    pub(crate) mantissa_bits: i32,
+    /// Magnitudes below this pattern count as zero.
+    pub(crate) flush_below: u32,
+    /// Whether NaN and Inf stay as they are; otherwise the whole block becomes NaN.
+    pub(crate) keeps_special: bool,
 }
 
-impl Grid {
-    /// Of a tame block, from the pattern of 2^emin and that of the largest number.
+impl StepElement {
+    /// Rounds one element.
     #[inline(always)]
-    pub(crate) fn of_tame([smallest, max]: [u32; 2]) -> Self {
-        Self {
-            emin: (smallest >> MANTISSA_BITS) as i32 - BIAS,
-            max,
-        }
+    pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+        let Steps { emin, max } = Steps::of(grid);
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let special = self.keeps_special && abs >= INFINITY;
+        let counted = if special || abs < self.flush_below {
+            0
+        } else {
+            abs
+        };
+        let magnitude = round_magnitude::<R>(counted, self.mantissa_bits, emin, draw);
+        let saturated = sign | magnitude.min(max);
+        f32::from_bits(if max > INFINITY {
+            NAN
+        } else if special {
+            x.to_bits()
+        } else {
+            saturated
+        })
     }
-}
-
-/// [`Grid::round`] for tame blocks: `smallest` is the pattern of 2^emin. NaN and Inf become some number.
-#[inline(always)]
-pub(crate) fn round_to_grid<R: RoundingRule>(
-    _: R,
-    mantissa_bits: i32,
-    [smallest, max]: [u32; 2],
-    x: f32,
-) -> f32 {
-    let x = x.to_bits();
-    let magnitude = round_normal::<R>(x & ABS, mantissa_bits, smallest);
-    f32::from_bits((x & SIGN) | magnitude.min(max))
 }

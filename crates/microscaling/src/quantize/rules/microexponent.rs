@@ -1,9 +1,11 @@
 //! The scalar rules of [`MicroexponentFormat`].
 
-use super::grid::{Grid, round_to_grid};
-use crate::quantize::block_rule::BlockRule;
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
-use crate::round::{NORMAL, RoundingRule, normal};
+use super::BlockRule;
+use super::grid::{Grid, StepElement, Steps};
+use super::scale_pair::ScalePair;
+use super::unit::UnitElement;
+use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::{NORMAL, normal};
 use crate::{MicroexponentFormat, Rounding};
 use core::ops::Range;
 
@@ -22,14 +24,15 @@ impl MicroexponentFormat {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        MicroexponentRule::of(self).round_element(x, [amax, sub_amax], rounding, draw)
+        let rule = BlockRule::Microexponent(MicroexponentRule::of(self));
+        rule.round_element(x, [amax, sub_amax], rounding, draw)
     }
 }
 
 /// A [`MicroexponentFormat`] as the loops hold it.
 #[derive(Clone, Copy)]
 pub(crate) struct MicroexponentRule {
-    sub_block: usize,
+    pub(super) sub_block: usize,
     largest_shift: i32,
     /// Mantissa bits below the leading one.
     fraction_bits: i32,
@@ -47,20 +50,26 @@ impl MicroexponentRule {
             max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
         }
     }
-}
 
-impl BlockRule for MicroexponentRule {
-    type Grid = Grid;
+    pub(super) fn unit_element(&self) -> UnitElement {
+        UnitElement {
+            mantissa_bits: self.fraction_bits,
+            emin: 0,
+            max: self.max,
+            flush_below: IMPLICIT,
+        }
+    }
 
-    const HAS_SUB_BLOCKS: bool = true;
-
-    #[inline(always)]
-    fn sub_block(&self) -> usize {
-        self.sub_block
+    pub(super) fn step_element(&self) -> StepElement {
+        StepElement {
+            mantissa_bits: self.fraction_bits,
+            flush_below: IMPLICIT,
+            keeps_special: false,
+        }
     }
 
     #[inline(always)]
-    fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
+    pub(super) fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
         let shared = (amax >> MANTISSA_BITS) as i32;
         let below = shared - (sub_amax >> MANTISSA_BITS) as i32;
         let exponent = shared - below.min(self.largest_shift) - BIAS;
@@ -69,45 +78,20 @@ impl BlockRule for MicroexponentRule {
         } else {
             bits::scale(self.max, exponent)
         };
-        Grid {
+        Steps {
             emin: exponent,
             max,
         }
+        .words()
     }
 
-    #[inline(always)]
-    fn largest(&self, grid: Grid) -> u32 {
-        grid.max
-    }
-
-    #[inline(always)]
-    fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
-        let sign = x.to_bits() & SIGN;
-        let abs = x.to_bits() & ABS;
-        let normal = if abs < IMPLICIT { 0 } else { abs };
-        grid.round(
-            rule,
-            self.fraction_bits,
-            f32::from_bits(sign | normal),
-            draw,
-        )
-    }
-
-    #[inline(always)]
-    fn tame(&self) -> Range<u32> {
+    pub(super) fn tame(&self) -> Range<u32> {
         normal(NORMAL.start() + self.largest_shift, NORMAL.end() + 1)
     }
 
     #[inline(always)]
-    fn tame_grid(&self, amax: u32, sub_amax: u32) -> [u32; 2] {
+    pub(super) fn tame_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
         let shifted = (amax & INFINITY) - ((self.largest_shift as u32) << MANTISSA_BITS);
-        let smallest = (sub_amax & INFINITY).max(shifted);
-        [smallest, smallest + (self.max - ONE)]
-    }
-
-    #[inline(always)]
-    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
-        // A subnormal is less than half a step.
-        round_to_grid(rule, self.fraction_bits, grid, x)
+        ScalePair::of_power((sub_amax & INFINITY).max(shifted))
     }
 }

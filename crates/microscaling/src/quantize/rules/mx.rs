@@ -1,13 +1,15 @@
 //! MX blocks: the scalar rules. What stands here is the specification; the slice kernels inline it,
 //! and any other implementation (GPU, intrinsics) must match it bit for bit.
 
-use super::grid::{Grid, round_to_grid};
+use super::BlockRule;
+use super::grid::{Grid, StepElement, Steps};
 use super::rms::RmsScale;
 use super::scale::HeadroomScale;
+use super::scale_pair::ScalePair;
+use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::quantize::block_rule::{BlockRule, Sight};
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
-use crate::round::{NORMAL, RoundingRule, normal, with_rule};
+use crate::round::{NORMAL, normal, with_rule};
 use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};
 use core::ops::Range;
 
@@ -43,17 +45,9 @@ impl MxFormat {
     ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
-        let elements = block.iter().copied();
-        let (exponent, nan) = ieee(|| match self.scale_mode {
-            ScaleMode::Rms => {
-                let block_rule = MxRule::<true>::of(self);
-                block_rule.scale(block_rule.maxima(elements))
-            }
-            _ => {
-                let block_rule = MxRule::<false>::of(self);
-                block_rule.scale(block_rule.maxima(elements))
-            }
-        });
+        let rule = MxRule::of(self);
+        let (exponent, nan) =
+            ieee(|| rule.scale(BlockRule::Mx(rule).maxima(block.iter().copied())));
         (!nan).then_some(exponent)
     }
 
@@ -68,16 +62,16 @@ impl MxFormat {
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN. Not of
     /// [`ScaleMode::Rms`], whose scale follows from all elements: [`round_scaled`](Self::round_scaled) is.
     pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        MxRule::<false>::of(self).round_element(x, [amax; 2], rounding, draw)
+        BlockRule::Mx(MxRule::of(self)).round_element(x, [amax; 2], rounding, draw)
     }
 
     /// One finite element of a block with the scale 2^`exponent`, which must be one of the format's
     /// ([`scale_exponent_of`](Self::scale_exponent_of) gives one): rounded, saturated and scaled back. `draw` matters only
     /// to [`Rounding::Stochastic`]. A block that is to be flushed is not known here.
     pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
-        let block_rule = MxRule::<false>::of(self);
-        let grid = block_rule.grid_of(exponent);
-        ieee(|| with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw)))
+        let rule = MxRule::of(self);
+        let (grid, element) = (rule.grid_of(exponent).words(), rule.step_element());
+        ieee(|| with_rule!(rounding, R => element.round::<R>(grid, x, draw)))
     }
 }
 
@@ -122,10 +116,9 @@ impl ElementRow {
     }
 }
 
-/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid; from its root mean square if
-/// `RMS`, which is to be so if and only if that is the scale mode.
+/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid, or from its root mean square.
 #[derive(Clone, Copy)]
-pub(crate) struct MxRule<const RMS: bool> {
+pub(crate) struct MxRule {
     pub(crate) row: ElementRow,
     pub(crate) scale_mode: ScaleMode,
     /// E: the scale is 2^−E … 2^E.
@@ -140,7 +133,7 @@ pub(crate) struct MxRule<const RMS: bool> {
 /// What is added to an exponent that is a verdict, so that it is not negative.
 const VERDICT: i32 = 1 << 10;
 
-impl<const RMS: bool> MxRule<RMS> {
+impl MxRule {
     pub(crate) fn of(format: &MxFormat) -> Self {
         let row = ElementRow::of(format.element);
         let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
@@ -148,11 +141,7 @@ impl<const RMS: bool> MxRule<RMS> {
         Self {
             tame: Tame::of(&row, format.scale_mode, headroom, largest_exponent),
             headroom,
-            rms: if RMS {
-                RmsScale::of(format.headroom)
-            } else {
-                RmsScale::NONE
-            },
+            rms: RmsScale::of(format.headroom),
             row,
             scale_mode: format.scale_mode,
             largest_exponent,
@@ -164,11 +153,34 @@ impl<const RMS: bool> MxRule<RMS> {
         }
     }
 
+    /// Whether the scale follows from the root mean square.
+    #[inline(always)]
+    pub(super) fn is_rms(&self) -> bool {
+        self.scale_mode == ScaleMode::Rms
+    }
+
+    pub(super) fn unit_element(&self) -> UnitElement {
+        UnitElement {
+            mantissa_bits: self.row.mantissa_bits,
+            emin: self.row.emin,
+            max: self.row.max,
+            flush_below: 0,
+        }
+    }
+
+    pub(super) fn step_element(&self) -> StepElement {
+        StepElement {
+            mantissa_bits: self.row.mantissa_bits,
+            flush_below: 0,
+            keeps_special: false,
+        }
+    }
+
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
     pub(crate) fn scale(&self, [amax, verdict]: [u32; 2]) -> (i32, bool) {
-        let exponent = if RMS {
+        let exponent = if self.is_rms() {
             verdict as i32 - VERDICT
         } else if self.headroom.is_some {
             self.headroom.exponent(self.scale_mode, amax, &self.row)
@@ -181,49 +193,18 @@ impl<const RMS: bool> MxRule<RMS> {
 
     /// The grid of a block with the scale 2^scale.
     #[inline(always)]
-    fn grid_of(&self, scale: i32) -> Grid {
-        Grid {
+    fn grid_of(&self, scale: i32) -> Steps {
+        Steps {
             emin: self.row.emin + scale,
             max: bits::scale(self.row.max, scale),
         }
     }
-}
 
-impl<const RMS: bool> BlockRule for MxRule<RMS> {
-    type Grid = Grid;
-
-    const LOOKS_TWICE: bool = RMS;
-    const EASY_WHEN_TAME: bool = true;
-
+    /// The grid of any block.
     #[inline(always)]
-    fn sight(&self, amax: u32) -> Sight {
-        // The unit of 16 bits.
-        let mut sight = Sight::default();
-        sight[0] = (bits::exponent(amax) - 15) as u32;
-        sight
-    }
-
-    #[inline(always)]
-    fn weight(&self, sight: Sight, x: f32) -> i64 {
-        let multiples = bits::fixed_point(x.to_bits() & ABS, sight[0] as i32);
-        i64::from(multiples * multiples)
-    }
-
-    #[inline(always)]
-    fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
-        if amax == 0 {
-            // As in the other modes.
-            return (VERDICT + 1 - BIAS - self.row.emax) as u32;
-        }
-        let mean = (sum as u64 / length as u64) as u32;
-        let exponent = self.rms.exponent(mean.max(1), bits::exponent(amax) - 15);
-        (VERDICT + exponent) as u32
-    }
-
-    #[inline(always)]
-    fn grid(&self, amax: u32, verdict: u32) -> Grid {
+    pub(super) fn grid(&self, amax: u32, verdict: u32) -> Grid {
         let (scale, nan) = self.scale([amax, verdict]);
-        let Grid { emin, max } = self.grid_of(scale);
+        let Steps { emin, max } = self.grid_of(scale);
         let max = if nan {
             NAN
         } else if amax < self.flush_below {
@@ -231,71 +212,84 @@ impl<const RMS: bool> BlockRule for MxRule<RMS> {
         } else {
             max
         };
-        Grid { emin, max }
+        Steps { emin, max }.words()
     }
 
+    /// The code of the scale of a block of zeros.
     #[inline(always)]
-    fn largest(&self, grid: Grid) -> u32 {
-        grid.max
+    pub(super) fn zero_code(&self) -> u8 {
+        let (exponent, _) = self.scale([0, self.verdict_of_squares(0, 0, 1)]);
+        (exponent + BIAS) as u8
     }
 
-    #[inline(always)]
-    fn round<R: RoundingRule>(&self, grid: Grid, rule: R, x: f32, draw: u32) -> f32 {
-        grid.round(rule, self.row.mantissa_bits, x, draw)
-    }
-
-    #[inline(always)]
-    fn tame(&self) -> Range<u32> {
+    pub(super) fn tame(&self) -> Range<u32> {
         self.tame.from..self.tame.below
     }
 
+    /// The scale of a tame block.
     #[inline(always)]
-    fn tame_grid(&self, amax: u32, verdict: u32) -> [u32; 2] {
-        if RMS {
-            // That of a block of zeros is too small, and that of no other.
-            let scale = (verdict as i32 - VERDICT).max(-self.largest_exponent);
-            let smallest = bits::pow2((self.row.emin + scale).max(*NORMAL.start()));
-            return [smallest, smallest + self.tame.to_max];
-        }
+    pub(super) fn tame_pair(&self, amax: u32) -> ScalePair {
         let Tame {
             factor,
             addend,
-            to_smallest,
+            emax,
             limit,
-            to_max,
             ..
         } = self.tame;
         let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
-        let smallest = (scaled & INFINITY).wrapping_add(to_smallest).max(limit);
-        [smallest, smallest + to_max]
+        ScalePair::of_power((scaled & INFINITY).wrapping_sub(emax).max(limit))
     }
 
+    /// [`tame_pair`](Self::tame_pair) from a root mean square.
     #[inline(always)]
-    fn grid_of_tame(grid: [u32; 2]) -> Grid {
-        Grid::of_tame(grid)
-    }
-
-    #[inline(always)]
-    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
-        round_to_grid(rule, self.row.mantissa_bits, grid, x)
+    pub(super) fn tame_pair_of_mean(&self, verdict: u32) -> ScalePair {
+        // That of a block of zeros is too small, and that of no other.
+        let lowest = (-self.largest_exponent).max(NORMAL.start() - self.row.emin);
+        ScalePair::of_power(bits::pow2((verdict as i32 - VERDICT).max(lowest)))
     }
 }
 
-/// From the largest magnitude of a tame block to its grid, for all scale modes alike: the exponent field of
+/// Scales from the root mean square: the second look.
+impl MxRule {
+    /// Exponent of the unit in which the magnitudes of a block have 16 bits.
+    #[inline(always)]
+    pub(super) fn unit_of_mean(amax: u32) -> i32 {
+        bits::exponent(amax) - 15
+    }
+
+    /// The square of an element in that unit. NaN and Inf give anything, as the largest magnitude says enough then.
+    #[inline(always)]
+    pub(super) fn square(unit: i32, x: f32) -> i64 {
+        let multiples = bits::fixed_point(x.to_bits() & ABS, unit);
+        i64::from(multiples * multiples)
+    }
+
+    /// What the sum of the squares of so many elements says.
+    #[inline(always)]
+    pub(super) fn verdict_of_squares(&self, amax: u32, sum: i64, length: usize) -> u32 {
+        if amax == 0 {
+            // As in the other modes.
+            return (VERDICT + 1 - BIAS - self.row.emax) as u32;
+        }
+        let mean = (sum as u64 / length as u64) as u32;
+        let exponent = self.rms.exponent(mean.max(1), Self::unit_of_mean(amax));
+        (VERDICT + exponent) as u32
+    }
+}
+
+/// From the largest magnitude of a tame block to its scale, for all scale modes alike: the exponent field of
 /// `amax · factor`, to the pattern of which `addend` is added, is that of the scale but for a constant.
 #[derive(Clone, Copy)]
 struct Tame {
-    /// The ends of [`BlockRule::tame`]: a range is not `Copy`.
+    /// The ends of [`MxRule::tame`]: a range is not `Copy`.
     from: u32,
     below: u32,
     factor: f32,
     addend: u32,
-    /// From there to the pattern of 2^emin, the smallest number with all its mantissa bits.
-    to_smallest: u32,
-    /// Of that the least pattern, with the smallest scale.
+    /// From there to the scale, as a difference of patterns.
+    emax: u32,
+    /// The pattern of the smallest scale.
     limit: u32,
-    /// From that to the pattern of the largest number.
-    to_max: u32,
 }
 
 impl Tame {
@@ -305,7 +299,6 @@ impl Tame {
         headroom: HeadroomScale,
         largest_exponent: i32,
     ) -> Self {
-        let exponents = |from: i32, to: i32| ((to - from) << MANTISSA_BITS) as u32;
         let (factor, emax) = match scale_mode {
             // The product is a normal number; it has the exponent of the scale.
             ScaleMode::Rceil => (f32::from_bits(row.inverse_max), 0),
@@ -326,9 +319,9 @@ impl Tame {
             below: range.end,
             factor,
             addend,
-            to_smallest: exponents(emax, row.emin),
-            limit: bits::pow2((row.emin - largest_exponent).max(*NORMAL.start())),
-            to_max: row.max - bits::pow2(row.emin),
+            emax: (emax as u32) << MANTISSA_BITS,
+            // Of an element with a very small emin no block is tame.
+            limit: bits::pow2((-largest_exponent).max(NORMAL.start() - row.emin).min(BIAS)),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The scalar rules of [`Nvfp4Format`].
 
+use super::BlockRule;
 use super::scale_pair::ScalePair;
+use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::quantize::block_rule::{BlockRule, Sight, Words};
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::mode::Even;
 use crate::round::{RoundingRule, round_magnitude, round_normal, with_rule};
@@ -22,7 +23,7 @@ const SCALE_MIN: u32 = 0x3c80_0000;
 const SCALE_MAX: u32 = 0x43e0_0000;
 /// 2^−80, see [`Nvfp4Rule`].
 const LARGE: u32 = 0x1780_0000;
-/// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be `TINY`.
+/// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be exact.
 pub(crate) fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }
@@ -67,8 +68,8 @@ impl Nvfp4Format {
     /// With [`four_over_six`](Self::four_over_six) it is the first of the two candidates;
     /// [`block_scale_of`](Self::block_scale_of) knows which one a block has.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
-        let block_rule = Nvfp4Rule::<true, false>::of(self, tensor_scale);
-        ieee(|| block_rule.block_scale_code([amax & ABS, 0]))
+        let rule = Nvfp4Rule::of(self, tensor_scale);
+        ieee(|| rule.block_scale_code([amax & ABS, 0]))
     }
 
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
@@ -78,17 +79,9 @@ impl Nvfp4Format {
     /// the rounding mode, in units of 2^(e − 17), rounded down to a whole number, of 2^16 − 1 at most; 2^e is the power of
     /// two of the block's largest magnitude. Both sums are of integers: no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
+        let rule = Nvfp4Rule::of(self, tensor_scale);
         let elements = block.iter().copied();
-        ieee(|| match self.four_over_six {
-            false => {
-                let block_rule = Nvfp4Rule::<true, false>::of(self, tensor_scale);
-                block_rule.block_scale_code(block_rule.maxima(elements))
-            }
-            true => {
-                let block_rule = Nvfp4Rule::<true, true>::of(self, tensor_scale);
-                block_rule.block_scale_code(block_rule.maxima(elements))
-            }
-        })
+        ieee(|| rule.block_scale_code(BlockRule::Nvfp4(rule).maxima(elements)))
     }
 
     /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
@@ -103,7 +96,8 @@ impl Nvfp4Format {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        Nvfp4Rule::<true, false>::of(self, tensor_scale).round_element(x, [amax; 2], rounding, draw)
+        let rule = BlockRule::Nvfp4(Nvfp4Rule::of(self, tensor_scale));
+        rule.round_element(x, [amax, 0], rounding, draw)
     }
 
     /// One element of a block whose scale c has the E4M3 code `block_scale`, one that
@@ -117,26 +111,26 @@ impl Nvfp4Format {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let block_rule = Nvfp4Rule::<true, false>::of(self, tensor_scale);
+        let rule = Nvfp4Rule::of(self, tensor_scale);
         let scale = match block_scale {
             NAN_CODE => NAN,
             code => (u32::from(code) << 20) + (SCALE_MIN - (8 << 20)),
         };
         ieee(|| {
-            let grid = block_rule.pair(scale, block_rule.result_scale);
-            with_rule!(rounding, rule => block_rule.round(grid, rule, x, draw))
+            let pair = rule.pair::<EXACT>(scale);
+            with_rule!(rounding, R => rule.round::<R>(pair, x, draw))
         })
     }
 }
 
+/// Any tensor scale: with the cases of its own that a very small one has.
+const EXACT: bool = true;
+/// Tensor scales that are [large](is_large): nothing overflows that matters.
+const PLAIN: bool = false;
+
 /// An [`Nvfp4Format`] and its tensor scale as the loops hold them.
-///
-/// If not `TINY`, the tensor scale must be at least 2^−80. No quotient and no product is rounded twice then, nor does any
-/// overflow that matters, so that plain float arithmetic may be used, in [IEEE's default state](crate::float_state).
-///
-/// `FOUR` is to be the format's `four_over_six`: the second look at a block compares its two scales.
 #[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Rule<const TINY: bool, const FOUR: bool> {
+pub(crate) struct Nvfp4Rule {
     /// t, and 1 / t, as patterns.
     tensor_scale: u32,
     inverse: u32,
@@ -144,20 +138,23 @@ pub(crate) struct Nvfp4Rule<const TINY: bool, const FOUR: bool> {
     result_scale: u32,
     /// h as a pattern.
     headroom: u32,
+    /// Whether a second look at a block compares its two scales.
+    pub(super) four_over_six: bool,
 }
 
-impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
+impl Nvfp4Rule {
     pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
         let tensor_scale = tensor_scale.to_bits();
         let inverse = match tensor_scale {
             0 | INFINITY.. => 0,
-            _ => bits::quotient(ONE, tensor_scale),
+            _ => ieee(|| bits::quotient(ONE, tensor_scale)),
         };
         Self {
             tensor_scale,
             inverse,
             result_scale: tensor_scale,
             headroom: format.headroom.value().to_bits(),
+            four_over_six: format.four_over_six,
         }
     }
 
@@ -169,39 +166,20 @@ impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn product(a: u32, b: u32) -> u32 {
-        if TINY {
-            return bits::product(a, b);
-        }
-        (f32::from_bits(a) * f32::from_bits(b)).to_bits()
-    }
-
-    #[inline(always)]
-    fn quotient(a: u32, b: u32) -> u32 {
-        if TINY {
-            return bits::quotient(a, b);
-        }
-        (f32::from_bits(a) / f32::from_bits(b)).to_bits()
-    }
-
     /// c as a pattern; NaN if the block or the tensor scale is not finite. With `four`, that which makes of the largest
     /// magnitude 4, not 6.
     #[inline(always)]
-    fn block_scale(&self, amax: u32, four: bool) -> u32 {
+    fn block_scale<const EXACT: bool>(&self, amax: u32, four: bool) -> u32 {
         if amax >= INFINITY || self.tensor_scale >= INFINITY {
             return NAN;
         }
-        if TINY && self.tensor_scale == 0 {
+        if EXACT && self.tensor_scale == 0 {
             return SCALE_MIN;
         }
-        let scale = Self::quotient(Self::quotient(amax, ELEMENT_MAX), self.tensor_scale);
-        let scale = Self::product(scale, self.headroom);
-        let scale = if FOUR {
-            Self::product(scale, if four { SIX_OVER_FOUR } else { ONE })
-        } else {
-            scale
-        };
+        let sixth = bits::quotient(amax, ELEMENT_MAX);
+        let scale = bits::quotient(sixth, self.tensor_scale);
+        let scale = bits::product(scale, self.headroom);
+        let scale = bits::product(scale, if four { SIX_OVER_FOUR } else { ONE });
         let scale = scale.clamp(SCALE_MIN, SCALE_MAX);
         // To 3 mantissa bits, half to even; no carry leads beyond the limits.
         (scale + 0x7_ffff + ((scale >> 20) & 1)) & !0xf_ffff
@@ -210,47 +188,46 @@ impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
     /// c as an E4M3 code.
     #[inline(always)]
     pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u8 {
-        let scale = self.block_scale(amax, FOUR && verdict == FOUR_VERDICT);
-        // Both formats have an implicit bit, and the limits are normal numbers of both.
-        if scale >= INFINITY {
-            NAN_CODE
-        } else {
-            ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
+        match self.block_scale::<EXACT>(amax, self.is_four(verdict)) {
+            INFINITY.. => NAN_CODE,
+            scale => Self::scale_code(scale),
         }
+    }
+
+    /// The E4M3 code of a scale c, given as a pattern.
+    #[inline(always)]
+    pub(super) fn scale_code(scale: u32) -> u8 {
+        // Both formats have an implicit bit, and the limits are normal numbers of both.
+        ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
     }
 
     /// q as a pattern without a sign. `abs` must be finite.
     #[inline(always)]
-    pub(crate) fn round_unit<R: RoundingRule>(
-        &self,
-        grid: ScalePair,
-        _: R,
-        abs: u32,
-        draw: u32,
-    ) -> u32 {
-        let scaled = if TINY && grid.scale == 0 {
+    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, abs: u32, draw: u32) -> u32 {
+        let scaled = if pair.scale == 0 {
             0
-        } else if TINY && grid.inverse >= INFINITY {
-            bits::quotient(abs, grid.scale)
+        } else if pair.inverse >= INFINITY {
+            bits::quotient(abs, pair.scale)
         } else {
-            Self::product(abs, grid.inverse)
+            bits::product(abs, pair.inverse)
         };
-        let limited = scaled.min(ELEMENT_MAX);
-        if TINY || R::USES_DRAWS {
-            round_magnitude::<R>(limited, 1, 0, draw)
-        } else {
-            round_normal::<R>(limited, 1, ONE)
-        }
+        round_magnitude::<R>(scaled.min(ELEMENT_MAX), 1, 0, draw)
     }
-}
 
-/// What the second look at a block says where the scale that makes of the largest magnitude 4 is better; else 0.
-const FOUR_VERDICT: u32 = 1;
-
-impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
-    /// What the elements need to know of a block with the scale c, if its results are in these units.
     #[inline(always)]
-    fn pair(&self, scale: u32, result_scale: u32) -> ScalePair {
+    fn is_four(&self, verdict: u32) -> bool {
+        self.four_over_six && verdict == FOUR_VERDICT
+    }
+
+    /// What the elements need to know of a block with the scale c.
+    #[inline(always)]
+    fn pair<const EXACT: bool>(&self, scale: u32) -> ScalePair {
+        self.pair_with::<EXACT>(scale, self.result_scale)
+    }
+
+    /// [`pair`](Self::pair), with results in these units.
+    #[inline(always)]
+    fn pair_with<const EXACT: bool>(&self, scale: u32, result_scale: u32) -> ScalePair {
         if scale >= INFINITY {
             return ScalePair {
                 scale: NAN,
@@ -258,114 +235,133 @@ impl<const TINY: bool, const FOUR: bool> Nvfp4Rule<TINY, FOUR> {
             };
         }
         ScalePair {
-            scale: Self::product(result_scale, scale),
-            inverse: if TINY && self.inverse >= INFINITY {
+            scale: bits::product(result_scale, scale),
+            inverse: if EXACT && self.inverse >= INFINITY {
                 INFINITY
             } else {
-                Self::quotient(self.inverse, scale)
+                bits::quotient(self.inverse, scale)
             },
         }
     }
 
-    /// The square of the error of a magnitude, in units of 2^unit.
+    /// The pair of any block.
     #[inline(always)]
-    fn square_of_error(&self, grid: ScalePair, abs: u32, unit: i32) -> u32 {
-        let value = Self::product(self.round_unit(grid, Even, abs, 0), grid.scale);
-        let difference = if TINY && value >= INFINITY {
-            INFINITY
-        } else if TINY {
-            bits::sum(value, abs | SIGN)
-        } else {
-            (f32::from_bits(value) - f32::from_bits(abs)).to_bits()
-        };
-        let error = bits::fixed_point(difference & ABS, unit);
-        error * error
+    pub(super) fn grid(&self, amax: u32, verdict: u32) -> ScalePair {
+        self.pair::<EXACT>(self.block_scale::<EXACT>(amax, self.is_four(verdict)))
+    }
+
+    /// Rounds an element of any block.
+    #[inline(always)]
+    pub(super) fn round<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> f32 {
+        if pair.is_nan() {
+            return f32::from_bits(NAN);
+        }
+        let unit = self.round_unit::<R>(pair, x.to_bits() & ABS, draw);
+        f32::from_bits((x.to_bits() & SIGN) | bits::product(unit, pair.scale))
+    }
+
+    pub(super) fn unit_element(&self) -> UnitElement {
+        UnitElement {
+            mantissa_bits: 1,
+            emin: 0,
+            max: ELEMENT_MAX,
+            flush_below: 0,
+        }
+    }
+
+    pub(super) fn tame(&self) -> Range<u32> {
+        match LARGE <= self.tensor_scale && self.tensor_scale < INFINITY {
+            true => 0..INFINITY,
+            false => 0..0,
+        }
+    }
+
+    /// The pair of a tame block.
+    #[inline(always)]
+    pub(super) fn tame_pair(&self, amax: u32, four: bool) -> ScalePair {
+        self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, four))
     }
 }
 
-impl<const TINY: bool, const FOUR: bool> BlockRule for Nvfp4Rule<TINY, FOUR> {
-    type Grid = ScalePair;
+/// What the second look at a block says where the scale that makes of the largest magnitude 4 is better; else 0.
+pub(super) const FOUR_VERDICT: u32 = 1;
 
-    const LOOKS_TWICE: bool = FOUR;
+/// What the second look at a block needs to know.
+#[derive(Clone, Copy)]
+pub(super) struct Candidates {
+    six: ScalePair,
+    four: ScalePair,
+    /// Exponent of the unit of their errors.
+    unit: i32,
+}
 
-    /// Both scales, and the unit of their errors.
+impl Candidates {
+    /// As words, so that there can be arrays of each.
     #[inline(always)]
-    fn sight(&self, amax: u32) -> Sight {
-        // Of a block that becomes NaN, anything but that.
-        let amax = if amax >= INFINITY { 0 } else { amax };
-        let [six, four] = [false, true].map(|four| {
-            let scale = self.block_scale(amax, four);
-            self.pair(scale, self.tensor_scale).words()
-        });
-        let unit = bits::exponent(amax) - 17;
-        [six[0], six[1], four[0], four[1], unit as u32]
+    pub(super) fn words(self) -> [u32; 5] {
+        let [six, four] = [self.six, self.four].map(ScalePair::words);
+        [six[0], six[1], four[0], four[1], self.unit as u32]
     }
 
     #[inline(always)]
-    fn weight(&self, sight: Sight, x: f32) -> i64 {
-        let [six, six_inverse, four, four_inverse, unit] = sight;
+    pub(super) fn of([six, six_inverse, four, four_inverse, unit]: [u32; 5]) -> Self {
+        Self {
+            six: ScalePair::of([six, six_inverse]),
+            four: ScalePair::of([four, four_inverse]),
+            unit: unit as i32,
+        }
+    }
+}
+
+/// Four over six: the second look.
+impl Nvfp4Rule {
+    /// Both scales of a block, and the unit of their errors.
+    #[inline(always)]
+    pub(super) fn candidates<const EXACT: bool>(&self, amax: u32) -> Candidates {
+        // Of a block that becomes NaN, anything but that.
+        let amax = if amax >= INFINITY { 0 } else { amax };
+        let [six, four] = [false, true].map(
+            #[inline(always)]
+            |four| {
+                let scale = self.block_scale::<EXACT>(amax, four);
+                self.pair_with::<EXACT>(scale, self.tensor_scale)
+            },
+        );
+        let unit = bits::exponent(amax) - 17;
+        Candidates { six, four, unit }
+    }
+
+    /// By how much the squared error of an element is larger with the second scale.
+    #[inline(always)]
+    pub(super) fn difference<const EXACT: bool>(&self, candidates: Candidates, x: f32) -> i64 {
+        let Candidates { six, four, unit } = candidates;
         let abs = x.to_bits() & ABS;
         // A block with a NaN or Inf becomes NaN anyway.
-        let nan = abs >= INFINITY || six >= INFINITY;
-        let abs = if nan { 0 } else { abs };
-        let [four, six] = [[four, four_inverse], [six, six_inverse]]
-            .map(|grid| self.square_of_error(ScalePair::of(grid), abs, unit as i32));
+        let abs = if EXACT && (abs >= INFINITY || six.is_nan()) {
+            0
+        } else {
+            abs
+        };
+        let [four, six] = [four, six].map(
+            #[inline(always)]
+            |pair| self.square_of_error::<EXACT>(pair, abs, unit),
+        );
         i64::from(four) - i64::from(six)
     }
 
+    /// The square of the error of a magnitude, in units of 2^unit.
     #[inline(always)]
-    fn verdict(&self, _: u32, sum: i64, _: usize) -> u32 {
-        if sum < 0 { FOUR_VERDICT } else { 0 }
-    }
-
-    #[inline(always)]
-    fn grid(&self, amax: u32, verdict: u32) -> ScalePair {
-        let scale = self.block_scale(amax, FOUR && verdict == FOUR_VERDICT);
-        self.pair(scale, self.result_scale)
-    }
-
-    #[inline(always)]
-    fn largest(&self, grid: ScalePair) -> u32 {
-        if grid.is_nan() {
-            NAN
+    fn square_of_error<const EXACT: bool>(&self, pair: ScalePair, abs: u32, unit: i32) -> u32 {
+        let q = if EXACT {
+            self.round_unit::<Even>(pair, abs, 0)
         } else {
-            bits::product(grid.scale, ELEMENT_MAX)
-        }
-    }
-
-    #[inline(always)]
-    fn round<R: RoundingRule>(&self, grid: ScalePair, rule: R, x: f32, draw: u32) -> f32 {
-        let nan = grid.is_nan();
-        let abs = if nan { 0 } else { x.to_bits() & ABS };
-        let unit = self.round_unit(grid, rule, abs, draw);
-        let value = Self::product(unit, if nan { 0 } else { grid.scale });
-        f32::from_bits(if nan {
-            NAN
-        } else {
-            (x.to_bits() & SIGN) | value
-        })
-    }
-
-    #[inline(always)]
-    fn tame(&self) -> Range<u32> {
-        // Where the tensor scale is tiny, every operation has cases of its own.
-        if TINY || self.tensor_scale >= INFINITY {
-            0..0
-        } else {
-            0..INFINITY
-        }
-    }
-
-    #[inline(always)]
-    fn tame_grid(&self, amax: u32, verdict: u32) -> [u32; 2] {
-        self.grid(amax, verdict).words()
-    }
-
-    #[inline(always)]
-    fn round_tame<R: RoundingRule>(&self, grid: [u32; 2], rule: R, x: f32) -> f32 {
-        let grid = ScalePair::of(grid);
-        let unit = self.round_unit(grid, rule, x.to_bits() & ABS, 0);
-        f32::from_bits((x.to_bits() & SIGN) | Self::product(unit, grid.scale))
+            let scaled = bits::product(abs, pair.inverse);
+            round_normal::<Even>(scaled.min(ELEMENT_MAX), 1, ONE)
+        };
+        let value = bits::product(q, pair.scale);
+        let difference = bits::sum(value, abs | SIGN);
+        let error = bits::fixed_point(difference & ABS, unit);
+        error * error
     }
 }
 

@@ -14,9 +14,6 @@ pub(crate) struct RmsScale {
 }
 
 impl RmsScale {
-    /// For other scale modes.
-    pub(crate) const NONE: Self = Self { steps: [0; 2] };
-
     pub(crate) const fn of(headroom: Headroom) -> Self {
         let above = FACTOR.0 * headroom.numerator() as u128;
         let below = FACTOR.1 * headroom.denominator() as u128;

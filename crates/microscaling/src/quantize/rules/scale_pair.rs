@@ -1,33 +1,41 @@
-//! What the elements of an NVFP4 block need to know.
+//! By what the elements of a block are multiplied before and after they are rounded.
 
-use crate::quantize::block_rule::Words;
-use crate::round::bits::INFINITY;
+use super::grid::Grid;
+use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS};
 
-/// What the elements of a block need to know, as patterns.
+/// What the elements of a block are multiplied by, as patterns.
 #[derive(Clone, Copy)]
 pub(crate) struct ScalePair {
-    /// t · c, or NaN.
+    /// After rounding: the scale, or NaN.
     pub(crate) scale: u32,
-    /// (1 / t) / c; Inf if that is too large.
+    /// Before: its reciprocal; Inf if that is too large.
     pub(crate) inverse: u32,
 }
 
 impl ScalePair {
+    /// Of a scale that is a power of two, neither it nor its reciprocal subnormal.
+    #[inline(always)]
+    pub(crate) const fn of_power(scale: u32) -> Self {
+        const TWICE: u32 = (2 * BIAS as u32) << MANTISSA_BITS;
+        Self {
+            scale,
+            inverse: TWICE.wrapping_sub(scale),
+        }
+    }
+
     /// Whether everything becomes NaN.
     #[inline(always)]
-    pub(crate) fn is_nan(self) -> bool {
+    pub(crate) const fn is_nan(self) -> bool {
         self.scale >= INFINITY
     }
-}
 
-impl Words for ScalePair {
     #[inline(always)]
-    fn words(self) -> [u32; 2] {
+    pub(crate) const fn words(self) -> Grid {
         [self.scale, self.inverse]
     }
 
     #[inline(always)]
-    fn of([scale, inverse]: [u32; 2]) -> Self {
+    pub(crate) const fn of([scale, inverse]: Grid) -> Self {
         Self { scale, inverse }
     }
 }

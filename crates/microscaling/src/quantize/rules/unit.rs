@@ -1,0 +1,35 @@
+//! Rounding an element of an ordinary block in units of the block's scale: the same few operations for every format.
+
+use super::ScalePair;
+use crate::round::bits::{ABS, SIGN, pow2};
+use crate::round::{RoundingRule, round_magnitude, round_normal};
+
+/// The elements of a format, as rounding in units of the scale sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct UnitElement {
+    pub(crate) mantissa_bits: i32,
+    /// Exponent of the smallest number with all its mantissa bits.
+    pub(crate) emin: i32,
+    /// Pattern of the largest number.
+    pub(crate) max: u32,
+    /// Magnitudes below this pattern count as zero, before they are scaled. Half a step is more.
+    pub(crate) flush_below: u32,
+}
+
+impl UnitElement {
+    /// Rounds one element of a block in which no magnitude, no scale and no product of them is very large or very small, as
+    /// the range of [tame](super::BlockRule::tame) blocks says.
+    #[inline(always)]
+    pub(crate) fn round<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> f32 {
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let scaled = f32::from_bits(abs) * f32::from_bits(pair.inverse);
+        let limited = scaled.to_bits().min(self.max);
+        let unit = if R::USES_DRAWS {
+            let counted = if abs < self.flush_below { 0 } else { limited };
+            round_magnitude::<R>(counted, self.mantissa_bits, self.emin, draw)
+        } else {
+            round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin))
+        };
+        f32::from_bits(sign | (f32::from_bits(unit) * f32::from_bits(pair.scale)).to_bits())
+    }
+}
