@@ -122,7 +122,8 @@ impl Encoder {
             let count = rest.data.len().min(PIECE) / window * window;
             let buffer = &mut buffer[..count];
             buffer.copy_from_slice(&rest.data[..count]);
-            (units.maxima.clear(), units.scales.clear());
+            units.maxima.clear();
+            units.scales.clear();
             let start = rest.start;
             let done = at_level(|level| {
                 let mut line = Line {
