@@ -4,7 +4,6 @@ mod bfp;
 mod block;
 mod element;
 mod float;
-mod float_scale;
 mod headroom;
 mod microexponent;
 mod mx;
@@ -16,9 +15,8 @@ mod text;
 
 pub use bfp::BfpFormat;
 pub use block::BlockFormat;
-pub use element::{ElementFormat, SpecialCodes};
+pub use element::ElementFormat;
 pub use float::FloatFormat;
-pub use float_scale::{FloatScaleFormat, ScaleFormat};
 pub use headroom::Headroom;
 pub use microexponent::MicroexponentFormat;
 pub use mx::MxFormat;

@@ -1,13 +1,13 @@
 //! Blocks as codes: what the bits of each format mean.
 
-mod float_scale;
+mod nvfp4;
 
 use super::bitstream;
 use crate::quantize::rules::{BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
-pub(crate) use float_scale::FloatScaleCodec;
+pub(crate) use nvfp4::Nvfp4Codec;
 
 /// The code of the scale NaN, where a scale is an exponent.
 const NAN_EXPONENT: u8 = 255;
@@ -57,8 +57,6 @@ struct ElementCodes {
     exponent_bit: u32,
     /// Whether negative codes are two's complements.
     integer: bool,
-    /// Whether −0 is 0: its code is NaN's.
-    no_negative_zero: bool,
     /// The lowest magnitude that is no number, and whether that is Inf; all others are NaN.
     special: u32,
     infinity: bool,
@@ -80,7 +78,6 @@ impl ElementCodes {
             sign,
             exponent_bit: if integer { 31 } else { element.mantissa_bits() },
             integer,
-            no_negative_zero: !integer && !element.has_negative_zero(),
             special,
             infinity: special < sign && element.decode(special).is_infinite(),
         }
@@ -99,8 +96,6 @@ impl ElementCodes {
             + (((exponent - lowest) as u32) << self.mantissa_bits);
         let negative = if self.integer {
             magnitude.wrapping_neg() & (2 * self.sign - 1)
-        } else if self.no_negative_zero && magnitude == 0 {
-            0
         } else {
             magnitude | self.sign
         };
@@ -127,10 +122,7 @@ impl ElementCodes {
             self.emin - self.mantissa_bits + implicit + scale,
         );
         let sign = if negative { SIGN } else { 0 };
-        let nan = self.no_negative_zero && negative && magnitude == 0;
-        f32::from_bits(if nan {
-            NAN
-        } else if magnitude < self.special {
+        f32::from_bits(if magnitude < self.special {
             sign | number
         } else if magnitude == self.special && self.infinity {
             sign | INFINITY
@@ -352,7 +344,7 @@ impl BlockCodec for MicroexponentCodec {
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{BfpCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+        use $crate::pack::codes::{BfpCodec, MicroexponentCodec, MxCodec, Nvfp4Codec};
         match $format {
             BlockFormat::Mx(format) => {
                 let $codec = MxCodec::of(&format);
@@ -367,11 +359,7 @@ macro_rules! with_codec {
                 $body
             }
             BlockFormat::Nvfp4(format) => {
-                let $codec = FloatScaleCodec::of(&format.into(), $tensor_scale);
-                $body
-            }
-            BlockFormat::FloatScale(format) => {
-                let $codec = FloatScaleCodec::of(&format, $tensor_scale);
+                let $codec = Nvfp4Codec::of(&format, $tensor_scale);
                 $body
             }
         }

@@ -6,29 +6,29 @@
 
 mod bfp;
 mod float;
-mod float_scale;
 mod grid;
 mod microexponent;
 mod mx;
+mod nvfp4;
 mod rms;
 mod scale;
 mod scale_pair;
 mod unit;
 
 pub(crate) use bfp::BfpRule;
-pub(crate) use float_scale::{FloatScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
+pub(crate) use nvfp4::{Nvfp4Rule, is_large};
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
 use crate::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{RoundingRule, with_rule};
-use crate::{BlockFormat, FloatScaleFormat, Rounding};
+use crate::{BlockFormat, Rounding};
 use core::ops::Range;
-use float_scale::{Candidates, FOUR_VERDICT};
+use nvfp4::{Candidates, FOUR_VERDICT};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) enum BlockRule {
     Mx(MxRule),
     Microexponent(MicroexponentRule),
     Bfp(BfpRule),
-    FloatScale(FloatScaleRule),
+    Nvfp4(Nvfp4Rule),
 }
 
 impl BlockRule {
@@ -48,19 +48,16 @@ impl BlockRule {
                 Self::Microexponent(MicroexponentRule::of(format))
             }
             BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
-            BlockFormat::Nvfp4(format) => Self::of_float_scale(&(*format).into(), tensor_scale),
-            BlockFormat::FloatScale(format) => Self::of_float_scale(format, tensor_scale),
+            BlockFormat::Nvfp4(format) => {
+                Self::Nvfp4(Nvfp4Rule::of(format, tensor_scale.unwrap_or(1.0)))
+            }
         }
-    }
-
-    fn of_float_scale(format: &FloatScaleFormat, tensor_scale: Option<f32>) -> Self {
-        Self::FloatScale(FloatScaleRule::of(format, tensor_scale.unwrap_or(1.0)))
     }
 
     /// The same rule with results in units of the tensor scale, if there is one.
     pub(crate) fn in_units_of_the_tensor_scale(self) -> Self {
         match self {
-            Self::FloatScale(rule) => Self::FloatScale(rule.in_units_of_the_scale()),
+            Self::Nvfp4(rule) => Self::Nvfp4(rule.in_units_of_the_scale()),
             rule => rule,
         }
     }
@@ -80,7 +77,7 @@ impl BlockRule {
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
             Self::Mx(rule) => rule.is_rms(),
-            Self::FloatScale(rule) => rule.four_over_six,
+            Self::Nvfp4(rule) => rule.four_over_six,
             _ => false,
         }
     }
@@ -118,7 +115,7 @@ impl BlockRule {
                 });
                 rule.verdict_of_squares(amax, sum, length)
             }
-            Self::FloatScale(rule) if rule.four_over_six => {
+            Self::Nvfp4(rule) if rule.four_over_six => {
                 let candidates = rule.candidates::<true>(amax);
                 let sum = elements.fold(0_i64, |sum, x| {
                     sum.wrapping_add(rule.difference::<true>(candidates, x))
@@ -136,7 +133,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.grid(amax, second),
             Self::Microexponent(rule) => rule.grid(amax, second),
             Self::Bfp(rule) => rule.grid(amax),
-            Self::FloatScale(rule) => rule.grid(amax, second).words(),
+            Self::Nvfp4(rule) => rule.grid(amax, second).words(),
         }
     }
 
@@ -147,7 +144,7 @@ impl BlockRule {
             Self::Mx(rule) => Some(rule.step_element()),
             Self::Microexponent(rule) => Some(rule.step_element()),
             Self::Bfp(rule) => Some(rule.step_element()),
-            Self::FloatScale(_) => None,
+            Self::Nvfp4(_) => None,
         }
     }
 
@@ -155,7 +152,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
         match self {
-            Self::FloatScale(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
+            Self::Nvfp4(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
             Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Microexponent(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Bfp(rule) => rule.step_element().round::<R>(grid, x, draw),
@@ -166,7 +163,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid) -> u32 {
         match self {
-            Self::FloatScale(rule) => match ScalePair::of(grid) {
+            Self::Nvfp4(rule) => match ScalePair::of(grid) {
                 pair if pair.is_nan() => NAN,
                 pair => bits::product(pair.scale, rule.unit_element().max),
             },
@@ -200,7 +197,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.tame(),
             Self::Microexponent(rule) => rule.tame(),
             Self::Bfp(rule) => rule.tame(),
-            Self::FloatScale(rule) => rule.tame(),
+            Self::Nvfp4(rule) => rule.tame(),
         }
     }
 
@@ -220,7 +217,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.unit_element(),
             Self::Microexponent(rule) => rule.unit_element(),
             Self::Bfp(rule) => rule.unit_element(),
-            Self::FloatScale(rule) => rule.unit_element(),
+            Self::Nvfp4(rule) => rule.unit_element(),
         }
     }
 
@@ -257,29 +254,28 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
-            Self::FloatScale(rule) if rule.four_over_six => {
+            Self::Nvfp4(rule) if rule.four_over_six => {
                 for ((scale, inverse), (amax, second)) in pairs {
                     let four = *second == FOUR_VERDICT;
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), four).words();
+                    [*scale, *inverse] = rule.tame_pair(*amax, four).words();
                 }
             }
-            Self::FloatScale(rule) => {
+            Self::Nvfp4(rule) => {
                 for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
+                    [*scale, *inverse] = rule.tame_pair(*amax, false).words();
                 }
             }
         }
     }
 
-    /// The code of the scale of a tame block, given the scale, in units of that of the tensor.
+    /// The code of the scale of a tame block, given the scale, of NVFP4 in units of that of the tensor.
     #[inline(always)]
-    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u32 {
+    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u8 {
         match self {
             Self::Mx(rule) if amax == 0 => rule.zero_code(),
-            Self::Mx(_) => scale >> MANTISSA_BITS,
-            Self::Microexponent(_) | Self::Bfp(_) => amax >> MANTISSA_BITS,
-            Self::FloatScale(rule) if amax == 0 => rule.scale.zero_code(),
-            Self::FloatScale(rule) => rule.scale.code(scale),
+            Self::Mx(_) => (scale >> MANTISSA_BITS) as u8,
+            Self::Microexponent(_) | Self::Bfp(_) => (amax >> MANTISSA_BITS) as u8,
+            Self::Nvfp4(_) => Nvfp4Rule::scale_code(scale),
         }
     }
 
@@ -298,7 +294,7 @@ impl BlockRule {
                     *second = rule.verdict_of_squares(*amax, sum, block);
                 }
             }
-            Self::FloatScale(rule) if rule.four_over_six => {
+            Self::Nvfp4(rule) if rule.four_over_six => {
                 for ((elements, amax), second) in blocks {
                     let candidates = rule.candidates::<false>(*amax);
                     let sum = elements.iter().fold(0_i64, |sum, x| {
@@ -321,7 +317,7 @@ impl BlockRule {
                     *unit = MxRule::unit_of_mean(*amax) as u32;
                 }
             }
-            Self::FloatScale(rule) => {
+            Self::Nvfp4(rule) => {
                 for (i, amax) in maxima.iter().enumerate() {
                     let words = rule.candidates::<false>(*amax).words();
                     for word in 0..SIGHT {
@@ -344,7 +340,7 @@ impl BlockRule {
                     *sum = sum.wrapping_add(MxRule::square(*unit as i32, *x));
                 }
             }
-            Self::FloatScale(rule) => {
+            Self::Nvfp4(rule) => {
                 let others = b.iter().zip(c).zip(d).zip(e);
                 for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
                     let candidates = Candidates::of([*a, *b, *c, *d, *e]);

@@ -117,11 +117,8 @@ fn quantizing(random: &mut Random) {
         (_, packed) => Some(packed.expect("all fits")),
     };
     if let Some(packed) = packed {
-        // Two's complements have no −0, nor has FNUZ.
-        let text = format.to_string();
-        let integer = ["int", "fixed", "fnuz"]
-            .iter()
-            .any(|name| text.contains(name));
+        // Two's complements have no −0.
+        let integer = matches!(format, BlockFormat::Mx(mx) if mx.element.is_integer());
         let code = |x: &f32| match integer && x.to_bits() == 1 << 31 {
             true => 0.0,
             false => *x,

@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
-use microscaling::{BlockFormat, Rounding};
+use microscaling::Rounding;
 
 use super::bits;
 use super::double;
@@ -82,9 +82,7 @@ pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm
 /// units or not, their sums are the more exact.
 pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
     let blocks = form.quantization.blocks;
-    let on_device =
-        |format: &BlockFormat| format.has_tensor_scale() && two_pass_scale::is_short_enough(format);
-    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| on_device(&format))
+    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| format.has_tensor_scale())
 }
 
 /// The operand in the float type in which it is multiplied.
