@@ -143,7 +143,7 @@ impl BlockFormat {
         Ok(scale)
     }
 
-    /// [`quantize`](Self::quantize) of a part of a tensor that has this scale, in units of it, which have the format's
+    /// Quantizes a part of a tensor with this tensor scale, and leaves the scale out of the results: they have the format's
     /// [significant bits](Self::significant_bits). The scale must be a number, and [large](is_large).
     pub(crate) fn quantize_in_units_of(
         &self,

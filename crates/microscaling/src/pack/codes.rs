@@ -277,7 +277,7 @@ impl BlockCodec for BfpCodec {
     }
 }
 
-/// Microexponents: a byte for the shared exponent and the shifts of the sub-blocks, then elements as those of BFP.
+/// Microexponents: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
 #[derive(Clone, Copy)]
 pub(crate) struct MicroexponentCodec {
     rule: BlockRule,

@@ -1,8 +1,8 @@
 //! The loops over memory that pack blocks.
 //!
-//! Ordinary blocks are [quantized in units of their scales](Units), and what they become are codes by a few operations that are
-//! the same for every element. The codecs are the specification, and pack whatever is left: blocks with a very large or very
-//! small number, or of lengths that begin within a byte.
+//! An ordinary block is quantized, and [divided by its scale](Units). A few operations, the same for every element, make codes of
+//! the results. The codecs are the specification. They pack all other blocks: those with a very large or very small number, and
+//! those of lengths that begin within a byte.
 
 use super::bitstream::{self, Writer};
 use super::blocks::{Job, spread};
@@ -308,7 +308,7 @@ impl Kernel for Codes<'_> {
             let eights = codes.len() / 8 * 8;
             let (bytes, last) = bytes.split_at_mut(eights / 8 * self.bits as usize);
             eights::pack(self.bits, &codes[..eights], bytes);
-            // Of other counts whole bytes remain, too.
+            // What remains are whole bytes, too.
             let mut writer = Writer::new(last, self.bits);
             for code in &codes[eights..] {
                 writer.put(&[u32::from(*code)]);
@@ -330,27 +330,30 @@ fn encode_by_codec<C: BlockCodec, R: RoundingRule>(
     let mut draws = Draws::new(stream, part.start + part.data.len() as u64);
     let mut writer = Writer::new(part.elements, job.bits);
     let mut codes = Vec::new();
+    let mut maxima = Vec::new();
     let mut scales = Vec::new();
     let (mut at, mut start, mut rest) = (part.at, part.start, part.data);
     for records in part.scales.chunks_exact_mut(layout.blocks(inner) * record) {
         let length = layout.block.min(layout.axis - at);
         let (run, tail) = rest.split_at(length * inner);
         let sub_rows = rule.sub_block().min(length);
+        let of_block = |rows: &[f32], block: usize| {
+            let (columns, step) = layout.columns(block);
+            let rows = rows.chunks_exact(inner);
+            let elements = rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
+            rule.maxima(elements)
+        };
+        maxima.clear();
+        maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
         for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
             scales.clear();
-            for (block, record) in records.chunks_exact_mut(record).enumerate() {
-                let (columns, step) = layout.columns(block);
-                let of_block = |rows: &'_ [f32]| {
-                    let rows = rows.chunks_exact(inner);
-                    rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied())
-                        .collect::<Vec<f32>>()
-                };
-                let maxima = rule.maxima(of_block(run).into_iter());
-                let maxima = match sub_rows < length {
-                    true => [maxima[0], rule.maxima(of_block(rows).into_iter())[0]],
-                    false => maxima,
-                };
-                scales.push(codec.scale(maxima, index, record));
+            let records = records.chunks_exact_mut(record).zip(&maxima);
+            for (block, (record, maxima)) in records.enumerate() {
+                let [amax, mut second] = *maxima;
+                if sub_rows < length {
+                    [second, _] = of_block(rows, block);
+                }
+                scales.push(codec.scale([amax, second], index, record));
             }
             spread(&mut scales, layout);
             // Row by row: codes are in the order of memory.
@@ -498,8 +501,8 @@ mod tests {
         }
     }
 
-    /// Every number of 8 significant bits in the twelve binades below the largest one of its block, which is near the ends of
-    /// what is tame, and around 1.
+    /// Every number of 8 significant bits in the twelve binades below the largest one of its block. The largest one is around 1,
+    /// or near an end of the tame range.
     #[test]
     fn every_tie_of_every_element() {
         for name in FORMATS {

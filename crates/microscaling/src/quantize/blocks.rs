@@ -10,7 +10,7 @@ use crate::round::bits::ONE;
 use crate::round::draws::{Draws, WINDOW};
 use alloc::vec::Vec;
 
-/// What is done to the elements of a tensor, the same for all blocks.
+/// Rounds, or marks, the elements of a tensor: the same for all blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<R> {
     pub(crate) rule: BlockRule,
@@ -65,18 +65,18 @@ impl<R: ElementRule> Job<R> {
     }
 }
 
-/// What packing needs to know of tame blocks whose elements become what they are in units of their scales.
+/// Magnitudes and scales of tame blocks, for packing: the loops divide the results of such blocks by the scales.
 #[derive(Default)]
 pub(crate) struct Units {
     /// The largest magnitude of each block.
     pub(crate) maxima: Vec<u32>,
-    /// The scale of each block, as a pattern; where there are sub-blocks, of each element along a contiguous axis, and of each
-    /// column, one sub-block after the other, along another one.
+    /// The scale of each block, as a pattern. With sub-blocks there are more: along a contiguous axis each element has one, along
+    /// another axis each column of each sub-block.
     pub(crate) scales: Vec<u32>,
 }
 
 impl Units {
-    /// Takes what is known of some more blocks, and makes their scales 1.
+    /// Appends the magnitudes and the scales of some blocks, and sets these scales to 1.
     #[inline(always)]
     pub(super) fn take(&mut self, maxima: &[u32], scales: &mut [u32]) {
         self.maxima.extend_from_slice(maxima);

@@ -53,7 +53,7 @@ impl<R: ElementRule> Line<'_, R> {
     }
 
     /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
-    /// `units` they become what they are in units of their scales.
+    /// `units` the results are divided by the scales of their blocks.
     pub(crate) fn windows(
         &mut self,
         data: &mut [f32],
@@ -111,13 +111,14 @@ impl<R: ElementRule> Line<'_, R> {
             });
             amax
         };
-        // What a NaN or Inf is beside is rare.
-        let counted_max = |data: &[f32]| match max(data) {
+        // A NaN or Inf is rare.
+        let counted = |largest: u32, data: &[f32]| match largest {
             INFINITY.. => rule.counted_max(data.iter().copied()),
             amax => amax,
         };
-        let tame = rule.are_tame(&[max(block)]);
-        let amax = counted_max(block);
+        let largest = max(block);
+        let tame = rule.are_tame(&[largest]);
+        let amax = counted(largest, block);
         let mut second = amax;
         if rule.looks_twice() && tame {
             level.run(TameSeconds {
@@ -133,7 +134,7 @@ impl<R: ElementRule> Line<'_, R> {
         let sub_block = rule.sub_block().min(length);
         for (i, data) in block.chunks_mut(sub_block).enumerate() {
             if sub_block < length {
-                second = counted_max(data);
+                second = counted(max(data), data);
             }
             let grid = self.grid(tame, amax, second);
             level.run(Elements {
@@ -164,8 +165,8 @@ impl<R: ElementRule> Line<'_, R> {
     }
 }
 
-/// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors, with sub-blocks of S lanes unless S = B; up to
-/// one with a block that is not tame, or as many as there are.
+/// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors. A sub-block has S lanes; a format without
+/// sub-blocks has S = B. The work ends before a window that has a block which is not tame.
 ///
 /// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
 /// the largest magnitudes of all, then their scales, then all elements, keep the processor busy, and
@@ -190,7 +191,6 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
         } = self.job;
         let element = rule.unit_element();
         let looks_twice = rule.looks_twice();
-        let range = rule.tame();
         let windows = self.data.chunks_exact_mut(TOGETHER * B);
         for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
@@ -202,11 +202,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                     largest::<LANES>(block.as_chunks().0)
                 });
             }
-            // All are looked at, without a branch.
-            let tame = maxima.iter().fold(true, |all, amax| {
-                all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
-            });
-            if !tame {
+            if !rule.are_tame(&maxima) {
                 return;
             }
             let mut seconds = maxima;

@@ -24,12 +24,12 @@ pub(crate) struct Run<'a> {
     pub(crate) start: u64,
 }
 
-/// What is called with the blocks of some columns that were worked on in units of their scales.
+/// Sees the columns of some blocks, and the scales by which [`Run::quantize`] divided their results.
 pub(crate) type SeeUnits<'a> = &'a mut dyn FnMut(Range<usize>, &Units);
 
 impl Run<'_> {
-    /// Works on the blocks. With `units` the elements become what they are in units of their scales, as long as all blocks are
-    /// tame: returns whether they are.
+    /// Works on the blocks. With `units` the results are divided by the scales of their blocks, and the work ends at a block
+    /// that is not tame. Returns whether all blocks were worked on.
     pub(crate) fn quantize<R: ElementRule>(
         self,
         job: &Job<R>,

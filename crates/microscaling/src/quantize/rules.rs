@@ -71,8 +71,8 @@ impl BlockRule {
         }
     }
 
-    /// Whether the grid depends on all elements of a block: they are looked at twice, the second time when the largest
-    /// magnitude is known. There are no sub-blocks then.
+    /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its
+    /// largest magnitude. A format of such blocks has no sub-blocks.
     #[inline(always)]
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
@@ -107,23 +107,33 @@ impl BlockRule {
 
     /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
     pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
-        match self {
+        self.look_twice::<true>(amax, elements)
+    }
+
+    /// [`second`](Self::second): of any block if `EXACT`, else of a tame one.
+    #[inline(always)]
+    fn look_twice<const EXACT: bool>(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+        let add = |(sum, length): (i64, usize), weight| (sum.wrapping_add(weight), length + 1);
+        let (sum, length) = match self {
             Self::Mx(rule) if rule.is_rms() => {
                 let unit = MxRule::unit_of_mean(amax);
-                let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
-                    (sum.wrapping_add(MxRule::square(unit, x)), length + 1)
-                });
-                rule.verdict_of_squares(amax, sum, length)
+                let weights = elements.map(
+                    #[inline(always)]
+                    |x| MxRule::square(unit, x),
+                );
+                weights.fold((0, 0), add)
             }
             Self::Nvfp4(rule) if rule.four_over_six => {
-                let candidates = rule.candidates::<true>(amax);
-                let sum = elements.fold(0_i64, |sum, x| {
-                    sum.wrapping_add(rule.difference::<true>(candidates, x))
-                });
-                u32::from(sum < 0) * FOUR_VERDICT
+                let candidates = rule.candidates::<EXACT>(amax);
+                let weights = elements.map(
+                    #[inline(always)]
+                    |x| rule.difference::<EXACT>(candidates, x),
+                );
+                weights.fold((0, 0), add)
             }
-            _ => amax,
-        }
+            _ => return amax,
+        };
+        self.verdict(amax, sum, length)
     }
 
     /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says.
@@ -268,7 +278,7 @@ impl BlockRule {
         }
     }
 
-    /// The code of the scale of a tame block, given the scale, of NVFP4 in units of that of the tensor.
+    /// The code of a tame block's scale, given the scale. NVFP4's is in units of the tensor's scale.
     #[inline(always)]
     pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u8 {
         match self {
@@ -279,35 +289,17 @@ impl BlockRule {
         }
     }
 
-    /// What second looks at tame blocks, rows of `block` elements each, say.
+    /// Looks twice at tame blocks of the same length, one after the other.
     #[inline(always)]
     pub(crate) fn tame_seconds(&self, maxima: &[u32], blocks: &[f32], seconds: &mut [u32]) {
-        let block = blocks.len() / maxima.len();
-        let blocks = blocks.chunks_exact(block).zip(maxima).zip(seconds);
-        match self {
-            Self::Mx(rule) if rule.is_rms() => {
-                for ((elements, amax), second) in blocks {
-                    let unit = MxRule::unit_of_mean(*amax);
-                    let sum = elements
-                        .iter()
-                        .fold(0_i64, |sum, x| sum.wrapping_add(MxRule::square(unit, *x)));
-                    *second = rule.verdict_of_squares(*amax, sum, block);
-                }
-            }
-            Self::Nvfp4(rule) if rule.four_over_six => {
-                for ((elements, amax), second) in blocks {
-                    let candidates = rule.candidates::<false>(*amax);
-                    let sum = elements.iter().fold(0_i64, |sum, x| {
-                        sum.wrapping_add(rule.difference::<false>(candidates, *x))
-                    });
-                    *second = u32::from(sum < 0) * FOUR_VERDICT;
-                }
-            }
-            _ => {}
+        let length = blocks.len() / maxima.len();
+        let blocks = blocks.chunks_exact(length).zip(maxima);
+        for ((elements, amax), second) in blocks.zip(seconds) {
+            *second = self.look_twice::<false>(*amax, elements.iter().copied());
         }
     }
 
-    /// What second looks at tame blocks that are columns of some rows side by side need to know, word by word.
+    /// Writes, word by word, what second looks need to know of tame blocks. The blocks are columns of some rows.
     #[inline(always)]
     pub(crate) fn tame_sights(&self, maxima: &[u32], sights: [&mut [u32]; SIGHT]) {
         match self {
