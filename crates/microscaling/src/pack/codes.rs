@@ -3,7 +3,9 @@
 mod nvfp4;
 
 use super::bitstream;
-use crate::quantize::rules::{BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, Steps};
+use crate::quantize::rules::{
+    BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, StepElement, Steps,
+};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
@@ -137,6 +139,7 @@ impl ElementCodes {
 pub(crate) struct MxCodec {
     rule: BlockRule,
     mx: MxRule,
+    element: StepElement,
     codes: ElementCodes,
 }
 
@@ -146,6 +149,7 @@ impl MxCodec {
         Self {
             rule: BlockRule::Mx(mx),
             mx,
+            element: mx.step_element(),
             codes: ElementCodes::of(format.element),
         }
     }
@@ -173,7 +177,7 @@ impl BlockCodec for MxCodec {
 
     #[inline(always)]
     fn code<R: RoundingRule>(&self, (grid, exponent): (Grid, i32), x: f32, draw: u32) -> u32 {
-        let rounded = self.rule.round::<R>(grid, x, draw);
+        let rounded = self.element.round::<R>(grid, x, draw);
         let code = self.codes.code(rounded.to_bits(), exponent);
         if Steps::of(grid).max > INFINITY {
             0

@@ -4,7 +4,7 @@
 //! the results. The codecs are the specification. They pack all other blocks: those with a very large or very small number, and
 //! those of lengths that begin within a byte.
 
-use super::bitstream::{self, Writer};
+use super::bitstream::Writer;
 use super::blocks::{Job, spread};
 use super::codes::{BlockCodec, with_codec};
 use super::eights;
@@ -12,7 +12,7 @@ use super::places::Places;
 use super::plan::{Bytes, Plan};
 use crate::quantize::blocks::{Job as Quantization, Units};
 use crate::quantize::contiguous::{Line, TOGETHER, is_usual};
-use crate::quantize::instruction_set::{Kernel, Level, at_level};
+use crate::quantize::instruction_set::{Kernel, Level, at_level, dispatch};
 use crate::quantize::interleaved::{Run, Tile};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::BlockRule;
@@ -21,6 +21,7 @@ use crate::round::draws::{Draws, WINDOW};
 use crate::round::{RoundingRule, with_rule};
 use crate::{BlockFormat, ElementFormat, RandomStream, Rounder};
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Elements of contiguous blocks that are packed together.
@@ -134,14 +135,15 @@ impl Encoder {
                 line.windows(buffer, length, start, Some(&mut units))
             });
             let piece = rest.split_off(&self.job, done);
-            let sub_block = self.rule.sub_block();
-            let scale = |block: usize, index: usize| match sub_block < length {
-                true => units.scales[block * length + index * sub_block],
-                false => units.scales[block],
-            };
             at_level(|level| {
-                let sub_blocks = length.div_ceil(sub_block.min(length));
-                self.records(piece.scales, &units.maxima, sub_blocks, scale);
+                // Where there are sub-blocks, each element has a scale.
+                let (sub_blocks, apart) = match self.rule.sub_block() {
+                    sub_block if sub_block < length => {
+                        (length.div_ceil(sub_block), [length, sub_block])
+                    }
+                    _ => (1, [1, 1]),
+                };
+                self.records(piece.scales, &units, sub_blocks, apart);
                 self.codes(level, places, &buffer[..done], piece.elements);
             });
             if done < count {
@@ -174,9 +176,8 @@ impl Encoder {
                     };
                     let blocks = units.maxima.len();
                     let records = &mut run.scales[first * record..][..blocks * record];
-                    let scale = |block: usize, index: usize| units.scales[index * blocks + block];
                     let sub_blocks = units.scales.len() / blocks;
-                    self.records(records, &units.maxima, sub_blocks, scale);
+                    self.records(records, units, sub_blocks, [1, blocks]);
                 };
                 let quantized = Run {
                     data: &mut buffer,
@@ -194,24 +195,39 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, given the scale of each sub-block by the numbers of the block and of the
-    /// sub-block in it.
+    /// Writes the records of some tame blocks, each of so many sub-blocks. In the units the scales of neighbouring blocks, and
+    /// those of neighbouring sub-blocks, are so far apart.
     fn records(
         &self,
         records: &mut [u8],
-        maxima: &[u32],
+        units: &Units,
         sub_blocks: usize,
-        scale: impl Fn(usize, usize) -> u32,
+        [block, sub_block]: [usize; 2],
     ) {
-        let records = records.chunks_exact_mut(self.job.record);
-        for (i, (record, amax)) in records.zip(maxima).enumerate() {
-            record[0] = self.rule.tame_scale_code(*amax, scale(i, 0));
-            if self.shift_bits == 0 || *amax == 0 {
-                continue;
-            }
-            for index in 0..sub_blocks {
-                let shift = (*amax >> MANTISSA_BITS) - (scale(i, index) >> MANTISSA_BITS);
-                bitstream::put(&mut record[1..], index, self.shift_bits, shift);
+        let Units { maxima, scales } = units;
+        let firsts = records.chunks_exact_mut(self.job.record).zip(maxima);
+        for ((record, amax), scale) in firsts.zip(scales.iter().step_by(block)) {
+            record[0] = self.rule.tame_scale_code(*amax, *scale);
+        }
+        if self.shift_bits == 0 {
+            return;
+        }
+        let records = records.chunks_exact_mut(self.job.record).zip(maxima);
+        for (i, (record, amax)) in records.enumerate().filter(|(_, (_, amax))| **amax > 0) {
+            let shared = *amax >> MANTISSA_BITS;
+            let scales = scales[i * block..]
+                .iter()
+                .step_by(sub_block)
+                .take(sub_blocks);
+            let mut shifts = scales.map(|scale| u64::from(shared - (scale >> MANTISSA_BITS)));
+            // Eight shifts are as many bytes as one has bits.
+            for bytes in record[1..].chunks_mut(self.shift_bits as usize) {
+                let eight = shifts
+                    .by_ref()
+                    .zip((0..).step_by(self.shift_bits as usize))
+                    .take(8);
+                let joined = eight.fold(0, |joined, (shift, at): (u64, u32)| joined | shift << at);
+                bytes.copy_from_slice(&joined.to_le_bytes()[..bytes.len()]);
             }
         }
     }
@@ -235,8 +251,12 @@ impl Encoder {
             return;
         }
         let (stream, job) = (self.rounder.stream(), &self.job);
-        with_codec!(self.format, self.tensor_scale, codec => at_level(|_| {
-            encode_by_codec::<_, R>(&codec, job, stream, part);
+        with_codec!(self.format, self.tensor_scale, codec => dispatch(ByCodec {
+            codec,
+            rule: PhantomData::<R>,
+            job,
+            stream,
+            part,
         }));
     }
 }
@@ -318,59 +338,89 @@ impl Kernel for Codes<'_> {
     }
 }
 
-/// Packs consecutive runs of whole blocks.
-fn encode_by_codec<C: BlockCodec, R: RoundingRule>(
-    codec: &C,
-    job: &Job<()>,
+/// Packs consecutive runs of whole blocks as the specification does.
+struct ByCodec<'a, C, R> {
+    codec: C,
+    rule: PhantomData<R>,
+    job: &'a Job<()>,
     stream: RandomStream,
-    part: Part<'_>,
-) {
-    let (layout, record) = (&job.layout, job.record);
-    let (inner, rule) = (layout.inner, codec.rule());
-    let mut draws = Draws::new(stream, part.start + part.data.len() as u64);
-    let mut writer = Writer::new(part.elements, job.bits);
-    let mut codes = Vec::new();
-    let mut maxima = Vec::new();
-    let mut scales = Vec::new();
-    let (mut at, mut start, mut rest) = (part.at, part.start, part.data);
-    for records in part.scales.chunks_exact_mut(layout.blocks(inner) * record) {
-        let length = layout.block.min(layout.axis - at);
-        let (run, tail) = rest.split_at(length * inner);
-        let sub_rows = rule.sub_block().min(length);
-        let of_block = |rows: &[f32], block: usize| {
-            let (columns, step) = layout.columns(block);
-            let rows = rows.chunks_exact(inner);
-            let elements = rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
-            rule.maxima(elements)
-        };
-        maxima.clear();
-        maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
-        for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
-            scales.clear();
-            let records = records.chunks_exact_mut(record).zip(&maxima);
-            for (block, (record, maxima)) in records.enumerate() {
-                let [amax, mut second] = *maxima;
-                if sub_rows < length {
-                    [second, _] = of_block(rows, block);
+    part: Part<'a>,
+}
+
+impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            codec,
+            job,
+            stream,
+            part,
+            ..
+        } = self;
+        let (layout, record) = (&job.layout, job.record);
+        let (inner, rule) = (layout.inner, codec.rule());
+        let mut draws = Draws::new(stream, part.start + part.data.len() as u64);
+        let mut writer = Writer::new(part.elements, job.bits);
+        let mut codes = [0; WINDOW];
+        let mut maxima = Vec::new();
+        let mut scales = Vec::new();
+        let (mut at, mut start, mut rest) = (part.at, part.start, part.data);
+        for records in part.scales.chunks_exact_mut(layout.blocks(inner) * record) {
+            let length = layout.block.min(layout.axis - at);
+            let (run, tail) = rest.split_at(length * inner);
+            let sub_rows = rule.sub_block().min(length);
+            let of_block = |rows: &[f32], block: usize| {
+                let (columns, step) = layout.columns(block);
+                let rows = rows.chunks_exact(inner);
+                let elements =
+                    rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
+                rule.maxima(elements)
+            };
+            maxima.clear();
+            maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
+            for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
+                scales.clear();
+                let records = records.chunks_exact_mut(record).zip(&maxima);
+                for (block, (record, maxima)) in records.enumerate() {
+                    let [amax, mut second] = *maxima;
+                    if sub_rows < length {
+                        [second, _] = of_block(rows, block);
+                    }
+                    scales.push(codec.scale([amax, second], index, record));
                 }
-                scales.push(codec.scale([amax, second], index, record));
-            }
-            spread(&mut scales, layout);
-            // Row by row: codes are in the order of memory.
-            for row in rows.chunks(inner) {
-                codes.clear();
-                for (i, (x, scale)) in row.iter().zip(&scales).enumerate() {
-                    let draw = draws.get(R::USES_DRAWS, start + i as u64, 1)[0];
-                    codes.push(codec.code::<R>(*scale, *x, draw));
+                spread(&mut scales, layout);
+                // Codes are in the order of memory.
+                if inner == 1 {
+                    let scale = scales[0];
+                    for piece in rows.chunks(WINDOW) {
+                        let draws = draws.get(R::USES_DRAWS, start, piece.len());
+                        let codes = &mut codes[..piece.len()];
+                        for ((code, x), draw) in codes.iter_mut().zip(piece).zip(draws) {
+                            *code = codec.code::<R>(scale, *x, *draw);
+                        }
+                        writer.put(codes);
+                        start += piece.len() as u64;
+                    }
+                    continue;
                 }
-                writer.put(&codes);
-                start += inner as u64;
+                for row in rows.chunks(inner) {
+                    for (piece, scales) in row.chunks(WINDOW).zip(scales.chunks(WINDOW)) {
+                        let draws = draws.get(R::USES_DRAWS, start, piece.len());
+                        let codes = &mut codes[..piece.len()];
+                        let elements = piece.iter().zip(scales).zip(draws);
+                        for (code, ((x, scale), draw)) in codes.iter_mut().zip(elements) {
+                            *code = codec.code::<R>(*scale, *x, *draw);
+                        }
+                        writer.put(codes);
+                        start += piece.len() as u64;
+                    }
+                }
             }
+            at = (at + length) % layout.axis;
+            rest = tail;
         }
-        at = (at + length) % layout.axis;
-        rest = tail;
+        writer.finish();
     }
-    writer.finish();
 }
 
 #[cfg(all(test, feature = "std"))]

@@ -100,19 +100,23 @@ impl Kernel for TamePairs<'_> {
     }
 }
 
-/// [`BlockRule::tame_seconds`].
-pub(super) struct TameSeconds<'a> {
+/// [`BlockRule::tame_seconds`], of blocks of B elements, or of any length if B is 0.
+pub(super) struct TameSeconds<'a, const B: usize> {
     pub(super) rule: &'a BlockRule,
     pub(super) maxima: &'a [u32],
     pub(super) blocks: &'a [f32],
     pub(super) seconds: &'a mut [u32],
 }
 
-impl Kernel for TameSeconds<'_> {
+impl<const B: usize> Kernel for TameSeconds<'_, B> {
     #[inline(always)]
     fn run(self) {
+        let length = match B {
+            0 => self.blocks.len() / self.maxima.len(),
+            _ => B,
+        };
         self.rule
-            .tame_seconds(self.maxima, self.blocks, self.seconds);
+            .tame_seconds(self.maxima, self.blocks, length, self.seconds);
     }
 }
 
@@ -123,12 +127,30 @@ pub(super) enum Grids<'a> {
     Each([&'a [u32]; 2]),
 }
 
+/// What the grids of some neighbours are.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    /// [`ScalePair`]s, of [tame](BlockRule::tame) blocks.
+    Tame,
+    /// Those too, with 1 for a scale: results are in [`Units`].
+    Units,
+    /// What [`BlockRule::grid`] says.
+    Any,
+}
+
+impl Way {
+    /// Whether elements are rounded as they are, without being scaled.
+    #[inline(always)]
+    pub(super) fn is_unscaled(self, rule: &BlockRule) -> bool {
+        self == Self::Tame && rule.has_powers_of_two()
+    }
+}
+
 /// Works on neighbours.
 pub(super) struct Elements<'a, R> {
     pub(super) job: &'a Job<R>,
     pub(super) grids: Grids<'a>,
-    /// Whether their blocks are [tame](BlockRule::tame): the grids are [`ScalePair`]s then.
-    pub(super) tame: bool,
+    pub(super) way: Way,
     pub(super) data: &'a mut [f32],
     /// Position of the data in the tensor.
     pub(super) start: u64,
@@ -142,8 +164,13 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
         let Job {
             rule, element_rule, ..
         } = job;
-        if self.tame {
-            let element = rule.unit_element();
+        let element = rule.unit_element();
+        if self.way.is_unscaled(rule) {
+            self.each(
+                #[inline(always)]
+                |[scale, _], x, draw| element_rule.tame_unscaled(&element, scale, x, draw),
+            );
+        } else if self.way != Way::Any {
             self.each(
                 #[inline(always)]
                 |grid, x, draw| element_rule.tame(&element, ScalePair::of(grid), x, draw),

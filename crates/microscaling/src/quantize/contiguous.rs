@@ -1,6 +1,6 @@
 //! Blocks along a contiguous axis.
 
-use super::blocks::{Elements, Grids, Job, TamePairs, TameSeconds, Units};
+use super::blocks::{Elements, Grids, Job, TamePairs, TameSeconds, Units, Way};
 use super::instruction_set::{Kernel, Level};
 use super::largest::MagnitudeMax;
 use super::rules::{ElementRule, Grid, ScalePair};
@@ -13,6 +13,9 @@ pub(crate) const LANES: usize = 16;
 
 /// Contiguous blocks that are worked on together.
 pub(crate) const TOGETHER: usize = 16;
+
+/// Elements of the longest blocks that are worked on together.
+const LONGEST: usize = 64 * TOGETHER;
 
 /// Whether [`Line::windows`] are of such blocks.
 pub(crate) fn is_usual(block: usize, sub_block: usize) -> bool {
@@ -121,7 +124,7 @@ impl<R: ElementRule> Line<'_, R> {
         let amax = counted(largest, block);
         let mut second = amax;
         if rule.looks_twice() && tame {
-            level.run(TameSeconds {
+            level.run(TameSeconds::<0> {
                 rule,
                 maxima: &[amax],
                 blocks: block,
@@ -140,7 +143,7 @@ impl<R: ElementRule> Line<'_, R> {
             level.run(Elements {
                 job: self.job,
                 grids: Grids::One(grid),
-                tame,
+                way: if tame { Way::Tame } else { Way::Any },
                 data,
                 start: start + (i * sub_block) as u64,
                 draws: self.draws,
@@ -186,11 +189,19 @@ struct Windows<'a, R, const B: usize, const S: usize> {
 impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B, S> {
     #[inline(always)]
     fn run(mut self) {
-        let Job {
-            rule, element_rule, ..
-        } = self.job;
-        let element = rule.unit_element();
+        // By value: loops without branches need what they look at in registers.
+        let (job, level) = (*self.job, self.level);
+        let rule = &job.rule;
         let looks_twice = rule.looks_twice();
+        let way = match self.units {
+            Some(_) => Way::Units,
+            None => Way::Tame,
+        };
+        // The grid of each element, word by word, where it is needed.
+        let mut of_elements = [[0; LONGEST]; 2];
+        let mut of_elements = of_elements
+            .each_mut()
+            .map(|words| &mut words[..TOGETHER * B]);
         let windows = self.data.chunks_exact_mut(TOGETHER * B);
         for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
@@ -207,7 +218,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             }
             let mut seconds = maxima;
             if looks_twice {
-                self.level.run(TameSeconds {
+                level.run(TameSeconds::<B> {
                     rule,
                     maxima: &maxima,
                     blocks: window,
@@ -215,61 +226,118 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                 });
             }
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
-            let draws = draws.as_chunks::<LANES>().0;
-            let vectors = window.as_chunks_mut::<LANES>().0;
-            if S < B {
-                // A pair for each element: the longest blocks with sub-blocks are a vector.
-                let mut of_lanes = [[0; LANES]; TOGETHER];
-                let mut of_subs = [[0; LANES]; TOGETHER];
-                for (i, vector) in vectors.iter().enumerate() {
-                    of_lanes[i] = [maxima[i % TOGETHER]; LANES];
-                    of_subs[i] = across::<S>(vector);
+            let draws = draws.as_chunks().0;
+            if S < B && way.is_unscaled(rule) {
+                unscaled::<R, B, S>(&job, window, draws, &maxima);
+            } else if S < B {
+                // The longest blocks with sub-blocks are a vector.
+                let [mut amax, mut second] = [[[0; LANES]; TOGETHER]; 2];
+                for i in 0..TOGETHER {
+                    // Hidden for the same reason.
+                    let i = black_box(i) % TOGETHER;
+                    amax[i] = [maxima[i]; LANES];
+                    second[i] = across::<S>(&window.as_chunks().0[i]);
                 }
-                let mut pairs = [[[0; LANES]; TOGETHER]; 2];
-                self.level.run(TamePairs {
-                    rule,
-                    maxima: of_lanes.as_flattened(),
-                    seconds: of_subs.as_flattened(),
-                    pairs: pairs.each_mut().map(|words| words.as_flattened_mut()),
-                });
+                let pairs = of_elements.each_mut().map(|words| &mut **words);
+                rule.tame_pairs(amax.as_flattened(), second.as_flattened(), pairs);
                 if let Some(units) = &mut self.units {
-                    units.take(&maxima, pairs[0].as_flattened_mut());
+                    units.take(&maxima, of_elements[0]);
                 }
-                let [scales, inverses] = pairs;
-                let pairs = scales.iter().zip(&inverses);
-                for ((vector, draws), (scales, inverses)) in
-                    vectors.iter_mut().zip(draws).zip(pairs)
-                {
-                    for lane in 0..LANES {
-                        let pair = ScalePair::of([scales[lane], inverses[lane]]);
-                        vector[lane] = element_rule.tame(&element, pair, vector[lane], draws[lane]);
-                    }
-                }
+                level.run(Elements {
+                    job: self.job,
+                    grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
+                    way,
+                    data: window,
+                    start,
+                    draws: self.draws,
+                });
             } else {
                 let mut pairs = [[0; TOGETHER]; 2];
-                self.level.run(TamePairs {
-                    rule,
-                    maxima: &maxima,
-                    seconds: &seconds,
-                    pairs: pairs.each_mut().map(|words| &mut words[..]),
-                });
+                let words = pairs.each_mut().map(|words| &mut words[..]);
+                rule.tame_pairs(&maxima, &seconds, words);
                 if let Some(units) = &mut self.units {
                     units.take(&maxima, &mut pairs[0]);
                 }
-                for (j, (vector, draws)) in vectors.iter_mut().zip(draws).enumerate() {
-                    // Hidden for the same reason.
-                    let block = black_box(j) * LANES / B;
-                    let [scales, inverses] = [0, 1].map(
-                        #[inline(always)]
-                        |word| lanes::<B>(&pairs[word], block),
-                    );
-                    for lane in 0..LANES {
-                        let pair = ScalePair::of([scales[lane], inverses[lane]]);
-                        vector[lane] = element_rule.tame(&element, pair, vector[lane], draws[lane]);
-                    }
+                if way.is_unscaled(rule) {
+                    unscaled::<R, B, S>(&job, window, draws, &pairs[0]);
+                } else if !R::USES_DRAWS {
+                    scaled::<R, B>(&job, window, &pairs);
+                } else {
+                    spread::<B>(&pairs, &mut of_elements);
+                    level.run(Elements {
+                        job: self.job,
+                        grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
+                        way,
+                        data: window,
+                        start,
+                        draws: self.draws,
+                    });
                 }
             }
             *self.done += TOGETHER * B;
+        }
+    }
+}
+
+/// From the pairs of blocks to those of their elements.
+#[inline(always)]
+fn spread<const B: usize>(pairs: &[[u32; TOGETHER]; 2], of_elements: &mut [&mut [u32]; 2]) {
+    for (words, pairs) in of_elements.iter_mut().zip(pairs) {
+        let blocks = words.as_chunks_mut::<B>().0;
+        for i in 0..TOGETHER {
+            // Hidden, lest blocks become lanes.
+            let i = black_box(i) % TOGETHER;
+            blocks[i] = [pairs[i]; B];
+        }
+    }
+}
+
+/// Works on a window, vector by vector, where scales are powers of two: given the scale of each block, or the largest magnitude
+/// of each block with sub-blocks.
+#[inline(always)]
+fn unscaled<R: ElementRule, const B: usize, const S: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    draws: &[[u32; LANES]],
+    of_blocks: &[u32; TOGETHER],
+) {
+    let (rule, element) = (job.rule, job.rule.unit_element());
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let j = black_box(j);
+        let mut scales = lanes::<B>(of_blocks, j * LANES / B);
+        if S < B {
+            for (scale, sub_amax) in scales.iter_mut().zip(across::<S>(vector)) {
+                *scale = rule.tame_sub_pair(*scale, sub_amax).scale;
+            }
+        }
+        if !R::USES_DRAWS {
+            for (x, scale) in vector.iter_mut().zip(scales) {
+                *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
+            }
+            continue;
+        }
+        for ((x, scale), draw) in vector.iter_mut().zip(scales).zip(draws[j]) {
+            *x = job.element_rule.tame_unscaled(&element, scale, *x, draw);
+        }
+    }
+}
+
+/// Works on a window by a rule without draws, vector by vector.
+#[inline(always)]
+fn scaled<R: ElementRule, const B: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    pairs: &[[u32; TOGETHER]; 2],
+) {
+    let element = job.rule.unit_element();
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let block = black_box(j) * LANES / B;
+        let (scales, inverses) = (lanes::<B>(&pairs[0], block), lanes::<B>(&pairs[1], block));
+        for ((x, scale), inverse) in vector.iter_mut().zip(scales).zip(inverses) {
+            let pair = ScalePair { scale, inverse };
+            *x = job.element_rule.tame(&element, pair, *x, 0);
         }
     }
 }

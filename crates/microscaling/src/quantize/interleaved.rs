@@ -1,6 +1,6 @@
 //! Blocks along a strided axis, interleaved in memory.
 
-use super::blocks::{Elements, Grids, Job, TamePairs, Units};
+use super::blocks::{Elements, Grids, Job, TamePairs, Units, Way};
 use super::instruction_set::{Kernel, Level};
 use super::layout::{Layout, Pool};
 use super::rules::{BlockRule, ElementRule, SIGHT};
@@ -62,7 +62,7 @@ impl Run<'_> {
                     tile.reset(columns.len());
                     tile.see(level, part, &lines, columns.clone());
                     tile.make_sub_grids(&job.rule, level, &lines, &mut seen);
-                    if seen.is_some() && !tile.tame {
+                    if seen.is_some() && tile.way == Way::Any {
                         return false;
                     }
                     let start = start + (i * sub_rows * inner) as u64;
@@ -70,7 +70,7 @@ impl Run<'_> {
                 }
             } else {
                 tile.make_grids(&job.rule, level, data, &lines, columns.clone(), &mut seen);
-                if seen.is_some() && !tile.tame {
+                if seen.is_some() && tile.way == Way::Any {
                     return false;
                 }
                 tile.apply(job, level, data, start, &lines, columns.clone(), draws);
@@ -165,8 +165,8 @@ pub(crate) struct Tile {
     verdicts: Vec<u32>,
     /// The grids, word by word.
     grids: [Vec<u32>; 2],
-    /// Whether all are [tame](BlockRule::tame).
-    tame: bool,
+    /// What they are.
+    way: Way,
 }
 
 impl Tile {
@@ -179,7 +179,7 @@ impl Tile {
             sums: Vec::new(),
             verdicts: Vec::new(),
             grids: [Vec::new(), Vec::new()],
-            tame: false,
+            way: Way::Any,
         }
     }
 
@@ -247,16 +247,17 @@ impl Tile {
             Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
             None => width,
         };
-        self.tame = rule.are_tame(&self.maxima[..blocks]);
+        let tame = rule.are_tame(&self.maxima[..blocks]);
+        self.way = way(tame, units);
         let rows = Rows {
             data,
             lines,
             columns,
             width,
         };
-        if self.tame && rule.looks_twice() {
+        if tame && rule.looks_twice() {
             self.look_twice(rule, level, &rows, blocks);
-        } else if !self.tame {
+        } else if !tame {
             self.look_again(rule, &rows, blocks);
         }
         let maxima = &self.maxima[..blocks];
@@ -265,7 +266,7 @@ impl Tile {
             false => maxima,
         };
         let grids = self.grids.each_mut().map(|words| &mut words[..blocks]);
-        make_grids(rule, level, self.tame, [maxima, seconds], grids);
+        make_grids(rule, level, tame, [maxima, seconds], grids);
         if let Some(units) = units {
             units.take(maxima, &mut self.grids[0][..blocks]);
         }
@@ -338,8 +339,9 @@ impl Tile {
         let width = self.fold(lines);
         let grids = self.grids.each_mut().map(|words| &mut words[..width]);
         let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
-        self.tame = rule.are_tame(maxima);
-        make_grids(rule, level, self.tame, [maxima, sub_maxima], grids);
+        let tame = rule.are_tame(maxima);
+        self.way = way(tame, units);
+        make_grids(rule, level, tame, [maxima, sub_maxima], grids);
         if let Some(units) = units {
             units.take(&[], &mut self.grids[0][..width]);
         }
@@ -378,12 +380,21 @@ impl Tile {
             level.run(Elements {
                 job,
                 grids: Grids::Each([&first[..count], &second[..count]]),
-                tame: self.tame,
+                way: self.way,
                 data,
                 start: start + (i * lines.width + columns.start) as u64,
                 draws,
             });
         }
+    }
+}
+
+/// What the grids of blocks are.
+fn way(tame: bool, units: &Option<Units>) -> Way {
+    match (tame, units) {
+        (false, _) => Way::Any,
+        (true, None) => Way::Tame,
+        (true, Some(_)) => Way::Units,
     }
 }
 

@@ -23,10 +23,12 @@ pub(crate) use nvfp4::{Nvfp4Rule, is_large};
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
+use super::contiguous::TOGETHER;
 use crate::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{RoundingRule, with_rule};
 use crate::{BlockFormat, Rounding};
+use core::hint::black_box;
 use core::ops::Range;
 use nvfp4::{Candidates, FOUR_VERDICT};
 
@@ -71,6 +73,12 @@ impl BlockRule {
         }
     }
 
+    /// Whether every scale is a power of two.
+    #[inline(always)]
+    pub(crate) fn has_powers_of_two(&self) -> bool {
+        !matches!(self, Self::Nvfp4(_))
+    }
+
     /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its
     /// largest magnitude. A format of such blocks has no sub-blocks.
     #[inline(always)]
@@ -107,33 +115,35 @@ impl BlockRule {
 
     /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
     pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
-        self.look_twice::<true>(amax, elements)
+        if !self.looks_twice() {
+            return amax;
+        }
+        let sight = self.sight::<true>(amax);
+        let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
+            let weight = self.weight::<true>(sight, x);
+            (sum.wrapping_add(weight), length + 1)
+        });
+        self.verdict(amax, sum, length)
     }
 
-    /// [`second`](Self::second): of any block if `EXACT`, else of a tame one.
+    /// What a second look at a block needs to know: at any block if `EXACT`, else at a tame one.
     #[inline(always)]
-    fn look_twice<const EXACT: bool>(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
-        let add = |(sum, length): (i64, usize), weight| (sum.wrapping_add(weight), length + 1);
-        let (sum, length) = match self {
-            Self::Mx(rule) if rule.is_rms() => {
-                let unit = MxRule::unit_of_mean(amax);
-                let weights = elements.map(
-                    #[inline(always)]
-                    |x| MxRule::square(unit, x),
-                );
-                weights.fold((0, 0), add)
-            }
-            Self::Nvfp4(rule) if rule.four_over_six => {
-                let candidates = rule.candidates::<EXACT>(amax);
-                let weights = elements.map(
-                    #[inline(always)]
-                    |x| rule.difference::<EXACT>(candidates, x),
-                );
-                weights.fold((0, 0), add)
-            }
-            _ => return amax,
-        };
-        self.verdict(amax, sum, length)
+    fn sight<const EXACT: bool>(&self, amax: u32) -> Sight {
+        match self {
+            Self::Mx(_) => [MxRule::unit_of_mean(amax) as u32, 0, 0, 0, 0],
+            Self::Nvfp4(rule) => rule.candidates::<EXACT>(amax).words(),
+            _ => Sight::default(),
+        }
+    }
+
+    /// What an element adds to the sum of a second look. Integers, so that their order does not matter.
+    #[inline(always)]
+    fn weight<const EXACT: bool>(&self, sight: Sight, x: f32) -> i64 {
+        match self {
+            Self::Mx(_) => MxRule::square(sight[0] as i32, x),
+            Self::Nvfp4(rule) => rule.difference::<EXACT>(Candidates::of(sight), x),
+            _ => 0,
+        }
     }
 
     /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says.
@@ -243,38 +253,54 @@ impl BlockRule {
         let least = self.tame().start;
         let pairs = scales.iter_mut().zip(inverses);
         let pairs = pairs.zip(maxima.iter().zip(seconds));
+        // By value: loops without branches need what they look at in registers.
         match self {
             Self::Mx(rule) if rule.is_rms() => {
+                let rule = *rule;
                 for ((scale, inverse), (_, second)) in pairs {
                     [*scale, *inverse] = rule.tame_pair_of_mean(*second).words();
                 }
             }
             Self::Mx(rule) => {
+                let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
             Self::Microexponent(rule) => {
+                let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
                 }
             }
             Self::Bfp(rule) => {
+                let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
             Self::Nvfp4(rule) if rule.four_over_six => {
+                let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
                     let four = *second == FOUR_VERDICT;
                     [*scale, *inverse] = rule.tame_pair(*amax, four).words();
                 }
             }
             Self::Nvfp4(rule) => {
+                let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
                     [*scale, *inverse] = rule.tame_pair(*amax, false).words();
                 }
             }
+        }
+    }
+
+    /// [`tame_pairs`](Self::tame_pairs) of the sub-blocks that some neighbours have, of a format that has sub-blocks.
+    #[inline(always)]
+    pub(crate) fn tame_sub_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
+        match self {
+            Self::Microexponent(rule) => rule.tame_pair(amax.max(rule.tame().start), sub_amax),
+            _ => unreachable!("there are sub-blocks"),
         }
     }
 
@@ -289,57 +315,69 @@ impl BlockRule {
         }
     }
 
-    /// Looks twice at tame blocks of the same length, one after the other.
+    /// Looks twice at tame blocks of the same length, at most [`TOGETHER`] of them, one after the other.
     #[inline(always)]
-    pub(crate) fn tame_seconds(&self, maxima: &[u32], blocks: &[f32], seconds: &mut [u32]) {
-        let length = blocks.len() / maxima.len();
-        let blocks = blocks.chunks_exact(length).zip(maxima);
-        for ((elements, amax), second) in blocks.zip(seconds) {
-            *second = self.look_twice::<false>(*amax, elements.iter().copied());
+    pub(crate) fn tame_seconds(
+        &self,
+        maxima: &[u32],
+        blocks: &[f32],
+        length: usize,
+        seconds: &mut [u32],
+    ) {
+        let rule = *self;
+        let mut sights = [[0; TOGETHER]; SIGHT];
+        rule.tame_sights(maxima, sights.each_mut().map(|words| &mut words[..]));
+        let blocks = blocks.chunks_exact(length).zip(maxima).zip(seconds);
+        for (i, ((elements, amax), second)) in blocks.enumerate() {
+            // Hidden, lest blocks become lanes.
+            let sight = black_box(sights.each_ref().map(|words| words[i]));
+            let add = |sum: i64, weight: i64| sum.wrapping_add(weight);
+            let sum = match rule {
+                Self::Mx(_) => elements
+                    .iter()
+                    .map(
+                        #[inline(always)]
+                        |x| MxRule::square(sight[0] as i32, *x),
+                    )
+                    .fold(0, add),
+                Self::Nvfp4(rule) => {
+                    let candidates = Candidates::of(sight);
+                    elements
+                        .iter()
+                        .map(
+                            #[inline(always)]
+                            |x| rule.difference::<false>(candidates, *x),
+                        )
+                        .fold(0, add)
+                }
+                _ => 0,
+            };
+            *second = rule.verdict(*amax, sum, length);
         }
     }
 
     /// Writes, word by word, what second looks need to know of tame blocks. The blocks are columns of some rows.
     #[inline(always)]
     pub(crate) fn tame_sights(&self, maxima: &[u32], sights: [&mut [u32]; SIGHT]) {
-        match self {
-            Self::Mx(_) => {
-                let [units, ..] = sights;
-                for (unit, amax) in units.iter_mut().zip(maxima) {
-                    *unit = MxRule::unit_of_mean(*amax) as u32;
-                }
+        let rule = *self;
+        for (i, amax) in maxima.iter().enumerate() {
+            let words = rule.sight::<false>(*amax);
+            for word in 0..SIGHT {
+                sights[word][i] = words[word];
             }
-            Self::Nvfp4(rule) => {
-                for (i, amax) in maxima.iter().enumerate() {
-                    let words = rule.candidates::<false>(*amax).words();
-                    for word in 0..SIGHT {
-                        sights[word][i] = words[word];
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
     /// Adds a row of such columns to their sums.
     #[inline(always)]
     pub(crate) fn add_to_sums(&self, sights: [&[u32]; SIGHT], row: &[f32], sums: &mut [i64]) {
+        let rule = *self;
         let [a, b, c, d, e] = sights;
         let sums = sums.iter_mut().zip(row).zip(a);
-        match self {
-            Self::Mx(_) => {
-                for ((sum, x), unit) in sums {
-                    *sum = sum.wrapping_add(MxRule::square(*unit as i32, *x));
-                }
-            }
-            Self::Nvfp4(rule) => {
-                let others = b.iter().zip(c).zip(d).zip(e);
-                for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
-                    let candidates = Candidates::of([*a, *b, *c, *d, *e]);
-                    *sum = sum.wrapping_add(rule.difference::<false>(candidates, *x));
-                }
-            }
-            _ => {}
+        let others = b.iter().zip(c).zip(d).zip(e);
+        for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
+            let weight = rule.weight::<false>([*a, *b, *c, *d, *e], *x);
+            *sum = sum.wrapping_add(weight);
         }
     }
 
@@ -353,7 +391,8 @@ impl BlockRule {
     }
 }
 
-/// Words that the second look at a column needs to know.
+/// What a second look at a block needs to know, word by word.
+type Sight = [u32; SIGHT];
 pub(crate) const SIGHT: usize = 5;
 
 /// What the loops do with the elements of blocks.
@@ -365,6 +404,9 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
 
     /// An element of a tame block.
     fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
+
+    /// [`tame`](Self::tame), where the scale is a power of two.
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32;
 
     /// An element of any block, if grids are [`Steps`].
     fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32;
@@ -380,6 +422,11 @@ impl<R: RoundingRule> ElementRule for R {
     #[inline(always)]
     fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
         element.round::<R>(pair, x, draw)
+    }
+
+    #[inline(always)]
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32 {
+        element.round_unscaled::<R>(scale, x, draw)
     }
 
     #[inline(always)]
@@ -412,6 +459,11 @@ impl ElementRule for Clipped {
     fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {
         let largest = f32::from_bits(pair.scale) * f32::from_bits(element.max);
         clipped(x, largest.to_bits())
+    }
+
+    #[inline(always)]
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, _: u32) -> f32 {
+        clipped(x, element.largest(scale))
     }
 
     #[inline(always)]

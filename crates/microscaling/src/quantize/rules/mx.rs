@@ -168,7 +168,7 @@ impl MxRule {
         }
     }
 
-    pub(super) fn step_element(&self) -> StepElement {
+    pub(crate) fn step_element(&self) -> StepElement {
         StepElement {
             mantissa_bits: self.row.mantissa_bits,
             flush_below: 0,

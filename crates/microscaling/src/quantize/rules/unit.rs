@@ -1,7 +1,7 @@
 //! Rounding an element of an ordinary block in units of the block's scale: the same few operations for every format.
 
 use super::ScalePair;
-use crate::round::bits::{ABS, SIGN, pow2};
+use crate::round::bits::{ABS, BIAS, MANTISSA_BITS, ONE, SIGN, pow2};
 use crate::round::{RoundingRule, round_magnitude, round_normal};
 
 /// The elements of a format, as rounding in units of the scale sees them.
@@ -31,5 +31,26 @@ impl UnitElement {
             round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin))
         };
         f32::from_bits(sign | (f32::from_bits(unit) * f32::from_bits(pair.scale)).to_bits())
+    }
+
+    /// [`round`](Self::round) with fewer operations where the scale is a power of two: nothing is scaled.
+    #[inline(always)]
+    pub(crate) fn round_unscaled<R: RoundingRule>(&self, scale: u32, x: f32, draw: u32) -> f32 {
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let magnitude = if R::USES_DRAWS {
+            let counted = if abs < self.flush_below { 0 } else { abs };
+            let emin = self.emin + (scale >> MANTISSA_BITS) as i32 - BIAS;
+            round_magnitude::<R>(counted, self.mantissa_bits, emin, draw)
+        } else {
+            let smallest = scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE));
+            round_normal::<R>(abs, self.mantissa_bits, smallest)
+        };
+        f32::from_bits(sign | magnitude.min(self.largest(scale)))
+    }
+
+    /// The pattern of the largest number of a block whose scale is a power of two.
+    #[inline(always)]
+    pub(crate) fn largest(&self, scale: u32) -> u32 {
+        scale.wrapping_add(self.max.wrapping_sub(ONE))
     }
 }
