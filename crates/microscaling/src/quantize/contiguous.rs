@@ -227,30 +227,28 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             }
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
             let draws = draws.as_chunks().0;
-            if S < B && way.is_unscaled(rule) {
+            if way.is_unscaled(rule) && S < B {
                 unscaled::<R, B, S>(&job, window, draws, &maxima);
-            } else if S < B {
+                *self.done += TOGETHER * B;
+                continue;
+            }
+            if S < B {
                 // The longest blocks with sub-blocks are a vector.
-                let [mut amax, mut second] = [[[0; LANES]; TOGETHER]; 2];
+                let [scales, inverses] = of_elements
+                    .each_mut()
+                    .map(|words| words.as_chunks_mut::<LANES>().0);
                 for i in 0..TOGETHER {
                     // Hidden for the same reason.
                     let i = black_box(i) % TOGETHER;
-                    amax[i] = [maxima[i]; LANES];
-                    second[i] = across::<S>(&window.as_chunks().0[i]);
+                    for (lane, sub_amax) in across::<S>(&window.as_chunks().0[i]).iter().enumerate()
+                    {
+                        let pair = rule.tame_sub_pair(maxima[i], *sub_amax);
+                        [scales[i][lane], inverses[i][lane]] = pair.words();
+                    }
                 }
-                let pairs = of_elements.each_mut().map(|words| &mut **words);
-                rule.tame_pairs(amax.as_flattened(), second.as_flattened(), pairs);
                 if let Some(units) = &mut self.units {
                     units.take(&maxima, of_elements[0]);
                 }
-                level.run(Elements {
-                    job: self.job,
-                    grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
-                    way,
-                    data: window,
-                    start,
-                    draws: self.draws,
-                });
             } else {
                 let mut pairs = [[0; TOGETHER]; 2];
                 let words = pairs.each_mut().map(|words| &mut words[..]);
@@ -258,22 +256,24 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                 if let Some(units) = &mut self.units {
                     units.take(&maxima, &mut pairs[0]);
                 }
-                if way.is_unscaled(rule) {
-                    unscaled::<R, B, S>(&job, window, draws, &pairs[0]);
-                } else if !R::USES_DRAWS {
-                    scaled::<R, B>(&job, window, &pairs);
-                } else {
-                    spread::<B>(&pairs, &mut of_elements);
-                    level.run(Elements {
-                        job: self.job,
-                        grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
-                        way,
-                        data: window,
-                        start,
-                        draws: self.draws,
-                    });
+                if way.is_unscaled(rule) || !R::USES_DRAWS {
+                    match way.is_unscaled(rule) {
+                        true => unscaled::<R, B, S>(&job, window, draws, &pairs[0]),
+                        false => scaled::<R, B>(&job, window, &pairs),
+                    }
+                    *self.done += TOGETHER * B;
+                    continue;
                 }
+                spread::<B>(&pairs, &mut of_elements);
             }
+            level.run(Elements {
+                job: self.job,
+                grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
+                way,
+                data: window,
+                start,
+                draws: self.draws,
+            });
             *self.done += TOGETHER * B;
         }
     }

@@ -295,7 +295,7 @@ impl BlockRule {
         }
     }
 
-    /// [`tame_pairs`](Self::tame_pairs) of the sub-blocks that some neighbours have, of a format that has sub-blocks.
+    /// The pair of one tame sub-block, of a format that has sub-blocks.
     #[inline(always)]
     pub(crate) fn tame_sub_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
         match self {
