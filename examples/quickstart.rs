@@ -31,7 +31,7 @@ impl<B: Backend> Mlp<B> {
 fn main() -> Result<(), burn_mx::SpecsError> {
     // The preset: MXFP6 operands, bfloat16 between products. Changed here: activations in MXFP8.
     let specs = MxSpecs {
-        a_elem_format: Some(ElementFormat::Fp8E4M3.into()),
+        a_elem_format: Some(ElementFormat::FP8_E4M3.into()),
         ..MxSpecs::mxfp6_e3m2()
     };
     let device = MxDevice::new(FlexDevice, &specs)?; // was: FlexDevice

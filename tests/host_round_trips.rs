@@ -68,7 +68,7 @@ fn a_training_step_stays_on_its_device() {
     // What has no kernel on a device of CubeCL, and goes through the host's memory there, as the documentation says.
     let format = MxFormat {
         scale_mode: ScaleMode::Rms,
-        ..MxFormat::new(ElementFormat::Fp4E2M1, 1 << 14)
+        ..MxFormat::new(ElementFormat::FP4_E2M1, 1 << 14)
     };
     let device = TestDevice::default();
     let long = TestBackend::float_from_data(TensorData::zeros::<f32, _>([1 << 14]), &device);

@@ -68,12 +68,12 @@ pub(crate) type Operand = (ElementFormat, Rounding);
 /// Small, so that blocks end inside of a handful of channels.
 pub(crate) const BLOCK: usize = 4;
 
-pub(crate) const W: Operand = (ElementFormat::Fp4E2M1, Rounding::NearestEven);
-pub(crate) const A: Operand = (ElementFormat::Fp6E2M3, Rounding::NearestEven);
-pub(crate) const W_BP: Operand = (ElementFormat::Fp6E3M2, Rounding::NearestAway);
-pub(crate) const A_BP: Operand = (ElementFormat::Int8, Rounding::TowardZero);
-pub(crate) const A_BP_EX: Operand = (ElementFormat::Fp8E5M2, Rounding::NearestAway);
-pub(crate) const A_BP_OS: Operand = (ElementFormat::Fp8E4M3, Rounding::TowardZero);
+pub(crate) const W: Operand = (ElementFormat::FP4_E2M1, Rounding::NearestEven);
+pub(crate) const A: Operand = (ElementFormat::FP6_E2M3, Rounding::NearestEven);
+pub(crate) const W_BP: Operand = (ElementFormat::FP6_E3M2, Rounding::NearestAway);
+pub(crate) const A_BP: Operand = (ElementFormat::INT8, Rounding::TowardZero);
+pub(crate) const A_BP_EX: Operand = (ElementFormat::FP8_E5M2, Rounding::NearestAway);
+pub(crate) const A_BP_OS: Operand = (ElementFormat::FP8_E4M3, Rounding::TowardZero);
 
 /// The specs of those formats and roundings, with elementwise bfloat16 or without.
 pub(crate) fn specs(bfloat16: bool) -> MxSpecs {

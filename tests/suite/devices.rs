@@ -313,7 +313,7 @@ fn a_path_that_matches_nothing_is_an_error_that_lists_the_paths() {
 fn a_parameter_stays_a_weight_after_steps_records_forks_and_inference() {
     // Formats for weights only: where a parameter were taken for an activation, nothing would be rounded.
     let device = mx_device(&MxSpecs {
-        w_elem_format: Some(burn_mx::ElementFormat::Fp4E2M1.into()),
+        w_elem_format: Some(burn_mx::ElementFormat::FP4_E2M1.into()),
         ..MxSpecs::mx()
     });
     #[derive(Module, Debug)]

@@ -226,7 +226,7 @@ fn convolutions_with_batch_norm_train_like_float32() {
 #[test]
 fn the_formats_of_an_lstms_gradients_are_those_of_its_slots() {
     let coarse = MxSpecs {
-        a_elem_format_bp_ex: Some(ElementFormat::Int2.into()),
+        a_elem_format_bp_ex: Some(ElementFormat::INT2.into()),
         ..MxSpecs::mxfp8_e4m3()
     };
     let [fine, coarse] = [MxSpecs::mxfp8_e4m3(), coarse].map(|specs| mx_device(&specs));

@@ -336,7 +336,7 @@ fn exact(shape: [usize; 2], seed: u64) -> Vec<f32> {
 /// Post-training quantization is fake quantization of both operands along the summed axis, and the product of that.
 #[test]
 fn a_quantized_layer_multiplies_what_the_formats_hold() {
-    let format = MxFormat::new(ElementFormat::Fp4E2M1, 32);
+    let format = MxFormat::new(ElementFormat::FP4_E2M1, 32);
     let [m, k, n] = [6, 64, 10];
     // [N, K], so that blocks lie along the rows.
     let (x, weight) = (exact([m, k], 1), exact([n, k], 2));

@@ -420,7 +420,7 @@ fn headroom_is_of_backward_blocks_alone() {
         ..MxSpecs::mxfp4()
     };
     let resolved = specs.resolve().expect("it is sound");
-    let forward = MxFormat::new(ElementFormat::Fp4E2M1, 32);
+    let forward = MxFormat::new(ElementFormat::FP4_E2M1, 32);
     let backward = MxFormat {
         headroom: specs.headroom_bp,
         ..forward

@@ -17,7 +17,7 @@ type Inference = MxBackend<TestBackend>;
 /// Formats for weights only: a product quantizes nothing but them.
 fn device() -> Device {
     mx_device(&MxSpecs {
-        w_elem_format: Some(ElementFormat::Fp4E2M1.into()),
+        w_elem_format: Some(ElementFormat::FP4_E2M1.into()),
         ..MxSpecs::mx()
     })
 }
@@ -230,8 +230,8 @@ fn a_leaf_has_in_each_gradient_the_role_that_it_had_in_the_op() {
         block_size: 4,
         ..MxSpecs::mx()
     };
-    let device = mx_device(&formats(ElementFormat::Fp4E2M1, ElementFormat::Fp8E5M2));
-    let others_device = mx_device(&formats(ElementFormat::Fp6E3M2, ElementFormat::Fp8E4M3));
+    let device = mx_device(&formats(ElementFormat::FP4_E2M1, ElementFormat::FP8_E5M2));
+    let others_device = mx_device(&formats(ElementFormat::FP6_E3M2, ElementFormat::FP8_E4M3));
     // The gradients of the other leaves.
     let gradients = |uses: &[&Use]| -> Vec<Vec<f32>> {
         let leaf = noise_tensor::<Mx, 3>([4, 8, 8], 1, &device).require_grad();

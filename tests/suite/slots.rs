@@ -67,7 +67,7 @@ fn product_with_a_weight(device: &<Mx as burn::tensor::backend::BackendTypes>::D
 
 /// All six slots said, so that none follows another.
 fn six_slots() -> MxSpecs {
-    let format = Some(ElementFormat::Fp8E4M3.into());
+    let format = Some(ElementFormat::FP8_E4M3.into());
     MxSpecs {
         w_elem_format: format,
         a_elem_format: format,
@@ -120,7 +120,7 @@ macro_rules! assert_table {
 
 #[test]
 fn each_slot_of_a_linear_layer_changes_its_own_results_only() {
-    assert_table! { linear_layer::<Mx>, six_slots(), Some(ElementFormat::Fp4E2M1.into());
+    assert_table! { linear_layer::<Mx>, six_slots(), Some(ElementFormat::FP4_E2M1.into());
         w_elem_format: ["out"];
         a_elem_format: ["out"];
         w_elem_format_bp: ["dx"];
@@ -132,7 +132,7 @@ fn each_slot_of_a_linear_layer_changes_its_own_results_only() {
 
 #[test]
 fn each_slot_of_a_convolution_changes_its_own_results_only() {
-    assert_table! { convolution::<Mx>, six_slots(), Some(ElementFormat::Fp4E2M1.into());
+    assert_table! { convolution::<Mx>, six_slots(), Some(ElementFormat::FP4_E2M1.into());
         w_elem_format: ["out"];
         a_elem_format: ["out"];
         w_elem_format_bp: ["dx"];
@@ -144,7 +144,7 @@ fn each_slot_of_a_convolution_changes_its_own_results_only() {
 
 #[test]
 fn each_slot_of_a_product_of_activations_changes_its_own_results_only() {
-    assert_table! { product_of_activations, six_slots(), Some(ElementFormat::Fp4E2M1.into());
+    assert_table! { product_of_activations, six_slots(), Some(ElementFormat::FP4_E2M1.into());
         w_elem_format: [];
         a_elem_format: ["out"];
         w_elem_format_bp: [];
@@ -156,7 +156,7 @@ fn each_slot_of_a_product_of_activations_changes_its_own_results_only() {
 
 #[test]
 fn each_slot_of_a_product_with_a_weight_changes_its_own_results_only() {
-    assert_table! { product_with_a_weight, six_slots(), Some(ElementFormat::Fp4E2M1.into());
+    assert_table! { product_with_a_weight, six_slots(), Some(ElementFormat::FP4_E2M1.into());
         w_elem_format: ["out"];
         a_elem_format: ["out"];
         w_elem_format_bp: ["dx"];

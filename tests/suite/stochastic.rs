@@ -468,8 +468,8 @@ fn specs_that_differ_draw_different_numbers_of_one_seed() {
 #[test]
 fn a_product_is_right_while_another_thread_seeds() {
     let specs = MxSpecs {
-        w_elem_format: Some(SlotFormat::Element(ElementFormat::BFloat16)),
-        a_elem_format: Some(SlotFormat::Element(ElementFormat::BFloat16)),
+        w_elem_format: Some(SlotFormat::Element(ElementFormat::BFLOAT16)),
+        a_elem_format: Some(SlotFormat::Element(ElementFormat::BFLOAT16)),
         block_size: 32,
         hadamard_block_size: 32,
         seed: 33,

@@ -138,13 +138,13 @@ pub(crate) fn trained<A: Architecture>(specs: &MxSpecs, steps: usize) -> (Vec<f3
 /// Specs whose phases differ: backward coarse, backward fine, backward not at all.
 pub(crate) fn phased_specs() -> [MxSpecs; 3] {
     let coarse_backward = MxSpecs {
-        a_elem_format_bp_os: Some(ElementFormat::Int2.into()),
-        a_elem_format_bp_ex: Some(ElementFormat::Int2.into()),
+        a_elem_format_bp_os: Some(ElementFormat::INT2.into()),
+        a_elem_format_bp_ex: Some(ElementFormat::INT2.into()),
         ..MxSpecs::mxfp8_e4m3()
     };
     let fine_backward = MxSpecs {
-        w_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
-        a_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
+        w_elem_format_bp: Some(ElementFormat::FP8_E4M3.into()),
+        a_elem_format_bp: Some(ElementFormat::FP8_E4M3.into()),
         ..MxSpecs::mxfp4()
     };
     let forward_only = MxSpecs {
@@ -227,9 +227,9 @@ fn plain_autodiff_is_refused_at_the_first_backward_of_a_convolution() {
 #[test]
 fn plain_autodiff_of_products_alone_computes_gradients_as_forward_products() {
     let specs = MxSpecs {
-        a_elem_format: Some(ElementFormat::Fp4E2M1.into()),
-        a_elem_format_bp: Some(ElementFormat::Fp8E4M3.into()),
-        a_elem_format_bp_os: Some(ElementFormat::Fp8E4M3.into()),
+        a_elem_format: Some(ElementFormat::FP4_E2M1.into()),
+        a_elem_format_bp: Some(ElementFormat::FP8_E4M3.into()),
+        a_elem_format_bp_os: Some(ElementFormat::FP8_E4M3.into()),
         ..MxSpecs::mx()
     };
     let device = mx_device(&specs);

@@ -203,8 +203,8 @@ fn assert_near(gradients: Vec<(String, [Vec<f32>; 2])>, bounds: Bounds) {
 /// Formats of so many bits that only a fault would show: a mask that reaches a block's scale, say.
 fn fine() -> MxSpecs {
     MxSpecs {
-        w_elem_format: Some(ElementFormat::Float16.into()),
-        a_elem_format: Some(ElementFormat::Float16.into()),
+        w_elem_format: Some(ElementFormat::FLOAT16.into()),
+        a_elem_format: Some(ElementFormat::FLOAT16.into()),
         bfloat: 24,
         ..MxSpecs::mx()
     }

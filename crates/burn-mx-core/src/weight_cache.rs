@@ -203,7 +203,7 @@ mod tests {
             elementwise: None,
             hadamard: None,
             margin: None,
-            format: Some(MxFormat::new(ElementFormat::Fp8E4M3, 32).into()),
+            format: Some(MxFormat::new(ElementFormat::FP8_E4M3, 32).into()),
             rounding,
             axis,
             place: None,

@@ -60,7 +60,7 @@ struct FastFinetuneOnDevices {
 impl Default for MxAttributes {
     fn default() -> Self {
         Self {
-            element_dtype: ElementFormat::Int8.name().to_owned(),
+            element_dtype: ElementFormat::INT8.to_string(),
             axis: SUMMED_AXIS,
             block_size: 32,
             rounding_mode: 2,

@@ -78,6 +78,36 @@ pub enum FormatError {
         /// The value that was given.
         got: usize,
     },
+    /// A parameter of an element format is out of range.
+    #[error("element {format}: {field} is {got}, expected {min} to {max}")]
+    Element {
+        /// "float" or "fixed".
+        format: &'static str,
+        /// The parameter, for example "exponent_bits".
+        field: &'static str,
+        /// Least value.
+        min: i32,
+        /// Greatest value.
+        max: i32,
+        /// The value that was given.
+        got: i32,
+    },
+    /// Blocks with a float for a scale cannot have these elements.
+    #[error(
+        "block format: element is {got}, expected one of at most 8 bits, its smallest number at least 2^-32, its largest 1 to 2^33, beside a scale that is a float"
+    )]
+    FloatScaleElement {
+        /// The element format that was given.
+        got: ElementFormat,
+    },
+    /// Blocks with a float for a scale cannot have this parameter beside the others.
+    #[error("block format: {field} is true, expected {allowed}")]
+    FloatScaleField {
+        /// The parameter, for example "tensor_scale".
+        field: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
     /// Square blocks cannot have this parameter.
     #[error("square blocks: {field} is {got}, expected {allowed}")]
     SquareBlocks {

@@ -4,6 +4,7 @@ mod bfp;
 mod block;
 mod element;
 mod float;
+mod float_scale;
 mod headroom;
 mod microexponent;
 mod mx;
@@ -15,8 +16,9 @@ mod text;
 
 pub use bfp::BfpFormat;
 pub use block::BlockFormat;
-pub use element::ElementFormat;
+pub use element::{ElementFormat, SpecialCodes};
 pub use float::FloatFormat;
+pub use float_scale::{FloatScaleFormat, ScaleFormat};
 pub use headroom::Headroom;
 pub use microexponent::MicroexponentFormat;
 pub use mx::MxFormat;

@@ -15,8 +15,9 @@ mod statistics;
 
 pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError, QuantizeError};
 pub use format::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
-    Nvfp4Format, ScaleMode, SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, ScaleFormat, ScaleMode, SharedExpMethod,
+    SpecialCodes,
 };
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;

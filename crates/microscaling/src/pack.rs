@@ -10,7 +10,7 @@ mod encode;
 mod lanes;
 mod number;
 mod packed;
-mod places;
+pub(crate) mod places;
 mod plan;
 mod rows;
 #[cfg(feature = "safetensors")]

@@ -16,7 +16,8 @@ pub(crate) mod threads;
 pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
-    BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, QuantizeError, Rounder,
+    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
+    QuantizeError, Rounder,
 };
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
@@ -94,6 +95,24 @@ impl BfpFormat {
         rounder: Rounder,
     ) -> Result<(), QuantizeError> {
         BlockFormat::Bfp(*self).quantize(data, shape, axis, rounder)
+    }
+}
+
+impl FloatScaleFormat {
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
+    /// along `axis`; arguments, draws, threads and errors are those of
+    /// [`MxFormat::quantize`](crate::MxFormat::quantize).
+    ///
+    /// # Errors
+    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    pub fn quantize(
+        &self,
+        data: &mut [f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<(), QuantizeError> {
+        BlockFormat::FloatScale(*self).quantize(data, shape, axis, rounder)
     }
 }
 

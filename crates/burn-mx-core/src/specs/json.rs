@@ -78,9 +78,9 @@ mod tests {
     fn json_of_the_reference_loads() {
         let expected = MxSpecs {
             scale_bits: 8,
-            w_elem_format: Some(ElementFormat::Fp8E4M3.into()),
-            a_elem_format: Some(ElementFormat::Fp4E2M1.into()),
-            a_elem_format_bp_ex: Some(ElementFormat::Int8.into()),
+            w_elem_format: Some(ElementFormat::FP8_E4M3.into()),
+            a_elem_format: Some(ElementFormat::FP4_E2M1.into()),
+            a_elem_format_bp_ex: Some(ElementFormat::INT8.into()),
             block_size: 32,
             bfloat: 16,
             round: Rounding::NearestEven,

@@ -22,7 +22,7 @@ const THREE_HALVES: Headroom = match Headroom::new(3, 2) {
 const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 
 /// MXFP4 blocks of 32 elements.
-const MXFP4: MxFormat = MxFormat::new(ElementFormat::Fp4E2M1, 32);
+const MXFP4: MxFormat = MxFormat::new(ElementFormat::FP4_E2M1, 32);
 
 impl MxSpecs {
     /// Pretraining in MXFP8 as NVIDIA does it (Mishra et al., "Recipes for Pre-training LLMs with MXFP8",

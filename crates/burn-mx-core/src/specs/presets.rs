@@ -63,7 +63,7 @@ impl MxSpecs {
     /// # extern crate burn_mx_core as burn_mx;
     /// # use burn_mx::MxSpecs;
     /// use microscaling::ElementFormat;
-    /// let weights_only = MxSpecs { w_elem_format: Some(ElementFormat::Int8.into()), ..MxSpecs::mx() };
+    /// let weights_only = MxSpecs { w_elem_format: Some(ElementFormat::INT8.into()), ..MxSpecs::mx() };
     /// ```
     pub fn mx() -> Self {
         Self {
@@ -83,32 +83,32 @@ impl MxSpecs {
     /// block 32, 8 scale bits, bfloat16 elementwise, ties to even. So are the other five but for
     /// their element.
     pub fn mxfp8_e4m3() -> Self {
-        Self::concrete(ElementFormat::Fp8E4M3)
+        Self::concrete(ElementFormat::FP8_E4M3)
     }
 
     /// MXFP8 with E5M2 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxfp8_e5m2() -> Self {
-        Self::concrete(ElementFormat::Fp8E5M2)
+        Self::concrete(ElementFormat::FP8_E5M2)
     }
 
     /// MXFP6 with E3M2 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxfp6_e3m2() -> Self {
-        Self::concrete(ElementFormat::Fp6E3M2)
+        Self::concrete(ElementFormat::FP6_E3M2)
     }
 
     /// MXFP6 with E2M3 elements, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxfp6_e2m3() -> Self {
-        Self::concrete(ElementFormat::Fp6E2M3)
+        Self::concrete(ElementFormat::FP6_E2M3)
     }
 
     /// MXFP4 (E2M1 elements), else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxfp4() -> Self {
-        Self::concrete(ElementFormat::Fp4E2M1)
+        Self::concrete(ElementFormat::FP4_E2M1)
     }
 
     /// MXINT8, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxint8() -> Self {
-        Self::concrete(ElementFormat::Int8)
+        Self::concrete(ElementFormat::INT8)
     }
 
     /// MXFP8 with E4M3 elements and scale mode `rceil`, as NVIDIA's recipe for MXFP8 training has it, else as
@@ -158,7 +158,7 @@ impl MxSpecs {
     pub fn mxfp4_sr_rht() -> Self {
         let backward = BlockFormat::Mx(MxFormat {
             scale_mode: ScaleMode::Rceil,
-            ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+            ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
         });
         let stochastic = Some(Rounding::Stochastic);
         Self {

@@ -69,11 +69,11 @@ mod tests {
         let resolved = specs.resolve().unwrap();
         let own = MxFormat {
             scale_mode: ScaleMode::Even,
-            ..MxFormat::new(ElementFormat::Int4, 8)
+            ..MxFormat::new(ElementFormat::INT4, 8)
         };
         let shared = MxFormat {
             scale_bits: 5,
-            ..MxFormat::new(ElementFormat::Fp8E5M2, 64)
+            ..MxFormat::new(ElementFormat::FP8_E5M2, 64)
         };
         let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::default());
         assert_eq!(
@@ -98,23 +98,23 @@ mod tests {
     #[test]
     fn formats_and_scale_bits_default() {
         let specs = MxSpecs {
-            w_elem_format: Some(ElementFormat::Int8.into()),
-            a_elem_format: Some(ElementFormat::Fp8E5M2.into()),
-            a_elem_format_bp_ex: Some(ElementFormat::Fp6E2M3.into()),
+            w_elem_format: Some(ElementFormat::INT8.into()),
+            a_elem_format: Some(ElementFormat::FP8_E5M2.into()),
+            a_elem_format_bp_ex: Some(ElementFormat::FP6_E2M3.into()),
             ..MxSpecs::default()
         };
         let resolved = specs.resolve().unwrap();
         let specs = MxSpecs {
             scale_bits: 8,
-            w_elem_format_bp: Some(ElementFormat::Int8.into()),
-            a_elem_format_bp: Some(ElementFormat::Fp8E5M2.into()),
-            a_elem_format_bp_os: Some(ElementFormat::Fp8E5M2.into()),
+            w_elem_format_bp: Some(ElementFormat::INT8.into()),
+            a_elem_format_bp: Some(ElementFormat::FP8_E5M2.into()),
+            a_elem_format_bp_os: Some(ElementFormat::FP8_E5M2.into()),
             ..specs
         };
         for slot in Slot::ALL {
             let format = resolved.specs().slot_format(slot);
             assert_eq!(format, specs.slot_format(slot), "{slot:?}");
-            let whole_axis = MxFormat::new(ElementFormat::Int8, 0);
+            let whole_axis = MxFormat::new(ElementFormat::INT8, 0);
             assert_eq!(
                 resolved.block_format(slot),
                 format.and_then(|format| format.block_format(&whole_axis)),

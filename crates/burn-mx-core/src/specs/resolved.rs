@@ -104,7 +104,7 @@ impl ResolvedSpecs {
             shared_exp_method: specs.shared_exp_method,
             flush_fp32_subnorms: specs.mx_flush_fp32_subnorms,
             // Every slot has an element of its own.
-            ..MxFormat::new(ElementFormat::Int8, specs.block_size)
+            ..MxFormat::new(ElementFormat::INT8, specs.block_size)
         };
         let formats = Slot::ALL.map(|slot| {
             let emulated = specs.quantize_backprop || !slot.is_backward();
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn an_mx_format_has_all_that_shapes_it() {
         let specs = MxSpecs {
-            a_elem_format: Some(ElementFormat::Fp6E2M3.into()),
+            a_elem_format: Some(ElementFormat::FP6_E2M3.into()),
             scale_bits: 5,
             block_size: 0,
             scale_mode: ScaleMode::Ceil,
@@ -317,7 +317,7 @@ mod tests {
             scale_mode: ScaleMode::Ceil,
             shared_exp_method: SharedExpMethod::None,
             flush_fp32_subnorms: true,
-            ..MxFormat::new(ElementFormat::Fp6E2M3, 0)
+            ..MxFormat::new(ElementFormat::FP6_E2M3, 0)
         };
         assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
         assert_eq!(resolved.block_format(Slot::W), None);
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn backward_slots_are_off_without_quantize_backprop() {
         let specs = MxSpecs {
-            w_elem_format_bp: Some(ElementFormat::Int4.into()),
+            w_elem_format_bp: Some(ElementFormat::INT4.into()),
             quantize_backprop: false,
             ..MxSpecs::mxint8()
         };
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_hadamard_transform_needs_a_backward_format() {
         let mut specs = MxSpecs {
-            w_elem_format_bp: Some(ElementFormat::Fp4E2M1.into()),
+            w_elem_format_bp: Some(ElementFormat::FP4_E2M1.into()),
             hadamard_block_size: 32,
             ..MxSpecs::mx()
         };

@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// use burn_mx::SlotFormat;
 /// use microscaling::{ElementFormat, MxFormat};
 ///
-/// let shared = MxFormat::new(ElementFormat::Int8, 64); // the element does not matter
+/// let shared = MxFormat::new(ElementFormat::INT8, 64); // the element does not matter
 /// let slot: SlotFormat = "fp4".parse()?;
 /// assert_eq!(slot.block_format(&shared).unwrap().to_string(), "mx(element=fp4_e2m1,block_size=64)");
 /// let slot: SlotFormat = "bfp(bit_width=12)".parse()?;
@@ -45,14 +45,14 @@ pub enum SlotFormat {
 impl SlotFormat {
     /// The names without parameters, aliases not among them: those of the element formats, then those of the
     /// block formats.
-    pub const NAMES: [&'static str; ElementFormat::ALL.len() + BlockFormat::NAMES.len()] = {
-        let mut names = [""; ElementFormat::ALL.len() + BlockFormat::NAMES.len()];
+    pub const NAMES: [&'static str; ElementFormat::NAMED.len() + BlockFormat::NAMES.len()] = {
+        let mut names = [""; ElementFormat::NAMED.len() + BlockFormat::NAMES.len()];
         let mut i = 0;
         while i < names.len() {
-            names[i] = if i < ElementFormat::ALL.len() {
-                ElementFormat::ALL[i].name()
+            names[i] = if i < ElementFormat::NAMED.len() {
+                ElementFormat::NAMES[i]
             } else {
-                BlockFormat::NAMES[i - ElementFormat::ALL.len()]
+                BlockFormat::NAMES[i - ElementFormat::NAMED.len()]
             };
             i += 1;
         }
@@ -87,10 +87,15 @@ impl FromStr for SlotFormat {
 
     /// The format that the text says, spelled exactly.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(element) = text.parse() {
-            return Ok(Self::Element(element));
+        match text.parse() {
+            Ok(element) => return Ok(Self::Element(element)),
+            // A float or fixed-point element of which something is wrong.
+            Err(error) if !matches!(error, ParseFormatError::Unknown(_)) => return Err(error),
+            Err(_) => {}
         }
-        let elements = ElementFormat::ALL.into_iter().map(ElementFormat::name);
+        let elements = ElementFormat::NAMES
+            .into_iter()
+            .chain(["float(…)", "fixed(…)"]);
         text.parse().map(Self::Block).map_err(|error| match error {
             ParseFormatError::Unknown(blocks) => {
                 let allowed = elements.chain(blocks.allowed).collect();
@@ -167,15 +172,15 @@ mod tests {
         let shared = MxFormat {
             scale_bits: 3,
             scale_mode: ScaleMode::Rceil,
-            ..MxFormat::new(ElementFormat::Fp8E4M3, 48)
+            ..MxFormat::new(ElementFormat::FP8_E4M3, 48)
         };
         let mut names = Vec::new();
-        for element in ElementFormat::ALL {
-            assert_eq!(element.name().parse(), Ok(SlotFormat::from(element)));
-            assert_eq!(SlotFormat::from(element).to_string(), element.name());
+        for element in ElementFormat::NAMED {
+            assert_eq!(element.to_string().parse(), Ok(SlotFormat::from(element)));
+            assert_eq!(SlotFormat::from(element).to_string(), element.to_string());
             let block = SlotFormat::from(element).block_format(&shared);
             assert_eq!(block, Some(BlockFormat::Mx(MxFormat { element, ..shared })));
-            names.push(element.name());
+            names.push(element.name().unwrap());
         }
         for name in BlockFormat::NAMES {
             let format: BlockFormat = name.parse().unwrap();
@@ -185,7 +190,7 @@ mod tests {
             names.push(name);
         }
         assert_eq!(SlotFormat::NAMES.to_vec(), names);
-        let fp4 = Ok(SlotFormat::Element(ElementFormat::Fp4E2M1));
+        let fp4 = Ok(SlotFormat::Element(ElementFormat::FP4_E2M1));
         assert_eq!("fp4".parse(), fp4);
     }
 
@@ -206,8 +211,10 @@ mod tests {
         assert_eq!(
             error,
             "unknown format `fp5`: expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, \
-             int2, float16, bfloat16, mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, \
-             mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
+             int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
+             fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, \
+             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), \
+             microexponent(…), nvfp4(…), block(…)"
         );
         assert!(matches!(
             "bfp(bit_width=12".parse::<SlotFormat>(),
@@ -215,7 +222,7 @@ mod tests {
         ));
         let invalid = SlotFormat::Block(BlockFormat::Mx(MxFormat {
             scale_bits: 9,
-            ..MxFormat::new(ElementFormat::Int8, 32)
+            ..MxFormat::new(ElementFormat::INT8, 32)
         }));
         assert!(invalid.validate().is_err());
     }

@@ -38,7 +38,7 @@ impl MxSpecs {
             // An element goes by the scale mode of all slots, which not all elements have.
             let shared = MxFormat {
                 scale_mode: self.scale_mode,
-                ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+                ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
             };
             let of_slot = match format {
                 SlotFormat::Element(element) => MxFormat { element, ..shared }.validate(),

@@ -1,8 +1,8 @@
 //! One type over all block formats.
 
 use crate::{
-    BfpFormat, ElementFormat, FormatError, MicroexponentFormat, MxFormat, Nvfp4Format,
-    SharedExpMethod,
+    BfpFormat, ElementFormat, FloatScaleFormat, FormatError, MicroexponentFormat, MxFormat,
+    Nvfp4Format, SharedExpMethod,
 };
 
 /// Any block format, with all its parameters.
@@ -13,7 +13,10 @@ use crate::{
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
 /// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
-/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`, where what is left out is as in `nvfp4`.
+/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`, where what is left out is as in `nvfp4`;
+/// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
+///   [`ScaleFormat`](crate::ScaleFormat); what may be left out is `block_size` (32) and `square`, `headroom`; with `e8m0`
+///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -21,7 +24,7 @@ use crate::{
 /// use microscaling::{BlockFormat, ElementFormat, MxFormat};
 ///
 /// let mxfp4: BlockFormat = "mxfp4".parse()?;
-/// assert_eq!(mxfp4, BlockFormat::Mx(MxFormat::new(ElementFormat::Fp4E2M1, 32)));
+/// assert_eq!(mxfp4, BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, 32)));
 /// assert_eq!(mxfp4.bits_per_element(), 4.25);
 /// # Ok::<(), microscaling::ParseFormatError>(())
 /// ```
@@ -36,9 +39,20 @@ pub enum BlockFormat {
     Bfp(BfpFormat),
     /// NVFP4.
     Nvfp4(Nvfp4Format),
+    /// Blocks with a float for a scale, of any element.
+    FloatScale(FloatScaleFormat),
 }
 
 impl BlockFormat {
+    /// The parameters of a format whose scales are floats: those of NVFP4, too.
+    pub fn float_scale(&self) -> Option<FloatScaleFormat> {
+        match *self {
+            Self::Nvfp4(format) => Some(format.into()),
+            Self::FloatScale(format) => Some(format),
+            _ => None,
+        }
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors
@@ -49,6 +63,7 @@ impl BlockFormat {
             Self::Microexponent(format) => format.validate(),
             Self::Bfp(format) => format.validate(),
             Self::Nvfp4(_) => Ok(()),
+            Self::FloatScale(format) => format.validate(),
         }
     }
 
@@ -63,6 +78,7 @@ impl BlockFormat {
             Self::Microexponent(format) => format.block_size,
             Self::Bfp(format) => format.block_size,
             Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
+            Self::FloatScale(format) => format.block_size,
         }
     }
 
@@ -71,6 +87,7 @@ impl BlockFormat {
         match self {
             Self::Mx(format) => format.square,
             Self::Nvfp4(format) => format.square,
+            Self::FloatScale(format) => format.square,
             Self::Microexponent(_) | Self::Bfp(_) => false,
         }
     }
@@ -79,6 +96,7 @@ impl BlockFormat {
     pub const fn has_tensor_scale(&self) -> bool {
         match self {
             Self::Nvfp4(format) => format.tensor_scale,
+            Self::FloatScale(format) => format.tensor_scale,
             _ => false,
         }
     }
@@ -92,7 +110,17 @@ impl BlockFormat {
             // With the sign.
             Self::Microexponent(format) => 1 + format.mantissa_bits(),
             Self::Bfp(format) => 1 + format.mantissa_bits(),
-            Self::Nvfp4(_) => ElementFormat::Fp4E2M1.bits(),
+            Self::Nvfp4(_) => ElementFormat::FP4_E2M1.bits(),
+            Self::FloatScale(format) => format.element.bits(),
+        }
+    }
+
+    /// Whether element codes have a −0; otherwise packing makes 0 of it.
+    pub const fn has_negative_zero(&self) -> bool {
+        match self {
+            Self::Mx(format) => format.element.has_negative_zero(),
+            Self::FloatScale(format) => format.element.has_negative_zero(),
+            Self::Microexponent(_) | Self::Bfp(_) | Self::Nvfp4(_) => true,
         }
     }
 
@@ -103,12 +131,15 @@ impl BlockFormat {
     /// The format must be [valid](Self::validate).
     pub const fn significant_bits(&self) -> u32 {
         match self {
-            Self::Mx(format) if format.element.is_integer() => format.element.bits() - 1,
             Self::Mx(format) => format.element.mantissa_bits() + 1,
             Self::Microexponent(format) => format.mantissa_bits(),
             Self::Bfp(format) => format.mantissa_bits(),
             // An element of 2 bits times a scale of 4.
             Self::Nvfp4(_) => 6,
+            Self::FloatScale(format) => {
+                let element = format.element.mantissa_bits() + 1;
+                element + format.scale.mantissa_bits() + 1
+            }
         }
     }
 
@@ -125,6 +156,7 @@ impl BlockFormat {
                 8.0 + f64::from(format.shift_bits) * sub_blocks as f64
             }
             Self::Bfp(_) | Self::Nvfp4(_) => 8.0,
+            Self::FloatScale(format) => f64::from(format.scale.bits().next_multiple_of(8)),
         };
         let elements = match self.is_square() {
             true => block_size as f64 * block_size as f64,
@@ -153,6 +185,12 @@ impl From<MicroexponentFormat> for BlockFormat {
 impl From<BfpFormat> for BlockFormat {
     fn from(format: BfpFormat) -> Self {
         Self::Bfp(format)
+    }
+}
+
+impl From<FloatScaleFormat> for BlockFormat {
+    fn from(format: FloatScaleFormat) -> Self {
+        Self::FloatScale(format)
     }
 }
 

@@ -59,7 +59,7 @@ impl MxFormat {
     /// * [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
     /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share.
     /// * [`FormatError::ScaleModeElement`] if `scale_mode` is [`Rms`](ScaleMode::Rms) and the element not
-    ///   [`Fp4E2M1`](ElementFormat::Fp4E2M1).
+    ///   [`FP4_E2M1`](ElementFormat::FP4_E2M1).
     pub const fn validate(&self) -> Result<(), FormatError> {
         if self.scale_bits < 1 || self.scale_bits > 8 {
             return Err(FormatError::ScaleBits {
@@ -80,10 +80,10 @@ impl MxFormat {
     /// What a scale mode must have.
     const fn validate_scale_mode(&self) -> Result<(), FormatError> {
         match (self.scale_mode, self.element) {
-            (ScaleMode::Rms, ElementFormat::Fp4E2M1) => Ok(()),
+            (ScaleMode::Rms, ElementFormat::FP4_E2M1) => Ok(()),
             (scale_mode @ ScaleMode::Rms, got) => Err(FormatError::ScaleModeElement {
                 scale_mode,
-                expected: ElementFormat::Fp4E2M1,
+                expected: ElementFormat::FP4_E2M1,
                 got,
             }),
             _ => Ok(()),

@@ -1,6 +1,7 @@
 //! Formats with parameters as text: `family(field=value,…)`, and serde by that text.
 
-use crate::ParseFormatError;
+use super::text::one_of;
+use crate::{ElementFormat, ParseFormatError};
 use alloc::{string::ToString, vec::Vec};
 use core::str::FromStr;
 
@@ -44,7 +45,17 @@ impl<'a> Parameters<'a> {
             let (field, value) = part.split_once('=')?;
             Some((field.trim(), value.trim()))
         };
-        inside.split(',').map(field).collect()
+        let mut depth = 0;
+        // The commas of a value in parentheses are its own.
+        let between = |letter: char| {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            letter == ',' && depth == 0
+        };
+        inside.split(between).map(field).collect()
     }
 
     /// Whether a parameter is given.
@@ -72,6 +83,28 @@ impl<'a> Parameters<'a> {
             field,
             value: value.to_string(),
             allowed: expected(),
+        })
+    }
+
+    /// [`take`](Self::take) of an element format, whose own parameters have errors of their own.
+    pub(crate) fn take_element(
+        &mut self,
+        field: &'static str,
+        default: ElementFormat,
+    ) -> Result<ElementFormat, ParseFormatError> {
+        let here = |(name, _): &(&str, &str)| *name == field;
+        let Some(at) = self.fields.iter().position(here) else {
+            return Ok(default);
+        };
+        let (_, value) = self.fields.remove(at);
+        value.parse().map_err(|error| match error {
+            ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+                format: self.format,
+                field,
+                value: error.value,
+                allowed: one_of(error.allowed),
+            },
+            error => error,
         })
     }
 

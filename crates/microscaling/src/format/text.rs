@@ -2,8 +2,8 @@
 
 use super::parameters::{Parameters, impl_serde_by_text};
 use crate::{
-    BfpFormat, BlockFormat, ElementFormat, Headroom, MicroexponentFormat, MxFormat, NameError,
-    Nvfp4Format, ParseFormatError, ScaleMode, SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
+    MxFormat, NameError, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
 };
 use alloc::{
     format,
@@ -14,16 +14,16 @@ use core::str::FromStr;
 
 /// The formats with a name: name, Quark's name if it has one, format.
 const NAMED: [(&str, Option<&str>, BlockFormat); 12] = {
-    use ElementFormat::{Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E5M2, Int8};
+    type E = ElementFormat;
     use ScaleMode::{Floor, Rceil};
     [
-        ("mxfp8_e5m2", Some("MXFP8E5M2"), mx(Fp8E5M2, Floor)),
-        ("mxfp8_e4m3", Some("MXFP8E4M3"), mx(Fp8E4M3, Floor)),
-        ("mxfp6_e3m2", Some("MXFP6E3M2"), mx(Fp6E3M2, Floor)),
-        ("mxfp6_e2m3", Some("MXFP6E2M3"), mx(Fp6E2M3, Floor)),
-        ("mxfp4", Some("MXFP4E2M1"), mx(Fp4E2M1, Floor)),
-        ("mxint8", Some("MXINT8"), mx(Int8, Floor)),
-        ("mxfp8_rceil", None, mx(Fp8E4M3, Rceil)),
+        ("mxfp8_e5m2", Some("MXFP8E5M2"), mx(E::FP8_E5M2, Floor)),
+        ("mxfp8_e4m3", Some("MXFP8E4M3"), mx(E::FP8_E4M3, Floor)),
+        ("mxfp6_e3m2", Some("MXFP6E3M2"), mx(E::FP6_E3M2, Floor)),
+        ("mxfp6_e2m3", Some("MXFP6E2M3"), mx(E::FP6_E2M3, Floor)),
+        ("mxfp4", Some("MXFP4E2M1"), mx(E::FP4_E2M1, Floor)),
+        ("mxint8", Some("MXINT8"), mx(E::INT8, Floor)),
+        ("mxfp8_rceil", None, mx(E::FP8_E4M3, Rceil)),
         ("mx4", Some("MX4"), microexponent(MicroexponentFormat::MX4)),
         ("mx6", Some("MX6"), microexponent(MicroexponentFormat::MX6)),
         ("mx9", Some("MX9"), microexponent(MicroexponentFormat::MX9)),
@@ -61,6 +61,19 @@ const MX_FIELDS: &[&str] = &[
 /// The parameters of NVFP4.
 const NVFP4_FIELDS: &[&str] = &["tensor_scale", "square", "headroom", "four_over_six"];
 
+/// The parameters of a block of any element with any scale.
+const BLOCK_FIELDS: &[&str] = &[
+    "element",
+    "scale",
+    "block_size",
+    "square",
+    "headroom",
+    "scale_mode",
+    "tensor_scale",
+    "subnormal_scales",
+    "four_over_six",
+];
+
 /// The parameters of a microexponent format.
 const MICROEXPONENT_FIELDS: &[&str] = &["bit_width", "block_size", "sub_block_size", "shift_bits"];
 
@@ -71,11 +84,12 @@ type Family = (
     fn(Parameters<'_>) -> Result<BlockFormat, ParseFormatError>,
 );
 
-const FAMILIES: [Family; 4] = [
+const FAMILIES: [Family; 5] = [
     ("mx", MX_FIELDS, parse_mx),
     ("bfp", &["bit_width", "block_size"], parse_bfp),
     ("microexponent", MICROEXPONENT_FIELDS, parse_microexponent),
     ("nvfp4", NVFP4_FIELDS, parse_nvfp4),
+    ("block", BLOCK_FIELDS, parse_block),
 ];
 
 impl BlockFormat {
@@ -93,13 +107,19 @@ impl BlockFormat {
 
     /// What an error lists as allowed: the names, then the families.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
-        let families = ["mx(…)", "bfp(…)", "microexponent(…)", "nvfp4(…)"];
+        let families = [
+            "mx(…)",
+            "bfp(…)",
+            "microexponent(…)",
+            "nvfp4(…)",
+            "block(…)",
+        ];
         Self::NAMES.into_iter().chain(families)
     }
 }
 
 /// What the value of a parameter that has names may be.
-fn one_of(names: impl IntoIterator<Item = &'static str>) -> String {
+pub(super) fn one_of(names: impl IntoIterator<Item = &'static str>) -> String {
     let mut text = String::from("one of ");
     for (i, name) in names.into_iter().enumerate() {
         text += if i == 0 { "" } else { ", " };
@@ -109,9 +129,9 @@ fn one_of(names: impl IntoIterator<Item = &'static str>) -> String {
 }
 
 fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
-    let base = MxFormat::new(ElementFormat::Fp8E4M3, 32);
+    let base = MxFormat::new(ElementFormat::FP8_E4M3, 32);
     let scale_bits = || "1 to 8".to_string();
-    let elements = || one_of(ElementFormat::ALL.map(ElementFormat::name));
+    let elements = || one_of(ElementFormat::expected());
     let modes = || one_of(ScaleMode::ALL.map(ScaleMode::name));
     let methods = || one_of(SharedExpMethod::ALL.map(SharedExpMethod::name));
     if !parameters.has("element") {
@@ -123,7 +143,7 @@ fn parse_mx(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatEr
         });
     }
     let format = MxFormat {
-        element: parameters.take("element", "", base.element, elements)?,
+        element: parameters.take_element("element", base.element)?,
         block_size: parameters.take("block_size", "block", base.block_size, || at_least(0))?,
         scale_bits: parameters.take("scale_bits", "", base.scale_bits, scale_bits)?,
         scale_mode: parameters.take("scale_mode", "", base.scale_mode, modes)?,
@@ -181,6 +201,61 @@ fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
     };
     parameters.finish()?;
     Ok(BlockFormat::Nvfp4(format))
+}
+
+fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
+    let scales = || one_of(["e8m0"].into_iter().chain(ScaleFormat::expected()));
+    for (field, allowed) in [
+        ("element", one_of(ElementFormat::expected())),
+        ("scale", scales()),
+    ] {
+        if !parameters.has(field) {
+            return Err(ParseFormatError::FieldValue {
+                format: "block",
+                field,
+                value: String::new(),
+                allowed,
+            });
+        }
+    }
+    let element = parameters.take_element("element", ElementFormat::FP4_E2M1)?;
+    let base = MxFormat {
+        block_size: parameters.take("block_size", "block", 32, || at_least(0))?,
+        square: parameters.take("square", "", false, either)?,
+        headroom: parameters.take("headroom", "", Headroom::NONE, headrooms)?,
+        ..MxFormat::new(element, 32)
+    };
+    let scale = parameters.take("scale", "", String::new(), scales)?;
+    if scale == "e8m0" {
+        let modes = || one_of(ScaleMode::ALL.map(ScaleMode::name));
+        let format = MxFormat {
+            scale_mode: parameters.take("scale_mode", "", ScaleMode::Floor, modes)?,
+            ..base
+        };
+        parameters.finish()?;
+        format.validate()?;
+        return Ok(BlockFormat::Mx(format));
+    }
+    let scale = scale.parse().map_err(|error| match error {
+        ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+            format: "block",
+            field: "scale",
+            value: error.value,
+            allowed: scales(),
+        },
+        error => error,
+    })?;
+    let format = FloatScaleFormat {
+        square: base.square,
+        headroom: base.headroom,
+        tensor_scale: parameters.take("tensor_scale", "", false, either)?,
+        subnormal_scales: parameters.take("subnormal_scales", "", true, either)?,
+        four_over_six: parameters.take("four_over_six", "", false, either)?,
+        ..FloatScaleFormat::new(element, scale, base.block_size)
+    };
+    parameters.finish()?;
+    format.validate()?;
+    Ok(BlockFormat::FloatScale(format))
 }
 
 /// What a parameter of two values may be.
@@ -241,6 +316,7 @@ impl fmt::Display for BlockFormat {
                 format.bit_width, format.block_size
             ),
             Self::Nvfp4(format) => nvfp4_text(format),
+            Self::FloatScale(format) => float_scale_text(format),
         })
     }
 }
@@ -283,6 +359,30 @@ fn nvfp4_text(format: &Nvfp4Format) -> String {
     }
     if format.four_over_six {
         text += ",four_over_six=true";
+    }
+    text.push(')');
+    text
+}
+
+fn float_scale_text(format: &FloatScaleFormat) -> String {
+    let mut text = format!(
+        "block(element={},scale={},block_size={}",
+        format.element, format.scale, format.block_size
+    );
+    for (field, is) in [
+        ("tensor_scale", format.tensor_scale),
+        ("square", format.square),
+        ("four_over_six", format.four_over_six),
+    ] {
+        if is {
+            text += &format!(",{field}=true");
+        }
+    }
+    if !format.subnormal_scales {
+        text += ",subnormal_scales=false";
+    }
+    if !format.headroom.is_none() {
+        text += &format!(",headroom={}", format.headroom);
     }
     text.push(')');
     text

@@ -1,6 +1,6 @@
 //! Blocks as codes: what the bits of each format mean.
 
-mod nvfp4;
+mod float_scale;
 
 use super::bitstream;
 use crate::quantize::rules::{
@@ -9,7 +9,7 @@ use crate::quantize::rules::{
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
-pub(crate) use nvfp4::Nvfp4Codec;
+pub(crate) use float_scale::FloatScaleCodec;
 
 /// The code of the scale NaN, where a scale is an exponent.
 const NAN_EXPONENT: u8 = 255;
@@ -59,6 +59,8 @@ struct ElementCodes {
     exponent_bit: u32,
     /// Whether negative codes are two's complements.
     integer: bool,
+    /// Whether −0 is 0: its code is NaN's.
+    no_negative_zero: bool,
     /// The lowest magnitude that is no number, and whether that is Inf; all others are NaN.
     special: u32,
     infinity: bool,
@@ -80,6 +82,7 @@ impl ElementCodes {
             sign,
             exponent_bit: if integer { 31 } else { element.mantissa_bits() },
             integer,
+            no_negative_zero: !integer && !element.has_negative_zero(),
             special,
             infinity: special < sign && element.decode(special).is_infinite(),
         }
@@ -98,6 +101,8 @@ impl ElementCodes {
             + (((exponent - lowest) as u32) << self.mantissa_bits);
         let negative = if self.integer {
             magnitude.wrapping_neg() & (2 * self.sign - 1)
+        } else if self.no_negative_zero && magnitude == 0 {
+            0
         } else {
             magnitude | self.sign
         };
@@ -124,7 +129,10 @@ impl ElementCodes {
             self.emin - self.mantissa_bits + implicit + scale,
         );
         let sign = if negative { SIGN } else { 0 };
-        f32::from_bits(if magnitude < self.special {
+        let nan = self.no_negative_zero && negative && magnitude == 0;
+        f32::from_bits(if nan {
+            NAN
+        } else if magnitude < self.special {
             sign | number
         } else if magnitude == self.special && self.infinity {
             sign | INFINITY
@@ -348,7 +356,7 @@ impl BlockCodec for MicroexponentCodec {
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{BfpCodec, MicroexponentCodec, MxCodec, Nvfp4Codec};
+        use $crate::pack::codes::{BfpCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
         match $format {
             BlockFormat::Mx(format) => {
                 let $codec = MxCodec::of(&format);
@@ -363,7 +371,11 @@ macro_rules! with_codec {
                 $body
             }
             BlockFormat::Nvfp4(format) => {
-                let $codec = Nvfp4Codec::of(&format, $tensor_scale);
+                let $codec = FloatScaleCodec::of(&format.into(), $tensor_scale);
+                $body
+            }
+            BlockFormat::FloatScale(format) => {
+                let $codec = FloatScaleCodec::of(&format, $tensor_scale);
                 $body
             }
         }

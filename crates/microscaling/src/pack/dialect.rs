@@ -193,7 +193,7 @@ impl Dialect {
             ties,
             signs,
         };
-        let fp4 = element == ElementFormat::Fp4E2M1;
+        let fp4 = element == ElementFormat::FP4_E2M1;
         match self {
             Self::Torchao => MxRecipe {
                 least_exponent: -126,

@@ -9,7 +9,7 @@ use super::blocks::{Job, spread};
 use super::codes::{BlockCodec, with_codec};
 use super::eights;
 use super::places::Places;
-use super::plan::{Bytes, Plan};
+use super::plan::{Bytes, Plan, scale_bytes};
 use crate::quantize::blocks::{Job as Quantization, Units};
 use crate::quantize::contiguous::{Line, TOGETHER, is_usual};
 use crate::quantize::instruction_set::{Kernel, Level, at_level, dispatch};
@@ -37,6 +37,8 @@ pub(crate) struct Encoder {
     /// The codes of elements of at most 8 bits.
     places: Option<Places>,
     job: Job<()>,
+    /// Bytes of a scale's code.
+    scale_bytes: usize,
     /// Bits of a sub-block's shift, 0 if there are none.
     shift_bits: u32,
 }
@@ -52,7 +54,8 @@ impl Encoder {
         let places = match format {
             _ if bits > 8 => None,
             BlockFormat::Mx(format) => Some(Places::of_element(format.element)),
-            BlockFormat::Nvfp4(_) => Some(Places::of_element(ElementFormat::Fp4E2M1)),
+            BlockFormat::Nvfp4(_) => Some(Places::of_element(ElementFormat::FP4_E2M1)),
+            BlockFormat::FloatScale(format) => Some(Places::of_element(format.element)),
             BlockFormat::Microexponent(_) | BlockFormat::Bfp(_) => {
                 Some(Places::of_fixed_point(bits - 1))
             }
@@ -68,6 +71,7 @@ impl Encoder {
             rule: BlockRule::of(format, tensor_scale).in_units_of_the_tensor_scale(),
             places,
             job: plan.job((), bits),
+            scale_bytes: scale_bytes(format),
             shift_bits,
         }
     }
@@ -207,7 +211,8 @@ impl Encoder {
         let Units { maxima, scales } = units;
         let firsts = records.chunks_exact_mut(self.job.record).zip(maxima);
         for ((record, amax), scale) in firsts.zip(scales.iter().step_by(block)) {
-            record[0] = self.rule.tame_scale_code(*amax, *scale);
+            let code = self.rule.tame_scale_code(*amax, *scale).to_le_bytes();
+            record[..self.scale_bytes].copy_from_slice(&code[..self.scale_bytes]);
         }
         if self.shift_bits == 0 {
             return;

@@ -4,7 +4,7 @@
 //! The scalar codec is the specification: blocks with a scale near either end of float32, or with NaN for one, are its own.
 
 use super::bitstream;
-use super::codes::{BlockCodec, MicroexponentCodec, MxCodec, Nvfp4Codec};
+use super::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
 use super::number::DecodeNumber;
 use super::places::Places;
 use crate::quantize::contiguous::LANES;
@@ -97,16 +97,16 @@ impl Lanes for MxLanes {
 /// NVFP4.
 #[derive(Clone, Copy)]
 pub(crate) struct Nvfp4Lanes {
-    codec: Nvfp4Codec,
+    codec: FloatScaleCodec,
 }
 
 /// The elements of NVFP4.
-const FP4: Places = Places::of_element(ElementFormat::Fp4E2M1);
+const FP4: Places = Places::of_element(ElementFormat::FP4_E2M1);
 
 impl Nvfp4Lanes {
     pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
         Self {
-            codec: Nvfp4Codec::of(format, tensor_scale),
+            codec: FloatScaleCodec::of(&(*format).into(), tensor_scale),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Nvfp4Lanes {
 const NVFP4_TAME: core::ops::Range<u32> = bits::pow2(-125)..bits::pow2(125);
 
 impl Lanes for Nvfp4Lanes {
-    type Codec = Nvfp4Codec;
+    type Codec = FloatScaleCodec;
     /// The scale.
     type Tame = f32;
 

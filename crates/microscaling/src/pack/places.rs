@@ -1,8 +1,8 @@
 //! Where the bits of a code stand, for codes and numbers of ordinary blocks: both ways by a handful of operations that are the
 //! same for every code.
 
-use crate::ElementFormat;
 use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
+use crate::{ElementFormat, SpecialCodes};
 
 /// The places of the fields of a code: of an element format, or of a sign above a magnitude.
 ///
@@ -15,6 +15,8 @@ pub(crate) struct Places {
     mantissa_bits: u32,
     /// All bits of two's complements, else 0.
     complement: u32,
+    /// Whether −0 is 0: its code is NaN's.
+    no_negative_zero: bool,
     /// The lowest magnitude that is no number, and what the lowest one is, as a pattern; all others are NaN.
     special: u32,
     lowest_special: u32,
@@ -28,15 +30,14 @@ impl Places {
             places.complement = places.all();
             return places;
         }
-        let mut code = 0;
-        while code < 1 << (element.bits() - 1) {
-            let number = element.decode(code).to_bits();
-            if number >= INFINITY {
-                places.special = code;
-                places.lowest_special = number;
-                break;
+        places.no_negative_zero = !element.has_negative_zero();
+        match element.special_codes() {
+            Some(SpecialCodes::Ieee) => {
+                places.special = ((1 << element.exponent_bits()) - 1) << element.mantissa_bits();
+                places.lowest_special = INFINITY;
             }
-            code += 1;
+            Some(SpecialCodes::Nan) => places.special = places.all() >> 1,
+            _ => {}
         }
         places
     }
@@ -51,6 +52,7 @@ impl Places {
             bits,
             mantissa_bits,
             complement: 0,
+            no_negative_zero: false,
             special: u32::MAX,
             lowest_special: NAN,
         }
@@ -76,6 +78,11 @@ impl Places {
         let signs = ((x as i32) >> 31) as u32;
         let complement = signs & self.complement;
         let sign = signs & !self.complement & (1 << (self.bits - 1));
+        let sign = if self.no_negative_zero && magnitude == 0 {
+            0
+        } else {
+            sign
+        };
         ((magnitude ^ complement).wrapping_sub(complement) & self.all()) | sign
     }
 
@@ -93,6 +100,9 @@ impl Places {
         } else {
             NAN
         };
+        if self.no_negative_zero && magnitude == 0 && signs != 0 {
+            return NAN;
+        }
         let sign = if magnitude < self.special || special == INFINITY {
             signs & SIGN
         } else {
@@ -114,7 +124,7 @@ impl Places {
 
     /// Whether [`plain_number`](Self::plain_number) is all that it takes.
     pub(crate) fn is_plain(self) -> bool {
-        self.complement == 0 && self.special > self.all()
+        self.complement == 0 && !self.no_negative_zero && self.special > self.all()
     }
 
     #[inline(always)]

@@ -158,6 +158,14 @@ impl Divide for Bytes<'_> {
     }
 }
 
+/// Bytes of the code of a scale.
+pub(super) fn scale_bytes(format: &BlockFormat) -> usize {
+    match format {
+        BlockFormat::FloatScale(format) => format.scale.bits().div_ceil(8) as usize,
+        _ => 1,
+    }
+}
+
 /// Bytes of the record of a block of `block` elements; `None` if it overflows.
 fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
     match format {
@@ -165,7 +173,7 @@ fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
             let sub_blocks = block.div_ceil(format.sub_block_size);
             bitstream::byte_len(sub_blocks, format.shift_bits)?.checked_add(1)
         }
-        _ => Some(1),
+        format => Some(scale_bytes(format)),
     }
 }
 
@@ -211,14 +219,14 @@ pub(crate) fn scales_shape(format: &BlockFormat, shape: &[usize], axis: usize) -
         for axis in axes {
             blocks[axis] = blocks[axis].div_ceil(size);
         }
-        // The record of every format that has square blocks is a byte.
-        return blocks;
     }
     let block = match size {
         0 => shape[axis],
         size => size.min(shape[axis]),
     };
-    blocks[axis] = shape[axis].div_ceil(block.max(1));
+    if !format.is_square() {
+        blocks[axis] = shape[axis].div_ceil(block.max(1));
+    }
     match record_len(format, block) {
         Some(record) if record > 1 => blocks.push(record),
         _ => {}

@@ -145,10 +145,10 @@ impl WeightLayout {
     pub const fn format(self) -> BlockFormat {
         match self {
             Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
-                BlockFormat::Mx(MxFormat::new(ElementFormat::Fp4E2M1, MX_BLOCK))
+                BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, MX_BLOCK))
             }
             Self::Mxfp8Quantized => {
-                BlockFormat::Mx(MxFormat::new(ElementFormat::Fp8E4M3, MX_BLOCK))
+                BlockFormat::Mx(MxFormat::new(ElementFormat::FP8_E4M3, MX_BLOCK))
             }
             Self::Nvfp4PackQuantized | Self::ModelOptNvfp4 => {
                 BlockFormat::Nvfp4(Nvfp4Format::new(true))

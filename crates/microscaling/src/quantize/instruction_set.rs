@@ -192,17 +192,19 @@ mod tests {
     use crate::quantize::rules::BlockRule;
     use crate::round::bits::ABS;
     use crate::{
-        BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat,
-        MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleMode,
+        BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+        MicroexponentFormat, MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleFormat, ScaleMode,
     };
     use proptest::prelude::*;
     use proptest::sample::select;
+    use std::cell::RefCell;
+    use std::collections::HashMap;
 
     fn formats() -> impl Strategy<Value = BlockFormat> {
         let named: Vec<BlockFormat> = BlockFormat::NAMES.map(|name| name.parse().unwrap()).into();
         let block_size = prop_oneof![Just(16_usize), Just(64), 1..=70_usize, Just(2000)];
         let mx = (
-            select(ElementFormat::ALL.to_vec()),
+            select(ElementFormat::NAMED.to_vec()),
             prop_oneof![Just(0_usize), block_size.clone()],
             1..=8_u32,
             select(ScaleMode::ALL.to_vec()),
@@ -210,7 +212,7 @@ mod tests {
         );
         let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode, headroom)| {
             let element = match scale_mode {
-                ScaleMode::Rms => ElementFormat::Fp4E2M1,
+                ScaleMode::Rms => ElementFormat::FP4_E2M1,
                 _ => element,
             };
             BlockFormat::Mx(MxFormat {
@@ -244,7 +246,30 @@ mod tests {
                 ..Nvfp4Format::new(tensor_scale)
             })
         });
-        prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 2 => nvfp4]
+        let elements: Vec<_> = ElementFormat::NAMED
+            .into_iter()
+            .filter(|element| element.bits() <= 8)
+            .collect();
+        let scales = ScaleFormat::NAMES.map(|name| name.parse::<ScaleFormat>().unwrap());
+        let float_scale = (
+            select(elements),
+            select(scales.to_vec()),
+            prop_oneof![Just(16_usize), Just(8), Just(32), 1..=70_usize],
+            any::<[bool; 2]>(),
+            headrooms(),
+        );
+        let float_scale = float_scale.prop_map(|(element, scale, block_size, flags, headroom)| {
+            let [subnormal_scales, tensor_scale] = flags;
+            let format = FloatScaleFormat {
+                subnormal_scales,
+                tensor_scale: tensor_scale && scale.max() < 1e9,
+                headroom,
+                ..FloatScaleFormat::new(element, scale, block_size)
+            };
+            format.validate().unwrap();
+            BlockFormat::FloatScale(format)
+        });
+        prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 2 => nvfp4, 4 => float_scale]
     }
 
     fn headrooms() -> impl Strategy<Value = Headroom> {
@@ -255,7 +280,7 @@ mod tests {
     /// Formats of square blocks.
     fn square_formats() -> impl Strategy<Value = BlockFormat> {
         let mx = (
-            select(ElementFormat::ALL.to_vec()),
+            select(ElementFormat::NAMED.to_vec()),
             prop_oneof![Just(16_usize), Just(32), 2..=70_usize],
             1..=8_u32,
             // Those of the largest magnitude, by which the blocks here are rounded.
@@ -317,6 +342,7 @@ mod tests {
         };
         let abs = |i: usize| data[i].to_bits() & ABS;
         let tensor_amax = (0..data.len()).map(abs).max().unwrap();
+        let scales = RefCell::new(HashMap::new());
         let element = |i: usize| {
             let at = i / inner % axis;
             let first = at / block * block;
@@ -344,10 +370,16 @@ mod tests {
                     let sub_amax = max(sub_first, end.min(sub_first + sub_block));
                     format.round_element(x, amax, sub_amax, rounding, draw)
                 }
-                BlockFormat::Nvfp4(format) => {
+                BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
+                    let format = format.float_scale().unwrap();
                     let tensor_scale = format.tensor_scale_of(tensor_amax);
-                    let block: Vec<f32> = elements.collect();
-                    let block_scale = format.block_scale_of(&block, tensor_scale);
+                    let mut scales = scales.borrow_mut();
+                    let start = i - (at - first) * inner;
+                    let block_scale = scales.entry(start).or_insert_with(|| {
+                        let block: Vec<f32> = elements.collect();
+                        format.block_scale_of(&block, tensor_scale)
+                    });
+                    let block_scale = *block_scale;
                     format.round_scaled(x, block_scale, tensor_scale, rounding, draw)
                 }
             }
@@ -370,7 +402,7 @@ mod tests {
             [outer, row / size, column / size, i % stride]
         };
         let abs = |i: usize| data[i].to_bits() & ABS;
-        let mut maxima = std::collections::HashMap::new();
+        let mut maxima = HashMap::new();
         for i in 0..data.len() {
             let amax = maxima.entry(block(i)).or_insert(0);
             *amax = abs(i).max(*amax);

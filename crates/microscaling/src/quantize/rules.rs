@@ -6,20 +6,20 @@
 
 mod bfp;
 mod float;
+mod float_scale;
 mod grid;
 mod microexponent;
 mod mx;
-mod nvfp4;
 mod rms;
 mod scale;
 mod scale_pair;
 mod unit;
 
 pub(crate) use bfp::BfpRule;
+pub(crate) use float_scale::{FloatScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
-pub(crate) use nvfp4::{Nvfp4Rule, is_large};
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
@@ -27,10 +27,10 @@ use super::contiguous::TOGETHER;
 use crate::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{RoundingRule, with_rule};
-use crate::{BlockFormat, Rounding};
+use crate::{BlockFormat, FloatScaleFormat, Rounding};
 use core::hint::black_box;
 use core::ops::Range;
-use nvfp4::{Candidates, FOUR_VERDICT};
+use float_scale::{Candidates, FOUR_VERDICT};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ pub(crate) enum BlockRule {
     Mx(MxRule),
     Microexponent(MicroexponentRule),
     Bfp(BfpRule),
-    Nvfp4(Nvfp4Rule),
+    FloatScale(FloatScaleRule),
 }
 
 impl BlockRule {
@@ -50,16 +50,19 @@ impl BlockRule {
                 Self::Microexponent(MicroexponentRule::of(format))
             }
             BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
-            BlockFormat::Nvfp4(format) => {
-                Self::Nvfp4(Nvfp4Rule::of(format, tensor_scale.unwrap_or(1.0)))
-            }
+            BlockFormat::Nvfp4(format) => Self::of_float_scale(&(*format).into(), tensor_scale),
+            BlockFormat::FloatScale(format) => Self::of_float_scale(format, tensor_scale),
         }
+    }
+
+    fn of_float_scale(format: &FloatScaleFormat, tensor_scale: Option<f32>) -> Self {
+        Self::FloatScale(FloatScaleRule::of(format, tensor_scale.unwrap_or(1.0)))
     }
 
     /// The same rule with results in units of the tensor scale, if there is one.
     pub(crate) fn in_units_of_the_tensor_scale(self) -> Self {
         match self {
-            Self::Nvfp4(rule) => Self::Nvfp4(rule.in_units_of_the_scale()),
+            Self::FloatScale(rule) => Self::FloatScale(rule.in_units_of_the_scale()),
             rule => rule,
         }
     }
@@ -76,7 +79,7 @@ impl BlockRule {
     /// Whether every scale is a power of two.
     #[inline(always)]
     pub(crate) fn has_powers_of_two(&self) -> bool {
-        !matches!(self, Self::Nvfp4(_))
+        !matches!(self, Self::FloatScale(_))
     }
 
     /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its
@@ -85,7 +88,7 @@ impl BlockRule {
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
             Self::Mx(rule) => rule.is_rms(),
-            Self::Nvfp4(rule) => rule.four_over_six,
+            Self::FloatScale(rule) => rule.four_over_six,
             _ => false,
         }
     }
@@ -131,7 +134,7 @@ impl BlockRule {
     fn sight<const EXACT: bool>(&self, amax: u32) -> Sight {
         match self {
             Self::Mx(_) => [MxRule::unit_of_mean(amax) as u32, 0, 0, 0, 0],
-            Self::Nvfp4(rule) => rule.candidates::<EXACT>(amax).words(),
+            Self::FloatScale(rule) => rule.candidates::<EXACT>(amax).words(),
             _ => Sight::default(),
         }
     }
@@ -141,7 +144,7 @@ impl BlockRule {
     fn weight<const EXACT: bool>(&self, sight: Sight, x: f32) -> i64 {
         match self {
             Self::Mx(_) => MxRule::square(sight[0] as i32, x),
-            Self::Nvfp4(rule) => rule.difference::<EXACT>(Candidates::of(sight), x),
+            Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(sight), x),
             _ => 0,
         }
     }
@@ -153,7 +156,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.grid(amax, second),
             Self::Microexponent(rule) => rule.grid(amax, second),
             Self::Bfp(rule) => rule.grid(amax),
-            Self::Nvfp4(rule) => rule.grid(amax, second).words(),
+            Self::FloatScale(rule) => rule.grid(amax, second).words(),
         }
     }
 
@@ -164,7 +167,7 @@ impl BlockRule {
             Self::Mx(rule) => Some(rule.step_element()),
             Self::Microexponent(rule) => Some(rule.step_element()),
             Self::Bfp(rule) => Some(rule.step_element()),
-            Self::Nvfp4(_) => None,
+            Self::FloatScale(_) => None,
         }
     }
 
@@ -172,7 +175,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
         match self {
-            Self::Nvfp4(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
+            Self::FloatScale(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
             Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Microexponent(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Bfp(rule) => rule.step_element().round::<R>(grid, x, draw),
@@ -183,7 +186,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid) -> u32 {
         match self {
-            Self::Nvfp4(rule) => match ScalePair::of(grid) {
+            Self::FloatScale(rule) => match ScalePair::of(grid) {
                 pair if pair.is_nan() => NAN,
                 pair => bits::product(pair.scale, rule.unit_element().max),
             },
@@ -217,7 +220,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.tame(),
             Self::Microexponent(rule) => rule.tame(),
             Self::Bfp(rule) => rule.tame(),
-            Self::Nvfp4(rule) => rule.tame(),
+            Self::FloatScale(rule) => rule.tame(),
         }
     }
 
@@ -237,7 +240,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.unit_element(),
             Self::Microexponent(rule) => rule.unit_element(),
             Self::Bfp(rule) => rule.unit_element(),
-            Self::Nvfp4(rule) => rule.unit_element(),
+            Self::FloatScale(rule) => rule.unit_element(),
         }
     }
 
@@ -279,17 +282,17 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
-            Self::Nvfp4(rule) if rule.four_over_six => {
+            Self::FloatScale(rule) if rule.four_over_six => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
                     let four = *second == FOUR_VERDICT;
-                    [*scale, *inverse] = rule.tame_pair(*amax, four).words();
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), four).words();
                 }
             }
-            Self::Nvfp4(rule) => {
+            Self::FloatScale(rule) => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair(*amax, false).words();
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
                 }
             }
         }
@@ -304,14 +307,15 @@ impl BlockRule {
         }
     }
 
-    /// The code of a tame block's scale, given the scale. NVFP4's is in units of the tensor's scale.
+    /// The code of a tame block's scale, given the scale. Floats are in units of the tensor's scale.
     #[inline(always)]
-    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u8 {
+    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u32 {
         match self {
             Self::Mx(rule) if amax == 0 => rule.zero_code(),
-            Self::Mx(_) => (scale >> MANTISSA_BITS) as u8,
-            Self::Microexponent(_) | Self::Bfp(_) => (amax >> MANTISSA_BITS) as u8,
-            Self::Nvfp4(_) => Nvfp4Rule::scale_code(scale),
+            Self::Mx(_) => scale >> MANTISSA_BITS,
+            Self::Microexponent(_) | Self::Bfp(_) => amax >> MANTISSA_BITS,
+            Self::FloatScale(rule) if amax == 0 => rule.scale.zero_code(),
+            Self::FloatScale(rule) => rule.scale.code(scale),
         }
     }
 
@@ -340,7 +344,7 @@ impl BlockRule {
                         |x| MxRule::square(sight[0] as i32, *x),
                     )
                     .fold(0, add),
-                Self::Nvfp4(rule) => {
+                Self::FloatScale(rule) => {
                     let candidates = Candidates::of(sight);
                     elements
                         .iter()

@@ -49,7 +49,7 @@ impl Scales {
                 Steps { emin, .. } => bits::pow2(emin - rule.row.emin),
             },
             BlockRule::Microexponent(_) | BlockRule::Bfp(_) => shared_exponent(amax),
-            BlockRule::Nvfp4(_) => ScalePair::of(grid).scale,
+            BlockRule::FloatScale(_) => ScalePair::of(grid).scale,
         }
     }
 }

@@ -5,8 +5,8 @@
 //! says so.
 
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
-    Nvfp4Format, Rounding, ScaleMode, SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+    MicroexponentFormat, MxFormat, Rounding, ScaleMode, SharedExpMethod,
 };
 use std::collections::BTreeMap;
 
@@ -26,18 +26,52 @@ fn ceil_log2(x: f64) -> i32 {
 
 /// Mantissa bits, exponent of the smallest normal number, that of the largest, and the largest number.
 fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
-    match format {
-        ElementFormat::Fp8E5M2 => (2, -14, 15, 57344.0),
-        ElementFormat::Fp8E4M3 => (3, -6, 8, 448.0),
-        ElementFormat::Fp6E3M2 => (2, -2, 4, 28.0),
-        ElementFormat::Fp6E2M3 => (3, 0, 2, 7.5),
-        ElementFormat::Fp4E2M1 => (1, 0, 2, 6.0),
-        ElementFormat::Int8 => (6, 0, 0, 127.0 / 64.0),
-        ElementFormat::Int4 => (2, 0, 0, 7.0 / 4.0),
-        ElementFormat::Int2 => (0, 0, 0, 1.0),
-        ElementFormat::Float16 => (10, -14, 15, 65504.0),
-        ElementFormat::BFloat16 => (7, -126, 127, pow2(127) * (2.0 - pow2(-7))),
-        other => unimplemented!("{other} is not known here"),
+    // From what the text says, not from what the format says of itself.
+    let text = format.to_string();
+    let float = |exponent_bits: i32, mantissa_bits: i32, bias: i32, specials: &str| {
+        let top = (1 << exponent_bits) - if specials == "ieee" { 2 } else { 1 };
+        let last = if specials == "nan" { 2 } else { 1 };
+        let significand = f64::from((2 << mantissa_bits) - last);
+        let max = significand * pow2(top - bias - mantissa_bits);
+        (mantissa_bits, 1 - bias, top - bias, max)
+    };
+    match text.as_str() {
+        "fp8_e5m2" => (2, -14, 15, 57344.0),
+        "fp8_e4m3" => (3, -6, 8, 448.0),
+        "fp6_e3m2" => (2, -2, 4, 28.0),
+        "fp6_e2m3" => (3, 0, 2, 7.5),
+        "fp4_e2m1" => (1, 0, 2, 6.0),
+        "int8" => (6, 0, 0, 127.0 / 64.0),
+        "int6" => (4, 0, 0, 31.0 / 16.0),
+        "int4" => (2, 0, 0, 7.0 / 4.0),
+        "int2" => (0, 0, 0, 1.0),
+        "float16" => (10, -14, 15, 65504.0),
+        "bfloat16" => (7, -126, 127, pow2(127) * (2.0 - pow2(-7))),
+        "fp8_e3m4" => float(3, 4, 3, "ieee"),
+        "fp8_e2m5" => float(2, 5, 1, "none"),
+        "fp8_e4m3fnuz" => float(4, 3, 8, "fnuz"),
+        "fp8_e4m3b11fnuz" => float(4, 3, 11, "fnuz"),
+        "fp8_e5m2fnuz" => float(5, 2, 16, "fnuz"),
+        "fp5_e3m1" => float(3, 1, 3, "none"),
+        "fp5_e2m2" => float(2, 2, 1, "none"),
+        "fp4_e3m0" => float(3, 0, 3, "none"),
+        "fp4_e1m2" => float(1, 2, 1, "none"),
+        "fp3_e2m0" => float(2, 0, 1, "none"),
+        other => {
+            let inside = other.split_once('(').unwrap().1.trim_end_matches(')');
+            let values: Vec<&str> = inside
+                .split(',')
+                .map(|field| field.split_once('=').unwrap().1)
+                .collect();
+            let number = |i: usize| values[i].parse::<i32>().unwrap();
+            if other.starts_with("fixed") {
+                let (bits, fraction_bits) = (number(0), number(1));
+                let max = f64::from((1 << (bits - 1)) - 1) * pow2(-fraction_bits);
+                let exponent = bits - 2 - fraction_bits;
+                return (bits - 2, exponent, exponent, max);
+            }
+            float(number(0), number(1), number(2), values[3])
+        }
     }
 }
 
@@ -109,8 +143,10 @@ pub(crate) fn quantize(
             BlockFormat::Mx(format) => mx(format, &block, rounding, &draws),
             BlockFormat::Bfp(format) => bfp(format, &block, rounding, &draws),
             BlockFormat::Microexponent(format) => microexponent(format, &block, rounding, &draws),
-            BlockFormat::Nvfp4(format) => nvfp4(format, tensor_amax, &block, rounding, &draws),
-            other => unimplemented!("{other} is not known here"),
+            format => {
+                let format = format.float_scale().unwrap();
+                float_scale(format, tensor_amax, &block, rounding, &draws)
+            }
         };
         for (at, element) in places.into_iter().zip(block) {
             elements[at] = element;
@@ -129,6 +165,7 @@ fn blocks(format: BlockFormat, shape: &[usize], axis: usize) -> Vec<Vec<usize>> 
         BlockFormat::Bfp(format) => (format.block_size, false),
         BlockFormat::Microexponent(format) => (format.block_size, false),
         BlockFormat::Nvfp4(format) => (16, format.square),
+        BlockFormat::FloatScale(format) => (format.block_size, format.square),
         other => unimplemented!("{other} is not known here"),
     };
     let partner = if axis == 0 { 1 } else { axis - 1 };
@@ -316,17 +353,32 @@ fn microexponent(
 }
 
 /// Each operation rounds to float32, so it is float32's.
-fn nvfp4(
-    format: Nvfp4Format,
+fn float_scale(
+    format: FloatScaleFormat,
     tensor_amax: f64,
     block: &[f32],
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<Element> {
     let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
+    let (element_bits, element_emin, _, q) = element(format.element);
+    let (scale_bits, scale_emin, scale_max) = match format.scale.to_string().as_str() {
+        "ue4m3" => (3, -6, 448.0),
+        "ue5m3" => (3, -14, 114_688.0),
+        "ue5m2" => (2, -14, 57_344.0),
+        "ue3m3" => (3, -2, 28.0),
+        "bfloat16" => (7, -126, pow2(127) * (2.0 - pow2(-7))),
+        "float32" => (23, -126, f64::from(f32::MAX)),
+        other => unimplemented!("{other} is not known here"),
+    };
+    let scale_min = match format.subnormal_scales && scale_bits < 23 {
+        true => pow2(scale_emin - scale_bits),
+        false => pow2(scale_emin),
+    };
+    let (q, scale_max, scale_min) = (q as f32, scale_max as f32, scale_min as f32);
     let t = match (format.tensor_scale, format.four_over_six) {
         (false, _) => 1.0,
-        (true, false) => tensor_amax as f32 / (448.0 * 6.0) * h,
+        (true, false) => tensor_amax as f32 / (scale_max * q) * h,
         (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
     };
     let amax = amax(block);
@@ -337,11 +389,14 @@ fn nvfp4(
         return zeros(block);
     }
     let scale = |factor: f32| {
-        let wanted = amax as f32 / 6.0 / t * h * factor;
-        let limited = f64::from(wanted.clamp(2.0_f32.powi(-6), 448.0));
-        to_float(limited, 3, -6, Rounding::NearestEven, 0) as f32
+        let wanted = amax as f32 / q / t * h * factor;
+        let limited = f64::from(wanted.clamp(scale_min, scale_max));
+        to_float(limited, scale_bits, scale_emin, Rounding::NearestEven, 0) as f32
     };
     let with = |c: f32, block: &[f32], rounding: Rounding, draws: &[u32]| -> Vec<Element> {
+        if (t * c).is_infinite() {
+            return all_nan(block);
+        }
         let inverse = 1.0 / t / c;
         let round = |(x, draw): (&f32, &u32)| {
             let scaled = match t * c == 0.0 {
@@ -349,8 +404,10 @@ fn nvfp4(
                 false if inverse.is_infinite() => x.abs() / (t * c),
                 false => x.abs() * inverse,
             };
-            let unit = to_float(f64::from(scaled.min(6.0)), 1, 0, rounding, *draw).min(6.0) as f32;
-            let limit = match f64::from(6.0 * (t * c)) {
+            let limited = f64::from(scaled.min(q));
+            let unit = to_float(limited, element_bits, element_emin, rounding, *draw).min(q.into());
+            let unit = unit as f32;
+            let limit = match f64::from(q * (t * c)) {
                 0.0 => f64::INFINITY,
                 limit => limit,
             };

@@ -2,8 +2,9 @@
 
 use super::Tensor;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, Headroom, MicroexponentFormat, MxFormat,
-    Nvfp4Format, RandomStream, Rounding, ScaleMode, SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleFormat, ScaleMode,
+    SharedExpMethod, SpecialCodes,
 };
 
 /// SplitMix64.
@@ -90,7 +91,24 @@ impl Random {
                     shift_bits: self.range(0, 8) as u32,
                 })
             }
-            3..6 => BlockFormat::Nvfp4(Nvfp4Format {
+            3 => loop {
+                let block_size = match self.one_in(8) {
+                    true => 0,
+                    false => self.block_size(),
+                };
+                let scale: ScaleFormat = self.any(&ScaleFormat::NAMES).parse().unwrap();
+                let format = FloatScaleFormat {
+                    subnormal_scales: self.one_in(2),
+                    tensor_scale: self.one_in(2),
+                    square: self.one_in(4),
+                    headroom: self.headroom(),
+                    ..FloatScaleFormat::new(self.element(), scale, block_size)
+                };
+                if format.validate().is_ok() {
+                    break BlockFormat::FloatScale(format);
+                }
+            },
+            4..6 => BlockFormat::Nvfp4(Nvfp4Format {
                 tensor_scale: !self.one_in(3),
                 square: self.one_in(3),
                 headroom: self.headroom(),
@@ -99,8 +117,8 @@ impl Random {
             _ => {
                 let scale_mode = self.any(&ScaleMode::ALL);
                 let element = match scale_mode {
-                    ScaleMode::Rms => ElementFormat::Fp4E2M1,
-                    _ => self.any(&ElementFormat::ALL),
+                    ScaleMode::Rms => ElementFormat::FP4_E2M1,
+                    _ => self.element(),
                 };
                 let square = self.one_in(4);
                 let method = match square || !self.one_in(5) {
@@ -121,6 +139,26 @@ impl Random {
                     headroom: self.headroom(),
                     ..MxFormat::new(element, if whole { 0 } else { self.block_size() })
                 })
+            }
+        }
+    }
+
+    /// One with a name, or any other one.
+    fn element(&mut self) -> ElementFormat {
+        loop {
+            let [a, b, c] = [self.range(0, 16), self.range(0, 16), self.range(-140, 140)];
+            let element = match self.range(0, 4) {
+                0 => ElementFormat::fixed(a as u32, (a + c / 10) as i32),
+                1 => {
+                    let specials = self.any(&SpecialCodes::ALL);
+                    let usual = (1 << (a.clamp(1, 9) - 1)) - 1;
+                    let bias = if self.one_in(4) { c } else { usual };
+                    ElementFormat::float(a as u32, b as u32, bias as i32, specials)
+                }
+                _ => return self.any(&ElementFormat::NAMED),
+            };
+            if let Ok(element) = element {
+                return element;
             }
         }
     }

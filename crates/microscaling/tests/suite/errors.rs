@@ -35,7 +35,7 @@ fn without_tensor_scale_the_format_is_checked_too() {
 }
 
 fn int2() -> MxFormat {
-    MxFormat::new(ElementFormat::Int2, 32)
+    MxFormat::new(ElementFormat::INT2, 32)
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn check_pairs(format: MxFormat, inputs: &[f32], amax: f32) {
 #[test]
 fn every_16_bit_float_in_blocks_of_many_scales() {
     let inputs = all_16_bit_floats();
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         // A scale of 1; the largest scale; a block that ends just under a power of two; the scale
         // 2^-127 from a normal and from subnormals.
         let of_one = pow2(element.emax()) as f32;
@@ -64,7 +64,7 @@ fn every_16_bit_float_in_blocks_of_many_scales() {
 #[test]
 fn every_16_bit_float_as_a_block_of_its_own() {
     let inputs = all_16_bit_floats();
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         let table = oracle::magnitudes(element);
         let format = MxFormat {
             shared_exp_method: SharedExpMethod::None,
@@ -101,7 +101,7 @@ fn modes_and_headrooms() -> impl Iterator<Item = (ScaleMode, Headroom)> {
 #[test]
 fn other_scales() {
     let inputs: Vec<f32> = all_16_bit_floats().into_iter().step_by(7).collect();
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         for (scale_mode, headroom) in modes_and_headrooms() {
             for scale_bits in [8, 5, 1] {
                 let format = MxFormat {
@@ -129,7 +129,7 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
     };
     let inputs: Vec<f32> = positive.step_by(5).flat_map(around).collect();
     // Powers of two times the largest element, and what is next to them.
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         let table = oracle::magnitudes(element);
         let edges = (-149..=127).flat_map(|e| {
             [1.0, f64::from(element.max()) / pow2(element.emax())]
@@ -163,7 +163,7 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
 /// Every tie: the numbers halfway between neighbours, and the float32s next to them.
 #[test]
 fn every_tie() {
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         let table = oracle::magnitudes(element);
         let halfway = table
             .windows(2)
@@ -182,7 +182,7 @@ fn every_tie() {
 #[test]
 fn nearest_is_exact_just_below_a_half() {
     let mut data = [0.499_999_97, 1.0, -0.499_999_97, 0.5];
-    let format = MxFormat::new(ElementFormat::Int2, 4);
+    let format = MxFormat::new(ElementFormat::INT2, 4);
     format
         .quantize(&mut data, &[4], 0, Rounder::NearestAway)
         .unwrap();
@@ -271,10 +271,10 @@ fn fp16_even_is_half_f16() {
 fn fp8_even_is_float8() {
     type Convert = fn(f32) -> f32;
     let formats: [(ElementFormat, Convert); 2] = [
-        (ElementFormat::Fp8E4M3, |x| {
+        (ElementFormat::FP8_E4M3, |x| {
             float8::F8E4M3::from_f32(x).to_f32()
         }),
-        (ElementFormat::Fp8E5M2, |x| {
+        (ElementFormat::FP8_E5M2, |x| {
             float8::F8E5M2::from_f32(x).to_f32()
         }),
     ];
@@ -295,7 +295,7 @@ fn fp8_even_is_float8() {
 /// A fraction of 2^-30 of a step takes a draw among the largest 2^-30 of all to go up.
 #[test]
 fn stochastic_sees_small_fractions() {
-    let format = MxFormat::new(ElementFormat::Int2, 2);
+    let format = MxFormat::new(ElementFormat::INT2, 2);
     let one = 1.0_f32.to_bits();
     let tiny = pow2(-30) as f32;
     let round = |x, draw| format.round_element(x, one, Rounding::Stochastic, draw);
@@ -312,7 +312,7 @@ fn stochastic_sees_small_fractions() {
 /// `flush_fp32_subnorms` ends exactly at the smallest normal number.
 #[test]
 fn flush_ends_at_the_smallest_normal() {
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         let format = MxFormat {
             flush_fp32_subnorms: true,
             ..MxFormat::new(element, 2)

@@ -100,7 +100,7 @@ fn random_hadamard() {
 /// The rules of single elements and blocks.
 #[test]
 fn scalar_functions() {
-    let elements = [ElementFormat::Int8, ElementFormat::Fp8E4M3];
+    let elements = [ElementFormat::INT8, ElementFormat::FP8_E4M3];
     for x in (0..32).flat_map(|bit| [1 << bit, 3 << bit, u32::MAX >> bit, 0]) {
         let run = || {
             let value = f32::from_bits(x);

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 const OCP: [(&str, &str, ElementFormat, f64); 6] = [
-    ("mxfp8_e5m2", "MXFP8E5M2", ElementFormat::Fp8E5M2, 8.25),
-    ("mxfp8_e4m3", "MXFP8E4M3", ElementFormat::Fp8E4M3, 8.25),
-    ("mxfp6_e3m2", "MXFP6E3M2", ElementFormat::Fp6E3M2, 6.25),
-    ("mxfp6_e2m3", "MXFP6E2M3", ElementFormat::Fp6E2M3, 6.25),
-    ("mxfp4", "MXFP4E2M1", ElementFormat::Fp4E2M1, 4.25),
-    ("mxint8", "MXINT8", ElementFormat::Int8, 8.25),
+    ("mxfp8_e5m2", "MXFP8E5M2", ElementFormat::FP8_E5M2, 8.25),
+    ("mxfp8_e4m3", "MXFP8E4M3", ElementFormat::FP8_E4M3, 8.25),
+    ("mxfp6_e3m2", "MXFP6E3M2", ElementFormat::FP6_E3M2, 6.25),
+    ("mxfp6_e2m3", "MXFP6E2M3", ElementFormat::FP6_E2M3, 6.25),
+    ("mxfp4", "MXFP4E2M1", ElementFormat::FP4_E2M1, 4.25),
+    ("mxint8", "MXINT8", ElementFormat::INT8, 8.25),
 ];
 
 /// Bits per element of the paper's formats: 4, 6 and 9, as they are called.
@@ -48,7 +48,7 @@ fn every_name() {
     }
     let rceil = MxFormat {
         scale_mode: ScaleMode::Rceil,
-        ..MxFormat::new(ElementFormat::Fp8E4M3, 32)
+        ..MxFormat::new(ElementFormat::FP8_E4M3, 32)
     };
     assert_eq!("mxfp8_rceil".parse(), Ok(BlockFormat::Mx(rceil)));
     assert_eq!(BlockFormat::Mx(rceil).to_string(), "mxfp8_rceil");
@@ -61,6 +61,83 @@ fn every_name() {
         names.push(name);
     }
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
+}
+
+/// Any element with any scale, as text.
+#[test]
+fn blocks() {
+    for (text, shown) in [
+        (
+            "block(element=e2m1,scale=ue5m3)",
+            "block(element=fp4_e2m1,scale=ue5m3,block_size=32)",
+        ),
+        (
+            "block(element=float(exponent_bits=3,mantissa_bits=4),scale=float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan),block_size=0,headroom=4/3)",
+            "block(element=float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none),scale=float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan),block_size=0,headroom=4/3)",
+        ),
+        (
+            "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
+            "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
+        ),
+        ("block(element=e4m3,scale=e8m0)", "mxfp8_e4m3"),
+        (
+            "block(element=e1m2,scale=e8m0,block_size=16,scale_mode=ceil)",
+            "mx(element=fp4_e1m2,block_size=16,scale_mode=ceil)",
+        ),
+    ] {
+        let format: BlockFormat = text.parse().unwrap();
+        assert_eq!(format.to_string(), shown);
+        assert_eq!(shown.parse(), Ok(format));
+    }
+    let error = |text: &str| text.parse::<BlockFormat>().unwrap_err().to_string();
+    for (text, expected) in [
+        (
+            "block(scale=ue5m3)",
+            "block: element is ``, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
+             float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, fp5_e2m2, \
+             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…)",
+        ),
+        (
+            "block(element=e2m1,scale=e9m0)",
+            "block: scale is `e9m0`, expected one of e8m0, ue4m3, ue5m3, ue5m2, ue3m3, bfloat16, float32, float(…)",
+        ),
+        (
+            "block(element=float(exponent_bits=9,mantissa_bits=1),scale=e8m0)",
+            "element float: exponent_bits is 9, expected 1 to 8",
+        ),
+        (
+            "block(element=float(exponent_bits=4,mantissa_bits=3,bias=200),scale=e8m0)",
+            "element float: bias is 200, expected 1 to 15",
+        ),
+        (
+            "block(element=fixed(bits=17),scale=e8m0)",
+            "element fixed: bits is 17, expected 2 to 16",
+        ),
+        (
+            "block(element=fp16,scale=ue4m3)",
+            "block format: element is float16, expected one of at most 8 bits, its smallest number at least 2^-32, its \
+             largest 1 to 2^33, beside a scale that is a float",
+        ),
+        (
+            "block(element=e2m1,scale=float32,tensor_scale=true)",
+            "block format: tensor_scale is true, expected false with a scale that is as large as float32's",
+        ),
+        (
+            "block(element=e2m1,scale=ue5m3,four_over_six=true)",
+            "block format: four_over_six is true, expected false, but with element fp4_e2m1 and scale ue4m3",
+        ),
+        (
+            "block(element=e2m1,scale=ue5m3,block_size=0,square=true)",
+            "block format: square is true, expected false with block_size 0",
+        ),
+        (
+            "block(element=e2m1,scale=ue5m3,scale_mode=ceil)",
+            "block: unknown or repeated parameter `scale_mode`: expected one of element, scale, block_size, square, headroom, \
+             scale_mode, tensor_scale, subnormal_scales, four_over_six",
+        ),
+    ] {
+        assert_eq!(error(text), expected);
+    }
 }
 
 proptest! {
@@ -77,7 +154,7 @@ proptest! {
     /// No text makes a panic, and what is understood is valid.
     #[test]
     fn any_text(
-        family in select(vec!["mx", "bfp", "microexponent", "nvfp4", "fp8_e4m3", ""]),
+        family in select(vec!["mx", "bfp", "microexponent", "nvfp4", "block", "fp8_e4m3", ""]),
         rest in prop_oneof![
             "[(]?(bit_width|block|block_size|element|shift_bits|tensor_scale)?=?[0-9a-z_]{0,4}[,)]{0,2}",
             any::<String>(),
@@ -101,7 +178,8 @@ proptest! {
             BlockFormat::Microexponent(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
             BlockFormat::Bfp(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
             BlockFormat::Nvfp4(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            _ => unreachable!("a format of these four"),
+            BlockFormat::FloatScale(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
+            _ => unreachable!("a format of these five"),
         }.unwrap();
         prop_assert!(got.iter().zip(&expected).all(|(a, b)| oracle::identical(*a, *b)));
     }
@@ -156,7 +234,7 @@ fn headroom_and_four_over_six() {
     let headroom = Headroom::new(4, 3).unwrap();
     let mx = MxFormat {
         headroom,
-        ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+        ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
     };
     for text in [
         "mx(element=fp4,headroom=4/3)",
@@ -210,7 +288,8 @@ fn errors() {
     assert_eq!(
         error("mx5"),
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
-         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), microexponent(…), nvfp4(…)"
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), \
+         microexponent(…), nvfp4(…), block(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
     assert_eq!(error("bfp(12)"), expected);
@@ -241,7 +320,8 @@ fn errors() {
     assert_eq!(
         error("mx(block_size=32)"),
         "mx: element is ``, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, \
-         int4, int2, float16, bfloat16"
+         int4, int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
+         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…)"
     );
     assert_eq!(
         error("mx(element=int8,scale_mode=up)"),

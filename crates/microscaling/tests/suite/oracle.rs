@@ -22,8 +22,7 @@ pub(crate) fn ceil_log2(x: f64) -> i32 {
 
 /// The non-negative values of a format in ascending order: an even place is an even last digit.
 pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
-    let float = |exponent_bits: i32, mantissa_bits: i32, count: i32| -> Vec<f64> {
-        let bias = (1 << (exponent_bits - 1)) - 1;
+    let of_bias = |bias: i32, mantissa_bits: i32, count: i32| -> Vec<f64> {
         let per_binade = 1 << mantissa_bits;
         let value = |code: i32| match (code / per_binade, code % per_binade) {
             (0, mantissa) => f64::from(mantissa) * pow2(1 - bias - mantissa_bits),
@@ -33,22 +32,38 @@ pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
         };
         (0..count).map(value).collect()
     };
+    let float = |exponent_bits: i32, mantissa_bits: i32, count: i32| {
+        of_bias((1 << (exponent_bits - 1)) - 1, mantissa_bits, count)
+    };
     let fixed = |max: i32, step: f64| (0..=max).map(|n| f64::from(n) * step).collect();
-    match element {
-        ElementFormat::Fp8E5M2 => float(5, 2, 31 * 4),
-        ElementFormat::Fp8E4M3 => float(4, 3, 16 * 8 - 1),
-        ElementFormat::Fp6E3M2 => float(3, 2, 8 * 4),
-        ElementFormat::Fp6E2M3 => float(2, 3, 4 * 8),
-        ElementFormat::Fp4E2M1 => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
-        ElementFormat::Int8 => fixed(127, 1.0 / 64.0),
-        ElementFormat::Int4 => fixed(7, 0.25),
-        ElementFormat::Int2 => fixed(1, 1.0),
-        ElementFormat::Float16 => (0..0x7c00)
+    match element.to_string().as_str() {
+        "fp8_e5m2" => float(5, 2, 31 * 4),
+        "fp8_e4m3" => float(4, 3, 16 * 8 - 1),
+        "fp6_e3m2" => float(3, 2, 8 * 4),
+        "fp6_e2m3" => float(2, 3, 4 * 8),
+        "fp4_e2m1" => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+        "int8" => fixed(127, 1.0 / 64.0),
+        "int6" => fixed(31, 1.0 / 16.0),
+        "int4" => fixed(7, 0.25),
+        "int2" => fixed(1, 1.0),
+        "float16" => (0..0x7c00)
             .map(|c| half::f16::from_bits(c).to_f64())
             .collect(),
-        ElementFormat::BFloat16 => (0..0x7f80)
+        "bfloat16" => (0..0x7f80)
             .map(|c| half::bf16::from_bits(c).to_f64())
             .collect(),
+        "fp8_e3m4" => float(3, 4, 7 * 16),
+        "fp8_e2m5" => float(2, 5, 4 * 32),
+        "fp8_e4m3fnuz" => of_bias(8, 3, 128),
+        "fp8_e4m3b11fnuz" => of_bias(11, 3, 128),
+        "fp8_e5m2fnuz" => of_bias(16, 2, 128),
+        "fp5_e3m1" => float(3, 1, 16),
+        "fp5_e2m2" => vec![
+            0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0,
+        ],
+        "fp4_e3m0" => vec![0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0],
+        "fp4_e1m2" => fixed(7, 0.25),
+        "fp3_e2m0" => vec![0.0, 1.0, 2.0, 4.0],
         other => unimplemented!("{other} is not known here"),
     }
 }
@@ -71,8 +86,11 @@ pub(crate) fn round_to_table(x: f64, table: &[f64], rounding: Rounding, draw: u3
     if upper == table.len() {
         return table[lower];
     }
-    let fraction = (x - table[lower]) / (table[upper] - table[lower]);
-    table[if goes_up(fraction, lower % 2 == 0, rounding, draw) {
+    let step = table[upper] - table[lower];
+    let fraction = (x - table[lower]) / step;
+    // An even multiple of the step, which without mantissa bits no power of two is.
+    let is_even = table[lower] / step % 2.0 == 0.0;
+    table[if goes_up(fraction, is_even, rounding, draw) {
         upper
     } else {
         lower

@@ -236,7 +236,7 @@ fn worked_blocks() {
 /// Order of scales and elements for an axis in the middle, with short blocks and a rest of a byte.
 #[test]
 fn order_along_any_axis() {
-    let format = BlockFormat::Mx(MxFormat::new(ElementFormat::Fp4E2M1, 2));
+    let format = BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, 2));
     // [1, 3, 3]: blocks of rows 0 and 1, then of row 2.
     let data = [6.0, 12.0, 24.0, 3.0, 6.0, 12.0, 48.0, 96.0, 192.0];
     let packed = encode(format, &data, &[1, 3, 3], 1);
@@ -340,7 +340,7 @@ fn errors() {
         }
         .into())
     );
-    let wide = BlockFormat::Mx(MxFormat::new(ElementFormat::Float16, 32));
+    let wide = BlockFormat::Mx(MxFormat::new(ElementFormat::FLOAT16, 32));
     let error = parts(wide, &[usize::MAX], 0, 0, 0).unwrap_err();
     assert_eq!(
         error,
@@ -357,7 +357,7 @@ fn errors() {
     );
     let invalid = BlockFormat::Mx(MxFormat {
         scale_bits: 9,
-        ..MxFormat::new(ElementFormat::Int8, 32)
+        ..MxFormat::new(ElementFormat::INT8, 32)
     });
     let expected = FormatError::ScaleBits {
         min: 1,

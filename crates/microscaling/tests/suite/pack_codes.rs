@@ -9,7 +9,7 @@ use microscaling::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Rounder, S
 /// largest are those of its values.
 #[test]
 fn every_code_of_every_element_and_scale() {
-    for element in ElementFormat::ALL
+    for element in ElementFormat::NAMED
         .into_iter()
         .filter(|element| element.bits() <= 8)
     {
@@ -109,9 +109,9 @@ fn every_code_of_nvfp4() {
     let format = BlockFormat::Nvfp4(Nvfp4Format::new(false));
     let codes: Vec<u8> = (0..8).map(|i| 2 * i + ((2 * i + 1) << 4)).collect();
     for scale in 0x08..=0x7e_u8 {
-        let c = ElementFormat::Fp8E4M3.decode(u32::from(scale));
+        let c = ElementFormat::FP8_E4M3.decode(u32::from(scale));
         let data: Vec<f32> = (0..16)
-            .map(|code| ElementFormat::Fp4E2M1.decode(code) * c)
+            .map(|code| ElementFormat::FP4_E2M1.decode(code) * c)
             .collect();
         let packed = encode(format, &data, &[16], 0);
         assert_eq!(
@@ -126,7 +126,7 @@ fn every_code_of_nvfp4() {
 #[test]
 fn infinity_beyond_float32() {
     for scale_mode in ScaleMode::ALL {
-        for element in ElementFormat::ALL {
+        for element in ElementFormat::NAMED {
             let format = BlockFormat::Mx(MxFormat {
                 scale_mode,
                 ..MxFormat::new(element, 0)

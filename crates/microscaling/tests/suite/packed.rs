@@ -9,10 +9,13 @@ pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: u
 }
 
 fn is_integer(format: BlockFormat) -> bool {
-    matches!(format, BlockFormat::Mx(format) if format.element.is_integer())
+    let text = format.to_string();
+    ["int", "fixed", "fnuz"]
+        .iter()
+        .any(|name| text.contains(name))
 }
 
-/// That decoding gives the same bits, but that integer elements have no −0.
+/// That decoding gives the same bits, but that integer elements have no −0, nor has FNUZ.
 pub(crate) fn assert_decodes_to(packed: &Packed, expected: &[f32], context: &dyn std::fmt::Debug) {
     let decoded = packed.decode();
     assert_eq!(decoded.len(), expected.len());

@@ -252,11 +252,16 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
         "mx(element=fp4_e2m1,scale_mode=rms,block_size=20,headroom=4/3)",
         "nvfp4(tensor_scale=false,headroom=17/16)",
         "nvfp4(tensor_scale=false,four_over_six=true)",
+        "block(element=int4,scale=ue4m3,block_size=16)",
+        "block(element=fp8_e4m3,scale=ue3m3,block_size=24)",
+        "block(element=fp4_e3m0,scale=ue5m3,block_size=32)",
     ];
     let parameters = parameters.map(|text| text.parse().unwrap());
     let all: Vec<Option<BlockFormat>> = named
         .into_iter()
         .chain(parameters)
+        // The scale of a tensor stays beside the panels.
+        .filter(|format| !format.has_tensor_scale())
         .map(Some)
         .chain([None])
         .collect();

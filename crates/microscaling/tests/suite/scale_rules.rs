@@ -14,7 +14,7 @@ use proptest::sample::select;
 fn rms(block_size: usize) -> MxFormat {
     MxFormat {
         scale_mode: ScaleMode::Rms,
-        ..MxFormat::new(ElementFormat::Fp4E2M1, block_size)
+        ..MxFormat::new(ElementFormat::FP4_E2M1, block_size)
     }
 }
 
@@ -70,7 +70,7 @@ proptest! {
         let format = MxFormat { headroom, scale_bits, ..rms(0) };
         let exponent = oracle::rms_exponent(&format, &block);
         prop_assert_eq!(format.scale_exponent_of(&block), exponent);
-        let table = oracle::magnitudes(ElementFormat::Fp4E2M1);
+        let table = oracle::magnitudes(ElementFormat::FP4_E2M1);
         let stream = RandomStream::new(seed, 3);
         for rounding in Rounding::ALL {
             let mut got = block.clone();
@@ -97,7 +97,7 @@ proptest! {
         let stream = RandomStream::new(seed, 3);
         let mx = MxFormat { square: true, headroom, ..rms(size) };
         let nv = Nvfp4Format { square: true, ..four_over_six };
-        let table = oracle::magnitudes(ElementFormat::Fp4E2M1);
+        let table = oracle::magnitudes(ElementFormat::FP4_E2M1);
         for rounding in Rounding::ALL {
             let quantized = |format: BlockFormat, axis: usize| {
                 let mut data = data.clone();
@@ -192,14 +192,14 @@ fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64
                 .flat_map(limit)
                 .collect()
         }
-        BlockFormat::Nvfp4(format) => {
+        format => {
+            let format = format.float_scale().expect("it is known here");
             let tensor_amax = tensor.iter().map(|x| x.abs().to_bits()).max().unwrap();
             let t = format.tensor_scale_of(tensor_amax);
-            let c = ElementFormat::Fp8E4M3.decode(u32::from(format.block_scale_of(block, t)));
-            let limit = f64::from(6.0 * (t * c));
+            let c = format.block_scale_of(block, t);
+            let limit = f64::from(format.element.max() * (t * c));
             vec![Some(limit).filter(|limit| *limit > 0.0); block.len()]
         }
-        other => unreachable!("{other} is not known here"),
     }
 }
 
@@ -244,7 +244,7 @@ fn headroom_leaves_room() {
     let mx = |numerator, denominator| {
         BlockFormat::Mx(MxFormat {
             headroom: Headroom::new(numerator, denominator).unwrap(),
-            ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+            ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
         })
     };
     // Up to 8 in units of the scale, of which 6 is the largest number.

@@ -111,7 +111,7 @@ fn mx(element: ElementFormat, block_size: usize) -> MxFormat {
 
 fn formats() -> impl Strategy<Value = BlockFormat> {
     let fields = (
-        select(ElementFormat::ALL.to_vec()),
+        select(ElementFormat::NAMED.to_vec()),
         prop_oneof![Just(16_usize), Just(32), 1..40_usize, Just(500)],
         prop_oneof![3 => Just(8_u32), 1 => 1..=8_u32],
         // `scale_rules` has those that do not go by the largest magnitude.
@@ -198,7 +198,7 @@ proptest! {
 /// A whole tensor as one block, as it is with one long block along a line.
 #[test]
 fn a_large_square_is_a_line() {
-    for element in ElementFormat::ALL {
+    for element in ElementFormat::NAMED {
         let data = numbers(35 * 50, 0, false, 1);
         let square = quantized(
             mx(element, 64).into(),
@@ -223,8 +223,8 @@ fn threads_do_not_matter() {
         ..Nvfp4Format::new(true)
     };
     let formats = [
-        BlockFormat::Mx(mx(ElementFormat::Fp8E4M3, 32)),
-        BlockFormat::Mx(mx(ElementFormat::Fp4E2M1, 100)),
+        BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32)),
+        BlockFormat::Mx(mx(ElementFormat::FP4_E2M1, 100)),
         BlockFormat::Nvfp4(nvfp4),
     ];
     let shapes: [(&[usize], usize); 7] = [
@@ -261,7 +261,7 @@ fn threads_do_not_matter() {
 /// Scales lie in row-major order of the blocks, one a block; the elements as ever.
 #[test]
 fn packed() {
-    let format = BlockFormat::Mx(mx(ElementFormat::Fp4E2M1, 2));
+    let format = BlockFormat::Mx(mx(ElementFormat::FP4_E2M1, 2));
     // Blocks of 2 × 2, 2 × 1, 1 × 2 and 1 × 1.
     let matrix = [4.0, 1.0, 2.0, 1.0, 8.0, 1.0, 16.0, 8.0, 0.5];
     for axis in 0..2 {
@@ -278,11 +278,11 @@ fn packed() {
     let packed = Packed::encode(format, &image, &[5, 40, 3, 3], 1, Rounder::NearestEven).unwrap();
     assert_eq!(packed.scales_shape(), [3, 20, 3, 3]);
     // Every scale, by the largest magnitude of its block.
-    let table = oracle::magnitudes(ElementFormat::Fp4E2M1);
+    let table = oracle::magnitudes(ElementFormat::FP4_E2M1);
     let of_block = |block: &Vec<usize>| {
         let block: Vec<f32> = block.iter().map(|place| image[*place]).collect();
         let scale =
-            oracle::scale_exponent(&table, &mx(ElementFormat::Fp4E2M1, 2), rules::amax(&block));
+            oracle::scale_exponent(&table, &mx(ElementFormat::FP4_E2M1, 2), rules::amax(&block));
         (scale.unwrap() + 127) as u8
     };
     let expected: Vec<u8> = blocks(&[5, 40, 3, 3], 1, 2).iter().map(of_block).collect();
@@ -293,7 +293,7 @@ fn packed() {
 #[test]
 #[cfg(feature = "std")]
 fn statistics_count_blocks() {
-    let format = BlockFormat::Mx(mx(ElementFormat::Fp8E4M3, 32));
+    let format = BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32));
     let data = vec![1.0; 100 * 70];
     let statistics = Statistics::of(Comparison {
         original: &data,
@@ -315,7 +315,7 @@ fn errors() {
         assert_eq!(data, [1.1; 6]);
         error.unwrap_err()
     };
-    let fp4 = mx(ElementFormat::Fp4E2M1, 32);
+    let fp4 = mx(ElementFormat::FP4_E2M1, 32);
     let one_axis = quantize(fp4, &[6], 0);
     assert_eq!(one_axis, QuantizeError::OneAxis { shape: vec![6] });
     assert_eq!(
@@ -326,7 +326,7 @@ fn errors() {
     assert_eq!(quantize(fp4, &[6], 1), outside);
     assert!(quantize(fp4, &[2, 4], 1).to_string().contains("8 elements"));
 
-    let endless = quantize(mx(ElementFormat::Fp4E2M1, 0), &[2, 3], 1);
+    let endless = quantize(mx(ElementFormat::FP4_E2M1, 0), &[2, 3], 1);
     assert_eq!(
         endless.to_string(),
         "quantize: square blocks: block_size is 0, expected a number of at least 1"
@@ -363,7 +363,7 @@ fn errors() {
 #[test]
 fn text() {
     let parse = |text: &str| text.parse::<BlockFormat>();
-    let fp8 = BlockFormat::Mx(mx(ElementFormat::Fp8E4M3, 32));
+    let fp8 = BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32));
     let text = "mx(element=fp8_e4m3,block_size=32,square=true)";
     assert_eq!(parse(text), Ok(fp8));
     assert_eq!(fp8.to_string(), text);

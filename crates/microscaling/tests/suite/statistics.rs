@@ -243,17 +243,45 @@ fn normal(count: usize) -> Vec<f32> {
 /// Computed beforehand, by another program.
 #[test]
 fn standard_normal_numbers_have_the_known_figures() {
-    use ElementFormat::{Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3};
+    type E = ElementFormat;
     use ScaleMode::{Ceil, Even, Floor, Rceil};
     let known = [
-        (Fp4E2M1, Floor, 18.77, Some(0.9802), Some(8.81), Some(2.35)),
-        (Fp4E2M1, Even, 19.01, Some(0.9896), Some(9.74), Some(0.63)),
-        (Fp4E2M1, Rceil, 18.74, Some(0.9899), Some(10.72), Some(0.0)),
-        (Fp4E2M1, Ceil, 16.81, Some(0.9925), Some(17.5), Some(0.0)),
-        (Fp8E4M3, Floor, 30.64, Some(0.9972), None, None),
-        (Fp8E4M3, Rceil, 31.53, Some(0.9993), None, None),
-        (Fp6E2M3, Floor, 30.95, None, None, None),
-        (Fp6E3M2, Floor, 25.36, None, None, None),
+        (
+            E::FP4_E2M1,
+            Floor,
+            18.77,
+            Some(0.9802),
+            Some(8.81),
+            Some(2.35),
+        ),
+        (
+            E::FP4_E2M1,
+            Even,
+            19.01,
+            Some(0.9896),
+            Some(9.74),
+            Some(0.63),
+        ),
+        (
+            E::FP4_E2M1,
+            Rceil,
+            18.74,
+            Some(0.9899),
+            Some(10.72),
+            Some(0.0),
+        ),
+        (
+            E::FP4_E2M1,
+            Ceil,
+            16.81,
+            Some(0.9925),
+            Some(17.5),
+            Some(0.0),
+        ),
+        (E::FP8_E4M3, Floor, 30.64, Some(0.9972), None, None),
+        (E::FP8_E4M3, Rceil, 31.53, Some(0.9993), None, None),
+        (E::FP6_E2M3, Floor, 30.95, None, None, None),
+        (E::FP6_E3M2, Floor, 25.36, None, None, None),
     ];
     let x = normal(1 << 20);
     for (element, scale_mode, sqnr, slope, underflow, saturated) in known {
@@ -375,7 +403,7 @@ fn what_does_not_fit_is_an_error() {
     ));
     let unsound = BlockFormat::Mx(MxFormat {
         scale_bits: 9,
-        ..MxFormat::new(ElementFormat::Fp4E2M1, 32)
+        ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
     });
     let quantization = OperandQuantization {
         elementwise: None,

@@ -504,7 +504,7 @@ fn code(
         }
         Format::Nvfp4(_) => {
             let unit = rules::round_nvfp4_unit(x, first, second, draw, rounding);
-            let code = element_code((x & SIGN) | unit, 0, ElementFormat::Fp4E2M1);
+            let code = element_code((x & SIGN) | unit, 0, ElementFormat::FP4_E2M1);
             select(first >= INFINITY, 0, code)
         }
         _ => {
@@ -527,11 +527,11 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
             select(scale == NAN_EXPONENT, NAN, number)
         }
         Format::Nvfp4(_) => {
-            let block_scale = element_value(scale, 0, ElementFormat::Fp8E4M3);
+            let block_scale = element_value(scale, 0, ElementFormat::FP8_E4M3);
             let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
             let block_abs = select(is_nan, 0, block_scale & ABS);
             let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
-            let unit = element_value(code, 0, ElementFormat::Fp4E2M1);
+            let unit = element_value(code, 0, ElementFormat::FP4_E2M1);
             let is_infinite = product >= INFINITY;
             let number = bits::product(unit & ABS, select(is_infinite, 0, product));
             // Of a tensor scale that no tensor has; 0 is 0 times anything.

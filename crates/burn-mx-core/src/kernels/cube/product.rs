@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
-use microscaling::Rounding;
+use microscaling::{BlockFormat, Rounding};
 
 use super::bits;
 use super::double;
@@ -82,7 +82,9 @@ pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm
 /// units or not, their sums are the more exact.
 pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
     let blocks = form.quantization.blocks;
-    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| format.has_tensor_scale())
+    let on_device =
+        |format: &BlockFormat| format.has_tensor_scale() && two_pass_scale::is_short_enough(format);
+    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| on_device(&format))
 }
 
 /// The operand in the float type in which it is multiplied.

@@ -21,7 +21,8 @@ pub(super) const FOUR: u32 = 1;
 /// processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
-/// Whether blocks of a format are short enough.
+/// Whether blocks of a format are short enough, and there is a kernel for them: there is none yet for those of
+/// [`BlockFormat::FloatScale`], which go through the host's memory.
 pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
     match format {
         BlockFormat::Mx(MxFormat {
@@ -32,6 +33,7 @@ pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
             let columns = if format.is_square() { size } else { 1 };
             size > 0 && size.saturating_mul(columns) < LONGEST
         }
+        BlockFormat::FloatScale(_) => false,
         _ => true,
     }
 }

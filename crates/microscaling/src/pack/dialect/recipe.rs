@@ -105,7 +105,7 @@ impl ScaleRule {
             _ if amax == 0 => return -BIAS,
             Self::Mode(mode) => by_mode(element, mode),
             Self::EvenAsFp4 => {
-                let fp4 = ElementFormat::Fp4E2M1;
+                let fp4 = ElementFormat::FP4_E2M1;
                 by_mode(fp4, ScaleMode::Even) + fp4.emax() - element.emax()
             }
             Self::CeilLog2 => {
@@ -214,8 +214,8 @@ impl Nvfp4Recipe {
     /// them.
     pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
         let (fp4, e4m3) = (
-            Elements::of(ElementFormat::Fp4E2M1),
-            Elements::of(ElementFormat::Fp8E4M3),
+            Elements::of(ElementFormat::FP4_E2M1),
+            Elements::of(ElementFormat::FP8_E4M3),
         );
         let (of_tensor, divisor) = match self {
             Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), None),
@@ -254,7 +254,7 @@ impl Nvfp4Recipe {
                 }
             };
             scales.push(code as u8);
-            let scale = ElementFormat::Fp8E4M3.decode(code).to_bits();
+            let scale = ElementFormat::FP8_E4M3.decode(code).to_bits();
             let unit = match divisor {
                 Some(divisor) => bits::quotient(scale, divisor),
                 None => bits::product(scale, of_tensor),

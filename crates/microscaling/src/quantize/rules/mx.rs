@@ -8,7 +8,7 @@ use super::scale::HeadroomScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
 use crate::round::{NORMAL, normal, with_rule};
 use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};
 use core::ops::Range;
@@ -88,31 +88,14 @@ pub(crate) struct ElementRow {
 }
 
 impl ElementRow {
-    /// All rows, computed at compile time: a division must not see the thread's flush-to-zero state.
-    const ROWS: [Self; ElementFormat::ALL.len()] = {
-        let mut rows = [Self::new(ElementFormat::Int2); ElementFormat::ALL.len()];
-        let mut i = 0;
-        while i < rows.len() {
-            let element = ElementFormat::ALL[i];
-            rows[element as usize] = Self::new(element);
-            i += 1;
-        }
-        rows
-    };
-
-    const fn new(element: ElementFormat) -> Self {
+    pub(crate) fn of(element: ElementFormat) -> Self {
         Self {
             mantissa_bits: element.mantissa_bits() as i32,
             emin: element.emin(),
             emax: element.emax(),
             max: element.max().to_bits(),
-            inverse_max: (1.0 / element.max()).to_bits(),
+            inverse_max: ieee(|| bits::quotient(ONE, element.max().to_bits())),
         }
-    }
-
-    #[inline]
-    pub(crate) fn of(element: ElementFormat) -> Self {
-        Self::ROWS[element as usize]
     }
 }
 
@@ -217,9 +200,9 @@ impl MxRule {
 
     /// The code of the scale of a block of zeros.
     #[inline(always)]
-    pub(super) fn zero_code(&self) -> u8 {
+    pub(super) fn zero_code(&self) -> u32 {
         let (exponent, _) = self.scale([0, self.verdict_of_squares(0, 0, 1)]);
-        (exponent + BIAS) as u8
+        (exponent + BIAS) as u32
     }
 
     pub(super) fn tame(&self) -> Range<u32> {
@@ -244,7 +227,7 @@ impl MxRule {
     #[inline(always)]
     pub(super) fn tame_pair_of_mean(&self, verdict: u32) -> ScalePair {
         // That of a block of zeros is too small, and that of no other.
-        let lowest = (-self.largest_exponent).max(NORMAL.start() - self.row.emin);
+        let lowest = (-self.largest_exponent).max(NORMAL.start() - self.row.emin.min(0));
         ScalePair::of_power(bits::pow2((verdict as i32 - VERDICT).max(lowest)))
     }
 }
@@ -308,11 +291,19 @@ impl Tame {
         // emin of a block is row.emin + scale, and scale at least exponent − row.emax; of a root mean square, which is at
         // least 2^−15 of the largest magnitude, it is 17 less at most.
         let mean = i32::from(scale_mode == ScaleMode::Rms);
-        let lowest = NORMAL.start() - row.emin + row.emax + 32 * mean;
+        // Nor is a scale itself very small or very large, wherever the element's own exponents are.
+        let lowest = NORMAL.start() - row.emin.min(0) + row.emax + 32 * mean;
         // Below this no scale is larger than 2^E, in any mode.
-        let highest = (NORMAL.end() + 1).min(largest_exponent + row.emax);
+        let highest = (NORMAL.end() + 1).min(NORMAL.end() + row.emax);
+        let highest = highest.min(largest_exponent + row.emax);
         // Headroom makes one exponent more of it.
         let highest = highest - i32::from(headroom.is_some);
+        // Nor are the element's own numbers very large.
+        let highest = if row.emax > *NORMAL.end() {
+            lowest
+        } else {
+            highest
+        };
         let range = normal(lowest, highest);
         Self {
             from: range.start,
@@ -321,7 +312,7 @@ impl Tame {
             addend,
             emax: (emax as u32) << MANTISSA_BITS,
             // Of an element with a very small emin no block is tame.
-            limit: bits::pow2((-largest_exponent).max(NORMAL.start() - row.emin).min(BIAS)),
+            limit: bits::pow2((-largest_exponent).max(NORMAL.start() - row.emin.min(0))),
         }
     }
 }

@@ -104,7 +104,7 @@ pub(crate) fn nvfp4(
         if t == 0.0 {
             return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
         }
-        let scales = magnitudes(ElementFormat::Fp8E4M3);
+        let scales = magnitudes(ElementFormat::FP8_E4M3);
         let scale = |factor: f32| {
             let wanted = amax(block) / 6.0 / t * h * factor;
             let wanted = wanted.clamp(2.0_f32.powi(-6), 448.0);
@@ -134,7 +134,7 @@ pub(crate) fn nvfp4(
 /// The elements of a block with the scale c.
 fn nvfp4_elements(block: &[f32], t: f32, c: f32, rounding: Rounding, draws: &[u32]) -> Vec<f32> {
     let inverse = 1.0 / t / c;
-    let elements = magnitudes(ElementFormat::Fp4E2M1);
+    let elements = magnitudes(ElementFormat::FP4_E2M1);
     let round = |(x, draw): (&f32, &u32)| {
         let scaled = match () {
             () if t * c == 0.0 => 0.0,

@@ -1,48 +1,37 @@
-//! The scalar rules of [`Nvfp4Format`].
+//! The scalar rules of blocks whose scale is a float: NVFP4, and those of any element and scale.
 
 use super::BlockRule;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::pack::places::Places;
+use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
 use crate::round::mode::Even;
 use crate::round::{RoundingRule, round_magnitude, round_normal, with_rule};
-use crate::{BlockFormat, Nvfp4Format, Rounding};
+use crate::{BlockFormat, FloatScaleFormat, Nvfp4Format, Rounding, ScaleFormat};
 use core::ops::Range;
 
-/// 6, the largest element.
-pub(crate) const ELEMENT_MAX: u32 = 0x40c0_0000;
-/// 448 · 6.
-const TENSOR_MAX: u32 = 0x4528_0000;
-/// 256 · 6, of four over six: 1.5 · 256 is an E4M3 number, 1.5 · 448 is larger than all of them.
-const TENSOR_MAX_OF_TWO: u32 = 0x44c0_0000;
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
-/// 2^−6 and 448, the smallest and the largest scale of a block.
-const SCALE_MIN: u32 = 0x3c80_0000;
-const SCALE_MAX: u32 = 0x43e0_0000;
-/// 2^−80, see [`Nvfp4Rule`].
+/// 2^−80, see [`FloatScaleRule`].
 const LARGE: u32 = 0x1780_0000;
-/// Whether a tensor scale is so large that [`Nvfp4Rule`] need not be exact.
+/// 2^−40: formats whose scales may be smaller have fewer tame blocks.
+const NARROW: u32 = 0x2b80_0000;
+/// Whether a tensor scale is so large that [`FloatScaleRule`] need not be exact.
 pub(crate) fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }
-
-/// E4M3's code of NaN.
-const NAN_CODE: u8 = 0x7f;
 
 impl BlockFormat {
     /// The tensor scale where there is one, of a tensor whose largest magnitude has the float32 pattern that `amax`
     /// gives.
     pub(crate) fn tensor_scale(&self, amax: impl FnOnce() -> u32) -> Option<f32> {
-        match self {
-            Self::Nvfp4(format) if self.has_tensor_scale() => Some(format.tensor_scale_of(amax())),
-            _ => None,
-        }
+        let format = self.float_scale().filter(|format| format.tensor_scale)?;
+        Some(format.tensor_scale_of(amax()))
     }
 }
 
-impl Nvfp4Format {
+impl FloatScaleFormat {
     /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
     /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
     /// of `amax` is ignored.
@@ -51,14 +40,51 @@ impl Nvfp4Format {
             false => ONE,
             true if amax & ABS >= INFINITY => NAN,
             true => {
-                let max = match self.four_over_six {
-                    false => TENSOR_MAX,
-                    true => TENSOR_MAX_OF_TWO,
-                };
-                let headroom = self.headroom.value().to_bits();
-                ieee(|| bits::product(bits::quotient(amax & ABS, max), headroom))
+                let (max, headroom) = (self.tensor_max(), self.headroom.value());
+                ieee(|| {
+                    bits::product(
+                        bits::quotient(amax & ABS, max.to_bits()),
+                        headroom.to_bits(),
+                    )
+                })
             }
         })
+    }
+
+    /// The scale c of a block of these elements, in a tensor with the scale `tensor_scale`; NaN if either is NaN or Inf.
+    pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> f32 {
+        let rule = FloatScaleRule::of(self, tensor_scale);
+        let elements = block.iter().copied();
+        f32::from_bits(ieee(|| {
+            let [amax, second] = BlockRule::FloatScale(rule).maxima(elements);
+            rule.block_scale::<EXACT>(amax, rule.is_four(second))
+        }))
+    }
+
+    /// One element of a block with the scale c, one that [`block_scale_of`](Self::block_scale_of) gives, in a tensor with the
+    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    pub fn round_scaled(
+        &self,
+        x: f32,
+        block_scale: f32,
+        tensor_scale: f32,
+        rounding: Rounding,
+        draw: u32,
+    ) -> f32 {
+        let rule = FloatScaleRule::of(self, tensor_scale);
+        ieee(|| {
+            let pair = rule.pair::<EXACT>(block_scale.to_bits());
+            with_rule!(rounding, R => rule.round::<R>(pair, x, draw))
+        })
+    }
+}
+
+impl Nvfp4Format {
+    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
+    /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
+    /// of `amax` is ignored.
+    pub fn tensor_scale_of(&self, amax: u32) -> f32 {
+        FloatScaleFormat::from(*self).tensor_scale_of(amax)
     }
 
     /// The E4M3 code of the scale c of a block whose largest magnitude has the float32 pattern `amax`,
@@ -68,8 +94,8 @@ impl Nvfp4Format {
     /// With [`four_over_six`](Self::four_over_six) it is the first of the two candidates;
     /// [`block_scale_of`](Self::block_scale_of) knows which one a block has.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
-        let rule = Nvfp4Rule::of(self, tensor_scale);
-        ieee(|| rule.block_scale_code([amax & ABS, 0]))
+        let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
+        ieee(|| rule.block_scale_code([amax & ABS, 0]) as u8)
     }
 
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
@@ -79,9 +105,9 @@ impl Nvfp4Format {
     /// the rounding mode, in units of 2^(e − 17), rounded down to a whole number, of 2^16 − 1 at most; 2^e is the power of
     /// two of the block's largest magnitude. Both sums are of integers: no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
-        let rule = Nvfp4Rule::of(self, tensor_scale);
+        let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         let elements = block.iter().copied();
-        ieee(|| rule.block_scale_code(BlockRule::Nvfp4(rule).maxima(elements)))
+        ieee(|| rule.block_scale_code(BlockRule::FloatScale(rule).maxima(elements)) as u8)
     }
 
     /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
@@ -96,7 +122,7 @@ impl Nvfp4Format {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let rule = BlockRule::Nvfp4(Nvfp4Rule::of(self, tensor_scale));
+        let rule = BlockRule::FloatScale(FloatScaleRule::of(&(*self).into(), tensor_scale));
         rule.round_element(x, [amax, 0], rounding, draw)
     }
 
@@ -111,15 +137,85 @@ impl Nvfp4Format {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let rule = Nvfp4Rule::of(self, tensor_scale);
-        let scale = match block_scale {
-            NAN_CODE => NAN,
-            code => (u32::from(code) << 20) + (SCALE_MIN - (8 << 20)),
-        };
-        ieee(|| {
-            let pair = rule.pair::<EXACT>(scale);
-            with_rule!(rounding, R => rule.round::<R>(pair, x, draw))
-        })
+        let format = FloatScaleFormat::from(*self);
+        let rule = FloatScaleRule::of(&format, tensor_scale);
+        let scale = rule.scale.decode(u32::from(block_scale & 0x7f));
+        format.round_scaled(x, f32::from_bits(scale), tensor_scale, rounding, draw)
+    }
+}
+
+/// The numbers that a block's scale can be.
+#[derive(Clone, Copy)]
+pub(crate) struct ScaleRow {
+    /// Bits of a float32's mantissa that a scale does not have.
+    dropped: u32,
+    /// The smallest and the largest scale, and the smallest normal one, as patterns.
+    min: u32,
+    max: u32,
+    smallest_normal: u32,
+    /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
+    to_subnormal: f32,
+    /// The codes; `None` are those of float32.
+    places: Option<Places>,
+    /// The code of NaN.
+    nan_code: u32,
+}
+
+impl ScaleRow {
+    fn of(format: &FloatScaleFormat) -> Self {
+        let scale = format.scale;
+        let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
+        Self {
+            dropped,
+            min: format.scale_min().to_bits(),
+            max: scale.max().to_bits(),
+            smallest_normal: bits::pow2(scale.emin()),
+            to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
+            places: scale.float().map(Places::of_element),
+            nan_code: match scale {
+                ScaleFormat::FLOAT32 => NAN,
+                _ => (1 << scale.bits()) - 1,
+            },
+        }
+    }
+
+    /// Limits a scale, and rounds it half to even; no carry leads beyond the limits.
+    #[inline(always)]
+    fn round(&self, scale: u32) -> u32 {
+        let scale = scale.clamp(self.min, self.max);
+        let addend = Even::addend(scale, self.dropped, 0);
+        let normal = (scale + addend) & !((1 << self.dropped) - 1);
+        let subnormal = (f32::from_bits(scale) + self.to_subnormal) - self.to_subnormal;
+        if scale < self.smallest_normal {
+            subnormal.to_bits()
+        } else {
+            normal
+        }
+    }
+
+    /// The code of a scale.
+    #[inline(always)]
+    pub(crate) fn code(&self, scale: u32) -> u32 {
+        match self.places {
+            _ if scale >= INFINITY => self.nan_code,
+            Some(places) => places.code(self.smallest_normal, scale),
+            None => scale,
+        }
+    }
+
+    /// The code of the scale of a block of zeros.
+    #[inline(always)]
+    pub(super) fn zero_code(&self) -> u32 {
+        self.code(self.min)
+    }
+
+    /// The scale of a code, as a pattern, and its sign: codes of a byte may have one.
+    #[inline(always)]
+    pub(crate) fn decode(&self, code: u32) -> u32 {
+        match self.places {
+            Some(places) => places.number(self.smallest_normal, code),
+            None => code,
+        }
     }
 }
 
@@ -128,9 +224,9 @@ const EXACT: bool = true;
 /// Tensor scales that are [large](is_large): nothing overflows that matters.
 const PLAIN: bool = false;
 
-/// An [`Nvfp4Format`] and its tensor scale as the loops hold them.
+/// A [`FloatScaleFormat`] and its tensor scale as the loops hold them.
 #[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Rule {
+pub(crate) struct FloatScaleRule {
     /// t, and 1 / t, as patterns.
     tensor_scale: u32,
     inverse: u32,
@@ -138,12 +234,14 @@ pub(crate) struct Nvfp4Rule {
     result_scale: u32,
     /// h as a pattern.
     headroom: u32,
+    pub(crate) element: UnitElement,
+    pub(crate) scale: ScaleRow,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
 }
 
-impl Nvfp4Rule {
-    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
+impl FloatScaleRule {
+    pub(crate) fn of(format: &FloatScaleFormat, tensor_scale: f32) -> Self {
         let tensor_scale = tensor_scale.to_bits();
         let inverse = match tensor_scale {
             0 | INFINITY.. => 0,
@@ -154,6 +252,13 @@ impl Nvfp4Rule {
             inverse,
             result_scale: tensor_scale,
             headroom: format.headroom.value().to_bits(),
+            element: UnitElement {
+                mantissa_bits: format.element.mantissa_bits() as i32,
+                emin: format.element.emin(),
+                max: format.element.max().to_bits(),
+                flush_below: 0,
+            },
+            scale: ScaleRow::of(format),
             four_over_six: format.four_over_six,
         }
     }
@@ -174,31 +279,20 @@ impl Nvfp4Rule {
             return NAN;
         }
         if EXACT && self.tensor_scale == 0 {
-            return SCALE_MIN;
+            return self.scale.min;
         }
-        let sixth = bits::quotient(amax, ELEMENT_MAX);
-        let scale = bits::quotient(sixth, self.tensor_scale);
+        let scale = bits::quotient(amax, self.element.max);
+        let scale = bits::quotient(scale, self.tensor_scale);
         let scale = bits::product(scale, self.headroom);
         let scale = bits::product(scale, if four { SIX_OVER_FOUR } else { ONE });
-        let scale = scale.clamp(SCALE_MIN, SCALE_MAX);
-        // To 3 mantissa bits, half to even; no carry leads beyond the limits.
-        (scale + 0x7_ffff + ((scale >> 20) & 1)) & !0xf_ffff
+        self.scale.round(scale)
     }
 
-    /// c as an E4M3 code.
+    /// The code of c.
     #[inline(always)]
-    pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u8 {
-        match self.block_scale::<EXACT>(amax, self.is_four(verdict)) {
-            INFINITY.. => NAN_CODE,
-            scale => Self::scale_code(scale),
-        }
-    }
-
-    /// The E4M3 code of a scale c, given as a pattern.
-    #[inline(always)]
-    pub(super) fn scale_code(scale: u32) -> u8 {
-        // Both formats have an implicit bit, and the limits are normal numbers of both.
-        ((scale - (SCALE_MIN - (8 << 20))) >> 20) as u8
+    pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u32 {
+        self.scale
+            .code(self.block_scale::<EXACT>(amax, self.is_four(verdict)))
     }
 
     /// q as a pattern without a sign. `abs` must be finite.
@@ -211,7 +305,13 @@ impl Nvfp4Rule {
         } else {
             bits::product(abs, pair.inverse)
         };
-        round_magnitude::<R>(scaled.min(ELEMENT_MAX), 1, 0, draw)
+        let UnitElement {
+            mantissa_bits,
+            emin,
+            max,
+            ..
+        } = self.element;
+        round_magnitude::<R>(scaled.min(max), mantissa_bits, emin, draw)
     }
 
     #[inline(always)]
@@ -228,7 +328,8 @@ impl Nvfp4Rule {
     /// [`pair`](Self::pair), with results in these units.
     #[inline(always)]
     fn pair_with<const EXACT: bool>(&self, scale: u32, result_scale: u32) -> ScalePair {
-        if scale >= INFINITY {
+        // Also in units of the tensor scale, whatever is too large with it is NaN.
+        if scale >= INFINITY || (EXACT && bits::product(self.tensor_scale, scale) >= INFINITY) {
             return ScalePair {
                 scale: NAN,
                 inverse: 0,
@@ -261,18 +362,24 @@ impl Nvfp4Rule {
     }
 
     pub(super) fn unit_element(&self) -> UnitElement {
-        UnitElement {
-            mantissa_bits: 1,
-            emin: 0,
-            max: ELEMENT_MAX,
-            flush_below: 0,
-        }
+        self.element
     }
 
     pub(super) fn tame(&self) -> Range<u32> {
-        match LARGE <= self.tensor_scale && self.tensor_scale < INFINITY {
-            true => 0..INFINITY,
-            false => 0..0,
+        let range =
+            |least: u32, end: u32, scales: Range<u32>| match scales.contains(&self.tensor_scale) {
+                true => least..end,
+                false => 0..0,
+            };
+        match self.scale.min >= NARROW {
+            // A scale of more than float32 makes its block NaN.
+            true => range(0, bits::pow2(120), LARGE..INFINITY),
+            // Neither a scale nor its reciprocal is very small or very large.
+            false => range(
+                bits::pow2(-60),
+                bits::pow2(100),
+                bits::pow2(-20)..bits::pow2(20),
+            ),
         }
     }
 
@@ -314,7 +421,7 @@ impl Candidates {
 }
 
 /// Four over six: the second look.
-impl Nvfp4Rule {
+impl FloatScaleRule {
     /// Both scales of a block, and the unit of their errors.
     #[inline(always)]
     pub(super) fn candidates<const EXACT: bool>(&self, amax: u32) -> Candidates {
@@ -356,7 +463,7 @@ impl Nvfp4Rule {
             self.round_unit::<Even>(pair, abs, 0)
         } else {
             let scaled = bits::product(abs, pair.inverse);
-            round_normal::<Even>(scaled.min(ELEMENT_MAX), 1, ONE)
+            round_normal::<Even>(scaled.min(self.element.max), 1, ONE)
         };
         let value = bits::product(q, pair.scale);
         let difference = bits::sum(value, abs | SIGN);
@@ -367,8 +474,6 @@ impl Nvfp4Rule {
 
 // The patterns that are written as numbers.
 const _: () = {
-    assert!(TENSOR_MAX == (448.0_f32 * 6.0).to_bits() && ELEMENT_MAX == 6.0_f32.to_bits());
-    assert!(SCALE_MIN == bits::pow2(-6) && SCALE_MAX == 448.0_f32.to_bits());
-    assert!(LARGE == bits::pow2(-80));
-    assert!(TENSOR_MAX_OF_TWO == (256.0_f32 * 6.0).to_bits() && SIX_OVER_FOUR == 1.5_f32.to_bits());
+    assert!(LARGE == bits::pow2(-80) && NARROW == bits::pow2(-40));
+    assert!(SIX_OVER_FOUR == 1.5_f32.to_bits());
 };

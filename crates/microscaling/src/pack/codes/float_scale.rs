@@ -1,44 +1,33 @@
-//! NVFP4 blocks as codes.
+//! Blocks whose scale is a float as codes.
 
 use super::{BlockCodec, ElementCodes};
-use crate::quantize::rules::{BlockRule, Nvfp4Rule, ScalePair};
+use crate::FloatScaleFormat;
+use crate::quantize::rules::{BlockRule, FloatScaleRule, ScalePair};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
-use crate::{ElementFormat, Nvfp4Format};
 
-/// The patterns of all codes of E4M3.
-static E4M3: [u32; 256] = {
-    let mut patterns = [0; 256];
-    let mut code = 0;
-    while code < patterns.len() {
-        patterns[code] = ElementFormat::Fp8E4M3.decode(code as u32).to_bits();
-        code += 1;
-    }
-    patterns
-};
-
-/// NVFP4: a byte of E4M3, then FP4 codes.
+/// The bytes of the scale's code, low ones first, then the element's own codes.
 #[derive(Clone, Copy)]
-pub(crate) struct Nvfp4Codec {
+pub(crate) struct FloatScaleCodec {
     rule: BlockRule,
-    nvfp4: Nvfp4Rule,
+    scaled: FloatScaleRule,
     tensor_scale: u32,
     codes: ElementCodes,
 }
 
-impl Nvfp4Codec {
-    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
-        let nvfp4 = Nvfp4Rule::of(format, tensor_scale);
+impl FloatScaleCodec {
+    pub(crate) fn of(format: &FloatScaleFormat, tensor_scale: f32) -> Self {
+        let scaled = FloatScaleRule::of(format, tensor_scale);
         Self {
-            rule: BlockRule::Nvfp4(nvfp4),
-            nvfp4,
+            rule: BlockRule::FloatScale(scaled),
+            scaled,
             tensor_scale: tensor_scale.to_bits(),
-            codes: ElementCodes::of(ElementFormat::Fp4E2M1),
+            codes: ElementCodes::of(format.element),
         }
     }
 }
 
-impl BlockCodec for Nvfp4Codec {
+impl BlockCodec for FloatScaleCodec {
     type Scale = ScalePair;
     /// The pattern of the scale, and its sign.
     type Unit = [u32; 2];
@@ -49,8 +38,14 @@ impl BlockCodec for Nvfp4Codec {
     }
 
     fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
-        record[0] = self.nvfp4.block_scale_code(maxima);
-        ScalePair::of(self.rule.grid(maxima[0], maxima[1]))
+        let pair = ScalePair::of(self.rule.grid(maxima[0], maxima[1]));
+        // Also where only the product with the tensor scale is too large.
+        let code = match pair.is_nan() {
+            true => self.scaled.scale.code(NAN),
+            false => self.scaled.block_scale_code(maxima),
+        };
+        record.copy_from_slice(&code.to_le_bytes()[..record.len()]);
+        pair
     }
 
     #[inline(always)]
@@ -59,13 +54,17 @@ impl BlockCodec for Nvfp4Codec {
         if pair.is_nan() {
             return 0;
         }
-        let unit = self.nvfp4.round_unit::<R>(pair, x.to_bits() & ABS, draw);
+        let unit = self.scaled.round_unit::<R>(pair, x.to_bits() & ABS, draw);
         self.codes.code((x.to_bits() & SIGN) | unit, 0)
     }
 
     #[inline(always)]
     fn unit(&self, record: &[u8], _: usize) -> [u32; 2] {
-        let scale = E4M3[usize::from(record[0])];
+        let joined = record
+            .iter()
+            .rev()
+            .fold(0, |code, byte| code << 8 | u32::from(*byte));
+        let scale = self.scaled.scale.decode(joined);
         let (sign, abs) = (scale & SIGN, scale & ABS);
         if abs >= INFINITY || self.tensor_scale >= INFINITY {
             return [NAN, 0];
