@@ -92,6 +92,30 @@ pub enum FormatError {
         /// The value that was given.
         got: i32,
     },
+    /// Elements of a table need a scale that is a float.
+    #[error(
+        "{format}: element is a table, expected a float or a fixed-point number beside a scale that is a power of two"
+    )]
+    TableElement {
+        /// The format.
+        format: &'static str,
+    },
+    /// A table cannot have this number.
+    #[error("table: number {code} is out of place, expected {allowed}")]
+    TableNumber {
+        /// Its code, counted from 0.
+        code: usize,
+        /// What is allowed there.
+        allowed: &'static str,
+    },
+    /// The tables of a format have codes of different lengths.
+    #[error("table: alternatives have codes of {bits} and {got} bits, expected the same for all")]
+    TableBits {
+        /// Bits of the codes of the first table.
+        bits: u32,
+        /// Those of another one.
+        got: u32,
+    },
     /// Blocks with a float for a scale cannot have these elements.
     #[error(
         "block format: element is {got}, expected one of at most 8 bits, its smallest number at least 2^-32, its largest 1 to 2^33, beside a scale that is a float"

@@ -12,6 +12,7 @@ pub(crate) mod names;
 mod nvfp4;
 pub(crate) mod parameters;
 mod scale;
+pub(crate) mod table;
 mod text;
 
 pub use bfp::BfpFormat;

@@ -1,8 +1,8 @@
 //! The named specs.
 
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding,
-    ScaleMode,
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
+    Nvfp4Format, Rounding, ScaleMode,
 };
 
 use super::{MxSpecs, SpecsError};
@@ -10,7 +10,7 @@ use super::{MxSpecs, SpecsError};
 type Preset = (&'static str, fn() -> MxSpecs);
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 20] = [
+const PRESETS: [Preset; 27] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -24,6 +24,13 @@ const PRESETS: [Preset; 20] = [
     ("mx9", MxSpecs::mx9),
     ("bfp16", MxSpecs::bfp16),
     ("nvfp4", MxSpecs::nvfp4),
+    ("mxint4", MxSpecs::mxint4),
+    ("nvint4", MxSpecs::nvint4),
+    ("amdfp4", MxSpecs::amdfp4),
+    ("amdfp4_g32", MxSpecs::amdfp4_g32),
+    ("nf4", MxSpecs::nf4),
+    ("if4", MxSpecs::if4),
+    ("razer", MxSpecs::razer),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
     ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
     ("mxfp6_training", MxSpecs::mxfp6_training),
@@ -146,6 +153,41 @@ impl MxSpecs {
     /// scales, E4M3 numbers themselves, are too large for most gradients.
     pub fn nvfp4() -> Self {
         Self::of(Nvfp4Format::new(true))
+    }
+
+    /// MX blocks of INT4, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
+    pub fn mxint4() -> Self {
+        Self::concrete(ElementFormat::INT4)
+    }
+
+    /// NVINT4 ([`FloatScaleFormat::NVINT4`]), else as [`mx4`](Self::mx4).
+    pub fn nvint4() -> Self {
+        Self::of(FloatScaleFormat::NVINT4)
+    }
+
+    /// AMDFP4 ([`FloatScaleFormat::AMDFP4`]), else as [`mx4`](Self::mx4).
+    pub fn amdfp4() -> Self {
+        Self::of(FloatScaleFormat::AMDFP4)
+    }
+
+    /// AMDFP4 in blocks of 32 ([`FloatScaleFormat::AMDFP4_G32`]), else as [`mx4`](Self::mx4).
+    pub fn amdfp4_g32() -> Self {
+        Self::of(FloatScaleFormat::AMDFP4_G32)
+    }
+
+    /// NF4 ([`FloatScaleFormat::NF4`]), else as [`mx4`](Self::mx4).
+    pub fn nf4() -> Self {
+        Self::of(FloatScaleFormat::NF4)
+    }
+
+    /// IF4 ([`FloatScaleFormat::IF4`]), else as [`mx4`](Self::mx4).
+    pub fn if4() -> Self {
+        Self::of(FloatScaleFormat::IF4)
+    }
+
+    /// RaZeR ([`FloatScaleFormat::RAZER`]), else as [`mx4`](Self::mx4).
+    pub fn razer() -> Self {
+        Self::of(FloatScaleFormat::RAZER)
     }
 
     /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
@@ -395,7 +437,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
-             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxfp4_sr_rht, mxfp8_pretraining, \
+             mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
+             amdfp4_g32, nf4, if4, razer, mxfp4_sr_rht, mxfp8_pretraining, \
              mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code"
         );
     }

@@ -13,7 +13,8 @@ use crate::{
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
 /// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
-/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`, where what is left out is as in `nvfp4`;
+/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`, where what is left out is as in `nvfp4`; with
+///   `block_size` or `scale`, `nvfp4(block_size=32,scale=ue5m3)`, it is a `block` without subnormal scales;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
 ///   [`ScaleFormat`](crate::ScaleFormat); what may be left out is `block_size` (32) and `square`, `headroom`; with `e8m0`
 ///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`.
@@ -156,7 +157,7 @@ impl BlockFormat {
                 8.0 + f64::from(format.shift_bits) * sub_blocks as f64
             }
             Self::Bfp(_) | Self::Nvfp4(_) => 8.0,
-            Self::FloatScale(format) => f64::from(format.scale.bits().next_multiple_of(8)),
+            Self::FloatScale(format) => f64::from(format.scale_bits().next_multiple_of(8)),
         };
         let elements = match self.is_square() {
             true => block_size as f64 * block_size as f64,

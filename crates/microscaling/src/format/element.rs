@@ -1,14 +1,17 @@
 //! Element formats: what one number of a block may be.
 
 use super::parameters::{Parameters, impl_serde_by_text};
+use super::table::{Table, Tables};
+use super::text::one_of;
 use crate::round::bits::{self, BIAS};
 use crate::{FormatError, NameError, ParseFormatError};
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// The format of one element: a small float, or a fixed-point number. Those with names are constants; any other one is made by
-/// [`float`](Self::float) or [`fixed`](Self::fixed).
+/// The format of one element: a small float, a fixed-point number, or a table of numbers. Those with names are constants; any
+/// other one is made by [`float`](Self::float), [`fixed`](Self::fixed) or [`tables`](Self::tables).
 ///
 /// A float element is `(−1)^sign · 2^(exponent − bias) · 1.mantissa`, with subnormals below exponent
 /// field 1. A fixed-point element is a two's complement; its most negative code is never produced, so that the range is
@@ -19,7 +22,7 @@ use core::str::FromStr;
 /// holds a NaN or an Inf says so in its scale.
 ///
 /// As text (`FromStr`, `Display`, serde) it is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`,
-/// or `fixed(bits=5,fraction_bits=3)`; what may be left out is the bias (2^(exponent bits − 1) − 1, and 1 of a single exponent
+/// `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`, `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`; what may be left out is the bias (2^(exponent bits − 1) − 1, and 1 of a single exponent
 /// bit) and the specials (none).
 ///
 /// ```
@@ -43,6 +46,7 @@ pub struct ElementFormat {
 enum Kind {
     /// All numbers have one exponent.
     Fixed,
+    Table(Tables),
     Float {
         exponent_bits: u8,
         specials: SpecialCodes,
@@ -85,6 +89,42 @@ impl SpecialCodes {
 
 super::names::impl_by_name!(SpecialCodes, "choice of special codes");
 
+/// The table of numbers that are right.
+const fn table(numbers: &[f32]) -> Table {
+    match Table::new(numbers) {
+        Ok(table) => table,
+        Err(_) => panic!("all tables with a name are tables"),
+    }
+}
+
+#[rustfmt::skip] // by rows
+const NF4: &[Table] = &[table(&[
+    -1.0, -0.696_192_8, -0.525_073_05, -0.394_917_5, -0.284_441_38, -0.184_773_43, -0.091_050_036, 0.0,
+    0.079_580_3, 0.160_930_2, 0.246_112_3, 0.337_915_24, 0.440_709_83, 0.562_617, 0.722_956_84, 1.0,
+])];
+
+/// The magnitudes of FP4 E2M1, and their negatives, with this one for −0.
+#[rustfmt::skip] // by rows
+const fn fp4(negative_zero: f32) -> Table {
+    table(&[
+        0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0,
+        negative_zero, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
+    ])
+}
+
+const IF4: &[Table] = &[fp4(-0.0), {
+    let mut numbers = [0.0; 16];
+    let mut i = 0;
+    while i < 8 {
+        numbers[i] = i as f32 * 6.0 / 7.0;
+        numbers[8 + i] = -numbers[i];
+        i += 1;
+    }
+    table(&numbers)
+}];
+
+const RAZER: &[Table] = &[fp4(5.0), fp4(-5.0)];
+
 const FLOAT_FIELDS: &[&str] = &["exponent_bits", "mantissa_bits", "bias", "specials"];
 const FIXED_FIELDS: &[&str] = &["bits", "fraction_bits"];
 
@@ -109,6 +149,32 @@ impl ElementFormat {
     pub const FLOAT16: Self = Self::of_float(5, 10, 15, SpecialCodes::Ieee);
     /// `bfloat16` (alias `bf16`): the upper half of an IEEE binary32. Max 2^127 · (2 − 2^−7).
     pub const BFLOAT16: Self = Self::of_float(8, 7, 127, SpecialCodes::Ieee);
+
+    /// `table(nf4)`: the sixteen numbers of QLoRA's NF4 (arXiv 2305.14314), which are quantiles of the normal distribution, by the codes
+    /// of bitsandbytes.
+    pub const NF4: Self = Self::of_tables(Tables(NF4));
+    /// `table(if4)`: FP4 E2M1 or, multiples of 6/7 up to 6, as a 4-bit integer is (arXiv 2603.28765). The codes are
+    /// a sign above a magnitude.
+    pub const IF4: Self = Self::of_tables(Tables(IF4));
+    /// `table(razer)`: FP4 E2M1 whose code of −0 is 5 or −5 (arXiv 2501.04052).
+    pub const RAZER: Self = Self::of_tables(Tables(RAZER));
+
+    const TABLES: [(&'static str, Self); 3] = [
+        ("nf4", Self::NF4),
+        ("if4", Self::IF4),
+        ("razer", Self::RAZER),
+    ];
+
+    /// The names that `table(…)` understands.
+    pub const TABLE_NAMES: [&'static str; Self::TABLES.len()] = {
+        let mut names = [""; Self::TABLES.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::TABLES[i].0;
+            i += 1;
+        }
+        names
+    };
 
     /// The formats with a name: name, alias if there is one, format. First those of OCP MX v1.0, and `int4`, `int2`,
     /// `float16` and `bfloat16`, which the reference emulation library has beside them.
@@ -269,6 +335,55 @@ impl ElementFormat {
         Ok(Self::of_fixed(bits as u8, fraction_bits as i16))
     }
 
+    /// Any numbers, in the order of their codes: tables of the same number of bits, of which each block has the one with the least
+    /// squared error (as [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) measures it; of equal ones the first).
+    /// Such elements are for blocks whose scale is a float.
+    ///
+    /// A table has a 0. Numbers are rounded as magnitudes: a tie is at the mean of two neighbours, rounded to float32; even are 0
+    /// and every other magnitude from there on; the fraction of a step that [`Rounding::Stochastic`](crate::Rounding::Stochastic) looks
+    /// at is (x − below) / (above − below) of float32 operations, cut to 24 bits.
+    ///
+    /// ```
+    /// use microscaling::{BlockFormat, ElementFormat, FloatScaleFormat, Rounder, ScaleFormat};
+    ///
+    /// let thirds = ElementFormat::tables(&[&[0.0, 1.0 / 3.0, 1.0, -1.0]])?;
+    /// let format = FloatScaleFormat::new(thirds, ScaleFormat::FLOAT32, 32);
+    /// let mut x = [6.0, 2.5, -2.5, -3.5];
+    /// BlockFormat::from(format).quantize(&mut x, &[4], 0, Rounder::NearestEven)?;
+    /// assert_eq!(x, [6.0, 2.0, 0.0, -6.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// * [`FormatError::Field`]: unless there are 1 to 16 tables of 3 to 256 numbers.
+    /// * [`FormatError::TableNumber`]: a number that is not 0 nor a magnitude of 2^−32 to 2^32, or is there twice; no 0;
+    ///   none of at least 1.
+    /// * [`FormatError::TableBits`]: codes of different numbers of bits.
+    pub fn tables(tables: &[&[f32]]) -> Result<Self, FormatError> {
+        Ok(Self::of_tables(Tables::new(tables)?))
+    }
+
+    const fn of_tables(tables: Tables) -> Self {
+        Self {
+            kind: Kind::Table(tables),
+            mantissa_bits: tables.significant_bits() as u8 - 1,
+            emin: bits::exponent(tables.min()) as i16,
+        }
+    }
+
+    /// Whether the numbers are those of [tables](Self::tables).
+    pub const fn is_table(self) -> bool {
+        matches!(self.kind, Kind::Table(_))
+    }
+
+    /// The tables, if there are any.
+    pub(crate) const fn as_tables(self) -> Option<Tables> {
+        match self.kind {
+            Kind::Table(tables) => Some(tables),
+            _ => None,
+        }
+    }
+
     /// The name, for example `fp8_e4m3`, of a format that has one.
     pub fn name(self) -> Option<&'static str> {
         let row = Self::ROWS.iter().find(|(.., format)| *format == self);
@@ -279,22 +394,23 @@ impl ElementFormat {
     pub const fn bits(self) -> u32 {
         match self.kind {
             Kind::Fixed => self.mantissa_bits as u32 + 2,
+            Kind::Table(tables) => tables.0[0].bits(),
             Kind::Float { exponent_bits, .. } => {
                 1 + exponent_bits as u32 + self.mantissa_bits as u32
             }
         }
     }
 
-    /// Bits of the exponent field; 0 for fixed point.
+    /// Bits of the exponent field; 0 for fixed point and tables.
     pub const fn exponent_bits(self) -> u32 {
         match self.kind {
-            Kind::Fixed => 0,
+            Kind::Fixed | Kind::Table(_) => 0,
             Kind::Float { exponent_bits, .. } => exponent_bits as u32,
         }
     }
 
     /// Explicit mantissa bits; for fixed point those below the highest bit of a magnitude, two less than
-    /// [`bits`](Self::bits).
+    /// [`bits`](Self::bits); for tables what the number with the longest significand has.
     pub const fn mantissa_bits(self) -> u32 {
         self.mantissa_bits as u32
     }
@@ -308,6 +424,7 @@ impl ElementFormat {
     pub const fn emax(self) -> i32 {
         match self.kind {
             Kind::Fixed => self.emin as i32,
+            Kind::Table(tables) => bits::exponent(tables.0[0].max()),
             Kind::Float {
                 exponent_bits,
                 specials,
@@ -323,7 +440,7 @@ impl ElementFormat {
     }
 
     /// Exponent of the smallest normal number. For fixed point it is [`emax`](Self::emax): the numbers below are spaced
-    /// like subnormals.
+    /// like subnormals. For tables it is that of the smallest magnitude.
     pub const fn emin(self) -> i32 {
         self.emin as i32
     }
@@ -332,8 +449,11 @@ impl ElementFormat {
         1 - self.emin as i32
     }
 
-    /// The largest number.
+    /// The largest number; of tables the largest magnitude of the first one.
     pub const fn max(self) -> f32 {
+        if let Kind::Table(tables) = self.kind {
+            return f32::from_bits(tables.0[0].max());
+        }
         // The significand counts units of 2^-mantissa_bits.
         let top = match self.kind {
             Kind::Float {
@@ -350,23 +470,28 @@ impl ElementFormat {
         ))
     }
 
-    /// The smallest positive number: 2^(emin − mantissa bits). For fixed point this is its step.
+    /// The smallest positive number: 2^(emin − mantissa bits). For fixed point this is its step, for tables the smallest
+    /// magnitude.
     pub const fn min_subnormal(self) -> f32 {
+        if let Kind::Table(tables) = self.kind {
+            return f32::from_bits(tables.min());
+        }
         f32::from_bits(bits::pow2(self.emin() - self.mantissa_bits as i32))
     }
 
-    /// Whether there is a −0.
+    /// Whether there is a −0, in each table if there are several.
     pub const fn has_negative_zero(self) -> bool {
         match self.kind {
             Kind::Fixed => false,
+            Kind::Table(tables) => tables.have_negative_zeros(),
             Kind::Float { specials, .. } => !matches!(specials, SpecialCodes::Fnuz),
         }
     }
 
-    /// Which codes of a float are no numbers; `None` for fixed point.
+    /// Which codes of a float are no numbers; `None` for fixed point and tables.
     pub const fn special_codes(self) -> Option<SpecialCodes> {
         match self.kind {
-            Kind::Fixed => None,
+            Kind::Fixed | Kind::Table(_) => None,
             Kind::Float { specials, .. } => Some(specials),
         }
     }
@@ -375,8 +500,12 @@ impl ElementFormat {
     ///
     /// Float codes are sign and magnitude (0x80 of an fp8 is −0), but for the [special](SpecialCodes) ones; any NaN code gives
     /// [`f32::NAN`]. Fixed-point codes are two's complement, the most negative one
-    /// is no number that quantization produces.
+    /// is no number that quantization produces. Of several tables it is that of the first.
     pub const fn decode(self, code: u32) -> f32 {
+        if let Kind::Table(tables) = self.kind {
+            let mask = (1 << self.bits()) - 1;
+            return f32::from_bits(tables.0[0].number(code & mask));
+        }
         let mantissa_bits = self.mantissa_bits as i32;
         let Kind::Float {
             exponent_bits,
@@ -421,7 +550,9 @@ impl ElementFormat {
 
     /// What an error lists as allowed: the names, then the families.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.into_iter().chain(["float(…)", "fixed(…)"])
+        Self::NAMES
+            .into_iter()
+            .chain(["float(…)", "fixed(…)", "table(…)"])
     }
 }
 
@@ -479,12 +610,43 @@ impl FromStr for ElementFormat {
             parameters.finish()?;
             return Ok(Self::fixed(bits, fraction_bits)?);
         }
+        if let Some(inside) = text
+            .strip_prefix("table(")
+            .and_then(|text| text.strip_suffix(')'))
+        {
+            return parse_tables(inside);
+        }
         Err(ParseFormatError::Unknown(NameError::new(
             "element format",
             text.to_string(),
             Self::expected().collect(),
         )))
     }
+}
+
+/// What stands between the parentheses of `table(…)`.
+fn parse_tables(inside: &str) -> Result<ElementFormat, ParseFormatError> {
+    let named = |(name, _): &&(&str, _)| *name == inside;
+    if let Some((_, format)) = ElementFormat::TABLES.iter().find(named) {
+        return Ok(*format);
+    }
+    let number = |text: &str| {
+        text.parse::<f32>()
+            .map_err(|_| ParseFormatError::FieldValue {
+                format: "table",
+                field: "number",
+                value: text.to_string(),
+                allowed: one_of(["a number"].into_iter().chain(ElementFormat::TABLE_NAMES)),
+            })
+    };
+    let table = |text: &str| {
+        text.split_ascii_whitespace()
+            .map(number)
+            .collect::<Result<Vec<f32>, _>>()
+    };
+    let tables: Vec<Vec<f32>> = inside.split('/').map(table).collect::<Result<_, _>>()?;
+    let tables: Vec<&[f32]> = tables.iter().map(Vec::as_slice).collect();
+    Ok(ElementFormat::tables(&tables)?)
 }
 
 impl fmt::Display for ElementFormat {
@@ -501,6 +663,18 @@ impl ElementFormat {
     pub(crate) fn parameters(&self) -> String {
         let mantissa_bits = self.mantissa_bits;
         match self.kind {
+            Kind::Table(tables) => {
+                let named = |(_, format): &&(&str, Self)| format == self;
+                if let Some((name, _)) = Self::TABLES.iter().find(named) {
+                    return alloc::format!("table({name})");
+                }
+                let numbers = |table: &Table| {
+                    let numbers = table.numbers().map(|number| number.to_string());
+                    numbers.collect::<Vec<_>>().join(" ")
+                };
+                let tables = tables.0.iter().map(numbers).collect::<Vec<_>>();
+                alloc::format!("table({})", tables.join("/"))
+            }
             Kind::Fixed => alloc::format!(
                 "fixed(bits={},fraction_bits={})",
                 self.bits(),

@@ -178,7 +178,8 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FloatScaleFormat {
-    /// Format of the elements, of at most 8 bits.
+    /// Format of the elements, of at most 8 bits; of several [tables](ElementFormat::tables) each block has one, with Q its largest
+    /// magnitude.
     pub element: ElementFormat,
     /// Elements in a block; 0 makes the whole axis one block.
     pub block_size: usize,
@@ -199,6 +200,31 @@ pub struct FloatScaleFormat {
 }
 
 impl FloatScaleFormat {
+    /// `amdfp4`, of AMD Quark 0.12: FP4 in blocks of 16 with UE5M3 scales.
+    pub const AMDFP4: Self = Self::new(ElementFormat::FP4_E2M1, ScaleFormat::UE5M3, 16);
+    /// `amdfp4_g32`: the same in blocks of 32.
+    pub const AMDFP4_G32: Self = Self::new(ElementFormat::FP4_E2M1, ScaleFormat::UE5M3, 32);
+    /// `nvint4`, of arXiv 2510.25602: INT4 in blocks of 16 with UE4M3 scales and a tensor scale, as NVFP4 has them.
+    pub const NVINT4: Self = Self {
+        tensor_scale: true,
+        ..Self::new(ElementFormat::INT4, ScaleFormat::UE4M3, 16)
+    };
+
+    /// `nf4`, of QLoRA and bitsandbytes: [`ElementFormat::NF4`] in blocks of 64 with float32 scales.
+    pub const NF4: Self = Self::new(ElementFormat::NF4, ScaleFormat::FLOAT32, 64);
+    /// `if4`, of arXiv 2603.28765: [`ElementFormat::IF4`] in blocks of 16 with UE4M3 scales, whose eighth bit is set where the block
+    /// is of integers, and a tensor scale.
+    pub const IF4: Self = Self {
+        tensor_scale: true,
+        ..Self::new(ElementFormat::IF4, ScaleFormat::UE4M3, 16)
+    };
+    /// `razer`, of arXiv 2501.04052: [`ElementFormat::RAZER`] in blocks of 16 with UE4M3 scales, whose eighth bit is set where the
+    /// block has a −5, and a tensor scale.
+    pub const RAZER: Self = Self {
+        tensor_scale: true,
+        ..Self::new(ElementFormat::RAZER, ScaleFormat::UE4M3, 16)
+    };
+
     /// Blocks along one axis, with subnormal scales, without a tensor scale or headroom.
     pub const fn new(element: ElementFormat, scale: ScaleFormat, block_size: usize) -> Self {
         Self {
@@ -243,6 +269,15 @@ impl FloatScaleFormat {
             return refused("square", "false with block_size 0");
         }
         Ok(())
+    }
+
+    /// Bits of the code of a block's scale, and above it of the number of the block's table if the element has several.
+    pub const fn scale_bits(&self) -> u32 {
+        let selector_bits = match self.element.as_tables() {
+            Some(tables) => tables.selector_bits(),
+            None => 0,
+        };
+        self.scale.bits() + selector_bits
     }
 
     /// The smallest scale.

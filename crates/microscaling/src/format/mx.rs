@@ -57,6 +57,7 @@ impl MxFormat {
     ///
     /// # Errors
     /// * [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    /// * [`FormatError::TableElement`] if the element is a [table](ElementFormat::tables).
     /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share.
     /// * [`FormatError::ScaleModeElement`] if `scale_mode` is [`Rms`](ScaleMode::Rms) and the element not
     ///   [`FP4_E2M1`](ElementFormat::FP4_E2M1).
@@ -66,6 +67,11 @@ impl MxFormat {
                 min: 1,
                 max: 8,
                 got: self.scale_bits,
+            });
+        }
+        if self.element.is_table() {
+            return Err(FormatError::TableElement {
+                format: "MX format",
             });
         }
         if let Err(error) = self.validate_scale_mode() {

@@ -63,6 +63,11 @@ impl<'a> Parameters<'a> {
         self.fields.iter().any(|(name, _)| *name == field)
     }
 
+    /// Whether a parameter is given, and is this.
+    pub(crate) fn is(&self, field: &str, value: &str) -> bool {
+        self.fields.contains(&(field, value))
+    }
+
     /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` says what
     /// is allowed.
     pub(crate) fn take<T: FromStr>(

@@ -13,7 +13,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// The formats with a name: name, Quark's name if it has one, format.
-const NAMED: [(&str, Option<&str>, BlockFormat); 12] = {
+const NAMED: [(&str, Option<&str>, BlockFormat); 19] = {
     type E = ElementFormat;
     use ScaleMode::{Floor, Rceil};
     [
@@ -29,6 +29,17 @@ const NAMED: [(&str, Option<&str>, BlockFormat); 12] = {
         ("mx9", Some("MX9"), microexponent(MicroexponentFormat::MX9)),
         ("bfp16", Some("BFP16"), BlockFormat::Bfp(BfpFormat::BFP16)),
         ("nvfp4", Some("NVFP4"), BlockFormat::Nvfp4(NVFP4)),
+        ("mxint4", None, mx(E::INT4, Floor)),
+        ("nvint4", None, float_scale(FloatScaleFormat::NVINT4)),
+        ("amdfp4", None, float_scale(FloatScaleFormat::AMDFP4)),
+        (
+            "amdfp4_g32",
+            None,
+            float_scale(FloatScaleFormat::AMDFP4_G32),
+        ),
+        ("nf4", None, float_scale(FloatScaleFormat::NF4)),
+        ("if4", None, float_scale(FloatScaleFormat::IF4)),
+        ("razer", None, float_scale(FloatScaleFormat::RAZER)),
     ]
 };
 
@@ -42,6 +53,10 @@ const fn mx(element: ElementFormat, scale_mode: ScaleMode) -> BlockFormat {
 
 const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
     BlockFormat::Microexponent(format)
+}
+
+const fn float_scale(format: FloatScaleFormat) -> BlockFormat {
+    BlockFormat::FloatScale(format)
 }
 
 const NVFP4: Nvfp4Format = Nvfp4Format::new(false);
@@ -59,7 +74,17 @@ const MX_FIELDS: &[&str] = &[
 ];
 
 /// The parameters of NVFP4.
-const NVFP4_FIELDS: &[&str] = &["tensor_scale", "square", "headroom", "four_over_six"];
+const NVFP4_FIELDS: &[&str] = &[
+    "tensor_scale",
+    "square",
+    "headroom",
+    "four_over_six",
+    "block_size",
+    "scale",
+];
+
+/// The scale of MX, by its OCP name.
+const E8M0: &str = "e8m0";
 
 /// The parameters of a block of any element with any scale.
 const BLOCK_FIELDS: &[&str] = &[
@@ -94,7 +119,8 @@ const FAMILIES: [Family; 5] = [
 
 impl BlockFormat {
     /// The names without parameters: the concrete formats of OCP MX v1.0, NVIDIA's recipe for MXFP8
-    /// (E4M3, scale mode `rceil`), the microexponents, BFP16 and NVFP4 without a tensor scale.
+    /// (E4M3, scale mode `rceil`), the microexponents, BFP16, NVFP4 without a tensor scale, and what has been built or proposed
+    /// beside them: [`mxint4`](ElementFormat::INT4) in MX blocks, and those that [`FloatScaleFormat`] has constants for.
     pub const NAMES: [&'static str; NAMED.len()] = {
         let mut names = [""; NAMED.len()];
         let mut i = 0;
@@ -199,12 +225,42 @@ fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
         headroom: parameters.take("headroom", "", NVFP4.headroom, headrooms)?,
         four_over_six: parameters.take("four_over_six", "", NVFP4.four_over_six, either)?,
     };
+    let usual = FloatScaleFormat::from(format);
+    let format_of_blocks = FloatScaleFormat {
+        block_size: parameters.take("block_size", "block", usual.block_size, || at_least(0))?,
+        scale: take_scale(&mut parameters, "nvfp4", &[], usual.scale)?,
+        ..usual
+    };
     parameters.finish()?;
-    Ok(BlockFormat::Nvfp4(format))
+    if format_of_blocks == usual {
+        return Ok(BlockFormat::Nvfp4(format));
+    }
+    format_of_blocks.validate()?;
+    Ok(BlockFormat::FloatScale(format_of_blocks))
+}
+
+/// The parameter `scale`, which may have other names too; these are left alone.
+fn take_scale(
+    parameters: &mut Parameters<'_>,
+    format: &'static str,
+    others: &[&'static str],
+    default: ScaleFormat,
+) -> Result<ScaleFormat, ParseFormatError> {
+    let scales = || one_of(others.iter().copied().chain(ScaleFormat::expected()));
+    let text = parameters.take("scale", "", default.to_string(), scales)?;
+    text.parse().map_err(|error| match error {
+        ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+            format,
+            field: "scale",
+            value: error.value,
+            allowed: scales(),
+        },
+        error => error,
+    })
 }
 
 fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
-    let scales = || one_of(["e8m0"].into_iter().chain(ScaleFormat::expected()));
+    let scales = || one_of([E8M0].into_iter().chain(ScaleFormat::expected()));
     for (field, allowed) in [
         ("element", one_of(ElementFormat::expected())),
         ("scale", scales()),
@@ -225,8 +281,8 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
         headroom: parameters.take("headroom", "", Headroom::NONE, headrooms)?,
         ..MxFormat::new(element, 32)
     };
-    let scale = parameters.take("scale", "", String::new(), scales)?;
-    if scale == "e8m0" {
+    if parameters.is("scale", E8M0) {
+        parameters.take("scale", "", String::new(), scales)?;
         let modes = || one_of(ScaleMode::ALL.map(ScaleMode::name));
         let format = MxFormat {
             scale_mode: parameters.take("scale_mode", "", ScaleMode::Floor, modes)?,
@@ -236,15 +292,7 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
         format.validate()?;
         return Ok(BlockFormat::Mx(format));
     }
-    let scale = scale.parse().map_err(|error| match error {
-        ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
-            format: "block",
-            field: "scale",
-            value: error.value,
-            allowed: scales(),
-        },
-        error => error,
-    })?;
+    let scale = take_scale(&mut parameters, "block", &[E8M0], ScaleFormat::FLOAT32)?;
     let format = FloatScaleFormat {
         square: base.square,
         headroom: base.headroom,

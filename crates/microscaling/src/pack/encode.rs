@@ -53,6 +53,7 @@ impl Encoder {
         let bits = format.element_bits();
         let places = match format {
             _ if bits > 8 => None,
+            BlockFormat::FloatScale(format) if format.element.is_table() => None,
             BlockFormat::Mx(format) => Some(Places::of_element(format.element)),
             BlockFormat::Nvfp4(_) => Some(Places::of_element(ElementFormat::FP4_E2M1)),
             BlockFormat::FloatScale(format) => Some(Places::of_element(format.element)),

@@ -127,7 +127,7 @@ impl Lanes for Nvfp4Lanes {
 
     #[inline(always)]
     fn tame(&self, record: &[u8]) -> Option<f32> {
-        let [scale, sign] = self.codec.unit(record, 0);
+        let [scale, sign, _] = self.codec.unit(record, 0);
         let tame = scale == 0 || NVFP4_TAME.contains(&scale);
         tame.then_some(f32::from_bits(scale | sign))
     }

@@ -161,7 +161,7 @@ impl Divide for Bytes<'_> {
 /// Bytes of the code of a scale.
 pub(super) fn scale_bytes(format: &BlockFormat) -> usize {
     match format {
-        BlockFormat::FloatScale(format) => format.scale.bits().div_ceil(8) as usize,
+        BlockFormat::FloatScale(format) => format.scale_bits().div_ceil(8) as usize,
         _ => 1,
     }
 }

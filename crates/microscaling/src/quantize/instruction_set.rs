@@ -373,6 +373,10 @@ mod tests {
                 BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
                     let format = format.float_scale().unwrap();
                     let tensor_scale = format.tensor_scale_of(tensor_amax);
+                    if format.element.is_table() {
+                        let rule = BlockRule::of(&format.into(), Some(tensor_scale));
+                        return rule.round_element(x, rule.maxima(elements), rounding, draw);
+                    }
                     let mut scales = scales.borrow_mut();
                     let start = i - (at - first) * inner;
                     let block_scale = scales.entry(start).or_insert_with(|| {

@@ -88,7 +88,7 @@ impl BlockRule {
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
             Self::Mx(rule) => rule.is_rms(),
-            Self::FloatScale(rule) => rule.four_over_six,
+            Self::FloatScale(rule) => rule.looks_twice(),
             _ => false,
         }
     }
@@ -120,6 +120,11 @@ impl BlockRule {
     pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
         if !self.looks_twice() {
             return amax;
+        }
+        if let Self::FloatScale(rule) = self
+            && !rule.four_over_six
+        {
+            return rule.best_table(amax, elements);
         }
         let sight = self.sight::<true>(amax);
         let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
@@ -156,7 +161,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.grid(amax, second),
             Self::Microexponent(rule) => rule.grid(amax, second),
             Self::Bfp(rule) => rule.grid(amax),
-            Self::FloatScale(rule) => rule.grid(amax, second).words(),
+            Self::FloatScale(rule) => rule.grid(amax, second),
         }
     }
 
@@ -175,20 +180,20 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
         match self {
-            Self::FloatScale(rule) => rule.round::<R>(ScalePair::of(grid), x, draw),
+            Self::FloatScale(rule) => rule.round::<R>(grid, x, draw),
             Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Microexponent(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::Bfp(rule) => rule.step_element().round::<R>(grid, x, draw),
         }
     }
 
-    /// Pattern of the largest number that an element of a grid can become; 0 or NaN where all of them do.
+    /// Pattern of the largest number that an element of a grid with this sign can become; 0 or NaN where all of them do.
     #[inline(always)]
-    pub(crate) fn largest(&self, grid: Grid) -> u32 {
+    pub(crate) fn largest(&self, grid: Grid, sign: u32) -> u32 {
         match self {
-            Self::FloatScale(rule) => match ScalePair::of(grid) {
+            Self::FloatScale(rule) => match rule.pair_of(grid) {
                 pair if pair.is_nan() => NAN,
-                pair => bits::product(pair.scale, rule.unit_element().max),
+                pair => bits::product(pair.scale, rule.largest_unit(grid, sign)),
             },
             _ => Steps::of(grid).max,
         }
@@ -477,6 +482,6 @@ impl ElementRule for Clipped {
 
     #[inline(always)]
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, _: u32) -> f32 {
-        clipped(x, rule.largest(grid))
+        clipped(x, rule.largest(grid, x.to_bits()))
     }
 }

@@ -1,7 +1,7 @@
 //! The scale of a block, and the largest number that its elements can become; the scales of many blocks.
 
-use crate::quantize::rules::{BlockRule, Grid, ScalePair, Steps};
-use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN};
+use crate::quantize::rules::{BlockRule, Grid, Steps};
+use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN, SIGN};
 
 /// A block format, and the scale of the tensor if it has one, as the statistics see them.
 pub(super) struct Scales(pub(super) BlockRule);
@@ -33,7 +33,7 @@ impl Scales {
         let maxima = maxima.iter().zip(seconds);
         for ((limit, scale), (amax, second)) in limits.iter_mut().zip(scales).zip(maxima) {
             let grid = rule.grid(*amax, *second);
-            *limit = match rule.largest(grid) {
+            *limit = match rule.largest(grid, 0).max(rule.largest(grid, SIGN)) {
                 0 => INFINITY,
                 max => max.min(INFINITY),
             };
@@ -49,7 +49,7 @@ impl Scales {
                 Steps { emin, .. } => bits::pow2(emin - rule.row.emin),
             },
             BlockRule::Microexponent(_) | BlockRule::Bfp(_) => shared_exponent(amax),
-            BlockRule::FloatScale(_) => ScalePair::of(grid).scale,
+            BlockRule::FloatScale(rule) => rule.pair_of(grid).scale,
         }
     }
 }

@@ -361,7 +361,8 @@ fn float_scale(
     draws: &[u32],
 ) -> Vec<Element> {
     let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
-    let (element_bits, element_emin, _, q) = element(format.element);
+    let alternatives = alternatives(format);
+    let first = alternatives[0].q;
     let (scale_bits, scale_emin, scale_max) = match format.scale.to_string().as_str() {
         "ue4m3" => (3, -6, 448.0),
         "ue5m3" => (3, -14, 114_688.0),
@@ -375,10 +376,10 @@ fn float_scale(
         true => pow2(scale_emin - scale_bits),
         false => pow2(scale_emin),
     };
-    let (q, scale_max, scale_min) = (q as f32, scale_max as f32, scale_min as f32);
+    let (scale_max, scale_min) = (scale_max as f32, scale_min as f32);
     let t = match (format.tensor_scale, format.four_over_six) {
         (false, _) => 1.0,
-        (true, false) => tensor_amax as f32 / (scale_max * q) * h,
+        (true, false) => tensor_amax as f32 / (scale_max * first) * h,
         (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
     };
     let amax = amax(block);
@@ -388,12 +389,13 @@ fn float_scale(
     if t == 0.0 {
         return zeros(block);
     }
-    let scale = |factor: f32| {
-        let wanted = amax as f32 / q / t * h * factor;
+    let scale = |alternative: &Alternative| {
+        let wanted = amax as f32 / alternative.q / t * h * alternative.factor;
         let limited = f64::from(wanted.clamp(scale_min, scale_max));
         to_float(limited, scale_bits, scale_emin, Rounding::NearestEven, 0) as f32
     };
-    let with = |c: f32, block: &[f32], rounding: Rounding, draws: &[u32]| -> Vec<Element> {
+    let with = |alternative: &Alternative, rounding: Rounding, draws: &[u32]| -> Vec<Element> {
+        let c = scale(alternative);
         if (t * c).is_infinite() {
             return all_nan(block);
         }
@@ -404,9 +406,7 @@ fn float_scale(
                 false if inverse.is_infinite() => x.abs() / (t * c),
                 false => x.abs() * inverse,
             };
-            let limited = f64::from(scaled.min(q));
-            let unit = to_float(limited, element_bits, element_emin, rounding, *draw).min(q.into());
-            let unit = unit as f32;
+            let (unit, q) = alternative.numbers.round(scaled, *x, rounding, *draw);
             let limit = match f64::from(q * (t * c)) {
                 0.0 => f64::INFINITY,
                 limit => limit,
@@ -415,23 +415,138 @@ fn float_scale(
         };
         block.iter().zip(draws).map(round).collect()
     };
-    if !format.four_over_six || amax == 0.0 {
-        return with(scale(1.0), block, rounding, draws);
+    if alternatives.len() == 1 || amax == 0.0 {
+        return with(&alternatives[0], rounding, draws);
     }
     let unit = pow2(floor_log2(amax) - 17);
-    let error = |c: f32| -> u64 {
-        let positive: Vec<f32> = block.iter().map(|x| x.abs()).collect();
-        let rounded = with(c, &positive, Rounding::NearestEven, &vec![0; block.len()]);
-        let errors = rounded.iter().zip(&positive).map(|((q, _), x)| {
+    let error = |alternative: &&Alternative| -> u64 {
+        let rounded = with(alternative, Rounding::NearestEven, &vec![0; block.len()]);
+        let errors = rounded.iter().zip(block).map(|((q, _), x)| {
             let difference = f64::from((q - x).abs());
             let error = (difference / unit).floor().min(65535.0) as u64;
             error * error
         });
         errors.sum()
     };
-    let (six, four) = (scale(1.0), scale(1.5));
-    let better = if error(four) < error(six) { four } else { six };
-    with(better, block, rounding, draws)
+    // Of equal ones the first.
+    let best = alternatives.iter().min_by_key(error).unwrap();
+    with(best, rounding, draws)
+}
+
+/// What a block may be.
+struct Alternative {
+    numbers: Numbers,
+    /// The largest number, and by what its scale is larger than that makes it.
+    q: f32,
+    factor: f32,
+}
+
+enum Numbers {
+    /// Mantissa bits, exponent of the smallest normal number, largest number.
+    Float(i32, i32, f32),
+    /// The magnitudes of positive and of negative numbers, from 0 on.
+    Table([Vec<f32>; 2]),
+}
+
+impl Numbers {
+    /// What a magnitude becomes that has the sign of x, and the largest number with it.
+    fn round(&self, scaled: f32, x: f32, rounding: Rounding, draw: u32) -> (f32, f32) {
+        match self {
+            Self::Float(mantissa_bits, emin, q) => {
+                let limited = f64::from(scaled.min(*q));
+                let unit = to_float(limited, *mantissa_bits, *emin, rounding, draw);
+                (unit.min(f64::from(*q)) as f32, *q)
+            }
+            Self::Table(sides) => {
+                let side = &sides[usize::from(x.is_sign_negative())];
+                let above = side.partition_point(|magnitude| *magnitude <= scaled);
+                let last = side[side.len() - 1];
+                if above == side.len() {
+                    return (last, last);
+                }
+                let (low, high) = (side[above - 1], side[above]);
+                let mean = ((f64::from(low) + f64::from(high)) / 2.0) as f32;
+                let up = match rounding {
+                    Rounding::NearestAway => scaled >= mean,
+                    Rounding::NearestEven => scaled > mean || (scaled == mean && above % 2 == 0),
+                    Rounding::TowardZero => false,
+                    Rounding::Stochastic => {
+                        let fraction = ((scaled - low) / (high - low) * 16_777_216.0).floor();
+                        fraction.min(16_777_215.0) + (draw >> 8) as f32 >= 16_777_216.0
+                    }
+                };
+                (if up { high } else { low }, last)
+            }
+        }
+    }
+}
+
+fn alternatives(format: FloatScaleFormat) -> Vec<Alternative> {
+    let text = format.element.to_string();
+    let Some(inside) = text.strip_prefix("table(") else {
+        let (mantissa_bits, emin, _, q) = element(format.element);
+        let numbers = || Numbers::Float(mantissa_bits, emin, q as f32);
+        let of_factor = |factor| Alternative {
+            numbers: numbers(),
+            q: q as f32,
+            factor,
+        };
+        return match format.four_over_six {
+            true => vec![of_factor(1.0), of_factor(1.5)],
+            false => vec![of_factor(1.0)],
+        };
+    };
+    let fp4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let both = |magnitudes: Vec<f32>| [magnitudes.clone(), magnitudes];
+    let with_5 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let sides = match inside {
+        "nf4)" => {
+            let positive = [
+                0.0, 0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684,
+                1.0,
+            ];
+            let negative = [
+                0.0,
+                0.091050036,
+                0.18477343,
+                0.28444138,
+                0.3949175,
+                0.52507305,
+                0.6961928,
+                1.0,
+            ];
+            vec![[positive.to_vec(), negative.to_vec()]]
+        }
+        "if4)" => {
+            let integers = (0..8).map(|i| i as f32 * 6.0 / 7.0).collect();
+            vec![both(fp4.to_vec()), both(integers)]
+        }
+        "razer)" => vec![
+            [with_5.to_vec(), fp4.to_vec()],
+            [fp4.to_vec(), with_5.to_vec()],
+        ],
+        _ => {
+            let tables = inside.trim_end_matches(')').split('/');
+            let side = |numbers: &[f32], negative: bool| {
+                let numbers = numbers.iter().filter(|x| x.is_sign_negative() == negative);
+                let mut side: Vec<f32> = numbers.map(|x| x.abs()).filter(|x| *x > 0.0).collect();
+                side.push(0.0);
+                side.sort_by(f32::total_cmp);
+                side
+            };
+            let of = |table: &str| {
+                let numbers: Vec<f32> = table.split(' ').map(|x| x.parse().unwrap()).collect();
+                [side(&numbers, false), side(&numbers, true)]
+            };
+            tables.map(of).collect()
+        }
+    };
+    let alternative = |sides: [Vec<f32>; 2]| Alternative {
+        q: sides.iter().flatten().fold(0.0, |max, x| max.max(*x)),
+        numbers: Numbers::Table(sides),
+        factor: 1.0,
+    };
+    sides.into_iter().map(alternative).collect()
 }
 
 /// The product of two matrices, [m, k] and [n, k], as the documentation of `Panels::multiply` has it: blocks of 512, in them

@@ -102,7 +102,7 @@ impl Random {
                     tensor_scale: self.one_in(2),
                     square: self.one_in(4),
                     headroom: self.headroom(),
-                    ..FloatScaleFormat::new(self.element(), scale, block_size)
+                    ..FloatScaleFormat::new(self.element_or_tables(), scale, block_size)
                 };
                 if format.validate().is_ok() {
                     break BlockFormat::FloatScale(format);
@@ -141,6 +141,43 @@ impl Random {
                 })
             }
         }
+    }
+
+    /// Numbers of a table in one of four cases.
+    fn element_or_tables(&mut self) -> ElementFormat {
+        if !self.one_in(4) {
+            return self.element();
+        }
+        if self.one_in(3) {
+            let name = self.any(&ElementFormat::TABLE_NAMES);
+            return format!("table({name})").parse().unwrap();
+        }
+        // As many bits for each: 2^(bits − 1) < length ≤ 2^bits.
+        let bits = self.range(2, 8);
+        let count = 1 + self.below(16);
+        let mut table = || {
+            let length = self.range((1 << (bits - 1)) + 1, 1 << bits) as usize;
+            let mut numbers = vec![0.0_f32, 1.0];
+            while numbers.len() < length {
+                let number = match self.one_in(3) {
+                    true => self.range(-64, 64) as f32 / 8.0,
+                    false => f32::from_bits(
+                        (self.range(95, 130) << 23 | self.range(0, (1 << 23) - 1)) as u32
+                            | self.range(0, 1) as u32 * (1 << 31),
+                    ),
+                };
+                let is_new = numbers
+                    .iter()
+                    .all(|other| other.to_bits() != number.to_bits());
+                if is_new {
+                    numbers.insert(self.below(numbers.len() + 1), number);
+                }
+            }
+            numbers
+        };
+        let tables: Vec<Vec<f32>> = (0..count).map(|_| table()).collect();
+        let tables: Vec<&[f32]> = tables.iter().map(Vec::as_slice).collect();
+        ElementFormat::tables(&tables).unwrap()
     }
 
     /// One with a name, or any other one.

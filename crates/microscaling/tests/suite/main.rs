@@ -48,6 +48,7 @@ mod scale_rules;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;
+mod tables;
 #[cfg(feature = "rayon")]
 mod threads;
 mod weight_layouts;

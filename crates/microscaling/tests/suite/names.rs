@@ -3,8 +3,9 @@
 use crate::inputs::formats;
 use crate::oracle;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FormatError, Headroom, MicroexponentFormat, MxFormat,
-    Nvfp4Format, ParseFormatError, RandomStream, Rounder, Rounding, ScaleMode,
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, FormatError, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, ParseFormatError, RandomStream, Rounder, Rounding,
+    ScaleMode,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -60,6 +61,47 @@ fn every_name() {
         assert_eq!(format.bits_per_element(), bits);
         names.push(name);
     }
+    let block = |element: &str, scale: &str, block_size: usize| {
+        FloatScaleFormat::new(element.parse().unwrap(), scale.parse().unwrap(), block_size)
+    };
+    let nvint4 = FloatScaleFormat {
+        tensor_scale: true,
+        ..block("int4", "ue4m3", 16)
+    };
+    for (name, format, bits) in [
+        (
+            "mxint4",
+            MxFormat::new(ElementFormat::INT4, 32).into(),
+            4.25,
+        ),
+        ("nvint4", nvint4.into(), 4.5),
+        ("amdfp4", block("fp4_e2m1", "ue5m3", 16).into(), 4.5),
+        ("amdfp4_g32", block("fp4_e2m1", "ue5m3", 32).into(), 4.25),
+        ("nf4", block("table(nf4)", "float32", 64).into(), 4.5),
+        (
+            "if4",
+            FloatScaleFormat {
+                tensor_scale: true,
+                ..block("table(if4)", "ue4m3", 16)
+            }
+            .into(),
+            4.5,
+        ),
+        (
+            "razer",
+            FloatScaleFormat {
+                tensor_scale: true,
+                ..block("table(razer)", "ue4m3", 16)
+            }
+            .into(),
+            4.5,
+        ),
+    ] {
+        assert_eq!(name.parse::<BlockFormat>(), Ok(format));
+        assert_eq!(format.to_string(), name);
+        assert_eq!(format.bits_per_element(), bits);
+        names.push(name);
+    }
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
 
@@ -68,8 +110,8 @@ fn every_name() {
 fn blocks() {
     for (text, shown) in [
         (
-            "block(element=e2m1,scale=ue5m3)",
-            "block(element=fp4_e2m1,scale=ue5m3,block_size=32)",
+            "block(element=e2m1,scale=ue5m2)",
+            "block(element=fp4_e2m1,scale=ue5m2,block_size=32)",
         ),
         (
             "block(element=float(exponent_bits=3,mantissa_bits=4),scale=float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan),block_size=0,headroom=4/3)",
@@ -80,6 +122,27 @@ fn blocks() {
             "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
         ),
         ("block(element=e4m3,scale=e8m0)", "mxfp8_e4m3"),
+        ("block(element=fp4,scale=ue5m3,block_size=16)", "amdfp4"),
+        (
+            "block(element=table(nf4),scale=ue4m3,block_size=16)",
+            "block(element=table(nf4),scale=ue4m3,block_size=16)",
+        ),
+        (
+            "block(element=table(0 0.5  1 -1/0 0.75 1 -2.5e0),scale=ue4m3)",
+            "block(element=table(0 0.5 1 -1/0 0.75 1 -2.5),scale=ue4m3,block_size=32)",
+        ),
+        (
+            "block(element=table(-1 -0.69619280099868774 -0.52507305145263672 -0.39491748809814453 -0.28444138169288635 \
+             -0.18477343022823334 -0.09105003625154495 0 0.07958029955625534 0.16093020141124725 0.24611230194568634 \
+             0.33791524171829224 0.44070982933044434 0.56261700391769409 0.72295683622360229 1),scale=float32,block_size=64)",
+            "nf4",
+        ),
+        ("block(element=e2m1,scale=ue5m3)", "amdfp4_g32"),
+        ("nvfp4(scale=ue4m3,block_size=16)", "nvfp4"),
+        (
+            "nvfp4(block_size=32,scale=ue5m3,tensor_scale=true)",
+            "block(element=fp4_e2m1,scale=ue5m3,block_size=32,tensor_scale=true,subnormal_scales=false)",
+        ),
         (
             "block(element=e1m2,scale=e8m0,block_size=16,scale_mode=ceil)",
             "mx(element=fp4_e1m2,block_size=16,scale_mode=ceil)",
@@ -95,7 +158,7 @@ fn blocks() {
             "block(scale=ue5m3)",
             "block: element is ``, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
              float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, fp5_e2m2, \
-             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…)",
+             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…)",
         ),
         (
             "block(element=e2m1,scale=e9m0)",
@@ -104,6 +167,38 @@ fn blocks() {
         (
             "block(element=float(exponent_bits=9,mantissa_bits=1),scale=e8m0)",
             "element float: exponent_bits is 9, expected 1 to 8",
+        ),
+        (
+            "block(element=table(0 1),scale=ue4m3)",
+            "table: length is 2, expected 3 to 256",
+        ),
+        (
+            "block(element=table(0 1 NaN),scale=ue4m3)",
+            "table: number 2 is out of place, expected 0, or 2^-32 to 2^32, or the negative of that",
+        ),
+        (
+            "block(element=table(0 1 -1 1),scale=ue4m3)",
+            "table: number 3 is out of place, expected another one than before",
+        ),
+        (
+            "block(element=table(2 1 -1),scale=ue4m3)",
+            "table: number 2 is out of place, expected a 0 among them",
+        ),
+        (
+            "block(element=table(0 0.5 -0.5),scale=ue4m3)",
+            "table: number 2 is out of place, expected a magnitude of 1 or more among them",
+        ),
+        (
+            "block(element=table(0 1 2 3/0 1 2 3 4),scale=ue4m3)",
+            "table: alternatives have codes of 2 and 3 bits, expected the same for all",
+        ),
+        (
+            "block(element=table(0 1 x),scale=ue4m3)",
+            "table: number is `x`, expected one of a number, nf4, if4, razer",
+        ),
+        (
+            "block(element=table(nf4),scale=e8m0)",
+            "MX format: element is a table, expected a float or a fixed-point number beside a scale that is a power of two",
         ),
         (
             "block(element=float(exponent_bits=4,mantissa_bits=3,bias=200),scale=e8m0)",
@@ -288,7 +383,7 @@ fn errors() {
     assert_eq!(
         error("mx5"),
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
-         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mx(…), bfp(…), \
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, mx(…), bfp(…), \
          microexponent(…), nvfp4(…), block(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
@@ -321,7 +416,7 @@ fn errors() {
         error("mx(block_size=32)"),
         "mx: element is ``, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, \
          int4, int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
-         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…)"
+         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…)"
     );
     assert_eq!(
         error("mx(element=int8,scale_mode=up)"),

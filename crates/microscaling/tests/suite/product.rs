@@ -253,6 +253,7 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
         "nvfp4(tensor_scale=false,headroom=17/16)",
         "nvfp4(tensor_scale=false,four_over_six=true)",
         "block(element=int4,scale=ue4m3,block_size=16)",
+        "block(element=table(razer),scale=ue4m3,block_size=16)",
         "block(element=fp8_e4m3,scale=ue3m3,block_size=24)",
         "block(element=fp4_e3m0,scale=ue5m3,block_size=32)",
     ];
@@ -260,8 +261,8 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
     let all: Vec<Option<BlockFormat>> = named
         .into_iter()
         .chain(parameters)
-        // The scale of a tensor stays beside the panels.
-        .filter(|format| !format.has_tensor_scale())
+        // The scale of a tensor stays beside the panels, which hold bfloat16 numbers.
+        .filter(|format| !format.has_tensor_scale() && format.significant_bits() <= 8)
         .map(Some)
         .chain([None])
         .collect();

@@ -2,7 +2,8 @@
 
 use super::{BlockCodec, ElementCodes};
 use crate::FloatScaleFormat;
-use crate::quantize::rules::{BlockRule, FloatScaleRule, ScalePair};
+use crate::format::table::Tables;
+use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
 
@@ -13,6 +14,7 @@ pub(crate) struct FloatScaleCodec {
     scaled: FloatScaleRule,
     tensor_scale: u32,
     codes: ElementCodes,
+    tables: Option<Tables>,
 }
 
 impl FloatScaleCodec {
@@ -23,58 +25,71 @@ impl FloatScaleCodec {
             scaled,
             tensor_scale: tensor_scale.to_bits(),
             codes: ElementCodes::of(format.element),
+            tables: format.element.as_tables(),
         }
     }
 }
 
 impl BlockCodec for FloatScaleCodec {
-    type Scale = ScalePair;
-    /// The pattern of the scale, and its sign.
-    type Unit = [u32; 2];
+    type Scale = Grid;
+    /// The pattern of the scale, its sign, and the number of the table.
+    type Unit = [u32; 3];
 
     #[inline(always)]
     fn rule(&self) -> &BlockRule {
         &self.rule
     }
 
-    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> ScalePair {
-        let pair = ScalePair::of(self.rule.grid(maxima[0], maxima[1]));
+    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> Grid {
+        let grid = self.rule.grid(maxima[0], maxima[1]);
         // Also where only the product with the tensor scale is too large.
-        let code = match pair.is_nan() {
-            true => self.scaled.scale.code(NAN),
+        let code = match self.scaled.pair_of(grid).is_nan() {
+            true => u64::from(self.scaled.scale.code(NAN)),
             false => self.scaled.block_scale_code(maxima),
         };
         record.copy_from_slice(&code.to_le_bytes()[..record.len()]);
-        pair
+        grid
     }
 
     #[inline(always)]
-    fn code<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> u32 {
+    fn code<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> u32 {
+        let pair = self.scaled.pair_of(grid);
         // In a block of NaN x may be NaN or Inf.
         if pair.is_nan() {
             return 0;
+        }
+        if let Some(tables) = self.tables {
+            let table = &tables.0[grid[1] as usize];
+            return self.scaled.round_in::<R>(table, pair, x.to_bits(), draw)[1];
         }
         let unit = self.scaled.round_unit::<R>(pair, x.to_bits() & ABS, draw);
         self.codes.code((x.to_bits() & SIGN) | unit, 0)
     }
 
     #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> [u32; 2] {
+    fn unit(&self, record: &[u8], _: usize) -> [u32; 3] {
         let joined = record
             .iter()
             .rev()
-            .fold(0, |code, byte| code << 8 | u32::from(*byte));
-        let scale = self.scaled.scale.decode(joined);
+            .fold(0, |code, byte| code << 8 | u64::from(*byte));
+        let (code, table) = self.scaled.split(joined);
+        let scale = self.scaled.scale.decode(code);
         let (sign, abs) = (scale & SIGN, scale & ABS);
         if abs >= INFINITY || self.tensor_scale >= INFINITY {
-            return [NAN, 0];
+            return [NAN, 0, 0];
         }
-        [bits::product(self.tensor_scale, abs), sign]
+        [bits::product(self.tensor_scale, abs), sign, table]
     }
 
     #[inline(always)]
-    fn value(&self, [scale, sign]: [u32; 2], code: u32) -> f32 {
-        let unit = self.codes.value(code, 0).to_bits();
+    fn value(&self, [scale, sign, table]: [u32; 3], code: u32) -> f32 {
+        let unit = match self.tables {
+            Some(tables) => tables.0[table as usize].number(code),
+            None => self.codes.value(code, 0).to_bits(),
+        };
+        if unit & ABS > INFINITY {
+            return f32::from_bits(NAN);
+        }
         let factor = if scale >= INFINITY { 0 } else { scale };
         let product = bits::product(unit & ABS, factor);
         // Inf only of a tensor scale that no tensor has; 0 is 0 times anything.

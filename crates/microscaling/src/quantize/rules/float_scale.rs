@@ -1,9 +1,11 @@
 //! The scalar rules of blocks whose scale is a float: NVFP4, and those of any element and scale.
 
 use super::BlockRule;
+use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::float_state::ieee;
+use crate::format::table::{Table, Tables};
 use crate::pack::places::Places;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
 use crate::round::mode::Even;
@@ -57,12 +59,13 @@ impl FloatScaleFormat {
         let elements = block.iter().copied();
         f32::from_bits(ieee(|| {
             let [amax, second] = BlockRule::FloatScale(rule).maxima(elements);
-            rule.block_scale::<EXACT>(amax, rule.is_four(second))
+            rule.block_scale_with(amax, second)
         }))
     }
 
     /// One element of a block with the scale c, one that [`block_scale_of`](Self::block_scale_of) gives, in a tensor with the
-    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`]. Of
+    /// several tables it is the first.
     pub fn round_scaled(
         &self,
         x: f32,
@@ -73,8 +76,8 @@ impl FloatScaleFormat {
     ) -> f32 {
         let rule = FloatScaleRule::of(self, tensor_scale);
         ieee(|| {
-            let pair = rule.pair::<EXACT>(block_scale.to_bits());
-            with_rule!(rounding, R => rule.round::<R>(pair, x, draw))
+            let grid = rule.grid_of(block_scale.to_bits(), 0);
+            with_rule!(rounding, R => rule.round::<R>(grid, x, draw))
         })
     }
 }
@@ -159,6 +162,8 @@ pub(crate) struct ScaleRow {
     places: Option<Places>,
     /// The code of NaN.
     nan_code: u32,
+    /// Bits of a code.
+    bits: u32,
 }
 
 impl ScaleRow {
@@ -176,6 +181,7 @@ impl ScaleRow {
                 ScaleFormat::FLOAT32 => NAN,
                 _ => (1 << scale.bits()) - 1,
             },
+            bits: scale.bits(),
         }
     }
 
@@ -238,6 +244,8 @@ pub(crate) struct FloatScaleRule {
     pub(crate) scale: ScaleRow,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
+    /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
+    pub(super) tables: Option<Tables>,
 }
 
 impl FloatScaleRule {
@@ -260,7 +268,14 @@ impl FloatScaleRule {
             },
             scale: ScaleRow::of(format),
             four_over_six: format.four_over_six,
+            tables: format.element.as_tables(),
         }
+    }
+
+    /// Whether the grid depends on all elements of a block.
+    #[inline(always)]
+    pub(super) fn looks_twice(&self) -> bool {
+        self.four_over_six || matches!(self.tables, Some(tables) if tables.0.len() > 1)
     }
 
     /// The same rule with results in units of the tensor scale: q · c instead of q · (t · c).
@@ -281,30 +296,73 @@ impl FloatScaleRule {
         if EXACT && self.tensor_scale == 0 {
             return self.scale.min;
         }
-        let scale = bits::quotient(amax, self.element.max);
-        let scale = bits::quotient(scale, self.tensor_scale);
-        let scale = bits::product(scale, self.headroom);
+        let scale = self.unrounded_scale(amax, self.element.max);
         let scale = bits::product(scale, if four { SIX_OVER_FOUR } else { ONE });
         self.scale.round(scale)
     }
 
-    /// The code of c.
+    /// (amax / Q / t) · h.
     #[inline(always)]
-    pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u32 {
-        self.scale
-            .code(self.block_scale::<EXACT>(amax, self.is_four(verdict)))
+    fn unrounded_scale(&self, amax: u32, max: u32) -> u32 {
+        let scale = bits::quotient(amax, max);
+        let scale = bits::quotient(scale, self.tensor_scale);
+        bits::product(scale, self.headroom)
     }
 
-    /// q as a pattern without a sign. `abs` must be finite.
+    /// c as a pattern, from what a second look says.
     #[inline(always)]
-    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, abs: u32, draw: u32) -> u32 {
-        let scaled = if pair.scale == 0 {
+    fn block_scale_with(&self, amax: u32, verdict: u32) -> u32 {
+        match self.tables {
+            Some(tables) => self.table_scale(tables, amax, self.table(verdict)),
+            None => self.block_scale::<EXACT>(amax, self.is_four(verdict)),
+        }
+    }
+
+    /// The code of c, and above it the number of the table.
+    #[inline(always)]
+    pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u64 {
+        let code = self.scale.code(self.block_scale_with(amax, verdict));
+        u64::from(code) | u64::from(self.table(verdict)) << self.scale.bits
+    }
+
+    /// The inverse: the code of c, and the number of the table, or of the last one where there are fewer.
+    #[inline(always)]
+    pub(crate) fn split(&self, code: u64) -> (u32, u32) {
+        match self.tables {
+            Some(tables) if tables.0.len() > 1 => {
+                let last = tables.0.len() as u64 - 1;
+                let table = (code >> self.scale.bits).min(last);
+                ((code & ((1 << self.scale.bits) - 1)) as u32, table as u32)
+            }
+            _ => (code as u32, 0),
+        }
+    }
+
+    /// The number of the table that a second look gives.
+    #[inline(always)]
+    fn table(&self, verdict: u32) -> u32 {
+        match self.tables {
+            Some(tables) if tables.0.len() > 1 => verdict,
+            _ => 0,
+        }
+    }
+
+    /// A magnitude in units of the scale.
+    #[inline(always)]
+    fn scaled(pair: ScalePair, abs: u32) -> u32 {
+        if pair.scale == 0 {
             0
         } else if pair.inverse >= INFINITY {
             bits::quotient(abs, pair.scale)
         } else {
             bits::product(abs, pair.inverse)
-        };
+        }
+    }
+
+    /// q as a pattern without a sign. `abs` must be finite.
+    #[inline(always)]
+    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, abs: u32, draw: u32) -> u32 {
+        let scaled = Self::scaled(pair, abs);
         let UnitElement {
             mantissa_bits,
             emin,
@@ -345,20 +403,54 @@ impl FloatScaleRule {
         }
     }
 
-    /// The pair of any block.
+    /// The grid of any block: a [`ScalePair`]; with tables c and the number of the block's table.
     #[inline(always)]
-    pub(super) fn grid(&self, amax: u32, verdict: u32) -> ScalePair {
-        self.pair::<EXACT>(self.block_scale::<EXACT>(amax, self.is_four(verdict)))
+    pub(super) fn grid(&self, amax: u32, verdict: u32) -> Grid {
+        self.grid_of(self.block_scale_with(amax, verdict), self.table(verdict))
+    }
+
+    /// The grid of a block with the scale c, and that table.
+    #[inline(always)]
+    fn grid_of(&self, scale: u32, table: u32) -> Grid {
+        match self.tables {
+            Some(_) => [scale, table],
+            None => self.pair::<EXACT>(scale).words(),
+        }
+    }
+
+    /// The pair of such a grid.
+    #[inline(always)]
+    pub(crate) fn pair_of(&self, grid: Grid) -> ScalePair {
+        match self.tables {
+            Some(_) => self.pair::<EXACT>(grid[0]),
+            None => ScalePair::of(grid),
+        }
     }
 
     /// Rounds an element of any block.
     #[inline(always)]
-    pub(super) fn round<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> f32 {
+    pub(super) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+        let pair = self.pair_of(grid);
         if pair.is_nan() {
             return f32::from_bits(NAN);
         }
-        let unit = self.round_unit::<R>(pair, x.to_bits() & ABS, draw);
-        f32::from_bits((x.to_bits() & SIGN) | bits::product(unit, pair.scale))
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let unit = match self.tables {
+            Some(tables) => {
+                self.round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
+            }
+            None => self.round_unit::<R>(pair, abs, draw),
+        };
+        f32::from_bits(sign | bits::product(unit, pair.scale))
+    }
+
+    /// The largest number with a sign bit that an element of a grid can become in units of the scale.
+    #[inline(always)]
+    pub(super) fn largest_unit(&self, grid: Grid, sign: u32) -> u32 {
+        match self.tables {
+            Some(tables) => tables.0[grid[1] as usize].largest(sign),
+            None => self.element.max,
+        }
     }
 
     pub(super) fn unit_element(&self) -> UnitElement {
@@ -372,6 +464,7 @@ impl FloatScaleRule {
                 false => 0..0,
             };
         match self.scale.min >= NARROW {
+            _ if self.tables.is_some() => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),
             // Neither a scale nor its reciprocal is very small or very large.
@@ -469,6 +562,67 @@ impl FloatScaleRule {
         let difference = bits::sum(value, abs | SIGN);
         let error = bits::fixed_point(difference & ABS, unit);
         error * error
+    }
+}
+
+/// Elements of tables. A second look gives the number of the block's table.
+impl FloatScaleRule {
+    /// c as a pattern, of a block with that table.
+    #[inline(always)]
+    fn table_scale(&self, tables: Tables, amax: u32, table: u32) -> u32 {
+        if amax >= INFINITY || self.tensor_scale >= INFINITY {
+            return NAN;
+        }
+        if self.tensor_scale == 0 {
+            return self.scale.min;
+        }
+        let max = tables.0[table as usize].max();
+        self.scale.round(self.unrounded_scale(amax, max))
+    }
+
+    /// The magnitude of what an element becomes in units of the scale, as a pattern, and its code. The element is given as a pattern,
+    /// and must be finite.
+    #[inline(always)]
+    pub(crate) fn round_in<R: RoundingRule>(
+        &self,
+        table: &Table,
+        pair: ScalePair,
+        x: u32,
+        draw: u32,
+    ) -> [u32; 2] {
+        table.round::<R>(x & SIGN, Self::scaled(pair, x & ABS), draw)
+    }
+
+    /// The number of the table with the least squared error, of equal ones the first, for the elements of a block.
+    pub(super) fn best_table(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+        let Some(tables) = self.tables else { return 0 };
+        // A block with a NaN or Inf becomes NaN anyway.
+        if amax >= INFINITY {
+            return 0;
+        }
+        let unit = bits::exponent(amax) - 17;
+        let pairs: [ScalePair; Tables::MOST] = core::array::from_fn(|i| {
+            let table = i.min(tables.0.len() - 1) as u32;
+            let scale = self.table_scale(tables, amax, table);
+            self.pair_with::<EXACT>(scale, self.tensor_scale)
+        });
+        let mut sums = [0_u64; Tables::MOST];
+        for x in elements {
+            let x = x.to_bits();
+            for ((sum, pair), table) in sums.iter_mut().zip(pairs).zip(tables.0) {
+                if pair.is_nan() {
+                    continue;
+                }
+                let [unit_value, _] = self.round_in::<Even>(table, pair, x, 0);
+                let value = bits::product(unit_value, pair.scale);
+                let difference = bits::sum(value, (x & ABS) | SIGN);
+                let error = u64::from(bits::fixed_point(difference & ABS, unit));
+                *sum = sum.wrapping_add(error * error);
+            }
+        }
+        let sums = sums.iter().zip(0..).take(tables.0.len());
+        sums.min_by_key(|(sum, _)| **sum)
+            .map_or(0, |(_, table)| table)
     }
 }
 

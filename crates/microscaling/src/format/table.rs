@@ -1,0 +1,349 @@
+//! Elements by a table: any numbers, each with a code.
+
+use crate::FormatError;
+use crate::round::RoundingRule;
+use crate::round::bits::{self, ABS, INFINITY, NAN};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The most numbers of a table.
+const LONGEST: usize = 256;
+/// Bits of the fraction of a step between neighbours.
+const FRACTION_BITS: u32 = 24;
+/// Half a step. All that rounding to nearest needs to know is whether a number is there, below or above.
+const HALF: u32 = 1 << (FRACTION_BITS - 1);
+
+/// Some numbers: by their codes, and in order.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Table {
+    count: usize,
+    /// The pattern of each code's number; of NaN where there is none.
+    numbers: [u32; LONGEST],
+    /// The numbers that are not negative, and those that are not positive.
+    sides: [Side; 2],
+}
+
+/// The numbers of one sign, with 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Side {
+    /// The patterns of the magnitudes, ascending; of Inf after the last one.
+    magnitudes: [u32; LONGEST],
+    /// The means of each magnitude and the next one, rounded to float32.
+    means: [u32; LONGEST],
+    codes: [u8; LONGEST],
+    /// The index of the last one.
+    last: usize,
+}
+
+impl Side {
+    const EMPTY: Self = Self {
+        magnitudes: [INFINITY; LONGEST],
+        means: [INFINITY; LONGEST],
+        codes: [0; LONGEST],
+        last: 0,
+    };
+
+    /// Adds a magnitude that is not there yet.
+    const fn insert(mut self, magnitude: u32, code: u8) -> Self {
+        let mut at = self.last + 1;
+        while self.magnitudes[at - 1] > magnitude {
+            self.magnitudes[at] = self.magnitudes[at - 1];
+            self.codes[at] = self.codes[at - 1];
+            at -= 1;
+        }
+        self.magnitudes[at] = magnitude;
+        self.codes[at] = code;
+        self.last += 1;
+        self
+    }
+
+    const fn with_means(mut self) -> Self {
+        let mut i = 0;
+        while i < self.last {
+            let [below, above] = [self.magnitudes[i], self.magnitudes[i + 1]];
+            let sum = f32::from_bits(below) as f64 + f32::from_bits(above) as f64;
+            self.means[i] = ((sum / 2.0) as f32).to_bits();
+            i += 1;
+        }
+        self
+    }
+}
+
+impl Table {
+    /// The numbers in the order of their codes.
+    pub(crate) const fn new(numbers: &[f32]) -> Result<Self, FormatError> {
+        if numbers.len() < 3 || numbers.len() > LONGEST {
+            return Err(FormatError::Field {
+                format: "table",
+                field: "length",
+                min: 3,
+                max: LONGEST,
+                got: numbers.len(),
+            });
+        }
+        let mut table = Self {
+            count: numbers.len(),
+            numbers: [NAN; LONGEST],
+            sides: [Side::EMPTY; 2],
+        };
+        let mut code = 0;
+        while code < numbers.len() {
+            let pattern = numbers[code].to_bits();
+            let magnitude = pattern & ABS;
+            if magnitude != 0 && (magnitude < bits::pow2(-32) || magnitude >= bits::pow2(32)) {
+                return Err(refused(
+                    code,
+                    "0, or 2^-32 to 2^32, or the negative of that",
+                ));
+            }
+            if table.code_of(pattern) < code {
+                return Err(refused(code, "another one than before"));
+            }
+            table.numbers[code] = pattern;
+            code += 1;
+        }
+        let zero = table.code_of(0);
+        if zero == LONGEST {
+            return Err(refused(numbers.len() - 1, "a 0 among them"));
+        }
+        let negative_zero = table.code_of(bits::SIGN);
+        let mut side = 0;
+        while side < 2 {
+            let mut numbers = Side::EMPTY;
+            numbers.magnitudes[0] = 0;
+            numbers.codes[0] = match side {
+                1 if negative_zero < LONGEST => negative_zero as u8,
+                _ => zero as u8,
+            };
+            let mut code = 0;
+            while code < table.count {
+                let (sign, magnitude) = (table.numbers[code] >> 31, table.numbers[code] & ABS);
+                if sign as usize == side && magnitude > 0 {
+                    numbers = numbers.insert(magnitude, code as u8);
+                }
+                code += 1;
+            }
+            table.sides[side] = numbers.with_means();
+            side += 1;
+        }
+        if table.max() < bits::ONE {
+            return Err(refused(
+                numbers.len() - 1,
+                "a magnitude of 1 or more among them",
+            ));
+        }
+        Ok(table)
+    }
+
+    /// The code of a number; [`LONGEST`] if it has none.
+    const fn code_of(&self, pattern: u32) -> usize {
+        let mut code = 0;
+        while code < LONGEST && self.numbers[code] != pattern {
+            code += 1;
+        }
+        code
+    }
+
+    /// The numbers in the order of their codes.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = f32> {
+        let numbers = self.numbers[..self.count].iter();
+        numbers.map(|pattern| f32::from_bits(*pattern))
+    }
+
+    /// Bits of a code.
+    pub(crate) const fn bits(&self) -> u32 {
+        self.count.next_power_of_two().trailing_zeros()
+    }
+
+    /// The pattern of a code's number; of NaN if there is none.
+    #[inline(always)]
+    pub(crate) const fn number(&self, code: u32) -> u32 {
+        self.numbers[code as usize % LONGEST]
+    }
+
+    /// The pattern of the largest magnitude of numbers with this sign bit.
+    #[inline(always)]
+    pub(crate) const fn largest(&self, sign: u32) -> u32 {
+        let side = &self.sides[(sign >> 31) as usize];
+        side.magnitudes[side.last]
+    }
+
+    /// The pattern of the largest magnitude.
+    pub(crate) const fn max(&self) -> u32 {
+        let [positive, negative] = [self.largest(0), self.largest(bits::SIGN)];
+        if positive > negative {
+            positive
+        } else {
+            negative
+        }
+    }
+
+    /// The pattern of the smallest magnitude but 0.
+    pub(crate) const fn min(&self) -> u32 {
+        let [positive, negative] = [self.sides[0].magnitudes[1], self.sides[1].magnitudes[1]];
+        if positive < negative {
+            positive
+        } else {
+            negative
+        }
+    }
+
+    /// Bits that the significands have at most.
+    const fn significant_bits(&self) -> u32 {
+        let (mut most, mut code) = (1, 0);
+        while code < self.count {
+            let (significand, _) = bits::split(self.numbers[code] & ABS);
+            let bits = 24 - significand.trailing_zeros();
+            if significand > 0 && bits > most {
+                most = bits;
+            }
+            code += 1;
+        }
+        most
+    }
+
+    /// Whether there is a −0.
+    const fn has_negative_zero(&self) -> bool {
+        self.code_of(bits::SIGN) < LONGEST
+    }
+
+    /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.
+    ///
+    /// Numbers are rounded as magnitudes. Halfway is the mean of two neighbours, rounded to float32. Even are 0 and every other magnitude
+    /// from there on. What is beyond the last one becomes that.
+    #[inline(always)]
+    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32, draw: u32) -> [u32; 2] {
+        let side = &self.sides[(sign >> 31) as usize];
+        let mut below = 0;
+        let mut step = LONGEST / 2;
+        while step > 0 {
+            if side.magnitudes[below + step] <= abs {
+                below += step;
+            }
+            step /= 2;
+        }
+        let index = match below == side.last {
+            true => below,
+            false => {
+                let fraction = match R::USES_DRAWS {
+                    true => fraction(side.magnitudes[below], side.magnitudes[below + 1], abs),
+                    false => {
+                        HALF - 1
+                            + u32::from(abs >= side.means[below])
+                            + u32::from(abs > side.means[below])
+                    }
+                };
+                let exact = (below as u32) << FRACTION_BITS | fraction;
+                let rounded = exact + R::addend(exact, FRACTION_BITS, draw);
+                (rounded >> FRACTION_BITS) as usize
+            }
+        };
+        [side.magnitudes[index], u32::from(side.codes[index])]
+    }
+}
+
+/// How far a magnitude is on the way from one neighbour to the other.
+#[inline(always)]
+fn fraction(below: u32, above: u32, abs: u32) -> u32 {
+    let [below, above, x] = [below, above, abs].map(f32::from_bits);
+    let fraction = (x - below) / (above - below) * (2 * HALF) as f32;
+    (fraction as u32).min(2 * HALF - 1)
+}
+
+const fn refused(code: usize, allowed: &'static str) -> FormatError {
+    FormatError::TableNumber { code, allowed }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.numbers()).finish()
+    }
+}
+
+/// One table or several, of which each block has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Tables(pub(crate) &'static [Table]);
+
+impl Tables {
+    /// The most tables.
+    pub(crate) const MOST: usize = 16;
+
+    /// A format is copied freely, so its tables are never given back. With `std` equal ones are kept once.
+    pub(crate) fn new(tables: &[&[f32]]) -> Result<Self, FormatError> {
+        if tables.is_empty() || tables.len() > Self::MOST {
+            return Err(FormatError::Field {
+                format: "table",
+                field: "alternatives",
+                min: 1,
+                max: Self::MOST,
+                got: tables.len(),
+            });
+        }
+        let made = tables.iter().map(|numbers| Table::new(numbers));
+        let made: Vec<Table> = made.collect::<Result<_, _>>()?;
+        let bits = made[0].bits();
+        if let Some(other) = made.iter().find(|table| table.bits() != bits) {
+            return Err(FormatError::TableBits {
+                bits,
+                got: other.bits(),
+            });
+        }
+        Ok(Self(keep(made)))
+    }
+
+    /// Bits that the significands have at most.
+    pub(crate) const fn significant_bits(self) -> u32 {
+        let (mut most, mut i) = (0, 0);
+        while i < self.0.len() {
+            let bits = self.0[i].significant_bits();
+            most = if bits > most { bits } else { most };
+            i += 1;
+        }
+        most
+    }
+
+    /// The pattern of the smallest magnitude but 0.
+    pub(crate) const fn min(self) -> u32 {
+        let (mut least, mut i) = (INFINITY, 0);
+        while i < self.0.len() {
+            let min = self.0[i].min();
+            least = if min < least { min } else { least };
+            i += 1;
+        }
+        least
+    }
+
+    /// Whether each has a −0.
+    pub(crate) const fn have_negative_zeros(self) -> bool {
+        let (mut all, mut i) = (true, 0);
+        while i < self.0.len() {
+            all &= self.0[i].has_negative_zero();
+            i += 1;
+        }
+        all
+    }
+
+    /// Bits that tell the tables apart.
+    pub(crate) const fn selector_bits(self) -> u32 {
+        self.0.len().next_power_of_two().trailing_zeros()
+    }
+}
+
+#[cfg(feature = "std")]
+fn keep(tables: Vec<Table>) -> &'static [Table] {
+    use std::sync::{Mutex, PoisonError};
+
+    static KEPT: Mutex<Vec<&[Table]>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(equal) = kept.iter().find(|kept| **kept == tables) {
+        return equal;
+    }
+    let tables = Vec::leak(tables);
+    kept.push(tables);
+    tables
+}
+
+#[cfg(not(feature = "std"))]
+fn keep(tables: Vec<Table>) -> &'static [Table] {
+    Vec::leak(tables)
+}

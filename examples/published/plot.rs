@@ -1,0 +1,108 @@
+//! The error of every named format over the bits that an element takes.
+
+use std::error::Error;
+
+use microscaling::{BlockFormat, Rounding};
+use plotters::prelude::*;
+
+use super::random::{Distribution, Numbers, decibels, error, quantized};
+
+const SIZE: (u32, u32) = (1100, 720);
+const SAMPLES: usize = 1 << 17;
+/// A multiple of the blocks' lengths.
+const ROW: usize = 1 << 10;
+
+const DISTRIBUTIONS: [(&str, Distribution, RGBColor); 3] = [
+    ("normal", Distribution::Gauss, RGBColor(0, 114, 178)),
+    ("Laplace", Distribution::Laplace, RGBColor(213, 94, 0)),
+    (
+        "Student t, 5 degrees",
+        Distribution::Student(5),
+        RGBColor(0, 158, 115),
+    ),
+];
+
+/// A format, its bits, and its decibels for each distribution.
+type Measured = (&'static str, f64, [f64; 3]);
+
+fn measure() -> Result<Vec<Measured>, Box<dyn Error>> {
+    let mut numbers = Numbers::new(9);
+    let data = DISTRIBUTIONS.map(|(_, distribution, _)| numbers.many(distribution, SAMPLES));
+    let mut measured = Vec::new();
+    for name in BlockFormat::NAMES {
+        let format: BlockFormat = name.parse()?;
+        let mut of_format = [0.0; 3];
+        for (decibel, x) in of_format.iter_mut().zip(&data) {
+            let q = quantized(format, x, ROW, Rounding::NearestEven, 0)?;
+            *decibel = decibels(error(x, &q));
+        }
+        measured.push((name, format.bits_per_element(), of_format));
+    }
+    Ok(measured)
+}
+
+pub(crate) fn error_over_bits() -> Result<String, Box<dyn Error>> {
+    let measured = measure()?;
+    let best = measured.iter().flat_map(|(.., of_format)| of_format);
+    let best = best.fold(0.0_f64, |best, decibels| best.max(*decibels));
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(
+                "What block formats keep of random numbers",
+                ("sans-serif", 22),
+            )
+            .margin(16)
+            .x_label_area_size(48)
+            .y_label_area_size(64)
+            .build_cartesian_2d(3.5..10.2, 0.0..best + 3.0)?;
+        chart
+            .configure_mesh()
+            .x_desc("bits an element, with its part of the block's scale")
+            .y_desc("signal over quantization noise (dB)")
+            .axis_desc_style(("sans-serif", 16))
+            .label_style(("sans-serif", 14))
+            .bold_line_style(BLACK.mix(0.15))
+            .light_line_style(BLACK.mix(0.05))
+            .draw()?;
+        for (index, (label, _, colour)) in DISTRIBUTIONS.into_iter().enumerate() {
+            let points = measured.iter().map(|(_, bits, of_format)| {
+                Circle::new((*bits, of_format[index]), 4, colour.mix(0.8).filled())
+            });
+            chart
+                .draw_series(points)?
+                .label(label)
+                .legend(move |at| Circle::new((at.0 + 10, at.1), 4, colour.filled()));
+        }
+        for names in columns(&measured) {
+            let mut last = f64::INFINITY;
+            for (name, bits, decibels) in names {
+                // Names of formats that are as good as each other stand below each other.
+                last = decibels.min(last - best / 42.0);
+                let at = (bits + 0.06, last);
+                let style = ("sans-serif", 13).into_font().color(&BLACK);
+                chart.draw_series([Text::new(name, at, style)])?;
+            }
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .label_font(("sans-serif", 15))
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.4))
+            .margin(14)
+            .draw()?;
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// The formats, with their bits and their decibels on normal numbers: those of the same bits together, the best first.
+fn columns(measured: &[Measured]) -> Vec<Vec<(&'static str, f64, f64)>> {
+    let entry = |(name, bits, of_format): &Measured| (*name, *bits, of_format[0]);
+    let mut all: Vec<_> = measured.iter().map(entry).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.2.total_cmp(&a.2)));
+    all.chunk_by(|a, b| a.1 == b.1).map(<[_]>::to_vec).collect()
+}
