@@ -1,9 +1,9 @@
 //! The error of every named format over the bits that an element takes.
 
-use std::error::Error;
+use std::{error::Error, ops::Range};
 
 use microscaling::{BlockFormat, Rounding};
-use plotters::prelude::*;
+use plotters::{coord::Shift, prelude::*};
 
 use super::random::{Distribution, Numbers, decibels, error, quantized};
 
@@ -41,62 +41,90 @@ fn measure() -> Result<Vec<Measured>, Box<dyn Error>> {
     Ok(measured)
 }
 
+/// Formats of fewer bits than this have a picture of their own, too, since they are many.
+const FEW_BITS: f64 = 5.0;
+
 pub(crate) fn error_over_bits() -> Result<String, Box<dyn Error>> {
     let measured = measure()?;
-    let best = measured.iter().flat_map(|(.., of_format)| of_format);
-    let best = best.fold(0.0_f64, |best, decibels| best.max(*decibels));
+    let (few, more): (Vec<Measured>, Vec<Measured>) = measured
+        .iter()
+        .copied()
+        .partition(|(_, bits, _)| *bits < FEW_BITS);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(
-                "What block formats keep of random numbers",
-                ("sans-serif", 22),
-            )
-            .margin(16)
-            .x_label_area_size(48)
-            .y_label_area_size(64)
-            .build_cartesian_2d(3.5..10.2, 0.0..best + 3.0)?;
-        chart
-            .configure_mesh()
-            .x_desc("bits an element, with its part of the block's scale")
-            .y_desc("signal over quantization noise (dB)")
-            .axis_desc_style(("sans-serif", 16))
-            .label_style(("sans-serif", 14))
-            .bold_line_style(BLACK.mix(0.15))
-            .light_line_style(BLACK.mix(0.05))
-            .draw()?;
-        for (index, (label, _, colour)) in DISTRIBUTIONS.into_iter().enumerate() {
-            let points = measured.iter().map(|(_, bits, of_format)| {
-                Circle::new((*bits, of_format[index]), 4, colour.mix(0.8).filled())
-            });
-            chart
-                .draw_series(points)?
-                .label(label)
-                .legend(move |at| Circle::new((at.0 + 10, at.1), 4, colour.filled()));
-        }
-        for names in columns(&measured) {
-            let mut last = f64::INFINITY;
-            for (name, bits, decibels) in names {
-                // Names of formats that are as good as each other stand below each other.
-                last = decibels.min(last - best / 42.0);
-                let at = (bits + 0.06, last);
-                let style = ("sans-serif", 13).into_font().color(&BLACK);
-                chart.draw_series([Text::new(name, at, style)])?;
-            }
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .label_font(("sans-serif", 15))
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.4))
-            .margin(14)
-            .draw()?;
+        let root = root.titled(
+            "What block formats keep of random numbers",
+            ("sans-serif", 22),
+        )?;
+        let (left, right) = root.split_horizontally(SIZE.0 * 11 / 20);
+        draw(&left, "all formats", &measured, &more, 3.5..10.2)?;
+        draw(&right, "formats of four bits", &few, &few, 3.95..4.85)?;
         root.present()?;
     }
     Ok(svg)
+}
+
+/// Draws the measured formats, and the names of some of them.
+fn draw(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    caption: &str,
+    measured: &[Measured],
+    named: &[Measured],
+    bits: Range<f64>,
+) -> Result<(), Box<dyn Error>> {
+    let all = measured.iter().flat_map(|(.., of_format)| of_format);
+    let (lowest, highest) = all.fold((f64::INFINITY, 0.0_f64), |(low, high), decibels| {
+        (low.min(*decibels), high.max(*decibels))
+    });
+    let range = lowest.floor() - 1.0..highest.ceil() + 1.0;
+    let name_height = (range.end - range.start) / 36.0;
+    let name_distance = (bits.end - bits.start) / 90.0;
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, ("sans-serif", 16))
+        .margin(16)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d(bits, range)?;
+    chart
+        .configure_mesh()
+        .x_desc("bits an element, with its part of the block's scale")
+        .y_desc("signal over quantization noise (dB)")
+        .axis_desc_style(("sans-serif", 15))
+        .label_style(("sans-serif", 13))
+        .bold_line_style(BLACK.mix(0.15))
+        .light_line_style(BLACK.mix(0.05))
+        .max_light_lines(2)
+        .draw()?;
+    for (index, (label, _, colour)) in DISTRIBUTIONS.into_iter().enumerate() {
+        let points = measured.iter().map(|(_, bits, of_format)| {
+            Circle::new((*bits, of_format[index]), 4, colour.mix(0.8).filled())
+        });
+        chart
+            .draw_series(points)?
+            .label(label)
+            .legend(move |at| Circle::new((at.0 + 10, at.1), 4, colour.filled()));
+    }
+    for names in columns(named) {
+        // Names of formats that are as good as each other stand below each other.
+        let mut last = f64::INFINITY;
+        for (name, bits, decibels) in names {
+            last = (decibels + name_height / 2.0).min(last - name_height);
+            let at = (bits + name_distance, last);
+            let style = ("sans-serif", 13).into_font().color(&BLACK);
+            chart.draw_series([Text::new(name, at, style)])?;
+        }
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .label_font(("sans-serif", 14))
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.4))
+        .margin(12)
+        .draw()?;
+    Ok(())
 }
 
 /// The formats, with their bits and their decibels on normal numbers: those of the same bits together, the best first.
