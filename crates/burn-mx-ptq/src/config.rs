@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use microscaling::BlockFormat;
 use serde::{Deserialize, Serialize};
 
 use super::quark::QuarkOptions;
@@ -374,7 +373,7 @@ impl QuantConfig {
 fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
     let has_grid = resolved
         .block_format(Slot::W)
-        .is_some_and(|format| !format.is_square() && !matches!(format, BlockFormat::Nvfp4(_)));
+        .is_some_and(|format| !format.is_square() && format.float_scale().is_none());
     match has_grid && resolved.hadamard_forward().is_none() {
         true => Ok(()),
         false => Err(PtqError::Field {

@@ -312,6 +312,21 @@ mod tests {
                 "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16",
             ),
             (
+                "mxint4",
+                MxSpecs::mxint4(),
+                "w int4, a int4, block 32, bfloat16",
+            ),
+            ("nvint4", MxSpecs::nvint4(), "w nvint4, a nvint4, bfloat16"),
+            ("amdfp4", MxSpecs::amdfp4(), "w amdfp4, a amdfp4, bfloat16"),
+            (
+                "amdfp4_g32",
+                MxSpecs::amdfp4_g32(),
+                "w amdfp4_g32, a amdfp4_g32, bfloat16",
+            ),
+            ("nf4", MxSpecs::nf4(), "w nf4, a nf4, bfloat16"),
+            ("if4", MxSpecs::if4(), "w if4, a if4, bfloat16"),
+            ("razer", MxSpecs::razer(), "w razer, a razer, bfloat16"),
+            (
                 "mxfp4_sr_rht",
                 MxSpecs::mxfp4_sr_rht(),
                 "w fp4_e2m1, a fp4_e2m1, \

@@ -8,8 +8,8 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{
-    BlockFormat, ElementFormat, PackError, Packed, PackedView, RandomStream, Rounding,
-    StatisticsParts,
+    BlockFormat, ElementFormat, FloatScaleFormat, PackError, Packed, PackedView, RandomStream,
+    Rounding, StatisticsParts,
 };
 
 use super::bits::{self, ABS, INFINITY, NAN, SIGN};
@@ -77,7 +77,11 @@ impl<'a> Words<'a> {
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
             two_pass_scale::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
-        if shape.contains(&0) || !is_short_enough {
+        // A record of the kernels begins with a byte.
+        let has_short_scale = format
+            .float_scale()
+            .is_none_or(|format| format.scale_bits() <= 8);
+        if shape.contains(&0) || !is_short_enough || !has_short_scale {
             return Ok(None);
         }
         let form = Form::of(format, parts.rows());
@@ -198,10 +202,10 @@ impl<'a> Words<'a> {
         };
         let elements = bytes(&words[..codes], self.bytes_of_codes());
         let scales = bytes(&words[codes..], self.bytes_of_records());
-        let tensor_scale = match self.format {
-            BlockFormat::Nvfp4(format) if format.tensor_scale => Some(format.tensor_scale_of(amax)),
-            _ => None,
-        };
+        let float_scale = self.format.float_scale();
+        let tensor_scale = float_scale
+            .filter(|format| format.tensor_scale)
+            .map(|format| format.tensor_scale_of(amax));
         let (format, shape, axis) = (self.format, self.shape, self.axis);
         let packed = Packed::from_parts(format, shape, axis, tensor_scale, scales, elements);
         Some(packed.expect("the words are what the format says"))
@@ -502,9 +506,10 @@ fn code(
                 element_code(rounded, exponent, mx.element),
             )
         }
-        Format::Nvfp4(_) => {
-            let unit = rules::round_nvfp4_unit(x, first, second, draw, rounding);
-            let code = element_code((x & SIGN) | unit, 0, ElementFormat::FP4_E2M1);
+        Format::FloatScale(of_scale) => {
+            let element = of_scale.element;
+            let unit = rules::round_unit(x, first, second, draw, element, rounding);
+            let code = element_code((x & SIGN) | unit, 0, element);
             select(first >= INFINITY, 0, code)
         }
         _ => {
@@ -526,12 +531,12 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
             let number = element_value(code, exponent, format.element);
             select(scale == NAN_EXPONENT, NAN, number)
         }
-        Format::Nvfp4(_) => {
-            let block_scale = element_value(scale, 0, ElementFormat::FP8_E4M3);
+        Format::FloatScale(format) => {
+            let block_scale = float_scale_value(scale, format);
             let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
             let block_abs = select(is_nan, 0, block_scale & ABS);
             let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
-            let unit = element_value(code, 0, ElementFormat::FP4_E2M1);
+            let unit = element_value(code, 0, format.element);
             let is_infinite = product >= INFINITY;
             let number = bits::product(unit & ABS, select(is_infinite, 0, product));
             // Of a tensor scale that no tensor has; 0 is 0 times anything.
@@ -555,13 +560,22 @@ fn magnitude_bits(format: Format) -> u32 {
     match format {
         Format::Microexponent(format) => format.mantissa_bits(),
         Format::Bfp(format) => format.mantissa_bits(),
-        Format::Mx(_) | Format::Nvfp4(_) => 0,
+        Format::Mx(_) | Format::FloatScale(_) => 0,
+    }
+}
+
+/// The scale of a code, as a pattern, and its sign: codes of a byte may have one.
+#[cube]
+fn float_scale_value(code: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+    match comptime!(format.scale.float()) {
+        Some(float) => element_value(code, 0, float),
+        None => code,
     }
 }
 
 /// The code of a number of the format times 2^exponent; Inf stands for 2^128.
 #[cube]
-fn element_code(x: u32, exponent: i32, #[comptime] element: ElementFormat) -> u32 {
+pub(super) fn element_code(x: u32, exponent: i32, #[comptime] element: ElementFormat) -> u32 {
     let abs = x & ABS;
     let lowest = comptime!(element.emin()) + exponent;
     let own = max(bits::exponent(abs), lowest);
@@ -571,8 +585,10 @@ fn element_code(x: u32, exponent: i32, #[comptime] element: ElementFormat) -> u3
     let sign = comptime!(1u32 << (element.bits() - 1));
     let negative = if comptime!(element.is_integer()) {
         (0u32 - magnitude) & comptime!(2 * sign - 1)
-    } else {
+    } else if comptime!(element.has_negative_zero()) {
         magnitude | sign
+    } else {
+        select(magnitude == 0, 0, magnitude | sign)
     };
     select(x & SIGN == 0, magnitude, negative)
 }
@@ -594,7 +610,12 @@ fn element_value(code: u32, exponent: i32, #[comptime] element: ElementFormat) -
         let number = bits::fixed(significand, lowest + implicit as i32);
         let (special, lowest_special) = comptime!(specials(element));
         let of_special = select(magnitude == special, lowest_special, NAN);
-        select(magnitude < special, number, of_special)
+        let number = select(magnitude < special, number, of_special);
+        if comptime!(element.has_negative_zero()) {
+            number
+        } else {
+            select(is_negative && magnitude == 0, NAN, number)
+        }
     };
     let signed = select(is_negative, number | SIGN, number);
     select(number > INFINITY, NAN, signed)

@@ -394,7 +394,8 @@ pub(super) fn rounded(
     if comptime!(job.marks_clipped) {
         rules::clipped(x, grid, job.format)
     } else if comptime!(job.in_units) {
-        rules::round_in_units(x, grid, scale, word, job.rounding)
+        let element = comptime!(job.format.element_of_float_scale());
+        rules::round_in_units(x, grid, scale, word, element, job.rounding)
     } else {
         rules::round(x, grid, word, job.format, job.rounding)
     }

@@ -3,11 +3,12 @@
 
 use cubecl::prelude::*;
 use microscaling::{
-    BfpFormat, BlockFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding, ScaleMode,
-    SharedExpMethod,
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
+    Rounding, ScaleMode, SharedExpMethod,
 };
 
 use super::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
+use super::pack::element_code;
 use super::round::round_magnitude;
 use super::two_pass_scale;
 
@@ -17,7 +18,7 @@ pub(super) enum Format {
     Mx(MxFormat),
     Microexponent(MicroexponentFormat),
     Bfp(BfpFormat),
-    Nvfp4(Nvfp4Format),
+    FloatScale(FloatScaleFormat),
 }
 
 impl Format {
@@ -37,7 +38,10 @@ impl Format {
             }
             BlockFormat::Microexponent(format) => Self::Microexponent(format),
             BlockFormat::Bfp(format) => Self::Bfp(format),
-            BlockFormat::Nvfp4(format) => Self::Nvfp4(format),
+            BlockFormat::Nvfp4(format) => Self::FloatScale(format.into()),
+            BlockFormat::FloatScale(format) if !format.element.is_table() => {
+                Self::FloatScale(format)
+            }
             other => panic!("burn-mx: no kernel for {other}"),
         }
     }
@@ -49,7 +53,7 @@ impl Format {
             Self::Mx(format) => format.block_size,
             Self::Microexponent(format) => format.block_size,
             Self::Bfp(format) => format.block_size,
-            Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
+            Self::FloatScale(format) => format.block_size,
         };
         match length {
             0 => axis_length,
@@ -61,7 +65,7 @@ impl Format {
     pub(super) fn square_axes(self, axis: usize) -> Option<[usize; 2]> {
         match self {
             Self::Mx(format) => BlockFormat::Mx(format).square_axes(axis),
-            Self::Nvfp4(format) => BlockFormat::Nvfp4(format).square_axes(axis),
+            Self::FloatScale(format) => BlockFormat::FloatScale(format).square_axes(axis),
             Self::Microexponent(_) | Self::Bfp(_) => None,
         }
     }
@@ -74,12 +78,20 @@ impl Format {
 
     /// Whether the second look chooses between two grids.
     pub(super) fn has_two_grids(self) -> bool {
-        matches!(self, Self::Nvfp4(format) if format.four_over_six)
+        matches!(self, Self::FloatScale(format) if format.four_over_six)
     }
 
     /// Whether a factor of all elements follows from the tensor's largest magnitude.
     pub(super) fn has_tensor_scale(self) -> bool {
-        matches!(self, Self::Nvfp4(format) if format.tensor_scale)
+        matches!(self, Self::FloatScale(format) if format.tensor_scale)
+    }
+
+    /// The elements of a format whose scale is a float.
+    pub(super) fn element_of_float_scale(self) -> ElementFormat {
+        match self {
+            Self::FloatScale(format) => format.element,
+            other => unreachable!("{other:?} has a scale that is a power of two"),
+        }
     }
 
     /// Elements that share a grid: a sub-block's, or all of a block.
@@ -113,7 +125,7 @@ pub(super) fn grid(
         Format::Mx(format) => mx_grid(amax, sub_amax, format),
         Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
         Format::Bfp(format) => bfp_grid(amax, format),
-        Format::Nvfp4(format) => nvfp4_grid(amax, sub_amax, tensor_amax, format),
+        Format::FloatScale(format) => float_scale_grid(amax, sub_amax, tensor_amax, format),
     }
 }
 
@@ -145,7 +157,9 @@ pub(super) fn round(
             let rounded = round_to_grid(finite, first, second, draw, fraction_bits, rounding);
             select(special, x, rounded)
         }
-        Format::Nvfp4(_) => round_nvfp4(x, first, second, draw, rounding),
+        Format::FloatScale(format) => {
+            round_float_scale(x, first, second, draw, format.element, rounding)
+        }
     }
 }
 
@@ -289,32 +303,21 @@ fn largest_fixed(fraction_bits: i32) -> u32 {
     (2.0 - (-fraction_bits as f32).exp2()).to_bits()
 }
 
-/// 6, the largest element.
-const ELEMENT_MAX: u32 = 0x40c0_0000;
-/// 448 · 6.
-const TENSOR_MAX: u32 = 0x4528_0000;
-/// 256 · 6, of four over six.
-const TENSOR_MAX_OF_TWO: u32 = 0x44c0_0000;
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
-/// 2^−6 and 448, the smallest and the largest scale of a block.
-const SCALE_MIN: u32 = 0x3c80_0000;
-const SCALE_MAX: u32 = 0x43e0_0000;
-
-/// The codes of the scale NaN, of exponents and of E4M3.
+/// The code of the scale NaN, of exponents.
 pub(super) const NAN_EXPONENT: u32 = 255;
-const NAN_E4M3: u32 = 0x7f;
 
 /// t · c, or NaN, and (1 / t) / c, which may be Inf.
 #[cube]
-fn nvfp4_grid(
+fn float_scale_grid(
     amax: u32,
     verdict: u32,
     tensor_amax: u32,
-    #[comptime] format: Nvfp4Format,
+    #[comptime] format: FloatScaleFormat,
 ) -> (u32, u32) {
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
-    let (tensor_scale, block_scale) = nvfp4_scales(
+    let (tensor_scale, block_scale) = float_scales(
         select(is_nan, 0, amax),
         verdict,
         select(is_nan, 0, tensor_amax),
@@ -338,13 +341,13 @@ fn nvfp4_grid(
 
 /// t and c, of finite magnitudes; t is used only where there is one.
 #[cube]
-fn nvfp4_scales(
+fn float_scales(
     amax: u32,
     verdict: u32,
     tensor_amax: u32,
-    #[comptime] format: Nvfp4Format,
+    #[comptime] format: FloatScaleFormat,
 ) -> (u32, u32) {
-    let element_scale = bits::quotient(amax, ELEMENT_MAX.runtime());
+    let element_scale = bits::quotient(amax, comptime!(format.element.max().to_bits()).runtime());
     let (tensor_scale, wanted) = if comptime!(format.tensor_scale) {
         let tensor_scale = tensor_scale(tensor_amax, format);
         let is_zero = tensor_scale == 0;
@@ -355,7 +358,10 @@ fn nvfp4_scales(
     } else {
         (ONE.runtime(), element_scale)
     };
-    let block_scale = to_e4m3(chosen(with_headroom(wanted, format), verdict, format));
+    let block_scale = to_scale(
+        chosen(with_headroom(wanted, format), verdict, format),
+        format,
+    );
     (tensor_scale, block_scale)
 }
 
@@ -363,19 +369,15 @@ fn nvfp4_scales(
 #[cube]
 pub(super) fn scale_of_tensor(tensor_amax: u32, #[comptime] format: Format) -> u32 {
     match format {
-        Format::Nvfp4(format) => tensor_scale(tensor_amax, format),
+        Format::FloatScale(format) => tensor_scale(tensor_amax, format),
         _ => ONE.runtime(),
     }
 }
 
 /// t, of a finite magnitude.
 #[cube]
-fn tensor_scale(tensor_amax: u32, #[comptime] format: Nvfp4Format) -> u32 {
-    let max = comptime!(if format.four_over_six {
-        TENSOR_MAX_OF_TWO
-    } else {
-        TENSOR_MAX
-    });
+fn tensor_scale(tensor_amax: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+    let max = comptime!(format.tensor_max().to_bits());
     with_headroom(bits::quotient(tensor_amax, max.runtime()), format)
 }
 
@@ -390,9 +392,9 @@ pub(super) fn scale_of_block(
 ) -> u32 {
     let (first, _) = grid;
     match format {
-        Format::Nvfp4(format) => {
+        Format::FloatScale(format) => {
             let is_nan = first >= INFINITY;
-            let (_, scale) = nvfp4_scales(
+            let (_, scale) = float_scales(
                 select(is_nan, 0, amax),
                 verdict,
                 select(is_nan, 0, tensor_amax),
@@ -406,7 +408,7 @@ pub(super) fn scale_of_block(
 
 /// A scale with headroom.
 #[cube]
-fn with_headroom(scale: u32, #[comptime] format: Nvfp4Format) -> u32 {
+fn with_headroom(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     if comptime!(format.headroom.is_none()) {
         scale
     } else {
@@ -419,7 +421,7 @@ fn with_headroom(scale: u32, #[comptime] format: Nvfp4Format) -> u32 {
 
 /// The scale that the verdict says, where there are two.
 #[cube]
-fn chosen(scale: u32, verdict: u32, #[comptime] format: Nvfp4Format) -> u32 {
+fn chosen(scale: u32, verdict: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     if comptime!(format.four_over_six) {
         let factor = select(verdict == two_pass_scale::FOUR, SIX_OVER_FOUR, ONE);
         bits::product(scale, factor)
@@ -433,9 +435,10 @@ fn chosen(scale: u32, verdict: u32, #[comptime] format: Nvfp4Format) -> u32 {
 pub(super) fn largest(grid: (u32, u32), #[comptime] format: Format) -> u32 {
     let (first, second) = grid;
     match format {
-        Format::Nvfp4(_) => {
+        Format::FloatScale(format) => {
             let is_nan = first >= INFINITY;
-            let limit = bits::product(select(is_nan, ONE, first), ELEMENT_MAX.runtime());
+            let max = comptime!(format.element.max().to_bits()).runtime();
+            let limit = bits::product(select(is_nan, ONE, first), max);
             select(is_nan, NAN, limit)
         }
         _ => second,
@@ -451,7 +454,7 @@ pub(super) fn scale(amax: u32, grid: (u32, u32), #[comptime] format: Format) -> 
             let exponent = first as i32 - comptime!(format.element.emin());
             select(second > INFINITY, 0, bits::scale(ONE.runtime(), exponent))
         }
-        Format::Nvfp4(_) => first,
+        Format::FloatScale(_) => first,
         // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
         _ => bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127),
     };
@@ -473,12 +476,11 @@ pub(super) fn scale_code(
             let exponent = first as i32 - comptime!(format.element.emin());
             select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
         }
-        Format::Nvfp4(_) => {
+        Format::FloatScale(of_scale) => {
             let is_nan = first >= INFINITY;
             let scale = scale_of_block(grid, amax, verdict, tensor_amax, format);
-            // Both formats have an implicit bit, and the limits are normal numbers of both.
-            let code = (scale - comptime!(SCALE_MIN - (8 << 20))) >> 20;
-            select(is_nan, NAN_E4M3, code)
+            let nan = comptime!((1u32 << of_scale.scale.bits()) - 1).runtime();
+            select(is_nan, nan, float_scale_code(scale, of_scale))
         }
         // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.
         _ => amax >> 23,
@@ -493,11 +495,24 @@ pub(super) fn clipped(x: u32, grid: (u32, u32), #[comptime] format: Format) -> u
     select(largest != 0 && abs >= largest && abs < INFINITY, ONE, 0)
 }
 
-/// A block's scale: limited, and rounded to 3 mantissa bits, half to even. No carry leads beyond the limits.
+/// A block's scale: limited, and rounded to the numbers of its format, half to even. No carry leads beyond the limits.
 #[cube]
-fn to_e4m3(scale: u32) -> u32 {
-    let limited = min(max(scale, SCALE_MIN), SCALE_MAX);
-    (limited + 0x7_ffffu32 + ((limited >> 20) & 1)) & 0xfff0_0000u32
+fn to_scale(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+    let least = comptime!(format.scale_min().to_bits()).runtime();
+    let most = comptime!(format.scale.max().to_bits()).runtime();
+    let limited = min(max(scale, least), most);
+    let mantissa_bits = comptime!(format.scale.mantissa_bits() as i32);
+    let emin = comptime!(format.scale.emin()).runtime();
+    round_magnitude(limited, emin, 0, mantissa_bits, Rounding::NearestEven)
+}
+
+/// The code of a scale.
+#[cube]
+fn float_scale_code(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+    match comptime!(format.scale.float()) {
+        Some(float) => element_code(scale, 0, float),
+        None => scale,
+    }
 }
 
 /// An element in units of the tensor's scale, of a block with this scale of its own.
@@ -507,33 +522,36 @@ pub(super) fn round_in_units(
     grid: (u32, u32),
     scale_of_block: u32,
     draw: u32,
+    #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
     let (scale, inverse) = grid;
     let is_nan = scale_of_block >= INFINITY;
-    let unit = round_nvfp4_unit(x, scale, inverse, draw, rounding);
+    let unit = round_unit(x, scale, inverse, draw, element, rounding);
     let value = bits::product(unit, select(is_nan, 0, scale_of_block));
     select(is_nan, NAN, (x & SIGN) | value)
 }
 
 #[cube]
-pub(super) fn round_nvfp4(
+pub(super) fn round_float_scale(
     x: u32,
     scale: u32,
     inverse: u32,
     draw: u32,
+    #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    round_in_units(x, (scale, inverse), scale, draw, rounding)
+    round_in_units(x, (scale, inverse), scale, draw, element, rounding)
 }
 
 /// The magnitude of an element's code, as a pattern; 0 in a block that becomes NaN.
 #[cube]
-pub(super) fn round_nvfp4_unit(
+pub(super) fn round_unit(
     x: u32,
     scale: u32,
     inverse: u32,
     draw: u32,
+    #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
     let is_nan = scale >= INFINITY;
@@ -543,5 +561,8 @@ pub(super) fn round_nvfp4_unit(
     let quotient = bits::quotient(abs, select(is_tiny && scale != 0, scale, ONE));
     let product = bits::product(abs, select(is_tiny, ONE, inverse));
     let scaled = select(scale == 0, 0, select(is_tiny, quotient, product));
-    round_magnitude(min(scaled, ELEMENT_MAX), 0, draw, 1, rounding)
+    let limited = min(scaled, comptime!(element.max().to_bits()).runtime());
+    let emin = comptime!(element.emin()).runtime();
+    let mantissa_bits = comptime!(element.mantissa_bits() as i32);
+    round_magnitude(limited, emin, draw, mantissa_bits, rounding)
 }

@@ -95,7 +95,7 @@ pub(super) fn words<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let format = format.map(Format::of);
     let tensor_amax = match format {
-        Some(Format::Nvfp4(format)) if format.tensor_scale => {
+        Some(Format::FloatScale(format)) if format.tensor_scale => {
             ComptimeOptionArgs::Some(largest(before, None).into_array_arg())
         }
         _ => ComptimeOptionArgs::None,

@@ -21,8 +21,8 @@ pub(super) const FOUR: u32 = 1;
 /// processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
-/// Whether blocks of a format are short enough, and there is a kernel for them: there is none yet for those of
-/// [`BlockFormat::FloatScale`], which go through the host's memory.
+/// Whether blocks of a format are short enough, and there is a kernel for them: there is none for elements of tables, which go
+/// through the host's memory.
 pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
     match format {
         BlockFormat::Mx(MxFormat {
@@ -33,7 +33,7 @@ pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
             let columns = if format.is_square() { size } else { 1 };
             size > 0 && size.saturating_mul(columns) < LONGEST
         }
-        BlockFormat::FloatScale(_) => false,
+        BlockFormat::FloatScale(format) => !format.element.is_table(),
         _ => true,
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn add(
         let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - 17;
         for verdict in 0..2u32 {
             let at = (verdict * 2) as usize;
-            let square = square_of_error(abs, (grids[at], grids[at + 1]), unit);
+            let square = square_of_error(abs, (grids[at], grids[at + 1]), unit, format);
             sums[at] += square >> 16;
             sums[at + 1] += square & 0xffff;
         }
@@ -123,7 +123,7 @@ pub(super) fn verdict(
     #[comptime] format: Format,
 ) -> u32 {
     match format {
-        Format::Nvfp4(_) => {
+        Format::FloatScale(_) => {
             let six = sums[0] + (sums[1] >> 16);
             let four = sums[2] + (sums[3] >> 16);
             let is_less = sums[3] & 0xffff < sums[1] & 0xffff;
@@ -154,9 +154,8 @@ pub(super) fn verdict(
 
 /// The square of the error of a magnitude under a scale, in units of 2^unit.
 #[cube]
-fn square_of_error(abs: u32, grid: (u32, u32), unit: i32) -> u32 {
-    let (scale, inverse) = grid;
-    let value = rules::round_nvfp4(abs, scale, inverse, 0, Rounding::NearestEven);
+fn square_of_error(abs: u32, grid: (u32, u32), unit: i32, #[comptime] format: Format) -> u32 {
+    let value = rules::round(abs, grid, 0, format, Rounding::NearestEven);
     let difference = bits::sum(select(value >= INFINITY, 0, value), abs | SIGN) & ABS;
     let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
     error * error
