@@ -81,7 +81,14 @@ fn has_path() -> bool {
 
 #[test]
 fn formats_of_eight_significant_bits_are_multiplied_in_bfloat16() {
-    let mut forms: Vec<OperandForm> = BlockFormat::NAMES.map(blocks).into();
+    let fits = |name: &&str| {
+        let format: BlockFormat = name.parse().expect("it is a format");
+        format.significant_bits() <= 8
+    };
+    let names = BlockFormat::NAMES.into_iter().filter(fits);
+    let mut forms: Vec<OperandForm> = names.map(blocks).collect();
+    // All but those of tables whose numbers have many bits.
+    assert_eq!(forms.len(), BlockFormat::NAMES.len() - 2);
     forms.push(blocks("nvfp4(tensor_scale=true)"));
     forms.push(blocks("nvfp4(square=true)"));
     forms.push(blocks("nvfp4(tensor_scale=true,square=true)"));
