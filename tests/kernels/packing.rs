@@ -12,7 +12,7 @@ use crate::backend::TestBackend;
 type B = TestBackend;
 
 /// Of each kind one, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
-const FORMATS: [&str; 16] = [
+const FORMATS: [&str; 20] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
     "mxfp6_e2m3",
@@ -29,6 +29,11 @@ const FORMATS: [&str; 16] = [
     "nvfp4",
     "nvfp4(tensor_scale=true,four_over_six=true)",
     "nvfp4(tensor_scale=true,square=true)",
+    "mx(element=fp8_e4m3fnuz,block_size=32)",
+    "amdfp4",
+    "block(element=int6,scale=ue3m3,block_size=16,tensor_scale=true)",
+    // Scales of two bytes, and tables: the host packs them.
+    "block(element=table(if4),scale=bfloat16,block_size=16)",
 ];
 
 fn format(text: &str) -> BlockFormat {
