@@ -336,7 +336,8 @@ impl ElementFormat {
     }
 
     /// Any numbers, in the order of their codes: tables of the same number of bits, of which each block has the one with the least
-    /// squared error (as [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) measures it; of equal ones the first).
+    /// squared error, of equal ones the first. An error is measured as
+    /// [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) does, but in units of 2^(e − 15).
     /// Such elements are for blocks whose scale is a float.
     ///
     /// A table has a 0. Numbers are rounded as magnitudes: a tie is at the mean of two neighbours, rounded to float32; even are 0

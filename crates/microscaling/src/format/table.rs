@@ -12,6 +12,9 @@ const LONGEST: usize = 256;
 const FRACTION_BITS: u32 = 24;
 /// Half a step. All that rounding to nearest needs to know is whether a number is there, below or above.
 const HALF: u32 = 1 << (FRACTION_BITS - 1);
+/// The first step of the search for a magnitude: in any table, and in those of four bits.
+pub(crate) const LONG: usize = LONGEST / 2;
+pub(crate) const SHORT: usize = 8;
 
 /// Some numbers: by their codes, and in order.
 #[derive(PartialEq, Eq, Hash)]
@@ -19,33 +22,44 @@ pub(crate) struct Table {
     count: usize,
     /// The pattern of each code's number; of NaN where there is none.
     numbers: [u32; LONGEST],
-    /// The numbers that are not negative, and those that are not positive.
-    sides: [Side; 2],
+    sides: Sides,
 }
 
-/// The numbers of one sign, with 0.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Side {
-    /// The patterns of the magnitudes, ascending; of Inf after the last one.
-    magnitudes: [u32; LONGEST],
-    /// The means of each magnitude and the next one, rounded to float32.
-    means: [u32; LONGEST],
-    codes: [u8; LONGEST],
-    /// The index of the last one.
-    last: usize,
+/// The numbers that are not negative, and from [`LONGEST`] on those that are not positive.
+#[derive(PartialEq, Eq, Hash)]
+struct Sides {
+    /// The patterns of the magnitudes, ascending from 0 on; of Inf after the last one of a side.
+    magnitudes: [u32; 2 * LONGEST],
+    /// The means of each magnitude and the next one, rounded to float32; of Inf where there is no next one.
+    means: [u32; 2 * LONGEST],
+    codes: [u8; 2 * LONGEST],
+    /// The index of the last one of each side.
+    last: [usize; 2],
 }
 
-impl Side {
-    const EMPTY: Self = Self {
-        magnitudes: [INFINITY; LONGEST],
-        means: [INFINITY; LONGEST],
-        codes: [0; LONGEST],
-        last: 0,
-    };
+impl Sides {
+    /// With 0 alone.
+    const fn new(code_of_zero: u8, code_of_negative_zero: u8) -> Self {
+        let mut sides = Self {
+            magnitudes: [INFINITY; 2 * LONGEST],
+            means: [INFINITY; 2 * LONGEST],
+            codes: [0; 2 * LONGEST],
+            last: [0, LONGEST],
+        };
+        let codes = [code_of_zero, code_of_negative_zero];
+        let mut side = 0;
+        while side < 2 {
+            sides.magnitudes[side * LONGEST] = 0;
+            sides.codes[side * LONGEST] = codes[side];
+            side += 1;
+        }
+        sides
+    }
 
-    /// Adds a magnitude that is not there yet.
-    const fn insert(mut self, magnitude: u32, code: u8) -> Self {
-        let mut at = self.last + 1;
+    /// Adds a number that is not there yet, and not 0.
+    const fn insert(mut self, number: u32, code: u8) -> Self {
+        let (side, magnitude) = ((number >> 31) as usize, number & ABS);
+        let mut at = self.last[side] + 1;
         while self.magnitudes[at - 1] > magnitude {
             self.magnitudes[at] = self.magnitudes[at - 1];
             self.codes[at] = self.codes[at - 1];
@@ -53,16 +67,18 @@ impl Side {
         }
         self.magnitudes[at] = magnitude;
         self.codes[at] = code;
-        self.last += 1;
+        self.last[side] += 1;
         self
     }
 
     const fn with_means(mut self) -> Self {
         let mut i = 0;
-        while i < self.last {
+        while i < 2 * LONGEST - 1 {
             let [below, above] = [self.magnitudes[i], self.magnitudes[i + 1]];
-            let sum = f32::from_bits(below) as f64 + f32::from_bits(above) as f64;
-            self.means[i] = ((sum / 2.0) as f32).to_bits();
+            if above > below && above < INFINITY {
+                let sum = f32::from_bits(below) as f64 + f32::from_bits(above) as f64;
+                self.means[i] = ((sum / 2.0) as f32).to_bits();
+            }
             i += 1;
         }
         self
@@ -84,7 +100,7 @@ impl Table {
         let mut table = Self {
             count: numbers.len(),
             numbers: [NAN; LONGEST],
-            sides: [Side::EMPTY; 2],
+            sides: Sides::new(0, 0),
         };
         let mut code = 0;
         while code < numbers.len() {
@@ -106,26 +122,19 @@ impl Table {
         if zero == LONGEST {
             return Err(refused(numbers.len() - 1, "a 0 among them"));
         }
-        let negative_zero = table.code_of(bits::SIGN);
-        let mut side = 0;
-        while side < 2 {
-            let mut numbers = Side::EMPTY;
-            numbers.magnitudes[0] = 0;
-            numbers.codes[0] = match side {
-                1 if negative_zero < LONGEST => negative_zero as u8,
-                _ => zero as u8,
-            };
-            let mut code = 0;
-            while code < table.count {
-                let (sign, magnitude) = (table.numbers[code] >> 31, table.numbers[code] & ABS);
-                if sign as usize == side && magnitude > 0 {
-                    numbers = numbers.insert(magnitude, code as u8);
-                }
-                code += 1;
+        let negative_zero = match table.code_of(bits::SIGN) {
+            LONGEST => zero,
+            code => code,
+        };
+        let mut sides = Sides::new(zero as u8, negative_zero as u8);
+        let mut code = 0;
+        while code < table.count {
+            if table.numbers[code] & ABS > 0 {
+                sides = sides.insert(table.numbers[code], code as u8);
             }
-            table.sides[side] = numbers.with_means();
-            side += 1;
+            code += 1;
         }
+        table.sides = sides.with_means();
         if table.max() < bits::ONE {
             return Err(refused(
                 numbers.len() - 1,
@@ -164,8 +173,7 @@ impl Table {
     /// The pattern of the largest magnitude of numbers with this sign bit.
     #[inline(always)]
     pub(crate) const fn largest(&self, sign: u32) -> u32 {
-        let side = &self.sides[(sign >> 31) as usize];
-        side.magnitudes[side.last]
+        self.sides.magnitudes[self.sides.last[(sign >> 31) as usize]]
     }
 
     /// The pattern of the largest magnitude.
@@ -180,7 +188,8 @@ impl Table {
 
     /// The pattern of the smallest magnitude but 0.
     pub(crate) const fn min(&self) -> u32 {
-        let [positive, negative] = [self.sides[0].magnitudes[1], self.sides[1].magnitudes[1]];
+        let magnitudes = &self.sides.magnitudes;
+        let [positive, negative] = [magnitudes[1], magnitudes[LONGEST + 1]];
         if positive < negative {
             positive
         } else {
@@ -207,38 +216,50 @@ impl Table {
         self.code_of(bits::SIGN) < LONGEST
     }
 
+    /// Whether [`SHORT`] steps find any magnitude.
+    pub(crate) const fn is_short(&self) -> bool {
+        let [positive, negative] = self.sides.last;
+        positive < 2 * SHORT && negative - LONGEST < 2 * SHORT
+    }
+
     /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.
     ///
     /// Numbers are rounded as magnitudes. Halfway is the mean of two neighbours, rounded to float32. Even are 0 and every other magnitude
-    /// from there on. What is beyond the last one becomes that.
+    /// from there on. What is beyond the last one becomes that. FIRST is [`SHORT`], if that is enough, or [`LONG`].
     #[inline(always)]
-    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32, draw: u32) -> [u32; 2] {
-        let side = &self.sides[(sign >> 31) as usize];
-        let mut below = 0;
-        let mut step = LONGEST / 2;
+    pub(crate) fn round<R: RoundingRule, const FIRST: usize>(
+        &self,
+        sign: u32,
+        abs: u32,
+        draw: u32,
+    ) -> [u32; 2] {
+        let Sides {
+            magnitudes,
+            means,
+            codes,
+            ..
+        } = &self.sides;
+        // The remainders only show that the indices are less.
+        const ALL: usize = 2 * LONGEST;
+        let mut below = (sign >> 31) as usize * LONGEST;
+        let mut step = FIRST;
         while step > 0 {
-            if side.magnitudes[below + step] <= abs {
-                below += step;
-            }
+            let next = (below + step) % ALL;
+            below = if magnitudes[next] <= abs { next } else { below };
             step /= 2;
         }
-        let index = match below == side.last {
-            true => below,
+        // Nothing goes up from the last one: its mean is Inf, and so is what comes next, or that is 0.
+        let fraction = match R::USES_DRAWS {
+            true => fraction(magnitudes[below % ALL], magnitudes[(below + 1) % ALL], abs),
             false => {
-                let fraction = match R::USES_DRAWS {
-                    true => fraction(side.magnitudes[below], side.magnitudes[below + 1], abs),
-                    false => {
-                        HALF - 1
-                            + u32::from(abs >= side.means[below])
-                            + u32::from(abs > side.means[below])
-                    }
-                };
-                let exact = (below as u32) << FRACTION_BITS | fraction;
-                let rounded = exact + R::addend(exact, FRACTION_BITS, draw);
-                (rounded >> FRACTION_BITS) as usize
+                let mean = means[below % ALL];
+                HALF - 1 + u32::from(abs >= mean) + u32::from(abs > mean)
             }
         };
-        [side.magnitudes[index], u32::from(side.codes[index])]
+        let exact = ((below % LONGEST) as u32) << FRACTION_BITS | fraction;
+        let carried = exact + R::addend(exact, FRACTION_BITS, draw);
+        let index = (below / LONGEST * LONGEST + (carried >> FRACTION_BITS) as usize) % ALL;
+        [magnitudes[index], u32::from(codes[index])]
     }
 }
 

@@ -120,6 +120,21 @@ impl<const B: usize> Kernel for TameSeconds<'_, B> {
     }
 }
 
+/// [`BlockRule::second`] of a block.
+pub(super) struct Second<'a> {
+    pub(super) rule: &'a BlockRule,
+    pub(super) amax: u32,
+    pub(super) block: &'a [f32],
+    pub(super) second: &'a mut u32,
+}
+
+impl Kernel for Second<'_> {
+    #[inline(always)]
+    fn run(self) {
+        *self.second = self.rule.second(self.amax, self.block.iter().copied());
+    }
+}
+
 /// What the elements of some neighbours have: one grid for all, or one each, word by word.
 #[derive(Clone, Copy)]
 pub(super) enum Grids<'a> {
@@ -179,6 +194,11 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
             self.each(
                 #[inline(always)]
                 |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
+            );
+        } else if let Some(rule) = rule.short_tables() {
+            self.each(
+                #[inline(always)]
+                |grid, x, draw| element_rule.short_table(rule, grid, x, draw),
             );
         } else {
             self.each(|grid, x, draw| any_element(job, grid, x, draw));

@@ -1,6 +1,6 @@
 //! Blocks along a contiguous axis.
 
-use super::blocks::{Elements, Grids, Job, TamePairs, TameSeconds, Units, Way};
+use super::blocks::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use super::instruction_set::{Kernel, Level};
 use super::largest::MagnitudeMax;
 use super::rules::{ElementRule, Grid, ScalePair};
@@ -131,7 +131,12 @@ impl<R: ElementRule> Line<'_, R> {
                 seconds: core::slice::from_mut(&mut second),
             });
         } else if rule.looks_twice() {
-            second = rule.second(amax, block.iter().copied());
+            level.run(Second {
+                rule,
+                amax,
+                block,
+                second: &mut second,
+            });
         }
         let length = block.len();
         let sub_block = rule.sub_block().min(length);

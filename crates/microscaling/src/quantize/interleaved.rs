@@ -448,7 +448,7 @@ impl Rows<'_> {
     }
 
     /// The elements of a block, given its number.
-    fn block(&self, block: usize) -> impl Iterator<Item = f32> {
+    fn block(&self, block: usize) -> impl Iterator<Item = f32> + Clone {
         let (columns, step) = match self.lines.pool {
             Some(pool) => pool.range(block, self.width),
             None => (block..block + 1, 1),

@@ -117,7 +117,8 @@ impl BlockRule {
     }
 
     /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
-    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+    #[inline(always)]
+    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32> + Clone) -> u32 {
         if !self.looks_twice() {
             return amax;
         }
@@ -173,6 +174,15 @@ impl BlockRule {
             Self::Microexponent(rule) => Some(rule.step_element()),
             Self::Bfp(rule) => Some(rule.step_element()),
             Self::FloatScale(_) => None,
+        }
+    }
+
+    /// The rule, if elements are of tables all of whose magnitudes [`SHORT`](crate::format::table::SHORT) steps find.
+    #[inline(always)]
+    pub(crate) fn short_tables(&self) -> Option<&FloatScaleRule> {
+        match self {
+            Self::FloatScale(rule) => rule.has_short_tables().then_some(rule),
+            _ => None,
         }
     }
 
@@ -422,6 +432,9 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
 
     /// An element of any block.
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
+
+    /// An element of any block, of tables all of whose magnitudes [`SHORT`](crate::format::table::SHORT) steps find.
+    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32;
 }
 
 /// Rounds elements.
@@ -446,6 +459,11 @@ impl<R: RoundingRule> ElementRule for R {
     #[inline(always)]
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32 {
         rule.round::<R>(grid, x, draw)
+    }
+
+    #[inline(always)]
+    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32 {
+        rule.round_in_short_table::<R>(grid, x, draw)
     }
 }
 
@@ -483,5 +501,10 @@ impl ElementRule for Clipped {
     #[inline(always)]
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, _: u32) -> f32 {
         clipped(x, rule.largest(grid, x.to_bits()))
+    }
+
+    #[inline(always)]
+    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, BlockRule::FloatScale(*rule).largest(grid, x.to_bits()))
     }
 }

@@ -418,7 +418,8 @@ fn float_scale(
     if alternatives.len() == 1 || amax == 0.0 {
         return with(&alternatives[0], rounding, draws);
     }
-    let unit = pow2(floor_log2(amax) - 17);
+    let below = if format.four_over_six { 17 } else { 15 };
+    let unit = pow2(floor_log2(amax) - below);
     let error = |alternative: &&Alternative| -> u64 {
         let rounded = with(alternative, Rounding::NearestEven, &vec![0; block.len()]);
         let errors = rounded.iter().zip(block).map(|((q, _), x)| {

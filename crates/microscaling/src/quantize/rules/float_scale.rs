@@ -5,7 +5,7 @@ use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::format::table::{Table, Tables};
+use crate::format::table::{LONG, SHORT, Table, Tables};
 use crate::pack::places::Places;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
 use crate::round::mode::Even;
@@ -590,39 +590,85 @@ impl FloatScaleRule {
         x: u32,
         draw: u32,
     ) -> [u32; 2] {
-        table.round::<R>(x & SIGN, Self::scaled(pair, x & ABS), draw)
+        let (sign, scaled) = (x & SIGN, Self::scaled(pair, x & ABS));
+        match table.is_short() {
+            true => table.round::<R, SHORT>(sign, scaled, draw),
+            false => table.round::<R, LONG>(sign, scaled, draw),
+        }
+    }
+
+    pub(super) fn has_short_tables(&self) -> bool {
+        self.tables
+            .is_some_and(|tables| tables.0.iter().all(Table::is_short))
+    }
+
+    /// Rounds an element of any block, where all tables are [short](Table::is_short).
+    #[inline(always)]
+    pub(super) fn round_in_short_table<R: RoundingRule>(
+        &self,
+        grid: Grid,
+        x: f32,
+        draw: u32,
+    ) -> f32 {
+        let Some(tables) = self.tables else {
+            unreachable!("there are tables")
+        };
+        let pair = self.pair_of(grid);
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let table = &tables.0[grid[1] as usize];
+        let [q, _] = table.round::<R, SHORT>(sign, Self::scaled(pair, abs), draw);
+        f32::from_bits(if pair.is_nan() {
+            NAN
+        } else {
+            sign | bits::product(q, pair.scale)
+        })
     }
 
     /// The number of the table with the least squared error, of equal ones the first, for the elements of a block.
-    pub(super) fn best_table(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+    #[inline(always)]
+    pub(super) fn best_table(&self, amax: u32, elements: impl Iterator<Item = f32> + Clone) -> u32 {
         let Some(tables) = self.tables else { return 0 };
         // A block with a NaN or Inf becomes NaN anyway.
         if amax >= INFINITY {
             return 0;
         }
-        let unit = bits::exponent(amax) - 17;
-        let pairs: [ScalePair; Tables::MOST] = core::array::from_fn(|i| {
-            let table = i.min(tables.0.len() - 1) as u32;
-            let scale = self.table_scale(tables, amax, table);
-            self.pair_with::<EXACT>(scale, self.tensor_scale)
-        });
-        let mut sums = [0_u64; Tables::MOST];
-        for x in elements {
-            let x = x.to_bits();
-            for ((sum, pair), table) in sums.iter_mut().zip(pairs).zip(tables.0) {
-                if pair.is_nan() {
-                    continue;
-                }
-                let [unit_value, _] = self.round_in::<Even>(table, pair, x, 0);
-                let value = bits::product(unit_value, pair.scale);
-                let difference = bits::sum(value, (x & ABS) | SIGN);
-                let error = u64::from(bits::fixed_point(difference & ABS, unit));
-                *sum = sum.wrapping_add(error * error);
+        // Any error is less than the largest multiple.
+        let unit = bits::exponent(amax) - 15;
+        let mut best = (u64::MAX, 0);
+        for (table, number) in tables.0.iter().zip(0..) {
+            let scale = self.table_scale(tables, amax, number);
+            let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
+            let sum = match table.is_short() {
+                _ if pair.is_nan() => 0,
+                true => Self::sum_of_errors::<SHORT>(table, pair, unit, elements.clone()),
+                false => Self::sum_of_errors::<LONG>(table, pair, unit, elements.clone()),
+            };
+            if sum < best.0 {
+                best = (sum, number);
             }
         }
-        let sums = sums.iter().zip(0..).take(tables.0.len());
-        sums.min_by_key(|(sum, _)| **sum)
-            .map_or(0, |(_, table)| table)
+        best.1
+    }
+
+    /// The sum of the squares of errors, in units of 2^unit.
+    #[inline(always)]
+    fn sum_of_errors<const FIRST: usize>(
+        table: &Table,
+        pair: ScalePair,
+        unit: i32,
+        elements: impl Iterator<Item = f32>,
+    ) -> u64 {
+        elements.fold(
+            0,
+            #[inline(always)]
+            |sum: u64, x| {
+                let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+                let [q, _] = table.round::<Even, FIRST>(sign, Self::scaled(pair, abs), 0);
+                let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
+                let error = bits::fixed_point(difference & ABS, unit);
+                sum.wrapping_add(u64::from(error * error))
+            },
+        )
     }
 }
 
