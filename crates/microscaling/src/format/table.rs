@@ -12,9 +12,6 @@ const LONGEST: usize = 256;
 const FRACTION_BITS: u32 = 24;
 /// Half a step. All that rounding to nearest needs to know is whether a number is there, below or above.
 const HALF: u32 = 1 << (FRACTION_BITS - 1);
-/// The first step of the search for a magnitude: in any table, and in those of four bits.
-pub(crate) const LONG: usize = LONGEST / 2;
-pub(crate) const SHORT: usize = 8;
 
 /// Some numbers: by their codes, and in order.
 #[derive(PartialEq, Eq, Hash)]
@@ -23,6 +20,93 @@ pub(crate) struct Table {
     /// The pattern of each code's number; of NaN where there is none.
     numbers: [u32; LONGEST],
     sides: Sides,
+    /// If codes have at most four bits.
+    few: Option<Few>,
+}
+
+/// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Few {
+    /// The patterns of their magnitudes; of the last one again, where there are fewer.
+    magnitudes: [u32; MOST_FEW],
+    /// From which [key](key) on a number becomes the next one, for each of [`Upper`].
+    thresholds: [[i32; MOST_FEW - 1]; 3],
+}
+
+const MOST_FEW: usize = 16;
+
+/// A number as an integer that is larger for larger numbers.
+#[inline(always)]
+const fn key(sign: u32, abs: u32) -> i32 {
+    if sign == 0 { abs as i32 } else { -(abs as i32) }
+}
+
+impl Few {
+    const fn of(sides: &Sides) -> Self {
+        let mut few = Self {
+            magnitudes: [0; MOST_FEW],
+            thresholds: [[i32::MAX; MOST_FEW - 1]; 3],
+        };
+        let negative = sides.last[1] - LONGEST;
+        let all = negative + sides.last[0];
+        let mut i = 0;
+        while i < MOST_FEW {
+            few.magnitudes[i] = match i < negative {
+                true => sides.magnitudes[LONGEST + negative - i],
+                false if i <= all => sides.magnitudes[i - negative],
+                false => sides.magnitudes[sides.last[0]],
+            };
+            i += 1;
+        }
+        let mut i = 0;
+        while i < all {
+            // The neighbours by their magnitudes: the smaller one's index on its side.
+            let (side, below) = match i < negative {
+                true => (LONGEST, negative - i - 1),
+                false => (0, i - negative),
+            };
+            let (mean, next) = (
+                sides.means[side + below] as i32,
+                sides.magnitudes[side + below + 1] as i32,
+            );
+            let to_even = if below % 2 == 1 { mean } else { mean + 1 };
+            let from = [mean, to_even, next];
+            let mut kind = 0;
+            while kind < 3 {
+                few.thresholds[kind][i] = match side == 0 {
+                    true => from[kind],
+                    false => 1 - from[kind],
+                };
+                kind += 1;
+            }
+            i += 1;
+        }
+        few
+    }
+
+    /// The largest magnitude of numbers with this sign bit.
+    #[inline(always)]
+    pub(crate) const fn largest(&self, sign: u32) -> u32 {
+        // Where there are no negative numbers, the first one is 0.
+        self.magnitudes[if sign >> 31 == 1 { 0 } else { MOST_FEW - 1 }]
+    }
+
+    /// [`Table::round`], by a rule without draws: the magnitude.
+    #[inline(always)]
+    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32) -> u32 {
+        let key = key(sign, abs);
+        let thresholds = &self.thresholds[R::UPPER as usize];
+        let mut magnitude = self.magnitudes[0];
+        for i in 0..MOST_FEW - 1 {
+            let is_next = key >= thresholds[i];
+            magnitude = if is_next {
+                self.magnitudes[i + 1]
+            } else {
+                magnitude
+            };
+        }
+        magnitude
+    }
 }
 
 /// The numbers that are not negative, and from [`LONGEST`] on those that are not positive.
@@ -101,6 +185,7 @@ impl Table {
             count: numbers.len(),
             numbers: [NAN; LONGEST],
             sides: Sides::new(0, 0),
+            few: None,
         };
         let mut code = 0;
         while code < numbers.len() {
@@ -135,6 +220,9 @@ impl Table {
             code += 1;
         }
         table.sides = sides.with_means();
+        if table.count <= MOST_FEW {
+            table.few = Some(Few::of(&table.sides));
+        }
         if table.max() < bits::ONE {
             return Err(refused(
                 numbers.len() - 1,
@@ -216,23 +304,18 @@ impl Table {
         self.code_of(bits::SIGN) < LONGEST
     }
 
-    /// Whether [`SHORT`] steps find any magnitude.
-    pub(crate) const fn is_short(&self) -> bool {
-        let [positive, negative] = self.sides.last;
-        positive < 2 * SHORT && negative - LONGEST < 2 * SHORT
+    /// The numbers in order, if they are few.
+    #[inline(always)]
+    pub(crate) const fn few(&self) -> Option<&Few> {
+        self.few.as_ref()
     }
 
     /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.
     ///
     /// Numbers are rounded as magnitudes. Halfway is the mean of two neighbours, rounded to float32. Even are 0 and every other magnitude
-    /// from there on. What is beyond the last one becomes that. FIRST is [`SHORT`], if that is enough, or [`LONG`].
+    /// from there on. What is beyond the last one becomes that.
     #[inline(always)]
-    pub(crate) fn round<R: RoundingRule, const FIRST: usize>(
-        &self,
-        sign: u32,
-        abs: u32,
-        draw: u32,
-    ) -> [u32; 2] {
+    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32, draw: u32) -> [u32; 2] {
         let Sides {
             magnitudes,
             means,
@@ -242,7 +325,7 @@ impl Table {
         // The remainders only show that the indices are less.
         const ALL: usize = 2 * LONGEST;
         let mut below = (sign >> 31) as usize * LONGEST;
-        let mut step = FIRST;
+        let mut step = LONGEST / 2;
         while step > 0 {
             let next = (below + step) % ALL;
             below = if magnitudes[next] <= abs { next } else { below };

@@ -195,10 +195,13 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                 #[inline(always)]
                 |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
             );
-        } else if let Some(rule) = rule.short_tables() {
+        } else if let Grids::One(grid) = self.grids
+            && let Some((few, pair)) = rule.few(grid)
+            && !R::USES_DRAWS
+        {
             self.each(
                 #[inline(always)]
-                |grid, x, draw| element_rule.short_table(rule, grid, x, draw),
+                |_, x, _| element_rule.few(&few, pair, x),
             );
         } else {
             self.each(|grid, x, draw| any_element(job, grid, x, draw));

@@ -104,7 +104,7 @@ impl<R: ElementRule> Line<'_, R> {
     }
 
     /// Works on one block of any length.
-    fn block(&mut self, block: &mut [f32], start: u64) {
+    pub(super) fn block(&mut self, block: &mut [f32], start: u64) {
         let (rule, level) = (&self.job.rule, self.level);
         let max = |data: &[f32]| {
             let mut amax = 0;

@@ -1,12 +1,13 @@
 //! Blocks along a strided axis, interleaved in memory.
 
 use super::blocks::{Elements, Grids, Job, TamePairs, Units, Way};
+use super::contiguous::{LANES, Line};
 use super::instruction_set::{Kernel, Level};
 use super::layout::{Layout, Pool};
 use super::rules::{BlockRule, ElementRule, SIGHT};
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::draws::{Draws, WINDOW};
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
 /// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
@@ -51,6 +52,10 @@ impl Run<'_> {
             !has_sub_blocks || layout.pool.is_none(),
             "no format of square blocks has sub-blocks"
         );
+        if job.rule.has_few() && !R::USES_DRAWS && layout.pool.is_none() && units.is_none() {
+            by_columns(job, level, data, inner, draws);
+            return true;
+        }
         let lines = Lines::of(layout, sub_rows);
         for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
             let mut seen = units.is_some().then(Units::default);
@@ -80,6 +85,35 @@ impl Run<'_> {
             }
         }
         true
+    }
+}
+
+/// Works on interleaved blocks as if they were contiguous, some neighbouring columns at a time. Draws are not looked at.
+fn by_columns<R: ElementRule>(
+    job: &Job<R>,
+    level: Level,
+    data: &mut [f32],
+    inner: usize,
+    draws: &mut Draws,
+) {
+    let rows = data.len() / inner;
+    let mut turned = vec![0.0; LANES * rows];
+    let mut line = Line { job, level, draws };
+    for first in (0..inner).step_by(LANES) {
+        let columns = first..inner.min(first + LANES);
+        for (i, row) in data.chunks(inner).enumerate() {
+            for (column, x) in row[columns.clone()].iter().enumerate() {
+                turned[column * rows + i] = *x;
+            }
+        }
+        for column in turned.chunks_mut(rows).take(columns.len()) {
+            line.block(column, 0);
+        }
+        for (i, row) in data.chunks_mut(inner).enumerate() {
+            for (column, x) in row[columns.clone()].iter_mut().enumerate() {
+                *x = turned[column * rows + i];
+            }
+        }
     }
 }
 
@@ -448,7 +482,7 @@ impl Rows<'_> {
     }
 
     /// The elements of a block, given its number.
-    fn block(&self, block: usize) -> impl Iterator<Item = f32> + Clone {
+    fn block(&self, block: usize) -> impl Iterator<Item = f32> {
         let (columns, step) = match self.lines.pool {
             Some(pool) => pool.range(block, self.width),
             None => (block..block + 1, 1),

@@ -25,6 +25,7 @@ pub(crate) use unit::UnitElement;
 
 use super::contiguous::TOGETHER;
 use crate::float_state::ieee;
+use crate::format::table::Few;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{RoundingRule, with_rule};
 use crate::{BlockFormat, FloatScaleFormat, Rounding};
@@ -118,7 +119,7 @@ impl BlockRule {
 
     /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
     #[inline(always)]
-    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32> + Clone) -> u32 {
+    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
         if !self.looks_twice() {
             return amax;
         }
@@ -177,11 +178,17 @@ impl BlockRule {
         }
     }
 
-    /// The rule, if elements are of tables all of whose magnitudes [`SHORT`](crate::format::table::SHORT) steps find.
+    /// Whether elements are of tables with few numbers.
     #[inline(always)]
-    pub(crate) fn short_tables(&self) -> Option<&FloatScaleRule> {
+    pub(crate) fn has_few(&self) -> bool {
+        matches!(self, Self::FloatScale(rule) if rule.has_few())
+    }
+
+    /// The numbers of a block with this grid, if they are few, and the pair.
+    #[inline(always)]
+    pub(crate) fn few(&self, grid: Grid) -> Option<(Few, ScalePair)> {
         match self {
-            Self::FloatScale(rule) => rule.has_short_tables().then_some(rule),
+            Self::FloatScale(rule) => rule.few(grid),
             _ => None,
         }
     }
@@ -433,8 +440,8 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
     /// An element of any block.
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
 
-    /// An element of any block, of tables all of whose magnitudes [`SHORT`](crate::format::table::SHORT) steps find.
-    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32;
+    /// An element of any block with this pair, and these numbers in units of the scale; not if draws are looked at.
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32;
 }
 
 /// Rounds elements.
@@ -462,8 +469,8 @@ impl<R: RoundingRule> ElementRule for R {
     }
 
     #[inline(always)]
-    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32 {
-        rule.round_in_short_table::<R>(grid, x, draw)
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32 {
+        FloatScaleRule::round_to_few::<R>(few, pair, x)
     }
 }
 
@@ -504,7 +511,8 @@ impl ElementRule for Clipped {
     }
 
     #[inline(always)]
-    fn short_table(&self, rule: &FloatScaleRule, grid: Grid, x: f32, _: u32) -> f32 {
-        clipped(x, BlockRule::FloatScale(*rule).largest(grid, x.to_bits()))
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32 {
+        let largest = bits::product(few.largest(x.to_bits()), pair.scale);
+        clipped(x, if pair.is_nan() { NAN } else { largest })
     }
 }

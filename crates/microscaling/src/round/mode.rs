@@ -106,6 +106,17 @@ impl Rounder {
     }
 }
 
+/// From where on a magnitude between two neighbours becomes the upper one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upper {
+    /// From halfway.
+    Half,
+    /// From halfway to a neighbour that is even, above halfway to one that is odd.
+    HalfToEven,
+    /// When it is the upper one.
+    Whole,
+}
+
 /// A rounding mode as a type, so that a loop is compiled for each.
 pub(crate) trait RoundingRule: Copy + Send + Sync {
     /// Whether `draw` is looked at.
@@ -113,6 +124,8 @@ pub(crate) trait RoundingRule: Copy + Send + Sync {
     /// Largest number of dropped bits that is told from a larger one. At least 25, so that a 24-bit
     /// significand is less than half a step.
     const MAX_SHIFT: i32 = 25;
+    /// From where on a magnitude between two neighbours becomes the upper one. Never looked at if the rule wants draws.
+    const UPPER: Upper;
 
     /// What to add to `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are
     /// cut off; 0 for `shift` = 0.
@@ -126,6 +139,8 @@ pub(crate) trait RoundingRule: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct Nearest;
 impl RoundingRule for Nearest {
+    const UPPER: Upper = Upper::Half;
+
     #[inline(always)]
     fn addend(_: u32, shift: u32, _: u32) -> u32 {
         (1 << shift) >> 1
@@ -141,6 +156,8 @@ impl RoundingRule for Nearest {
 #[derive(Clone, Copy)]
 pub(crate) struct Even;
 impl RoundingRule for Even {
+    const UPPER: Upper = Upper::HalfToEven;
+
     #[inline(always)]
     fn addend(significand: u32, shift: u32, _: u32) -> u32 {
         let dropped = (1 << shift) - 1;
@@ -158,6 +175,8 @@ impl RoundingRule for Even {
 #[derive(Clone, Copy)]
 pub(crate) struct Floor;
 impl RoundingRule for Floor {
+    const UPPER: Upper = Upper::Whole;
+
     #[inline(always)]
     fn addend(_: u32, _: u32, _: u32) -> u32 {
         0
@@ -173,6 +192,7 @@ impl RoundingRule for Floor {
 pub(crate) struct Stochastic;
 impl RoundingRule for Stochastic {
     const USES_DRAWS: bool = true;
+    const UPPER: Upper = Upper::Whole;
     // 31 bits of the draw take part.
     const MAX_SHIFT: i32 = 31;
 

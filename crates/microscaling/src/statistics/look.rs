@@ -368,7 +368,7 @@ impl Interleaved<'_> {
 
     /// The elements of a block before.
     #[inline(always)]
-    fn column(&self, index: usize) -> impl Iterator<Item = f32> + Clone {
+    fn column(&self, index: usize) -> impl Iterator<Item = f32> {
         let column = self.views[0][index..].iter().step_by(self.inner);
         column.take(self.rows).copied()
     }

@@ -5,7 +5,7 @@ use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::float_state::ieee;
-use crate::format::table::{LONG, SHORT, Table, Tables};
+use crate::format::table::{Few, Table, Tables};
 use crate::pack::places::Places;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS, NAN, ONE, SIGN};
 use crate::round::mode::Even;
@@ -565,6 +565,9 @@ impl FloatScaleRule {
     }
 }
 
+/// Elements that a second look compares tables on together.
+const TOGETHER: usize = 64;
+
 /// Elements of tables. A second look gives the number of the block's table.
 impl FloatScaleRule {
     /// c as a pattern, of a block with that table.
@@ -590,33 +593,27 @@ impl FloatScaleRule {
         x: u32,
         draw: u32,
     ) -> [u32; 2] {
-        let (sign, scaled) = (x & SIGN, Self::scaled(pair, x & ABS));
-        match table.is_short() {
-            true => table.round::<R, SHORT>(sign, scaled, draw),
-            false => table.round::<R, LONG>(sign, scaled, draw),
-        }
+        table.round::<R>(x & SIGN, Self::scaled(pair, x & ABS), draw)
     }
 
-    pub(super) fn has_short_tables(&self) -> bool {
+    /// Whether each table has [few](Table::few) numbers.
+    pub(super) fn has_few(&self) -> bool {
         self.tables
-            .is_some_and(|tables| tables.0.iter().all(Table::is_short))
+            .is_some_and(|tables| tables.0.iter().all(|table| table.few().is_some()))
     }
 
-    /// Rounds an element of any block, where all tables are [short](Table::is_short).
+    /// The numbers of a block with this grid, if they are [few](Table::few), and the pair.
     #[inline(always)]
-    pub(super) fn round_in_short_table<R: RoundingRule>(
-        &self,
-        grid: Grid,
-        x: f32,
-        draw: u32,
-    ) -> f32 {
-        let Some(tables) = self.tables else {
-            unreachable!("there are tables")
-        };
-        let pair = self.pair_of(grid);
+    pub(super) fn few(&self, grid: Grid) -> Option<(Few, ScalePair)> {
+        let few = self.tables?.0[grid[1] as usize].few()?;
+        Some((*few, self.pair_of(grid)))
+    }
+
+    /// Rounds an element to these numbers, by a rule without draws.
+    #[inline(always)]
+    pub(super) fn round_to_few<R: RoundingRule>(few: &Few, pair: ScalePair, x: f32) -> f32 {
         let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let table = &tables.0[grid[1] as usize];
-        let [q, _] = table.round::<R, SHORT>(sign, Self::scaled(pair, abs), draw);
+        let q = few.round::<R>(sign, Self::scaled(pair, abs));
         f32::from_bits(if pair.is_nan() {
             NAN
         } else {
@@ -626,7 +623,7 @@ impl FloatScaleRule {
 
     /// The number of the table with the least squared error, of equal ones the first, for the elements of a block.
     #[inline(always)]
-    pub(super) fn best_table(&self, amax: u32, elements: impl Iterator<Item = f32> + Clone) -> u32 {
+    pub(super) fn best_table(&self, amax: u32, mut elements: impl Iterator<Item = f32>) -> u32 {
         let Some(tables) = self.tables else { return 0 };
         // A block with a NaN or Inf becomes NaN anyway.
         if amax >= INFINITY {
@@ -634,41 +631,54 @@ impl FloatScaleRule {
         }
         // Any error is less than the largest multiple.
         let unit = bits::exponent(amax) - 15;
-        let mut best = (u64::MAX, 0);
-        for (table, number) in tables.0.iter().zip(0..) {
-            let scale = self.table_scale(tables, amax, number);
-            let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
-            let sum = match table.is_short() {
-                _ if pair.is_nan() => 0,
-                true => Self::sum_of_errors::<SHORT>(table, pair, unit, elements.clone()),
-                false => Self::sum_of_errors::<LONG>(table, pair, unit, elements.clone()),
-            };
-            if sum < best.0 {
-                best = (sum, number);
+        let mut sums = [0_u64; Tables::MOST];
+        let mut some = [0.0; TOGETHER];
+        loop {
+            let mut count = 0;
+            for (place, x) in some.iter_mut().zip(elements.by_ref()) {
+                *place = x;
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
+                let scale = self.table_scale(tables, amax, number);
+                let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
+                *sum = sum.wrapping_add(match table.few() {
+                    _ if pair.is_nan() => 0,
+                    Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
+                        few.round::<Even>(sign, abs)
+                    }),
+                    None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
+                        table.round::<Even>(sign, abs, 0)[0]
+                    }),
+                });
             }
         }
-        best.1
+        let sums = sums.iter().zip(0..).take(tables.0.len());
+        sums.min_by_key(|(sum, _)| **sum)
+            .map_or(0, |(_, table)| table)
     }
 
     /// The sum of the squares of errors, in units of 2^unit.
     #[inline(always)]
-    fn sum_of_errors<const FIRST: usize>(
-        table: &Table,
+    fn sum_of_squares(
         pair: ScalePair,
         unit: i32,
-        elements: impl Iterator<Item = f32>,
+        elements: &[f32],
+        round: impl Fn(u32, u32) -> u32,
     ) -> u64 {
-        elements.fold(
-            0,
-            #[inline(always)]
-            |sum: u64, x| {
-                let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-                let [q, _] = table.round::<Even, FIRST>(sign, Self::scaled(pair, abs), 0);
-                let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
-                let error = bits::fixed_point(difference & ABS, unit);
-                sum.wrapping_add(u64::from(error * error))
-            },
-        )
+        let mut squares = [0_u32; TOGETHER];
+        let squares = &mut squares[..elements.len()];
+        for (square, x) in squares.iter_mut().zip(elements) {
+            let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+            let q = round(sign, Self::scaled(pair, abs));
+            let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
+            let error = bits::fixed_point(difference & ABS, unit);
+            *square = error * error;
+        }
+        squares.iter().map(|square| u64::from(*square)).sum()
     }
 }
 
