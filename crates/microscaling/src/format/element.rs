@@ -152,12 +152,12 @@ impl ElementFormat {
 
     /// `table(nf4)`: the sixteen numbers of QLoRA's NF4 (arXiv 2305.14314), which are quantiles of the normal distribution, by the codes
     /// of bitsandbytes.
-    pub const NF4: Self = Self::of_tables(Tables(NF4));
+    pub const NF4: Self = Self::of_tables(Tables(&NF4));
     /// `table(if4)`: FP4 E2M1 or, multiples of 6/7 up to 6, as a 4-bit integer is (arXiv 2603.28765). The codes are
     /// a sign above a magnitude.
-    pub const IF4: Self = Self::of_tables(Tables(IF4));
+    pub const IF4: Self = Self::of_tables(Tables(&IF4));
     /// `table(razer)`: FP4 E2M1 whose code of −0 is 5 or −5 (arXiv 2501.04052).
-    pub const RAZER: Self = Self::of_tables(Tables(RAZER));
+    pub const RAZER: Self = Self::of_tables(Tables(&RAZER));
 
     const TABLES: [(&'static str, Self); 3] = [
         ("nf4", Self::NF4),

@@ -3,7 +3,7 @@
 use crate::FormatError;
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
 /// The most numbers of a table.
@@ -97,13 +97,8 @@ impl Few {
         let key = key(sign, abs);
         let thresholds = &self.thresholds[R::UPPER as usize];
         let mut magnitude = self.magnitudes[0];
-        for i in 0..MOST_FEW - 1 {
-            let is_next = key >= thresholds[i];
-            magnitude = if is_next {
-                self.magnitudes[i + 1]
-            } else {
-                magnitude
-            };
+        for (threshold, next) in thresholds.iter().zip(&self.magnitudes[1..]) {
+            magnitude = if key >= *threshold { *next } else { magnitude };
         }
         magnitude
     }
@@ -366,7 +361,7 @@ impl fmt::Debug for Table {
 
 /// One table or several, of which each block has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Tables(pub(crate) &'static [Table]);
+pub(crate) struct Tables(pub(crate) &'static &'static [Table]);
 
 impl Tables {
     /// The most tables.
@@ -434,20 +429,25 @@ impl Tables {
 }
 
 #[cfg(feature = "std")]
-fn keep(tables: Vec<Table>) -> &'static [Table] {
+fn keep(tables: Vec<Table>) -> &'static &'static [Table] {
     use std::sync::{Mutex, PoisonError};
 
-    static KEPT: Mutex<Vec<&[Table]>> = Mutex::new(Vec::new());
+    static KEPT: Mutex<Vec<&&[Table]>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(equal) = kept.iter().find(|kept| **kept == tables) {
+    if let Some(equal) = kept.iter().find(|kept| ***kept == tables) {
         return equal;
     }
-    let tables = Vec::leak(tables);
+    let tables = leak(tables);
     kept.push(tables);
     tables
 }
 
 #[cfg(not(feature = "std"))]
-fn keep(tables: Vec<Table>) -> &'static [Table] {
-    Vec::leak(tables)
+fn keep(tables: Vec<Table>) -> &'static &'static [Table] {
+    leak(tables)
+}
+
+fn leak(tables: Vec<Table>) -> &'static &'static [Table] {
+    let tables: &'static [Table] = Vec::leak(tables);
+    Box::leak(Box::new(tables))
 }

@@ -281,7 +281,6 @@ impl WeightLayout {
                 layout: self,
                 name: name(),
                 format: weight.format(),
-                expected: self.format(),
             });
         }
         let shape = weight.shape();

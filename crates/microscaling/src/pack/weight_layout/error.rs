@@ -10,16 +10,14 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum WeightLayoutError {
     /// The layout is of another format.
-    #[error("layout {layout}: `{name}` is {format}, expected {expected}")]
+    #[error("layout {layout}: `{name}` is {format}, expected {}", .layout.format())]
     Format {
         /// The layout.
         layout: WeightLayout,
         /// Name of the weight.
         name: String,
-        /// Its format.
+        /// Its format, which is not [that of the layout](WeightLayout::format). The scale's rule does not matter.
         format: BlockFormat,
-        /// The layout's, of which the scale's rule does not matter.
-        expected: BlockFormat,
     },
     /// The layout has no place for such a shape, or for blocks along such an axis.
     #[error(
