@@ -33,7 +33,7 @@ pub enum SpecsError {
         /// The field of [`MxSpecs`].
         field: &'static str,
         /// Its value.
-        format: SlotFormat,
+        format: String,
         /// The parameter, its value and what is allowed.
         error: FormatError,
     },

@@ -46,7 +46,7 @@ impl MxSpecs {
             };
             of_slot.map_err(|error| SpecsError::Format {
                 field,
-                format,
+                format: format.to_string(),
                 error,
             })?;
         }

@@ -162,8 +162,8 @@ impl Random {
                 let number = match self.one_in(3) {
                     true => self.range(-64, 64) as f32 / 8.0,
                     false => f32::from_bits(
-                        (self.range(95, 130) << 23 | self.range(0, (1 << 23) - 1)) as u32
-                            | self.range(0, 1) as u32 * (1 << 31),
+                        ((self.range(95, 130) << 23 | self.range(0, (1 << 23) - 1)) as u32)
+                            | ((self.range(0, 1) as u32) << 31),
                     ),
                 };
                 let is_new = numbers
