@@ -1,8 +1,8 @@
 //! What can be wrong with specs.
 
-use microscaling::{BlockFormat, FormatError, ParseFormatError};
+use microscaling::{FormatError, ParseFormatError};
 
-use super::{MxSpecs, SlotFormat};
+use super::MxSpecs;
 
 /// Why specs cannot be read or used. A message about a field names it, its value and what is
 /// allowed.
@@ -60,7 +60,7 @@ pub enum SpecsError {
         /// The first slot that is set.
         slot: &'static str,
         /// Its format.
-        format: BlockFormat,
+        format: String,
         /// The values that the field may have.
         allowed: String,
     },

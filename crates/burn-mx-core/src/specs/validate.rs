@@ -114,7 +114,7 @@ impl MxSpecs {
                     field,
                     value: value.to_string(),
                     slot,
-                    format,
+                    format: format.to_string(),
                     allowed,
                 });
             }
