@@ -104,8 +104,11 @@ const SINGLE: &str = "Learning-CUDA, pull request 80";
 const FOUR_OVER_SIX: &str = "Four over six, arXiv 2512.02010";
 const NUMPY: &str = "our NumPy, float64";
 
-/// What computes the figures of each source.
-pub(crate) const ALL: [(&str, fn() -> Figures); 9] = [
+/// A source, and what computes its figures.
+type Computation = (&'static str, fn() -> Figures);
+
+/// All of them.
+pub(crate) const ALL: [Computation; 9] = [
     (QUARTET_2, nvfp4),
     (QUARTET_2, nvfp4_stochastic),
     (QUARTET_2, nvfp4_products),
