@@ -285,9 +285,8 @@ impl Table {
         let (mut most, mut code) = (1, 0);
         while code < self.count {
             let (significand, _) = bits::split(self.numbers[code] & ABS);
-            let bits = 24 - significand.trailing_zeros();
-            if significand > 0 && bits > most {
-                most = bits;
+            if significand > 0 && 24 - significand.trailing_zeros() > most {
+                most = 24 - significand.trailing_zeros();
             }
             code += 1;
         }
