@@ -131,7 +131,7 @@ fn suggestion(operand: &OperandRecord) -> String {
     match best {
         Some((name, gain)) if gain >= GAIN => format!("{name}: +{gain:.1} dB"),
         _ if more(operand.figures.saturation, SATURATION) => {
-            "a scale that does not saturate (rceil)".into()
+            "a scale that does not saturate (rceil, headroom)".into()
         }
         _ if more(operand.figures.underflow, UNDERFLOW) => {
             "more exponent range or smaller blocks".into()

@@ -1,10 +1,16 @@
 //! Elements by a table: any numbers, each with a code.
 
+mod few;
+mod sides;
+
 use crate::FormatError;
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
+pub(crate) use few::Few;
+use few::MOST_FEW;
+use sides::Sides;
 
 /// The most numbers of a table.
 const LONGEST: usize = 256;
@@ -22,146 +28,6 @@ pub(crate) struct Table {
     sides: Sides,
     /// If codes have at most four bits.
     few: Option<Few>,
-}
-
-/// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Few {
-    /// The patterns of their magnitudes; of the last one again, where there are fewer.
-    magnitudes: [u32; MOST_FEW],
-    /// From which [key](key) on a number becomes the next one, for each of [`Upper`].
-    thresholds: [[i32; MOST_FEW - 1]; 3],
-}
-
-const MOST_FEW: usize = 16;
-
-/// A number as an integer that is larger for larger numbers.
-#[inline(always)]
-const fn key(sign: u32, abs: u32) -> i32 {
-    if sign == 0 { abs as i32 } else { -(abs as i32) }
-}
-
-impl Few {
-    const fn of(sides: &Sides) -> Self {
-        let mut few = Self {
-            magnitudes: [0; MOST_FEW],
-            thresholds: [[i32::MAX; MOST_FEW - 1]; 3],
-        };
-        let negative = sides.last[1] - LONGEST;
-        let all = negative + sides.last[0];
-        let mut i = 0;
-        while i < MOST_FEW {
-            few.magnitudes[i] = match i < negative {
-                true => sides.magnitudes[LONGEST + negative - i],
-                false if i <= all => sides.magnitudes[i - negative],
-                false => sides.magnitudes[sides.last[0]],
-            };
-            i += 1;
-        }
-        let mut i = 0;
-        while i < all {
-            // The neighbours by their magnitudes: the smaller one's index on its side.
-            let (side, below) = match i < negative {
-                true => (LONGEST, negative - i - 1),
-                false => (0, i - negative),
-            };
-            let (mean, next) = (
-                sides.means[side + below] as i32,
-                sides.magnitudes[side + below + 1] as i32,
-            );
-            let to_even = if below % 2 == 1 { mean } else { mean + 1 };
-            let from = [mean, to_even, next];
-            let mut kind = 0;
-            while kind < 3 {
-                few.thresholds[kind][i] = match side == 0 {
-                    true => from[kind],
-                    false => 1 - from[kind],
-                };
-                kind += 1;
-            }
-            i += 1;
-        }
-        few
-    }
-
-    /// The largest magnitude of numbers with this sign bit.
-    #[inline(always)]
-    pub(crate) const fn largest(&self, sign: u32) -> u32 {
-        // Where there are no negative numbers, the first one is 0.
-        self.magnitudes[if sign >> 31 == 1 { 0 } else { MOST_FEW - 1 }]
-    }
-
-    /// [`Table::round`], by a rule without draws: the magnitude.
-    #[inline(always)]
-    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32) -> u32 {
-        let key = key(sign, abs);
-        let thresholds = &self.thresholds[R::UPPER as usize];
-        let mut magnitude = self.magnitudes[0];
-        for (threshold, next) in thresholds.iter().zip(&self.magnitudes[1..]) {
-            magnitude = if key >= *threshold { *next } else { magnitude };
-        }
-        magnitude
-    }
-}
-
-/// The numbers that are not negative, and from [`LONGEST`] on those that are not positive.
-#[derive(PartialEq, Eq, Hash)]
-struct Sides {
-    /// The patterns of the magnitudes, ascending from 0 on; of Inf after the last one of a side.
-    magnitudes: [u32; 2 * LONGEST],
-    /// The means of each magnitude and the next one, rounded to float32; of Inf where there is no next one.
-    means: [u32; 2 * LONGEST],
-    codes: [u8; 2 * LONGEST],
-    /// The index of the last one of each side.
-    last: [usize; 2],
-}
-
-impl Sides {
-    /// With 0 alone.
-    const fn new(code_of_zero: u8, code_of_negative_zero: u8) -> Self {
-        let mut sides = Self {
-            magnitudes: [INFINITY; 2 * LONGEST],
-            means: [INFINITY; 2 * LONGEST],
-            codes: [0; 2 * LONGEST],
-            last: [0, LONGEST],
-        };
-        let codes = [code_of_zero, code_of_negative_zero];
-        let mut side = 0;
-        while side < 2 {
-            sides.magnitudes[side * LONGEST] = 0;
-            sides.codes[side * LONGEST] = codes[side];
-            side += 1;
-        }
-        sides
-    }
-
-    /// Adds a number that is not there yet, and not 0.
-    const fn insert(mut self, number: u32, code: u8) -> Self {
-        let (side, magnitude) = ((number >> 31) as usize, number & ABS);
-        let mut at = self.last[side] + 1;
-        while self.magnitudes[at - 1] > magnitude {
-            self.magnitudes[at] = self.magnitudes[at - 1];
-            self.codes[at] = self.codes[at - 1];
-            at -= 1;
-        }
-        self.magnitudes[at] = magnitude;
-        self.codes[at] = code;
-        self.last[side] += 1;
-        self
-    }
-
-    const fn with_means(mut self) -> Self {
-        let mut i = 0;
-        while i < 2 * LONGEST - 1 {
-            let [below, above] = [self.magnitudes[i], self.magnitudes[i + 1]];
-            if above > below && above < INFINITY {
-                let sum = f32::from_bits(below) as f64 + f32::from_bits(above) as f64;
-                self.means[i] = ((sum / 2.0) as f32).to_bits();
-            }
-            i += 1;
-        }
-        self
-    }
 }
 
 impl Table {

@@ -39,7 +39,7 @@ function suggestion({ run, row }) {
     .filter(other => other.sqnr !== null).sort((a, b) => b.sqnr - a.sqnr);
   const gained = others.length ? others[0].sqnr - at(row.sqnr, index) : 0;
   if (gained >= 1) return `${others[0].format}: ${gain(gained)} dB`;
-  if (at(row.saturation, index) >= 1) return "a scale that does not saturate (rceil)";
+  if (at(row.saturation, index) >= 1) return "a scale that does not saturate (rceil, headroom)";
   if (at(row.underflow, index) >= 10) return "more exponent range or smaller blocks";
   return ABSENT;
 }

@@ -1,0 +1,37 @@
+//! Codes of float elements that are no numbers.
+
+/// Which codes of a float element are no numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SpecialCodes {
+    /// `none`: every code is a number, as in OCP's FP6 and FP4.
+    #[default]
+    None,
+    /// `ieee`: Inf and NaN where all exponent bits are set, as in OCP's FP8 E5M2.
+    Ieee,
+    /// `nan`: NaN where all bits but the sign are set, as in OCP's FP8 E4M3.
+    Nan,
+    /// `fnuz`: the code that elsewhere is −0 is NaN, the only one; there is no −0.
+    Fnuz,
+}
+
+impl SpecialCodes {
+    /// Every choice.
+    pub const ALL: [Self; 4] = [Self::None, Self::Ieee, Self::Nan, Self::Fnuz];
+
+    /// The name, for example `ieee`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Ieee => "ieee",
+            Self::Nan => "nan",
+            Self::Fnuz => "fnuz",
+        }
+    }
+
+    const fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+crate::format::names::impl_by_name!(SpecialCodes, "choice of special codes");

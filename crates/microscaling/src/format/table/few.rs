@@ -1,0 +1,85 @@
+//! Tables of few numbers.
+
+use super::LONGEST;
+use super::sides::Sides;
+use crate::round::RoundingRule;
+
+/// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Few {
+    /// The patterns of their magnitudes; of the last one again, where there are fewer.
+    magnitudes: [u32; MOST_FEW],
+    /// From which [key](key) on a number becomes the next one, for each of [`Upper`].
+    thresholds: [[i32; MOST_FEW - 1]; 3],
+}
+
+pub(super) const MOST_FEW: usize = 16;
+
+/// A number as an integer that is larger for larger numbers.
+#[inline(always)]
+const fn key(sign: u32, abs: u32) -> i32 {
+    if sign == 0 { abs as i32 } else { -(abs as i32) }
+}
+
+impl Few {
+    pub(super) const fn of(sides: &Sides) -> Self {
+        let mut few = Self {
+            magnitudes: [0; MOST_FEW],
+            thresholds: [[i32::MAX; MOST_FEW - 1]; 3],
+        };
+        let negative = sides.last[1] - LONGEST;
+        let all = negative + sides.last[0];
+        let mut i = 0;
+        while i < MOST_FEW {
+            few.magnitudes[i] = match i < negative {
+                true => sides.magnitudes[LONGEST + negative - i],
+                false if i <= all => sides.magnitudes[i - negative],
+                false => sides.magnitudes[sides.last[0]],
+            };
+            i += 1;
+        }
+        let mut i = 0;
+        while i < all {
+            // The neighbours by their magnitudes: the smaller one's index on its side.
+            let (side, below) = match i < negative {
+                true => (LONGEST, negative - i - 1),
+                false => (0, i - negative),
+            };
+            let (mean, next) = (
+                sides.means[side + below] as i32,
+                sides.magnitudes[side + below + 1] as i32,
+            );
+            let to_even = if below % 2 == 1 { mean } else { mean + 1 };
+            let from = [mean, to_even, next];
+            let mut kind = 0;
+            while kind < 3 {
+                few.thresholds[kind][i] = match side == 0 {
+                    true => from[kind],
+                    false => 1 - from[kind],
+                };
+                kind += 1;
+            }
+            i += 1;
+        }
+        few
+    }
+
+    /// The largest magnitude of numbers with this sign bit.
+    #[inline(always)]
+    pub(crate) const fn largest(&self, sign: u32) -> u32 {
+        // Where there are no negative numbers, the first one is 0.
+        self.magnitudes[if sign >> 31 == 1 { 0 } else { MOST_FEW - 1 }]
+    }
+
+    /// [`Table::round`], by a rule without draws: the magnitude.
+    #[inline(always)]
+    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32) -> u32 {
+        let key = key(sign, abs);
+        let thresholds = &self.thresholds[R::UPPER as usize];
+        let mut magnitude = self.magnitudes[0];
+        for (threshold, next) in thresholds.iter().zip(&self.magnitudes[1..]) {
+            magnitude = if key >= *threshold { *next } else { magnitude };
+        }
+        magnitude
+    }
+}

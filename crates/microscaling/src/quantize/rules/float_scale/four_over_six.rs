@@ -1,0 +1,89 @@
+//! Four over six: the second look at a block, whose scale is the better one of two.
+
+use super::FloatScaleRule;
+use crate::quantize::rules::ScalePair;
+use crate::round::bits::{self, ABS, INFINITY, ONE, SIGN};
+use crate::round::mode::Even;
+use crate::round::round_normal;
+
+/// What the second look at a block says where the scale that makes of the largest magnitude 4 is better; else 0.
+pub(crate) const FOUR_VERDICT: u32 = 1;
+
+/// What the second look at a block needs to know.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidates {
+    six: ScalePair,
+    four: ScalePair,
+    /// Exponent of the unit of their errors.
+    unit: i32,
+}
+
+impl Candidates {
+    /// As words, so that there can be arrays of each.
+    #[inline(always)]
+    pub(crate) fn words(self) -> [u32; 5] {
+        let [six, four] = [self.six, self.four].map(ScalePair::words);
+        [six[0], six[1], four[0], four[1], self.unit as u32]
+    }
+
+    #[inline(always)]
+    pub(crate) fn of([six, six_inverse, four, four_inverse, unit]: [u32; 5]) -> Self {
+        Self {
+            six: ScalePair::of([six, six_inverse]),
+            four: ScalePair::of([four, four_inverse]),
+            unit: unit as i32,
+        }
+    }
+}
+
+/// Four over six: the second look.
+impl FloatScaleRule {
+    /// Both scales of a block, and the unit of their errors.
+    #[inline(always)]
+    pub(crate) fn candidates<const EXACT: bool>(&self, amax: u32) -> Candidates {
+        // Of a block that becomes NaN, anything but that.
+        let amax = if amax >= INFINITY { 0 } else { amax };
+        let [six, four] = [false, true].map(
+            #[inline(always)]
+            |four| {
+                let scale = self.block_scale::<EXACT>(amax, four);
+                self.pair_with::<EXACT>(scale, self.tensor_scale)
+            },
+        );
+        let unit = bits::exponent(amax) - 17;
+        Candidates { six, four, unit }
+    }
+
+    /// By how much the squared error of an element is larger with the second scale.
+    #[inline(always)]
+    pub(crate) fn difference<const EXACT: bool>(&self, candidates: Candidates, x: f32) -> i64 {
+        let Candidates { six, four, unit } = candidates;
+        let abs = x.to_bits() & ABS;
+        // A block with a NaN or Inf becomes NaN anyway.
+        let abs = if EXACT && (abs >= INFINITY || six.is_nan()) {
+            0
+        } else {
+            abs
+        };
+        let [four, six] = [four, six].map(
+            #[inline(always)]
+            |pair| self.square_of_error::<EXACT>(pair, abs, unit),
+        );
+        i64::from(four) - i64::from(six)
+    }
+
+    /// The square of the error of a magnitude, in units of 2^unit.
+    #[inline(always)]
+    fn square_of_error<const EXACT: bool>(&self, pair: ScalePair, abs: u32, unit: i32) -> u32 {
+        let q = if EXACT {
+            self.round_unit::<Even>(pair, abs, 0)
+        } else {
+            let scaled = bits::product(abs, pair.inverse);
+            round_normal::<Even>(scaled.min(self.element.max), 1, ONE)
+        };
+        let value = bits::product(q, pair.scale);
+        let difference = bits::sum(value, abs | SIGN);
+        let error = bits::fixed_point(difference & ABS, unit);
+        error * error
+    }
+}

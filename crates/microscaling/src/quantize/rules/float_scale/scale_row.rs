@@ -1,0 +1,85 @@
+//! The scales of blocks that are floats.
+
+use crate::pack::places::Places;
+use crate::round::RoundingRule;
+use crate::round::bits::{self, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::mode::Even;
+use crate::{FloatScaleFormat, ScaleFormat};
+
+/// The numbers that a block's scale can be.
+#[derive(Clone, Copy)]
+pub(crate) struct ScaleRow {
+    /// Bits of a float32's mantissa that a scale does not have.
+    dropped: u32,
+    /// The smallest and the largest scale, and the smallest normal one, as patterns.
+    pub(super) min: u32,
+    max: u32,
+    smallest_normal: u32,
+    /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
+    to_subnormal: f32,
+    /// The codes; `None` are those of float32.
+    places: Option<Places>,
+    /// The code of NaN.
+    nan_code: u32,
+    /// Bits of a code.
+    pub(super) bits: u32,
+}
+
+impl ScaleRow {
+    pub(super) fn of(format: &FloatScaleFormat) -> Self {
+        let scale = format.scale;
+        let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
+        Self {
+            dropped,
+            min: format.scale_min().to_bits(),
+            max: scale.max().to_bits(),
+            smallest_normal: bits::pow2(scale.emin()),
+            to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
+            places: scale.float().map(Places::of_element),
+            nan_code: match scale {
+                ScaleFormat::FLOAT32 => NAN,
+                _ => (1 << scale.bits()) - 1,
+            },
+            bits: scale.bits(),
+        }
+    }
+
+    /// Limits a scale, and rounds it half to even; no carry leads beyond the limits.
+    #[inline(always)]
+    pub(super) fn round(&self, scale: u32) -> u32 {
+        let scale = scale.clamp(self.min, self.max);
+        let addend = Even::addend(scale, self.dropped, 0);
+        let normal = (scale + addend) & !((1 << self.dropped) - 1);
+        let subnormal = (f32::from_bits(scale) + self.to_subnormal) - self.to_subnormal;
+        if scale < self.smallest_normal {
+            subnormal.to_bits()
+        } else {
+            normal
+        }
+    }
+
+    /// The code of a scale.
+    #[inline(always)]
+    pub(crate) fn code(&self, scale: u32) -> u32 {
+        match self.places {
+            _ if scale >= INFINITY => self.nan_code,
+            Some(places) => places.code(self.smallest_normal, scale),
+            None => scale,
+        }
+    }
+
+    /// The code of the scale of a block of zeros.
+    #[inline(always)]
+    pub(crate) fn zero_code(&self) -> u32 {
+        self.code(self.min)
+    }
+
+    /// The scale of a code, as a pattern, and its sign: codes of a byte may have one.
+    #[inline(always)]
+    pub(crate) fn decode(&self, code: u32) -> u32 {
+        match self.places {
+            Some(places) => places.number(self.smallest_normal, code),
+            None => code,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Elements of tables.
+
+use super::{EXACT, FloatScaleRule};
+use crate::format::table::{Few, Table, Tables};
+use crate::quantize::rules::{Grid, ScalePair};
+use crate::round::RoundingRule;
+use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::round::mode::Even;
+
+/// Elements that a second look compares tables on together.
+const TOGETHER: usize = 64;
+
+/// Elements of tables. A second look gives the number of the block's table.
+impl FloatScaleRule {
+    /// c as a pattern, of a block with that table.
+    #[inline(always)]
+    pub(super) fn table_scale(&self, tables: Tables, amax: u32, table: u32) -> u32 {
+        if amax >= INFINITY || self.tensor_scale >= INFINITY {
+            return NAN;
+        }
+        if self.tensor_scale == 0 {
+            return self.scale.min;
+        }
+        let max = tables.0[table as usize].max();
+        self.scale.round(self.unrounded_scale(amax, max))
+    }
+
+    /// The magnitude of what an element becomes in units of the scale, as a pattern, and its code. The element is given as a pattern,
+    /// and must be finite.
+    #[inline(always)]
+    pub(crate) fn round_in<R: RoundingRule>(
+        &self,
+        table: &Table,
+        pair: ScalePair,
+        x: u32,
+        draw: u32,
+    ) -> [u32; 2] {
+        table.round::<R>(x & SIGN, Self::scaled(pair, x & ABS), draw)
+    }
+
+    /// Whether each table has [few](Table::few) numbers.
+    pub(crate) fn has_few(&self) -> bool {
+        self.tables
+            .is_some_and(|tables| tables.0.iter().all(|table| table.few().is_some()))
+    }
+
+    /// The numbers of a block with this grid, if they are [few](Table::few), and the pair.
+    #[inline(always)]
+    pub(crate) fn few(&self, grid: Grid) -> Option<(Few, ScalePair)> {
+        let few = self.tables?.0[grid[1] as usize].few()?;
+        Some((*few, self.pair_of(grid)))
+    }
+
+    /// Rounds an element to these numbers, by a rule without draws.
+    #[inline(always)]
+    pub(crate) fn round_to_few<R: RoundingRule>(few: &Few, pair: ScalePair, x: f32) -> f32 {
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let q = few.round::<R>(sign, Self::scaled(pair, abs));
+        f32::from_bits(if pair.is_nan() {
+            NAN
+        } else {
+            sign | bits::product(q, pair.scale)
+        })
+    }
+
+    /// The number of the table with the least squared error, of equal ones the first, for the elements of a block.
+    #[inline(always)]
+    pub(crate) fn best_table(&self, amax: u32, mut elements: impl Iterator<Item = f32>) -> u32 {
+        let Some(tables) = self.tables else { return 0 };
+        // A block with a NaN or Inf becomes NaN anyway.
+        if amax >= INFINITY {
+            return 0;
+        }
+        // Any error is less than the largest multiple.
+        let unit = bits::exponent(amax) - 15;
+        let mut sums = [0_u64; Tables::MOST];
+        let mut some = [0.0; TOGETHER];
+        loop {
+            let mut count = 0;
+            for (place, x) in some.iter_mut().zip(elements.by_ref()) {
+                *place = x;
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
+                let scale = self.table_scale(tables, amax, number);
+                let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
+                *sum = sum.wrapping_add(match table.few() {
+                    _ if pair.is_nan() => 0,
+                    Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
+                        few.round::<Even>(sign, abs)
+                    }),
+                    None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
+                        table.round::<Even>(sign, abs, 0)[0]
+                    }),
+                });
+            }
+        }
+        let sums = sums.iter().zip(0..).take(tables.0.len());
+        sums.min_by_key(|(sum, _)| **sum)
+            .map_or(0, |(_, table)| table)
+    }
+
+    /// The sum of the squares of errors, in units of 2^unit.
+    #[inline(always)]
+    fn sum_of_squares(
+        pair: ScalePair,
+        unit: i32,
+        elements: &[f32],
+        round: impl Fn(u32, u32) -> u32,
+    ) -> u64 {
+        let mut squares = [0_u32; TOGETHER];
+        let squares = &mut squares[..elements.len()];
+        for (square, x) in squares.iter_mut().zip(elements) {
+            let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+            let q = round(sign, Self::scaled(pair, abs));
+            let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
+            let error = bits::fixed_point(difference & ABS, unit);
+            *square = error * error;
+        }
+        squares.iter().map(|square| u64::from(*square)).sum()
+    }
+}
