@@ -1,0 +1,102 @@
+//! What the loops do with the elements of blocks.
+
+use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
+use crate::format::table::Few;
+use crate::round::RoundingRule;
+use crate::round::bits::{self, ABS, INFINITY, NAN};
+
+/// What the loops do with the elements of blocks.
+///
+/// The methods must be `#[inline(always)]`, see [`Kernel`](super::instruction_set::Kernel).
+pub(crate) trait ElementRule: Copy + Send + Sync {
+    /// Whether draws are looked at.
+    const USES_DRAWS: bool;
+
+    /// An element of a tame block.
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
+
+    /// [`tame`](Self::tame), where the scale is a power of two.
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32;
+
+    /// An element of any block, if grids are [`Steps`].
+    fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32;
+
+    /// An element of any block.
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
+
+    /// An element of any block with this pair, and these numbers in units of the scale; not if draws are looked at.
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32;
+}
+
+/// Rounds elements.
+impl<R: RoundingRule> ElementRule for R {
+    const USES_DRAWS: bool = R::USES_DRAWS;
+
+    #[inline(always)]
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
+        element.round::<R>(pair, x, draw)
+    }
+
+    #[inline(always)]
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32 {
+        element.round_unscaled::<R>(scale, x, draw)
+    }
+
+    #[inline(always)]
+    fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32 {
+        element.round::<R>(grid, x, draw)
+    }
+
+    #[inline(always)]
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32 {
+        rule.round::<R>(grid, x, draw)
+    }
+
+    #[inline(always)]
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32 {
+        FloatScaleRule::round_to_few::<R>(few, pair, x)
+    }
+}
+
+/// Marks elements: 1 where rounding clips them, else 0.
+#[derive(Clone, Copy)]
+pub(crate) struct Clipped;
+
+/// 1 for a finite magnitude of at least the largest number.
+#[inline(always)]
+fn clipped(x: f32, largest: u32) -> f32 {
+    let abs = x.to_bits() & ABS;
+    let limit = if largest == 0 { INFINITY } else { largest };
+    f32::from(u8::from((abs >= limit) & (abs < INFINITY)))
+}
+
+impl ElementRule for Clipped {
+    const USES_DRAWS: bool = false;
+
+    #[inline(always)]
+    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {
+        let largest = f32::from_bits(pair.scale) * f32::from_bits(element.max);
+        clipped(x, largest.to_bits())
+    }
+
+    #[inline(always)]
+    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, _: u32) -> f32 {
+        clipped(x, element.largest(scale))
+    }
+
+    #[inline(always)]
+    fn stepped(&self, _: &StepElement, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, Steps::of(grid).max)
+    }
+
+    #[inline(always)]
+    fn any(&self, rule: &BlockRule, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, rule.largest(grid, x.to_bits()))
+    }
+
+    #[inline(always)]
+    fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32 {
+        let largest = bits::product(few.largest(x.to_bits()), pair.scale);
+        clipped(x, if pair.is_nan() { NAN } else { largest })
+    }
+}
