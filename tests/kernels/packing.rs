@@ -12,7 +12,7 @@ use crate::backend::TestBackend;
 type B = TestBackend;
 
 /// Of each kind one, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
-const FORMATS: [&str; 20] = [
+const FORMATS: [&str; 22] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
     "mxfp6_e2m3",
@@ -30,6 +30,8 @@ const FORMATS: [&str; 20] = [
     "nvfp4(tensor_scale=true,four_over_six=true)",
     "nvfp4(tensor_scale=true,square=true)",
     "mx(element=fp8_e4m3fnuz,block_size=32)",
+    "block(element=fp8_e4m3,scale=ue4m3,block_size=16)",
+    "block(element=fp8_e5m2,scale=ue5m2,block_size=16,tensor_scale=true)",
     "amdfp4",
     "block(element=int6,scale=ue3m3,block_size=16,tensor_scale=true)",
     // Scales of two bytes, and tables: the host packs them.

@@ -282,7 +282,8 @@ impl Statistics {
         self.underflow
     }
 
-    /// Number of elements beyond the largest number that their block can hold under its scale.
+    /// Number of elements beyond the largest number that their block can hold under its scale. Where a table has other numbers above 0
+    /// than below, that is the larger one of both.
     pub fn saturated(&self) -> u64 {
         self.saturated
     }

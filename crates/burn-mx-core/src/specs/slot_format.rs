@@ -73,10 +73,11 @@ impl SlotFormat {
     /// Checks the parameters; an unknown name has none.
     ///
     /// # Errors
-    /// Those of [`BlockFormat::validate`]; elements are always valid.
+    /// Those of [`BlockFormat::validate`], for an element those of an MX block of it.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
-            Self::Element(_) | Self::Unknown(_) => Ok(()),
+            Self::Element(element) => MxFormat::new(*element, 32).validate(),
+            Self::Unknown(_) => Ok(()),
             Self::Block(format) => format.validate(),
         }
     }

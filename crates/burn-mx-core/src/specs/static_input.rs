@@ -33,12 +33,14 @@ impl StaticInput {
         self.length
     }
 
-    /// Whether these are scales of inputs in this format.
+    /// Whether these are scales of inputs in this format. They never are where a scale is a float: that does not follow from the
+    /// exponent of the largest magnitude alone.
     pub fn fits(&self, format: Option<BlockFormat>) -> bool {
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
         let fits = |format| {
             let blocks = self.length.div_ceil(block_length(format, self.length));
-            blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
+            let has_exponent = format.float_scale().is_none();
+            has_exponent && blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
         };
         self.length > 0 && format.is_some_and(fits)
     }

@@ -77,11 +77,11 @@ impl ElementFormat {
         }
     }
 
-    /// A float of 3 to 16 bits, all of whose numbers are normal numbers of float32, or subnormal ones as those of
+    /// A float of 2 to 16 bits, all of whose numbers are normal numbers of float32, or subnormal ones as those of
     /// [`BFLOAT16`](Self::BFLOAT16).
     ///
     /// # Errors
-    /// [`FormatError::Field`]: unless there are 1 to 8 exponent bits, 0 to 10 mantissa bits, at most 16 bits with the sign, and
+    /// [`FormatError::Element`]: unless there are 1 to 8 exponent bits, 0 to 10 mantissa bits, at most 16 bits with the sign, and
     /// the bias is such that the smallest normal number is 2^−126 to 1, and the largest number at least 1 and less than 2^128. With
     /// [`Ieee`](SpecialCodes::Ieee) there are at least 2 exponent bits, and with [`Nan`](SpecialCodes::Nan) a mantissa bit.
     pub const fn float(
@@ -141,7 +141,7 @@ impl ElementFormat {
     /// Multiples of 2^−`fraction_bits` of 2 to 16 bits, sign included.
     ///
     /// # Errors
-    /// [`FormatError::Field`]: unless there are 2 to 16 bits, and the fraction has 2 bits less to 6 bits more: a block's scale makes any others of them.
+    /// [`FormatError::Element`]: unless there are 2 to 16 bits, and the fraction has 2 bits less to 6 bits more: a block's scale makes any others of them.
     pub const fn fixed(bits: u32, fraction_bits: i32) -> Result<Self, FormatError> {
         if bits < 2 || bits > 16 {
             return Err(out_of_range("fixed", "bits", bits as i32, 2, 16));
@@ -182,7 +182,7 @@ impl ElementFormat {
     ///
     /// # Errors
     /// * [`FormatError::Field`]: unless there are 1 to 16 tables of 3 to 256 numbers.
-    /// * [`FormatError::TableNumber`]: a number that is not 0 nor a magnitude of 2^−32 to 2^32, or is there twice; no 0;
+    /// * [`FormatError::TableNumber`]: a number that is not 0 nor a magnitude from 2^−32 on and less than 2^32, or is there twice; no 0;
     ///   none of at least 1.
     /// * [`FormatError::TableBits`]: codes of different numbers of bits.
     pub fn tables(tables: &[&[f32]]) -> Result<Self, FormatError> {

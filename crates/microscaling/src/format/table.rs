@@ -55,7 +55,7 @@ impl Table {
             if magnitude != 0 && (magnitude < bits::pow2(-32) || magnitude >= bits::pow2(32)) {
                 return Err(refused(
                     code,
-                    "0, or 2^-32 to 2^32, or the negative of that",
+                    "0, or at least 2^-32 and less than 2^32, or the negative of that",
                 ));
             }
             if table.code_of(pattern) < code {
@@ -184,6 +184,8 @@ impl Table {
         } = &self.sides;
         // The remainders only show that the indices are less.
         const ALL: usize = 2 * LONGEST;
+        // Where there is no next number stands Inf.
+        let abs = if abs < INFINITY { abs } else { INFINITY - 1 };
         let mut below = (sign >> 31) as usize * LONGEST;
         let mut step = LONGEST / 2;
         while step > 0 {

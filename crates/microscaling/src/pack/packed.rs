@@ -16,8 +16,8 @@ use alloc::{vec, vec::Vec};
 /// crate's README.
 ///
 /// What [`decode`](Self::decode) gives is what [`BlockFormat::quantize`] makes of the tensor, bit for bit,
-/// with one exception: the integer elements, two's complement, have no −0; where quantizing gives −0 they
-/// give 0. And one format cannot say all: [`encode`](Self::encode) refuses a NaN or Inf in BFP.
+/// with one exception: elements [without a −0](BlockFormat::has_negative_zero), such as integers, give 0 where quantizing gives
+/// −0. And one format cannot say all: [`encode`](Self::encode) refuses a NaN or Inf in BFP.
 ///
 /// ```
 /// use microscaling::{BlockFormat, Packed, Rounder};
@@ -226,7 +226,7 @@ impl Packed {
         self.axis
     }
 
-    /// The tensor scale, of NVFP4 with one.
+    /// The tensor scale, of formats with one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
     }
@@ -264,7 +264,7 @@ pub struct PackedParts {
     pub shape: Vec<usize>,
     /// The axis that blocks lie along.
     pub axis: usize,
-    /// The tensor scale, of NVFP4 with one.
+    /// The tensor scale, of formats with one.
     pub tensor_scale: Option<f32>,
     /// The scales, see [`Packed::scales`].
     pub scales: Vec<u8>,

@@ -28,7 +28,7 @@ pub(crate) use unit::UnitElement;
 use super::contiguous::TOGETHER;
 use crate::float_state::ieee;
 use crate::format::table::Few;
-use crate::round::bits::{self, ABS, MANTISSA_BITS, NAN};
+use crate::round::bits::{ABS, MANTISSA_BITS, NAN};
 use crate::round::{RoundingRule, with_rule};
 use crate::{BlockFormat, FloatScaleFormat, Rounding};
 use core::hint::black_box;
@@ -206,13 +206,14 @@ impl BlockRule {
         }
     }
 
-    /// Pattern of the largest number that an element of a grid with this sign can become; 0 or NaN where all of them do.
+    /// Pattern of the largest number that an element of a grid with this sign can become; 0 or NaN where all of them do, and that of the
+    /// smallest number where only a table has no numbers of this sign.
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid, sign: u32) -> u32 {
         match self {
             Self::FloatScale(rule) => match rule.pair_of(grid) {
                 pair if pair.is_nan() => NAN,
-                pair => bits::product(pair.scale, rule.largest_unit(grid, sign)),
+                pair => FloatScaleRule::largest(pair, rule.largest_unit(grid, sign)),
             },
             _ => Steps::of(grid).max,
         }

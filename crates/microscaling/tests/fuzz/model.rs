@@ -408,6 +408,8 @@ fn float_scale(
             };
             let (unit, q) = alternative.numbers.round(scaled, *x, rounding, *draw);
             let limit = match f64::from(q * (t * c)) {
+                // A table without numbers of this sign.
+                0.0 if q == 0.0 && t * c > 0.0 => f64::from(f32::from_bits(1)),
                 0.0 => f64::INFINITY,
                 limit => limit,
             };
@@ -467,6 +469,8 @@ impl Numbers {
                 }
                 let (low, high) = (side[above - 1], side[above]);
                 let mean = ((f64::from(low) + f64::from(high)) / 2.0) as f32;
+                // Between neighbours of float32 there is nothing.
+                let mean = if mean > low { mean } else { high };
                 let up = match rounding {
                     Rounding::NearestAway => scaled >= mean,
                     Rounding::NearestEven => scaled > mean || (scaled == mean && above % 2 == 0),

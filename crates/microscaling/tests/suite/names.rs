@@ -174,7 +174,7 @@ fn blocks() {
         ),
         (
             "block(element=table(0 1 NaN),scale=ue4m3)",
-            "table: number 2 is out of place, expected 0, or 2^-32 to 2^32, or the negative of that",
+            "table: number 2 is out of place, expected 0, or at least 2^-32 and less than 2^32, or the negative of that",
         ),
         (
             "block(element=table(0 1 -1 1),scale=ue4m3)",

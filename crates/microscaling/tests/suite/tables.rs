@@ -192,3 +192,47 @@ fn equal_tables_are_equal() {
     assert_eq!(ElementFormat::tables(&[&nf4]), Ok(ElementFormat::NF4));
     assert_eq!(ElementFormat::NF4.to_string(), "table(nf4)");
 }
+
+/// Numbers far apart, neighbours of float32, one sign alone, and tables of which one makes a block NaN.
+#[test]
+fn tables_at_the_limits() {
+    let quantized = |text: &str, x: &[f32]| {
+        let format: BlockFormat = text.parse().unwrap();
+        let mut q = x.to_vec();
+        format
+            .quantize(&mut q, &[x.len()], 0, Rounder::NearestAway)
+            .unwrap();
+        let mut mask = vec![1.0; x.len()];
+        format.mask_clipped(x, &[x.len()], 0, &mut mask).unwrap();
+        (q, mask)
+    };
+    let far = "block(element=table(0 0.001 1 -1),scale=float32)";
+    assert_eq!(quantized(far, &[1.0, 0.0012, 0.0004]).0, [1.0, 0.001, 0.0]);
+    // What is a number of the table stays, though half way to its neighbour is no other number.
+    let near = "block(element=table(0 1 1.0000001 2 -1),scale=float32)";
+    let x = [2.0, 1.0, 1.000_000_1];
+    assert_eq!(quantized(near, &x).0, x);
+    let unsigned = "block(element=table(0 1 2),scale=float32)";
+    let (q, mask) = quantized(unsigned, &[2.0, -3.0, -0.0, 1.0]);
+    assert_eq!(
+        (q, mask),
+        (vec![1.5, 0.0, 0.0, 1.5], vec![1.0, 0.0, 1.0, 1.0])
+    );
+    // The first table's scale times that of the tensor is too large for float32.
+    let large =
+        "block(element=table(0 1 -1 0.5/0 6 -6 3),scale=ue4m3,tensor_scale=true,headroom=4/3)";
+    assert!(
+        quantized(large, &[3e38, -1e38])
+            .0
+            .iter()
+            .all(|q| !q.is_nan())
+    );
+    // Inf in units of the scale saturates.
+    let format = FloatScaleFormat {
+        tensor_scale: true,
+        ..FloatScaleFormat::new(as_table(ElementFormat::FP6_E3M2), ScaleFormat::UE4M3, 16)
+    };
+    let q = format.round_scaled(1e38, 448.0, 1e-30, Rounding::NearestEven, 0);
+    assert_eq!(q, 28.0 * (448.0 * 1e-30));
+    assert!("fixed(bits=2147483648)".parse::<ElementFormat>().is_err());
+}

@@ -537,12 +537,16 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
             let block_abs = select(is_nan, 0, block_scale & ABS);
             let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
             let unit = element_value(code, 0, format.element);
+            let abs = unit & ABS;
             let is_infinite = product >= INFINITY;
-            let number = bits::product(unit & ABS, select(is_infinite, 0, product));
-            // Of a tensor scale that no tensor has; 0 is 0 times anything.
-            let magnitude = select(is_infinite && unit & ABS != 0, INFINITY, number);
+            let finite = select(abs >= INFINITY, 0, abs);
+            let number = bits::product(finite, select(is_infinite, 0, product));
+            // Of a tensor scale that no tensor has, or an element that no tensor has; 0 is 0 times anything finite.
+            let is_large = (is_infinite && abs != 0) || abs == INFINITY;
+            let magnitude = select(is_large, INFINITY, number);
             let sign = (block_scale ^ unit) & SIGN;
-            select(is_nan, NAN, sign | magnitude)
+            let no_number = abs > INFINITY || (abs == INFINITY && product == 0);
+            select(is_nan || no_number, NAN, sign | magnitude)
         }
         _ => {
             let magnitude_bits = comptime!(magnitude_bits(format));

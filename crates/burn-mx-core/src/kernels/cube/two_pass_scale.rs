@@ -2,7 +2,7 @@
 //! magnitude alone: sums of squares of whole numbers of 16 bits, whose upper and lower halves are added up apart.
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode};
+use microscaling::{BlockFormat, Headroom, Rounding, ScaleMode};
 
 use super::bits::{self, ABS, INFINITY, SIGN};
 use super::rules::{self, Format};
@@ -24,18 +24,15 @@ const LONGEST: usize = 1 << 14;
 /// Whether blocks of a format are short enough, and there is a kernel for them: there is none for elements of tables, which go
 /// through the host's memory.
 pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
-    match format {
-        BlockFormat::Mx(MxFormat {
-            scale_mode: ScaleMode::Rms,
-            ..
-        }) => {
-            let size = format.block_size();
-            let columns = if format.is_square() { size } else { 1 };
-            size > 0 && size.saturating_mul(columns) < LONGEST
-        }
-        BlockFormat::FloatScale(format) => !format.element.is_table(),
-        _ => true,
-    }
+    let looks_twice = match format {
+        BlockFormat::Mx(format) => format.scale_mode == ScaleMode::Rms,
+        BlockFormat::FloatScale(format) if format.element.is_table() => return false,
+        BlockFormat::FloatScale(format) => format.four_over_six,
+        _ => false,
+    };
+    let size = format.block_size();
+    let columns = if format.is_square() { size } else { 1 };
+    !looks_twice || (size > 0 && size.saturating_mul(columns) < LONGEST)
 }
 
 /// Writes the grids of both scales that a block with this largest magnitude may get, where it has two.

@@ -46,7 +46,7 @@ impl FromStr for ElementFormat {
         if let Some(parameters) = Parameters::of(text, "fixed", FIXED_FIELDS) {
             let mut parameters = parameters?;
             let bits = parameters.take("bits", "", 0_u32, number)?;
-            let usual = bits as i32 - 2;
+            let usual = bits.min(32) as i32 - 2;
             let fraction_bits = parameters.take("fraction_bits", "", usual, number)?;
             parameters.finish()?;
             return Ok(Self::fixed(bits, fraction_bits)?);

@@ -49,7 +49,10 @@ impl Few {
                 sides.means[side + below] as i32,
                 sides.magnitudes[side + below + 1] as i32,
             );
-            let to_even = if below % 2 == 1 { mean } else { mean + 1 };
+            let to_even = match below % 2 == 1 || mean == next {
+                true => mean,
+                false => mean + 1,
+            };
             let from = [mean, to_even, next];
             let mut kind = 0;
             while kind < 3 {

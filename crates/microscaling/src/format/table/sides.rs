@@ -55,7 +55,9 @@ impl Sides {
             let [below, above] = [self.magnitudes[i], self.magnitudes[i + 1]];
             if above > below && above < INFINITY {
                 let sum = f32::from_bits(below) as f64 + f32::from_bits(above) as f64;
-                self.means[i] = ((sum / 2.0) as f32).to_bits();
+                let mean = ((sum / 2.0) as f32).to_bits();
+                // Between neighbours of float32 there is nothing.
+                self.means[i] = if mean > below { mean } else { above };
             }
             i += 1;
         }

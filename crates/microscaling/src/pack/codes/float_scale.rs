@@ -87,8 +87,11 @@ impl BlockCodec for FloatScaleCodec {
             Some(tables) => tables.0[table as usize].number(code),
             None => self.codes.value(code, 0).to_bits(),
         };
-        if unit & ABS > INFINITY {
-            return f32::from_bits(NAN);
+        // Codes of NaN and Inf: 0 times Inf is NaN.
+        if unit & ABS >= INFINITY {
+            let is_nan = unit & ABS > INFINITY || scale == 0 || scale > INFINITY;
+            let infinity = INFINITY | (sign ^ (unit & SIGN));
+            return f32::from_bits(if is_nan { NAN } else { infinity });
         }
         let factor = if scale >= INFINITY { 0 } else { scale };
         let product = bits::product(unit & ABS, factor);

@@ -3,7 +3,7 @@
 use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
 use crate::format::table::Few;
 use crate::round::RoundingRule;
-use crate::round::bits::{self, ABS, INFINITY, NAN};
+use crate::round::bits::{ABS, INFINITY, NAN};
 
 /// What the loops do with the elements of blocks.
 ///
@@ -96,7 +96,7 @@ impl ElementRule for Clipped {
 
     #[inline(always)]
     fn few(&self, few: &Few, pair: ScalePair, x: f32) -> f32 {
-        let largest = bits::product(few.largest(x.to_bits()), pair.scale);
+        let largest = FloatScaleRule::largest(pair, few.largest(x.to_bits()));
         clipped(x, if pair.is_nan() { NAN } else { largest })
     }
 }

@@ -247,6 +247,17 @@ impl FloatScaleRule {
         f32::from_bits(sign | bits::product(unit, pair.scale))
     }
 
+    /// The largest number of a block, from that in units of the scale; the smallest number where there is but 0, beyond which all
+    /// is clipped.
+    #[inline(always)]
+    pub(crate) fn largest(pair: ScalePair, unit: u32) -> u32 {
+        if unit == 0 && pair.scale > 0 {
+            1
+        } else {
+            bits::product(pair.scale, unit)
+        }
+    }
+
     /// The largest number with a sign bit that an element of a grid can become in units of the scale.
     #[inline(always)]
     pub(super) fn largest_unit(&self, grid: Grid, sign: u32) -> u32 {

@@ -87,8 +87,8 @@ impl FloatScaleRule {
             for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
                 let scale = self.table_scale(tables, amax, number);
                 let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
-                *sum = sum.wrapping_add(match table.few() {
-                    _ if pair.is_nan() => 0,
+                *sum = sum.saturating_add(match table.few() {
+                    _ if pair.is_nan() => u64::MAX,
                     Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
                         few.round::<Even>(sign, abs)
                     }),
