@@ -424,6 +424,9 @@ fn float_scale(
     let unit = pow2(floor_log2(amax) - below);
     let error = |alternative: &&Alternative| -> u64 {
         let rounded = with(alternative, Rounding::NearestEven, &vec![0; block.len()]);
+        if rounded.iter().any(|(q, _)| q.is_nan()) {
+            return u64::MAX;
+        }
         let errors = rounded.iter().zip(block).map(|((q, _), x)| {
             let difference = f64::from((q - x).abs());
             let error = (difference / unit).floor().min(65535.0) as u64;
