@@ -105,7 +105,7 @@ pub enum FormatError {
     TableNumber {
         /// Its code, counted from 0.
         code: usize,
-        /// What is allowed there.
+        /// The numbers that are allowed in its place.
         allowed: &'static str,
     },
     /// The tables of a format have codes of different lengths.
@@ -113,7 +113,7 @@ pub enum FormatError {
     TableBits {
         /// Bits of the codes of the first table.
         bits: u32,
-        /// Those of another one.
+        /// Bits of the codes of another table.
         got: u32,
     },
     /// Blocks with a float for a scale cannot have these elements.

@@ -73,7 +73,7 @@ impl SlotFormat {
     /// Checks the parameters; an unknown name has none.
     ///
     /// # Errors
-    /// Those of [`BlockFormat::validate`], for an element those of an MX block of it.
+    /// A block format has the errors of [`BlockFormat::validate`]. An element has those of an MX block of such elements.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
             Self::Element(element) => MxFormat::new(*element, 32).validate(),
@@ -88,15 +88,12 @@ impl FromStr for SlotFormat {
 
     /// The format that the text says, spelled exactly.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
+        let elements = match text.parse() {
             Ok(element) => return Ok(Self::Element(element)),
-            // A float or fixed-point element of which something is wrong.
-            Err(error) if !matches!(error, ParseFormatError::Unknown(_)) => return Err(error),
-            Err(_) => {}
-        }
-        let elements = ElementFormat::NAMES
-            .into_iter()
-            .chain(["float(…)", "fixed(…)", "table(…)"]);
+            Err(ParseFormatError::Unknown(elements)) => elements.allowed.into_iter(),
+            // An element of which something is wrong.
+            Err(error) => return Err(error),
+        };
         text.parse().map(Self::Block).map_err(|error| match error {
             ParseFormatError::Unknown(blocks) => {
                 let allowed = elements.chain(blocks.allowed).collect();

@@ -13,8 +13,8 @@ use crate::{
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
 /// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
-/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`, where what is left out is as in `nvfp4`; with
-///   `block_size` or `scale`, `nvfp4(block_size=32,scale=ue5m3)`, it is a `block` without subnormal scales;
+/// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
+///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
 ///   [`ScaleFormat`](crate::ScaleFormat); what may be left out is `block_size` (32) and `square`, `headroom`; with `e8m0`
 ///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`.
@@ -45,7 +45,7 @@ pub enum BlockFormat {
 }
 
 impl BlockFormat {
-    /// The parameters of a format whose scales are floats: those of NVFP4, too.
+    /// The parameters of a format whose scales are floats. NVFP4 is such a format.
     pub fn float_scale(&self) -> Option<FloatScaleFormat> {
         match *self {
             Self::Nvfp4(format) => Some(format.into()),
@@ -116,7 +116,7 @@ impl BlockFormat {
         }
     }
 
-    /// Whether element codes have a −0; otherwise packing makes 0 of it.
+    /// Whether element codes have a −0. Packing makes 0 of −0 where they have none.
     pub const fn has_negative_zero(&self) -> bool {
         match self {
             Self::Mx(format) => format.element.has_negative_zero(),

@@ -77,13 +77,13 @@ impl ElementFormat {
         }
     }
 
-    /// A float of 2 to 16 bits, all of whose numbers are normal numbers of float32, or subnormal ones as those of
-    /// [`BFLOAT16`](Self::BFLOAT16).
+    /// A float of 2 to 16 bits. Float32 has all of its numbers.
     ///
     /// # Errors
-    /// [`FormatError::Element`]: unless there are 1 to 8 exponent bits, 0 to 10 mantissa bits, at most 16 bits with the sign, and
-    /// the bias is such that the smallest normal number is 2^−126 to 1, and the largest number at least 1 and less than 2^128. With
-    /// [`Ieee`](SpecialCodes::Ieee) there are at least 2 exponent bits, and with [`Nan`](SpecialCodes::Nan) a mantissa bit.
+    /// [`FormatError::Element`] names the argument that is out of range:
+    /// * `exponent_bits`: 1 to 8, with [`Ieee`](SpecialCodes::Ieee) at least 2;
+    /// * `mantissa_bits`: 0 to 10, with [`Nan`](SpecialCodes::Nan) at least 1; with sign and exponent at most 16 bits;
+    /// * `bias`: the smallest normal number is 2^−126 to 1, the largest number at least 1 and less than 2^128.
     pub const fn float(
         exponent_bits: u32,
         mantissa_bits: u32,
@@ -165,9 +165,9 @@ impl ElementFormat {
     /// [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) does, but in units of 2^(e − 15).
     /// Such elements are for blocks whose scale is a float.
     ///
-    /// A table has a 0. Numbers are rounded as magnitudes: a tie is at the mean of two neighbours, rounded to float32; even are 0
-    /// and every other magnitude from there on; the fraction of a step that [`Rounding::Stochastic`](crate::Rounding::Stochastic) looks
-    /// at is (x − below) / (above − below) of float32 operations, cut to 24 bits.
+    /// A table has a 0. Numbers are rounded as magnitudes. A tie is at the mean of two neighbours, rounded to float32. 0 is even, and so
+    /// is every other magnitude from there on. [`Rounding::Stochastic`](crate::Rounding::Stochastic) looks at
+    /// (x − below) / (above − below), computed in float32 and cut to 24 bits.
     ///
     /// ```
     /// use microscaling::{BlockFormat, ElementFormat, FloatScaleFormat, Rounder, ScaleFormat};
@@ -197,7 +197,7 @@ impl ElementFormat {
         }
     }
 
-    /// Whether the numbers are those of [tables](Self::tables).
+    /// Whether [`tables`](Self::tables) made the format.
     pub const fn is_table(self) -> bool {
         matches!(self.kind, Kind::Table(_))
     }
@@ -266,7 +266,7 @@ impl ElementFormat {
     }
 
     /// Exponent of the smallest normal number. For fixed point it is [`emax`](Self::emax): the numbers below are spaced
-    /// like subnormals. For tables it is that of the smallest magnitude.
+    /// like subnormals. Tables have the exponent of their smallest magnitude.
     pub const fn emin(self) -> i32 {
         self.emin as i32
     }
@@ -314,7 +314,7 @@ impl ElementFormat {
         }
     }
 
-    /// Which codes of a float are no numbers; `None` for fixed point and tables.
+    /// The kind of codes of a float that stand for NaN or Inf; `None` for fixed point and tables.
     pub const fn special_codes(self) -> Option<SpecialCodes> {
         match self.kind {
             Kind::Fixed | Kind::Table(_) => None,
@@ -325,8 +325,8 @@ impl ElementFormat {
     /// The value of an element code, exactly; bits of `code` above [`bits`](Self::bits) are ignored.
     ///
     /// Float codes are sign and magnitude (0x80 of an fp8 is −0), but for the [special](SpecialCodes) ones; any NaN code gives
-    /// [`f32::NAN`]. Fixed-point codes are two's complement, the most negative one
-    /// is no number that quantization produces. Of several tables it is that of the first.
+    /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one.
+    /// Of several tables the first one gives the value.
     pub const fn decode(self, code: u32) -> f32 {
         if let Kind::Table(tables) = self.kind {
             let mask = (1 << self.bits()) - 1;

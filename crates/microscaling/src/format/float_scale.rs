@@ -247,8 +247,8 @@ impl FloatScaleFormat {
     ///   scales than NVFP4's; square blocks as long as the axis.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
-        let is_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
-        if element.bits() > 8 || is_fine || !(0..=32).contains(&element.emax()) {
+        let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
+        if element.bits() > 8 || is_too_fine || !(0..=32).contains(&element.emax()) {
             return Err(FormatError::FloatScaleElement { got: element });
         }
         let refused = |field, allowed| Err(FormatError::FloatScaleField { field, allowed });

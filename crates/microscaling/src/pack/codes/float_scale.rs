@@ -60,7 +60,7 @@ impl BlockCodec for FloatScaleCodec {
         }
         if let Some(tables) = self.tables {
             let table = &tables.0[grid[1] as usize];
-            return self.scaled.round_in::<R>(table, pair, x.to_bits(), draw)[1];
+            return FloatScaleRule::round_in::<R>(table, pair, x.to_bits(), draw)[1];
         }
         let unit = self.scaled.round_unit::<R>(pair, x.to_bits() & ABS, draw);
         self.codes.code((x.to_bits() & SIGN) | unit, 0)

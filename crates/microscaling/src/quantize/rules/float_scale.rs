@@ -89,27 +89,26 @@ impl FloatScaleRule {
         }
     }
 
-    /// c as a pattern; NaN if the block or the tensor scale is not finite. With `four`, that which makes of the largest
-    /// magnitude 4, not 6.
+    /// c as a pattern; NaN if the block or the tensor scale is not finite. With `four`, c makes 4 of the largest magnitude, not 6.
     #[inline(always)]
     fn block_scale<const EXACT: bool>(&self, amax: u32, four: bool) -> u32 {
+        let factor = if four { SIX_OVER_FOUR } else { ONE };
+        self.scale_for::<EXACT>(amax, self.element.max, factor)
+    }
+
+    /// c, where `max` is Q, times a factor.
+    #[inline(always)]
+    fn scale_for<const EXACT: bool>(&self, amax: u32, max: u32, factor: u32) -> u32 {
         if amax >= INFINITY || self.tensor_scale >= INFINITY {
             return NAN;
         }
         if EXACT && self.tensor_scale == 0 {
             return self.scale.min;
         }
-        let scale = self.unrounded_scale(amax, self.element.max);
-        let scale = bits::product(scale, if four { SIX_OVER_FOUR } else { ONE });
-        self.scale.round(scale)
-    }
-
-    /// (amax / Q / t) · h.
-    #[inline(always)]
-    fn unrounded_scale(&self, amax: u32, max: u32) -> u32 {
         let scale = bits::quotient(amax, max);
         let scale = bits::quotient(scale, self.tensor_scale);
-        bits::product(scale, self.headroom)
+        let scale = bits::product(scale, self.headroom);
+        self.scale.round(bits::product(scale, factor))
     }
 
     /// c as a pattern, from what a second look says.
@@ -240,7 +239,7 @@ impl FloatScaleRule {
         let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
         let unit = match self.tables {
             Some(tables) => {
-                self.round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
+                Self::round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
             }
             None => self.round_unit::<R>(pair, abs, draw),
         };

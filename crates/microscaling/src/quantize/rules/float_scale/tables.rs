@@ -4,7 +4,7 @@ use super::{EXACT, FloatScaleRule};
 use crate::format::table::{Few, Table, Tables};
 use crate::quantize::rules::{Grid, ScalePair};
 use crate::round::RoundingRule;
-use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::mode::Even;
 
 /// Elements that a second look compares tables on together.
@@ -15,21 +15,13 @@ impl FloatScaleRule {
     /// c as a pattern, of a block with that table.
     #[inline(always)]
     pub(super) fn table_scale(&self, tables: Tables, amax: u32, table: u32) -> u32 {
-        if amax >= INFINITY || self.tensor_scale >= INFINITY {
-            return NAN;
-        }
-        if self.tensor_scale == 0 {
-            return self.scale.min;
-        }
-        let max = tables.0[table as usize].max();
-        self.scale.round(self.unrounded_scale(amax, max))
+        self.scale_for::<EXACT>(amax, tables.0[table as usize].max(), ONE)
     }
 
     /// The magnitude of what an element becomes in units of the scale, as a pattern, and its code. The element is given as a pattern,
     /// and must be finite.
     #[inline(always)]
     pub(crate) fn round_in<R: RoundingRule>(
-        &self,
         table: &Table,
         pair: ScalePair,
         x: u32,
