@@ -3,6 +3,7 @@
 use super::{Accumulator, Order, ScaleAt};
 use crate::format::parameters::impl_serde_by_text;
 use crate::product::{Axis, Side};
+use crate::round::bits;
 use crate::{AccumulateError, BlockFormat, ElementFormat, ParseFormatError, ScaleFormat};
 use core::fmt;
 use core::str::FromStr;
@@ -329,20 +330,16 @@ impl Facts {
     /// Whether a pattern is a number of the type, NaN or Inf.
     #[inline(always)]
     pub(super) fn has(self, pattern: u32) -> bool {
-        let abs = pattern & 0x7fff_ffff;
-        if abs >= 0x7f80_0000 {
-            return true;
-        }
-        // Exponent of the last bit that a number of this size may have, and of the last one of its pattern.
-        let exponent = ((abs >> 23) as i32).max(1) - 127;
-        let cut = exponent.max(self.emin) - self.mantissa_bits - (exponent - 23);
-        let significand = (abs & 0x007f_ffff) | (u32::from(abs >= 0x0080_0000) << 23);
+        let abs = pattern & bits::ABS;
+        let (significand, unit) = bits::parts(abs);
+        // Bits of the significand below the last one that a number of this size has.
+        let cut = bits::exponent(abs).max(self.emin) - self.mantissa_bits - unit;
         let lost = match cut {
             ..=0 => 0,
             1..=24 => significand & ((1 << cut) - 1),
             _ => significand,
         };
-        lost == 0 && abs <= self.max
+        abs >= bits::INFINITY || lost == 0 && abs <= self.max
     }
 }
 

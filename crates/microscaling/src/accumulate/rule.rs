@@ -3,6 +3,7 @@
 use super::exact::{ExactSum, Number, Value};
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
 use crate::AccumulateError;
+use crate::float_state::ieee;
 use crate::product::Side;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -37,7 +38,8 @@ impl Accumulator {
         assert!(row < lhs.free.length, "row {row} of {}", lhs.free.length);
         let columns = rhs.free.length;
         assert!(column < columns, "column {column} of {columns}");
-        Ok(Dot::new(*self, [lhs, rhs], [row, column]).sum(c))
+        let dot = Dot::new(*self, [lhs, rhs], [row, column]);
+        Ok(ieee(|| dot.sum(c)))
     }
 
     /// That these operands make a product.
@@ -90,7 +92,7 @@ impl<'a> Dot<'a> {
         }
     }
 
-    /// c and all products.
+    /// c and all products. To be called in IEEE's default state.
     pub(super) fn sum(&self, c: f32) -> f32 {
         let length = self.operands[0].summed.length;
         let integer = matches!(self.accumulator.order, Order::Integer { .. });
@@ -347,7 +349,8 @@ fn joint(terms: &[Term], fraction_bits: i32, floor_exponent: i32, output: SumFor
     for term in terms {
         sum.add_integer(term.sum.cut(unit), unit);
     }
-    sum.round(output)
+    // Nor is there a −0 where a sum is rounded to zero.
+    sum.round(output) + 0.0
 }
 
 /// Products are summed first, c comes late.
@@ -443,7 +446,7 @@ fn special(values: impl Iterator<Item = Value>) -> Option<f32> {
     })
 }
 
-/// Whether a number is below 2^emin, and not 0. In any float state.
+/// Whether a number is below 2^emin, and not 0.
 fn is_subnormal(x: f32, emin: i32) -> bool {
     finite(Value::of(x, i32::MIN)).is_some_and(|number| !number.is_zero() && number.log2() < emin)
 }

@@ -211,8 +211,8 @@ fn dots() {
         let DotCase { chip, set, k, .. } = &case;
         let [lhs, rhs] = [&case.a, &case.b].map(|t| kind(t, case.scale.as_deref(), case.block));
         let accumulator = case.accumulator.accumulator();
-        // An instruction that later ones replace.
-        if case.key != "bf16_old" {
+        // An instruction that later ones replace, and FP4 by the one of any mix.
+        if case.key != "bf16_old" && set != "mx_e2m1" {
             assert_eq!(accumulator, preset(chip, lhs, rhs), "{case:?}");
         }
         assert!(
