@@ -1,0 +1,18 @@
+//! Sums of products as the matrix units of chips make them.
+//!
+//! [`Accumulator`] is a description of such a unit as data, [`Chip`] has those of chips. [`rule`] is the specification:
+//! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
+
+mod accumulator;
+mod chip;
+mod exact;
+mod multiply;
+mod operand;
+mod output;
+mod rule;
+mod text;
+
+pub use accumulator::{Accumulator, Order, Overflow, ScaleAt};
+pub use chip::{Accumulation, Chip};
+pub use operand::{AccumulatorOperand, OperandKind, OperandType, ScaleType};
+pub use output::SumFormat;
