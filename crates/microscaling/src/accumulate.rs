@@ -9,6 +9,7 @@ mod exact;
 mod multiply;
 mod operand;
 mod output;
+mod packed;
 mod rule;
 mod text;
 
