@@ -4,11 +4,15 @@
 //! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
 
 mod accumulator;
+mod additions;
 mod chip;
 mod exact;
+mod kernels;
+mod lanes;
 mod multiply;
 mod operand;
 mod output;
+mod pack;
 mod rule;
 mod text;
 
