@@ -4,12 +4,16 @@
 //! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
 
 mod accumulator;
+mod additions;
 mod chip;
+mod elements_and_scales;
 mod exact;
+mod kernels;
+mod lanes;
 mod multiply;
 mod operand;
 mod output;
-mod packed;
+mod pack;
 mod rule;
 mod text;
 

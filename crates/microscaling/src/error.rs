@@ -3,7 +3,7 @@
 use crate::accumulate::{Chip, OperandKind, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
 use crate::{ElementFormat, Headroom, Rounding, ScaleMode, SubScales};
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use thiserror::Error;
 
 impl FormatError {
@@ -485,14 +485,12 @@ pub enum AccumulateError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The chip has no matrix unit for operands of these kinds.
-    #[error("{chip} has no matrix unit for {lhs} times {rhs}: expected {}", .allowed.join("; "))]
+    #[error("{chip} has no matrix unit for {} times {}: expected {}", .operands[0], .operands[1], .allowed.join("; "))]
     Chip {
         /// The chip.
         chip: Chip,
-        /// The left operand.
-        lhs: OperandKind,
-        /// The right operand.
-        rhs: OperandKind,
+        /// The left and the right operand.
+        operands: Box<[OperandKind; 2]>,
         /// The types that it has units for.
         allowed: Vec<&'static str>,
     },

@@ -9,7 +9,7 @@ use crate::{
     AccumulateError, ElementFormat, FormatError, NameError, ParseFormatError, ScaleFormat,
     SpecialCodes,
 };
-use alloc::{format, vec::Vec};
+use alloc::{boxed::Box, format, vec::Vec};
 use core::fmt;
 use core::str::FromStr;
 
@@ -266,8 +266,7 @@ impl Chip {
         row.map(|(_, accumulator)| *accumulator)
             .ok_or_else(|| AccumulateError::Chip {
                 chip: self,
-                lhs,
-                rhs,
+                operands: Box::new([lhs, rhs]),
                 allowed: rows.iter().map(|(class, _)| class.name()).collect(),
             })
     }

@@ -1,8 +1,10 @@
 //! Whole products.
 
-use super::rule::Dot;
+use super::kernels::{Part, Product};
 use super::{Accumulator, AccumulatorOperand};
 use crate::AccumulateError;
+use crate::quantize::instruction_set::dispatch;
+use crate::quantize::threads::share_all;
 
 impl Accumulator {
     /// The product of two matrices, row by row in `result`: each element is the [`dot`](Self::dot) product from 0. Large products
@@ -59,9 +61,11 @@ impl Accumulator {
         rhs: &AccumulatorOperand<'_>,
         result: &mut [f32],
     ) {
-        for (at, result) in result.iter_mut().enumerate() {
-            let lines = [at / rhs.free.length, at % rhs.free.length];
-            *result = Dot::new(*self, [lhs, rhs], lines).sum(*result);
+        // Without terms the chain ends where it began.
+        if result.is_empty() || lhs.summed.length == 0 {
+            return;
         }
+        let product = Product::new(*self, [lhs, rhs], result);
+        share_all(Part::all(&product), &|part: Part<'_>| dispatch(part));
     }
 }

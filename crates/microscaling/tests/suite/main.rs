@@ -6,6 +6,7 @@
 
 #[cfg(feature = "serde")]
 mod accumulator_files;
+mod accumulators;
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
