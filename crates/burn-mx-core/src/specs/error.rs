@@ -1,6 +1,6 @@
 //! What can be wrong with specs.
 
-use microscaling::{AccumulateError, FormatError, ParseFormatError};
+use microscaling::{FormatError, ParseFormatError};
 
 use super::MxSpecs;
 
@@ -88,7 +88,7 @@ pub enum SpecsError {
         /// The products: forward, input gradient or weight gradient.
         product: &'static str,
         /// What is wrong and what is allowed.
-        error: Box<AccumulateError>,
+        error: String,
     },
     /// No preset has this name.
     #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]

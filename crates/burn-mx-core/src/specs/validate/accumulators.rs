@@ -27,7 +27,12 @@ impl ResolvedSpecs {
             "accumulator_weight_grad",
             "weight gradient",
             self.accumulator_weight_grad(),
-            &[[Slot::ABpEx, Slot::ABp]],
+            // The last two are those of matmul.
+            &[
+                [Slot::ABpEx, Slot::ABp],
+                [Slot::ABpOs, Slot::ABp],
+                [Slot::ABpOs, Slot::WBp],
+            ],
         )
     }
 
@@ -72,7 +77,7 @@ impl ResolvedSpecs {
                     field,
                     accumulator: accumulation.to_string(),
                     product,
-                    error: Box::new(error),
+                    error: error.to_string(),
                 })?;
             }
         }
