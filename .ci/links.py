@@ -5,7 +5,8 @@
     python3 .ci/links.py --test   # the checker's own test
 
 A link's file has to exist and its anchor has to be a heading. A chapter links to no Markdown file outside of the book, because
-mdBook would make it a link to a page that does not exist. Every chapter stands in SUMMARY.md. A README that crates.io shows
+mdBook would make it a link to a page that does not exist. A link out of the book goes by the repository's root, `../../`, from which
+the built pages in target/book are as far away as the chapters. Every chapter stands in SUMMARY.md. A README that crates.io shows
 alone has no link out of its crate. Nothing is fetched: links to other sites are not followed.
 """
 
@@ -57,6 +58,8 @@ def check(root):
                 reason = None if page in crates and re.fullmatch(r"[\w:!()]+", target) else "no such file"
             elif page in chapters and file.suffix == ".md" and file.parent != book:
                 reason = "a Markdown file outside of the book: link to its folder"
+            elif page in chapters and book not in file.parents and not target.startswith("../../"):
+                reason = "the built page lies elsewhere: begin with ../../"
             elif page in crates and page.parent not in file.parents:
                 reason = "a file that the package does not hold"
             elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
@@ -82,8 +85,9 @@ def test():
         "[f](https://example.org/x) ![p](picture.svg) [g][h]\n\n[h]: gone.md\n",
         "picture.svg": "",
         "docs/src/SUMMARY.md": "[One](one.md)\n",
-        "docs/src/one.md": "## Two `words`\n## Two words\n[self](#two-words-1) [out](../../README.md) [up](../../crates/x)\n"
+        "docs/src/one.md": "## Two `words`\n## Two words\n[self](#two-words-1) [out](../../README.md) [up](../../crates/x) [api](../api)\n"
         "{{#include ../../part.rs:part}} {{#include ../../part.rs:other}}",
+        "docs/api/x.txt": "",
         "docs/src/forgotten.md": "# Forgotten\n",
         "part.rs": "// ANCHOR: part\n// ANCHOR_END: part\n",
         "crates/x/README.md": "[Type](Self::item) [own](src/lib.rs) [other](../../README.md)\n",
@@ -94,6 +98,7 @@ def test():
         "README.md: docs/src/one.md#three: no such heading",
         "README.md: gone.md: no such file",
         "docs/src/one.md: ../../README.md: a Markdown file outside of the book: link to its folder",
+        "docs/src/one.md: ../api: the built page lies elsewhere: begin with ../../",
         "docs/src/one.md: ../../part.rs: no such part to include: other",
         "crates/x/README.md: ../../README.md: a file that the package does not hold",
         "docs/src/SUMMARY.md: forgotten.md is missing",
