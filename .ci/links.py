@@ -5,8 +5,8 @@
     python3 .ci/links.py --test   # the checker's own test
 
 A link's file has to exist and its anchor has to be a heading. A chapter links to no Markdown file outside of the book, because
-mdBook would make it a link to a page that does not exist. A link out of the book goes by the repository's root, `../../`, from which
-the built pages in target/book are as far away as the chapters. Every chapter stands in SUMMARY.md. A README that crates.io shows
+mdBook would make it a link to a page that does not exist. A link out of the book goes by the repository's root, from which the
+built pages in target/book are as far away as the chapters. Every chapter stands in SUMMARY.md. A README that crates.io shows
 alone has no link out of its crate. Nothing is fetched: links to other sites are not followed.
 """
 
@@ -40,7 +40,7 @@ def anchors(text):
 def check(root):
     """A line for each link of the repository at `root` that leads nowhere."""
     book = root / "docs" / "src"
-    chapters, crates = sorted(book.glob("*.md")), sorted(root.glob("crates/*/README.md"))
+    chapters, crates = sorted(book.rglob("*.md")), sorted(root.glob("crates/*/README.md"))
     readmes = [path for path in (root / "README.md", root / "CONTRIBUTING.md", root / "data" / "README.md") if path.exists()]
     wrong = []
     for page in readmes + chapters + crates:
@@ -56,10 +56,10 @@ def check(root):
             elif not file.exists():
                 # A link of rustdoc, such as `[text](Self::item)`, stands in a crate's README that is its documentation.
                 reason = None if page in crates and re.fullmatch(r"[\w:!()]+", target) else "no such file"
-            elif page in chapters and file.suffix == ".md" and file.parent != book:
+            elif page in chapters and file.suffix == ".md" and book not in file.parents:
                 reason = "a Markdown file outside of the book: link to its folder"
-            elif page in chapters and book not in file.parents and not target.startswith("../../"):
-                reason = "the built page lies elsewhere: begin with ../../"
+            elif page in chapters and book not in file.parents and not target.startswith("../" * len(page.relative_to(root / "docs").parents)):
+                reason = "the built page lies elsewhere: go by the root"
             elif page in crates and page.parent not in file.parents:
                 reason = "a file that the package does not hold"
             elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
@@ -74,8 +74,9 @@ def check(root):
                 wrong.append(f"{page.relative_to(root)}: {target}: no such part to include: {anchor}")
     summary = (book / "SUMMARY.md").read_text(encoding="utf-8")
     for chapter in chapters:
-        if chapter.name != "SUMMARY.md" and f"]({chapter.name})" not in summary:
-            wrong.append(f"docs/src/SUMMARY.md: {chapter.name} is missing")
+        name = chapter.relative_to(book).as_posix()
+        if name != "SUMMARY.md" and f"]({name})" not in summary:
+            wrong.append(f"docs/src/SUMMARY.md: {name} is missing")
     return wrong
 
 
@@ -88,7 +89,7 @@ def test():
         "docs/src/one.md": "## Two `words`\n## Two words\n[self](#two-words-1) [out](../../README.md) [up](../../crates/x) [api](../api)\n"
         "{{#include ../../part.rs:part}} {{#include ../../part.rs:other}}",
         "docs/api/x.txt": "",
-        "docs/src/forgotten.md": "# Forgotten\n",
+        "docs/src/notes/forgotten.md": "[one](../one.md#two-words) [part](../../../part.rs) [gone](../../part.rs)\n",
         "part.rs": "// ANCHOR: part\n// ANCHOR_END: part\n",
         "crates/x/README.md": "[Type](Self::item) [own](src/lib.rs) [other](../../README.md)\n",
         "crates/x/src/lib.rs": "",
@@ -97,11 +98,12 @@ def test():
         "README.md: nowhere.md: no such file",
         "README.md: docs/src/one.md#three: no such heading",
         "README.md: gone.md: no such file",
+        "docs/src/notes/forgotten.md: ../../part.rs: no such file",
         "docs/src/one.md: ../../README.md: a Markdown file outside of the book: link to its folder",
-        "docs/src/one.md: ../api: the built page lies elsewhere: begin with ../../",
+        "docs/src/one.md: ../api: the built page lies elsewhere: go by the root",
         "docs/src/one.md: ../../part.rs: no such part to include: other",
         "crates/x/README.md: ../../README.md: a file that the package does not hold",
-        "docs/src/SUMMARY.md: forgotten.md is missing",
+        "docs/src/SUMMARY.md: notes/forgotten.md is missing",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder).resolve()

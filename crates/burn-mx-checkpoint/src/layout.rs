@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use microscaling::{NameError, WeightLayout};
 
-/// How a checkpoint has its packed weights.
+/// How a checkpoint stores packed weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CheckpointLayout {
-    /// `microscaling`: this project's own, for every format; see [`microscaling::safetensors`]. Names of tensors are Burn's.
+    /// `microscaling`: this project's own layout, for every format; see [`microscaling::safetensors`]. Tensors have Burn's
+    /// names.
     Microscaling,
-    /// That of another tool, by its name: `mxfp4-pack-quantized`. Names of tensors are PyTorch's.
+    /// The layout of another tool, by its name, such as `mxfp4-pack-quantized`. Tensors have PyTorch's names.
     Weights(WeightLayout),
 }
 

@@ -1,7 +1,7 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
 use crate::product::{Axis, ProductPath};
-use crate::{ElementFormat, ScaleMode};
+use crate::{ElementFormat, Headroom, ScaleMode, SubScales};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -164,13 +164,27 @@ pub enum FormatError {
         /// The one that was given.
         got: ElementFormat,
     },
-    /// A headroom that is no fraction of at least 1 and less than 2.
-    #[error("headroom is {numerator}/{denominator}, expected at least 1 and less than 2")]
+    /// A headroom that is no fraction of at least 1/2 and less than 2.
+    #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {
         /// Of the fraction that was given.
-        numerator: u8,
+        numerator: u16,
         /// Of the fraction that was given.
-        denominator: u8,
+        denominator: u16,
+    },
+    /// An MX block cannot have a headroom below 1.
+    #[error("MX format: headroom is {got}, expected at least 1")]
+    MxHeadroom {
+        /// The headroom that was given.
+        got: Headroom,
+    },
+    /// Sub-scales that no block can have.
+    #[error("block format: sub_scales is {got}, expected {allowed}")]
+    SubScales {
+        /// The sub-scales that were given.
+        got: SubScales,
+        /// What is allowed.
+        allowed: &'static str,
     },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
@@ -290,6 +304,11 @@ pub enum PackError {
         /// Position of the first one in the data.
         position: usize,
     },
+    /// MS-EDEN, whose scales follow from more than their blocks.
+    #[error(
+        "pack: a format with eden=true can't be packed with rounding stochastic, expected nearest, even or floor"
+    )]
+    Eden,
     /// The scales are not as many bytes as the blocks of the tensor need.
     #[error("pack: the scales of shape {shape:?} are {expected} bytes, got {got}")]
     ScalesLength {

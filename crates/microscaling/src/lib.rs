@@ -17,7 +17,7 @@ pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError
 pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
     MicroexponentFormat, MxFormat, Nvfp4Format, ScaleFormat, ScaleMode, SharedExpMethod,
-    SpecialCodes,
+    SpecialCodes, SubScales,
 };
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;

@@ -7,6 +7,7 @@
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
+mod eden;
 mod errors;
 mod exhaustive;
 mod float_state;
@@ -48,6 +49,7 @@ mod scale_rules;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;
+mod sub_scales;
 mod tables;
 #[cfg(feature = "rayon")]
 mod threads;
