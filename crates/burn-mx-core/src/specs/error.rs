@@ -1,6 +1,6 @@
 //! What can be wrong with specs.
 
-use microscaling::{FormatError, ParseFormatError};
+use microscaling::{AccumulateError, FormatError, ParseFormatError};
 
 use super::MxSpecs;
 
@@ -75,6 +75,20 @@ pub enum SpecsError {
         reason: &'static str,
         /// The values that the field may have.
         allowed: &'static str,
+    },
+    /// An accumulator that cannot sum up the products of these operands.
+    #[error(
+        "`{field}` is {accumulator}, which does not take the operands of {product} products: {error}"
+    )]
+    Accumulator {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        accumulator: String,
+        /// The products: forward, input gradient or weight gradient.
+        product: &'static str,
+        /// What is wrong and what is allowed.
+        error: Box<AccumulateError>,
     },
     /// No preset has this name.
     #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]

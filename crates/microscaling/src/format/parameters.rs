@@ -58,6 +58,11 @@ impl<'a> Parameters<'a> {
         inside.split(between).map(field).collect()
     }
 
+    /// What is allowed from now on, where one parameter decides about the others.
+    pub(crate) fn allow(&mut self, allowed: &'static [&'static str]) {
+        self.allowed = allowed;
+    }
+
     /// Whether a parameter is given.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|(name, _)| *name == field)

@@ -4,6 +4,9 @@
 //! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set, `MICROSCALING_FLUSH_TO_ZERO=1`
 //! with subnormals flushed to zero in every thread.
 
+#[cfg(feature = "serde")]
+mod accumulator_files;
+mod accumulators;
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
