@@ -180,7 +180,9 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
 
 /// Bits a value of weights and activations in the forward pass.
 fn bits(specs: &ResolvedSpecs) -> String {
-    let [weights, activations] = [Slot::W, Slot::A].map(|slot| operand_bits(specs, slot));
+    // Hundredths, where there are some.
+    let [weights, activations] =
+        [Slot::W, Slot::A].map(|slot| (operand_bits(specs, slot) * 100.0).round() / 100.0);
     if weights == activations {
         weights.to_string()
     } else {

@@ -211,7 +211,7 @@ fn what_an_accumulator_does_not_take() {
     };
     says(
         error(&specs("mx9", "hopper")),
-        &["w_elem_format", "mx9", "allowed: an MX format"],
+        &["_elem_format", "mx9", "allowed: an MX format"],
     );
     says(error(&specs("hif4", "blackwell")), &["hif4", "sub_scales"]);
     says(

@@ -10,7 +10,7 @@ use burn_mx_core::SpecsError;
 use burn_mx_module::PathError;
 
 /// Why a checkpoint was not saved or not loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A pattern of layers is not valid.
@@ -195,6 +195,8 @@ pub enum CheckpointError {
         source: Box<SpecsError>,
     },
 }
+
+microscaling::debug_is_display!(CheckpointError);
 
 impl From<WeightLayoutError> for CheckpointError {
     fn from(error: WeightLayoutError) -> Self {

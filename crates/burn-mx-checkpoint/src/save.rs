@@ -16,7 +16,7 @@ use super::weights::{InFile, Layers, Weight, alike, weights};
 use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use burn_mx_core::{MxSpecs, MxTensorOps};
-use burn_mx_module::{PathError, Pattern, initialize};
+use burn_mx_module::{PathError, Pattern, initialize, nearest};
 
 /// The result of saving.
 #[derive(Clone, Debug)]
@@ -117,7 +117,8 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     for text in checkpoint.unpacked.iter().chain(axes) {
         let pattern = Pattern::new(text)?;
         if !paths.iter().any(|path| pattern.matches(path)) {
-            let (pattern, paths) = (text.clone(), paths.join(", "));
+            let paths = nearest(text, paths.iter().map(String::as_str));
+            let pattern = text.clone();
             return Err(PathError::NoMatch { pattern, paths }.into());
         }
     }

@@ -2,6 +2,7 @@
 //! so that a tensor carries each as one pointer.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, RwLock};
 
@@ -99,44 +100,52 @@ pub(crate) fn install_default(specs: Option<&ResolvedSpecs>) {
     *DEFAULT.write().unwrap_or_else(|poison| poison.into_inner()) = specs.map(SharedSpecs::of);
 }
 
+/// Warns in the log, or on stderr where the program has no logger.
+fn warn(message: fmt::Arguments<'_>) {
+    match log::max_level() {
+        log::LevelFilter::Off => eprintln!("{message}"),
+        _ => log::warn!("{message}"),
+    }
+}
+
 /// Says once in the process that an optimizer joined parameters whose specs were set by path.
 pub(crate) fn warn_merged() {
     if !WARNED_MERGED.swap(true, Ordering::Relaxed) {
-        log::warn!(
+        warn(format_args!(
             "burn-mx: an optimizer (L-BFGS does) joined parameters with different specs to one tensor; what it gives \
              back has the model's specs. Call `set_specs_at` again after each step."
-        );
+        ));
     }
 }
 
 /// Says once in the process that tensors of devices with different specs met in an op.
 pub(crate) fn warn_mixed(first: &ResolvedSpecs, second: &ResolvedSpecs) {
     if !WARNED_MIXED.swap(true, Ordering::Relaxed) {
-        log::warn!(
+        warn(format_args!(
             "burn-mx: an op met tensors of devices with different specs, `{first}` and `{second}`: it goes by those of a \
              weight, what follows by those of the activations. Create inputs on a device of the model's specs, or move \
              the model to a device of the inputs'; `module::set_specs_at` and `module::with_specs` mix specs on purpose."
-        );
+        ));
     }
 }
 
 /// Says once in the process that a gradient has no mask: Burn does not hand over the input that was clipped.
 pub(crate) fn warn_unmasked() {
     if !WARNED_UNMASKED.swap(true, Ordering::Relaxed) {
-        log::warn!(
+        warn(format_args!(
             "burn-mx: `mask_clipped` does not reach the gradients of transposed convolutions' inputs, which Burn computes \
              without the input; those of their weights are masked."
-        );
+        ));
     }
 }
 
 /// Says once in the process that a product ran without specs.
 pub(crate) fn warn_unset(operation: &str) {
     if !WARNED.swap(true, Ordering::Relaxed) {
-        log::warn!(
+        warn(format_args!(
             "burn-mx: `{operation}` ran on tensors without MxSpecs and is not emulated. Create the device with \
              `MxDevice::new(device, specs)?`, or call `burn_mx::process::install_default`; `MxSpecs::none()` says that \
              full precision is meant."
-        );
+        ));
     }
 }

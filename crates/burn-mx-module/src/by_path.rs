@@ -4,7 +4,7 @@ use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::Tensor;
 
 use super::on_load::Update;
-use super::pattern::{PathError, Pattern};
+use super::pattern::{PathError, Pattern, nearest};
 use burn_mx_core::AsResolvedSpecs;
 use burn_mx_core::MxTensorOps;
 use burn_mx_core::hooks::SharedSpecs;
@@ -19,8 +19,8 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &impl AsResolve
 }
 
 /// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels these parameters. A pattern is
-/// a path (`head.weight`), the path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches
-/// dots).
+/// a path (`head.weight`), the path of a submodule (`layers.0`), or a glob over either (`blocks.*.down`, where `*` also matches
+/// dots). What matches a submodule matches all parameters in it.
 ///
 /// The specs stay with the parameter through optimizer steps, loading a record, and moves to devices with other specs. They
 /// apply to the ops that the parameter takes part in, in both passes. Later ops follow the specs of the activations. A norm
@@ -107,7 +107,7 @@ fn update_at<B: MxTensorOps, M: Module<B>>(
     if mapper.matched == 0 {
         return Err(PathError::NoMatch {
             pattern: pattern.to_owned(),
-            paths: mapper.seen.join(", "),
+            paths: nearest(pattern, mapper.seen.iter().map(String::as_str)),
         });
     }
     Ok(module)

@@ -13,7 +13,7 @@ use burn_mx_core::hooks::{self, Events, Observer};
 use burn_mx_core::{Exemptions, Recipe, SpecsError};
 
 /// Why a model could not be given a recipe's exemptions.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ExemptError {
     /// The specs of the exempt layers do not resolve.
@@ -29,6 +29,8 @@ pub enum ExemptError {
     )]
     NoLayer,
 }
+
+microscaling::debug_is_display!(ExemptError);
 
 /// The paths of the [exempt](Exemptions) layers of a model, in the order in which `forward` runs them. `forward` runs one
 /// forward pass of the given model, on an input of any size.

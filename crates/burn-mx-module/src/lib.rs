@@ -25,7 +25,7 @@ pub use layers::{LayerKind, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};
 pub use on_load::set_specs_of;
 pub use packing::{pack, unpack};
-pub use pattern::{PathError, Pattern};
+pub use pattern::{PathError, Pattern, nearest};
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };

@@ -36,7 +36,7 @@ pub fn master<B: MxTensorOps, const D: usize>(parameter: Tensor<B, D>) -> Tensor
 }
 
 /// Why two modules could not be averaged.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LerpError {
     /// A parameter has another shape in the other module.
@@ -60,6 +60,8 @@ pub enum LerpError {
         online: usize,
     },
 }
+
+microscaling::debug_is_display!(LerpError);
 
 /// `target · (1 − weight) + online · weight`, parameter by parameter in the modules' order, in plain `f32`: a soft update of a
 /// target network, or an exponential moving average of weights. The running statistics of batch norms are averaged, too.

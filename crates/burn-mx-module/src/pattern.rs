@@ -4,7 +4,7 @@ use globset::{Glob, GlobMatcher};
 use thiserror::Error;
 
 /// Why specs could not be set by path.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum PathError {
     /// The pattern is not a glob.
@@ -18,16 +18,18 @@ pub enum PathError {
         reason: String,
     },
     /// No parameter has a path that matches.
-    #[error("path pattern `{pattern}` matches no parameter; the module has: {paths}")]
+    #[error("path pattern `{pattern}` matches no parameter; the module has {paths}")]
     NoMatch {
         /// The pattern given.
         pattern: String,
-        /// The module's parameter paths, separated by commas.
+        /// The module's parameter paths, separated by commas: all of a few, else the [nearest] ones.
         paths: String,
     },
 }
 
-/// A path, a prefix of a path that ends at a dot, or a glob.
+microscaling::debug_is_display!(PathError);
+
+/// A path, the path of a module, or a glob over either. What matches a module matches all that is in it.
 #[derive(Debug)]
 pub struct Pattern {
     text: String,
@@ -51,11 +53,60 @@ impl Pattern {
         })
     }
 
-    /// Whether the pattern matches the parameter or the module at this path.
+    /// Whether the pattern matches the parameter or the module at this path, or a module that it is in.
     pub fn matches(&self, path: &str) -> bool {
-        let inside = path
-            .strip_prefix(&self.text)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        inside || self.glob.is_match(path)
+        let ends = path.match_indices('.').map(|(dot, _)| dot);
+        ends.chain([path.len()]).any(|end| {
+            let path = &path[..end];
+            path == self.text || self.glob.is_match(path)
+        })
+    }
+}
+
+/// The paths that are most like a pattern, for a message that the pattern matches none of them: all of a few, else five and how
+/// many more there are.
+pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> String {
+    const MOST: usize = 5;
+    let mut paths: Vec<&str> = paths.into_iter().collect();
+    if paths.len() <= 2 * MOST {
+        return paths.join(", ");
+    }
+    let distance = |path: &&str| strsim::damerau_levenshtein(pattern, path);
+    paths.sort_by_cached_key(distance);
+    let others = paths.len() - MOST;
+    format!("{} and {others} others", paths[..MOST].join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_of_modules_means_all_below_them() {
+        let pattern = Pattern::new("blocks.*.down").unwrap();
+        for path in [
+            "blocks.0.down",
+            "blocks.0.down.weight",
+            "blocks.1.down.0.bias",
+        ] {
+            assert!(pattern.matches(path), "{path}");
+        }
+        for path in ["blocks.0.downs.weight", "blocks.0", "head.weight"] {
+            assert!(!pattern.matches(path), "{path}");
+        }
+        let prefix = Pattern::new("head").unwrap();
+        assert!(prefix.matches("head.weight") && !prefix.matches("header.weight"));
+    }
+
+    #[test]
+    fn the_nearest_paths() {
+        let paths: Vec<String> = (0..40).map(|i| format!("blocks.{i}.up.weight")).collect();
+        let all = paths.iter().map(String::as_str).chain(["head.weight"]);
+        let said = nearest("haed.weight", all.clone());
+        assert!(
+            said.starts_with("head.weight, ") && said.ends_with(" and 36 others"),
+            "{said}"
+        );
+        assert_eq!(nearest("x", ["a", "b"]), "a, b");
     }
 }

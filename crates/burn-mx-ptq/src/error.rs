@@ -4,7 +4,7 @@ use burn_mx_core::SpecsError;
 use burn_mx_module::PathError;
 
 /// Why a model was not quantized.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PtqError {
     /// No configuration has this name.
@@ -38,7 +38,7 @@ pub enum PtqError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// No layer matches a pattern.
-    #[error("pattern `{pattern}` matches no layer; the model has: {layers}")]
+    #[error("pattern `{pattern}` matches no layer; the model has {layers}")]
     NoMatch {
         /// The pattern given.
         pattern: String,
@@ -134,3 +134,5 @@ pub enum PtqError {
     )]
     NothingCalled,
 }
+
+microscaling::debug_is_display!(PtqError);

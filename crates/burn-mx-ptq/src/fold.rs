@@ -23,7 +23,7 @@ use super::{BatchNormPair, PtqError, QuantConfig};
 use burn_mx_core::MxBackend;
 use burn_mx_core::hooks::LayerOp;
 use burn_mx_core::{MxKernels, to_f32};
-use burn_mx_module::parameter_of;
+use burn_mx_module::{nearest, parameter_of};
 
 /// The largest allowed ‖a − b‖ / ‖b‖, with a and b the outputs of the model with and without folding. Rounding in float32
 /// makes a tenth of this value. An ε of 1e-5 in place of 1e-3 makes twice this value.
@@ -158,7 +158,7 @@ where
         if !all.contains(layer) {
             return Err(PtqError::NoMatch {
                 pattern: layer.clone(),
-                layers: all.join(", "),
+                layers: nearest(layer, all.iter().map(String::as_str)),
             });
         }
     }

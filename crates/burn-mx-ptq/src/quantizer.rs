@@ -20,7 +20,7 @@ use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, SharedSpecs};
 use burn_mx_core::{MxSpecs, ResolvedSpecs};
 use burn_mx_module::{
-    Pattern, initialize, label_parameters, layers, parameter_of, set_specs, set_specs_at,
+    Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
 };
 
 /// Quantizes trained models by a configuration.
@@ -221,7 +221,7 @@ impl Quantizer {
                 true => Ok(pattern),
                 false => Err(PtqError::NoMatch {
                     pattern: text.clone(),
-                    layers: layers.join(", "),
+                    layers: nearest(text, layers.iter().map(String::as_str)),
                 }),
             }
         };

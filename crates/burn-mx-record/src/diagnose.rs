@@ -103,7 +103,7 @@ impl Default for GradientBias {
 }
 
 /// Why the bias of gradients could not be measured.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum GradientBiasError {
     /// A field of the configuration that cannot be used.
@@ -135,6 +135,8 @@ pub enum GradientBiasError {
     )]
     NotQuantized,
 }
+
+microscaling::debug_is_display!(GradientBiasError);
 
 /// Measures the bias of the gradients of `loss(model, batch)`, parameter by parameter, with the specs that model and batch
 /// carry.

@@ -76,7 +76,7 @@ pub use running::scope;
 pub use train::{MxSaturation, MxSqnr, MxUnderflow};
 
 /// Why recording failed, fully or in part.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// A field of the configuration that cannot be used.
@@ -123,6 +123,8 @@ pub enum RecordError {
         reason: String,
     },
 }
+
+microscaling::debug_is_display!(RecordError);
 
 /// A recorder before its start.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,29 @@ use crate::{ElementFormat, Headroom, Rounding, ScaleMode, SubScales};
 use alloc::{boxed::Box, string::String, vec::Vec};
 use thiserror::Error;
 
+/// Makes what an error says what `Debug` says: a `main` that returns an error prints its `Debug`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_is_display {
+    ($($error:ty),+) => {$(
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+debug_is_display!(
+    NameError,
+    FormatError,
+    ParseFormatError,
+    QuantizeError,
+    PackError,
+    PanelsError,
+    AccumulateError
+);
+
 impl FormatError {
     /// [`FormatError::Field`] unless `got` is `min` to `max`.
     pub(crate) const fn check(
@@ -28,7 +51,7 @@ impl FormatError {
 }
 
 /// A name that stands for no value of the named enum.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
 #[non_exhaustive]
 pub struct NameError {
@@ -52,7 +75,7 @@ impl NameError {
 }
 
 /// Parameters that make up no number format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FormatError {
     /// The scale of an MX block cannot have this many bits.
@@ -237,7 +260,7 @@ pub enum FormatError {
 }
 
 /// A text that stands for no format.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseFormatError {
     /// Neither a name nor one with parameters.
@@ -279,7 +302,7 @@ pub enum ParseFormatError {
 }
 
 /// Why a tensor was not quantized. It is untouched then.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
     /// The format is not valid.
@@ -318,7 +341,7 @@ pub enum QuantizeError {
 }
 
 /// Why a tensor was not packed, or bytes are no packed tensor.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {
     /// The format, the shape or the axis are not valid, or the data do not fit the shape.
@@ -413,7 +436,7 @@ fn count(one: bool) -> &'static str {
 }
 
 /// Operands that cannot be quantized into panels, or make no product.
-#[derive(Debug, Clone, PartialEq, Error)]
+#[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum PanelsError {
     /// The format or the lengths are wrong.
@@ -478,7 +501,7 @@ pub enum PanelsError {
 }
 
 /// Operands that an accumulator does not take. The result is untouched then.
-#[derive(Debug, Clone, PartialEq, Error)]
+#[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum AccumulateError {
     /// The accumulator is not valid.

@@ -6,7 +6,7 @@ use super::MxSpecs;
 
 /// Why specs cannot be read or used. A message about a field names it, its value and what is
 /// allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecsError {
     /// A number outside its range.
@@ -113,3 +113,5 @@ pub enum SpecsError {
         reason: String,
     },
 }
+
+microscaling::debug_is_display!(SpecsError);

@@ -22,11 +22,13 @@ pub enum GradientOperands {
 }
 
 /// What is no [`GradientOperands`].
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("unknown gradient operands `{text}`: expected one of original, forward")]
 pub struct ParseGradientOperandsError {
     text: String,
 }
+
+microscaling::debug_is_display!(ParseGradientOperandsError);
 
 impl FromStr for GradientOperands {
     type Err = ParseGradientOperandsError;

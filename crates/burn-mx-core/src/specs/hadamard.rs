@@ -47,7 +47,7 @@ pub enum HadamardSigns {
 }
 
 /// What is no [`Hadamard`] transform.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "`{text}` is no Hadamard transform; allowed: a block size of 16, 32, 64 or 128, alone or with `:step`, `:product`, `:none` \
      or signs for the block such as `:0xd7e8`"
@@ -55,6 +55,8 @@ pub enum HadamardSigns {
 pub struct ParseHadamardError {
     text: String,
 }
+
+microscaling::debug_is_display!(ParseHadamardError);
 
 impl Hadamard {
     /// Of this block size, with signs by the seed.

@@ -228,7 +228,7 @@ pub struct DialectTensor {
 }
 
 /// Why a tool has no bytes for a weight.
-#[derive(Debug, Clone, PartialEq, Error)]
+#[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum DialectError {
     /// The dialect does not have the format.
@@ -278,3 +278,5 @@ pub enum DialectError {
     #[error(transparent)]
     Pack(#[from] PackError),
 }
+
+crate::debug_is_display!(DialectError);

@@ -6,7 +6,7 @@ use alloc::string::String;
 use thiserror::Error;
 
 /// Why a file was not written, or is none of packed tensors.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// It is no safetensors file: truncated, or what its header says does not fit its length.
@@ -68,3 +68,5 @@ pub enum FileError {
         source: PackError,
     },
 }
+
+crate::debug_is_display!(FileError);

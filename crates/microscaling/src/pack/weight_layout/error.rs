@@ -6,7 +6,7 @@ use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
 /// Why a layout cannot say a weight, or a file's tensors are none in it.
-#[derive(Debug, Clone, PartialEq, Error)]
+#[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WeightLayoutError {
     /// The layout is of another format.
@@ -106,3 +106,5 @@ pub enum WeightLayoutError {
         source: PackError,
     },
 }
+
+crate::debug_is_display!(WeightLayoutError);
