@@ -32,6 +32,15 @@ pub(super) struct Scales<'a> {
 }
 
 impl Scales<'_> {
+    /// No scales.
+    pub(super) const NONE: Self = Self {
+        row: &[],
+        row_exponents: &[],
+        strip: &[],
+        strip_exponents: &[],
+        blocks: [usize::MAX; 2],
+    };
+
     /// The products of the scales of an element.
     #[inline(always)]
     pub(super) fn products(&self, at: usize) -> Lanes<f64> {

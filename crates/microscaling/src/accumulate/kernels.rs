@@ -452,7 +452,10 @@ impl Block<'_> {
                 row_exponents: &lhs.exponents[of_row],
                 strip: &strips[of_strip.clone()],
                 strip_exponents: &strip_exponents[of_strip.clone()],
-                scales: self.scales(row),
+                scales: match self.product.accumulator.scale_at {
+                    ScaleAt::Product => self.scales(row),
+                    ScaleAt::Promotion => Scales::NONE,
+                },
                 at: range.start,
             };
             addition.add(terms, sums);
