@@ -2,10 +2,11 @@
 
 use super::Overflow;
 use super::lanes::{
-    NO_EXPONENT, Output, cut_sums, cut_sums_double, exponent, floor, largest, pow2, pow2_single,
-    sum_to_odd, truncate,
+    NO_EXPONENT, Output, cut, cut_sums, cut_sums_double, exponent, floor, largest, pow2,
+    pow2_single, sum_to_odd, truncate,
 };
 use super::pack::{LANES, Lanes};
+use crate::round::bits;
 
 /// The factors of one addition.
 #[derive(Clone, Copy)]
@@ -74,7 +75,7 @@ impl Scales<'_> {
 
 /// An order, with all that is known of the numbers.
 pub(super) trait Addition: Copy {
-    /// Adds the terms to c.
+    /// Adds the terms to c: those of an addition, or of several where each has one.
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>);
 
     /// The number that a running sum is.
@@ -148,9 +149,13 @@ impl Addition for JointSingle {
     }
 }
 
-/// The same, where float32 holds all sums, too, and none is a subnormal or overflows.
+/// The same, where 31 bits hold all sums, none becomes a subnormal, and none overflows. Sums of more than 24 bits are rounded toward
+/// zero, or to float32.
 #[derive(Clone, Copy)]
 pub(super) struct JointQuick(pub(super) Joint);
+
+/// Bits of the magnitudes of a [`JointQuick`].
+pub(super) const QUICK_BITS: i32 = 30;
 
 impl Addition for JointQuick {
     #[inline(always)]
@@ -160,20 +165,26 @@ impl Addition for JointQuick {
         for lane in 0..LANES {
             factors[lane] = pow2_single((self.0.fraction_bits - tops[lane]).min(127));
         }
-        // SAFETY: all of them are below 2^24 together.
+        // SAFETY: all of them, and c, are below 2^30 together.
         let sums = unsafe { cut_sums(terms.row, terms.strip, &factors) };
         let cut_bits = (23 - self.0.output.mantissa_bits()) as u32;
         let mask = (1_u32 << cut_bits) - 1;
+        let nearest = self.0.output.is_nearest();
         for lane in 0..LANES {
             // SAFETY: as above.
-            let of_c = unsafe { (c[lane] * factors[lane]).to_int_unchecked::<i32>() };
-            let sum = ((sums[lane] + of_c) as f32).to_bits();
-            let up = match self.0.output.is_nearest() {
+            let of_c = unsafe { cut(c[lane] * factors[lane]) };
+            let sum = sums[lane] + of_c;
+            let near = sum.abs() as f32;
+            let rounded = if nearest {
                 // Just under half, and one more if the last bit is odd.
-                true => (mask >> 1) + (sum >> cut_bits & 1 & mask),
-                false => 0,
+                let up = (mask >> 1) + (near.to_bits() >> cut_bits & 1 & mask);
+                near.to_bits() + up
+            } else {
+                // SAFETY: at most 2^30.
+                let above = unsafe { cut(near) } > sum.abs();
+                near.to_bits() - u32::from(above)
             };
-            let rounded = f32::from_bits((sum + up) & !mask);
+            let rounded = f32::from_bits(rounded & !mask | sum.cast_unsigned() & bits::SIGN);
             let unit = (tops[lane] - self.0.fraction_bits).max(-126);
             c[lane] = rounded * pow2_single(unit);
         }
@@ -279,10 +290,10 @@ impl Late {
         }
         let mut sums = [0; LANES];
         for i in (way..terms.row.len()).step_by(ways) {
-            // SAFETY: all of them are below 2^31 together.
-            let cut = unsafe { cut_sums(&[terms.row[i]], &[terms.strip[i]], &factors) };
+            let (a, b) = (terms.row[i], &terms.strip[i]);
             for lane in 0..LANES {
-                sums[lane] += cut[lane];
+                // SAFETY: all of them are below 2^31 together.
+                sums[lane] += unsafe { cut(a * b[lane] * factors[lane]) };
             }
         }
         (tops.map(i32::from), sums)
@@ -409,7 +420,25 @@ impl Adder for Rounded {
     }
 }
 
-/// `pairs`, and `fma` with one term.
+/// `fma`: any number of products, one by one.
+#[derive(Clone, Copy)]
+pub(super) struct Chain<A>(pub(super) A);
+
+impl<A: Adder> Addition for Chain<A> {
+    #[inline(always)]
+    fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
+        let mut sums = *c;
+        for (a, b) in terms.row.iter().zip(terms.strip) {
+            for lane in 0..LANES {
+                let product = self.0.product(*a, b[lane]);
+                sums[lane] = self.0.add(self.0.number(sums[lane]), product);
+            }
+        }
+        *c = sums;
+    }
+}
+
+/// `pairs`.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs<A> {
     pub(super) adder: A,
@@ -425,32 +454,57 @@ impl<A: Adder> Addition for Pairs<A> {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let adder = &self.adder;
-        let mut levels = [[A::ZERO; LANES]; LEVELS];
-        let mut sums = [A::ZERO; LANES];
-        for i in 0..self.terms {
-            sums = [A::ZERO; LANES];
+        let leaf = |i: usize| {
+            let mut products = [A::ZERO; LANES];
             if let Some(b) = terms.strip.get(i) {
                 for lane in 0..LANES {
-                    sums[lane] = adder.product(terms.row[i], b[lane]);
+                    products[lane] = adder.product(terms.row[i], b[lane]);
                 }
             }
-            // The first of each pair waits for the second.
-            let mut level = 0;
-            while i >> level & 1 == 1 {
-                for lane in 0..LANES {
-                    sums[lane] = adder.number(adder.add(levels[level][lane], sums[lane]));
-                }
-                level += 1;
+            products
+        };
+        let added = |mut x: Lanes<A::Number>, y: Lanes<A::Number>| {
+            for lane in 0..LANES {
+                x[lane] = adder.number(adder.add(x[lane], y[lane]));
             }
-            if i + 1 < self.terms {
-                levels[level] = sums;
-            }
-        }
+            x
+        };
+        let sums = match self.terms {
+            2 => added(leaf(0), leaf(1)),
+            4 => added(added(leaf(0), leaf(1)), added(leaf(2), leaf(3))),
+            _ => self.tree(leaf, added),
+        };
         for lane in 0..LANES {
             let flushed = c[lane].abs() < self.smallest && c[lane] != 0.0;
             let of_c = if flushed { 0.0 } else { c[lane] };
             c[lane] = adder.add(adder.number(of_c), sums[lane]);
         }
+    }
+}
+
+impl<A: Adder> Pairs<A> {
+    /// The sum of any number of products.
+    #[inline(always)]
+    fn tree(
+        &self,
+        leaf: impl Fn(usize) -> Lanes<A::Number>,
+        added: impl Fn(Lanes<A::Number>, Lanes<A::Number>) -> Lanes<A::Number>,
+    ) -> Lanes<A::Number> {
+        let mut levels = [[A::ZERO; LANES]; LEVELS];
+        for i in 0.. {
+            let mut sums = leaf(i);
+            // The first of each pair waits for the second.
+            let mut level = 0;
+            while i >> level & 1 == 1 {
+                sums = added(levels[level], sums);
+                level += 1;
+            }
+            if i + 1 == self.terms {
+                return sums;
+            }
+            levels[level] = sums;
+        }
+        unreachable!("a tree has an end")
     }
 }
 

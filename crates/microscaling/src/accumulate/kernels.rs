@@ -1,8 +1,8 @@
 //! Products of some rows and a strip of columns: which arithmetic gives the rule's bits there, and the chain of additions.
 
 use super::additions::{
-    Addition, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick, JointSingle, Late, Pairs,
-    Rounded, Scales, Single, Terms,
+    Addition, Chain, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick, JointSingle, Late,
+    Pairs, QUICK_BITS, Rounded, Scales, Single, Terms,
 };
 use super::lanes::{Output, sum_to_odd};
 use super::pack::{LANES, Lanes, Packed, Range};
@@ -10,10 +10,14 @@ use super::rule::Dot;
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
 use crate::quantize::instruction_set::Kernel;
 use crate::quantize::threads::Divide;
+use crate::round::bits;
 use core::ops;
 
 /// Rows that are worked on together, while a few rows of a strip are in the cache nearest to the core.
 const ROWS: usize = 8;
+
+/// Products that are added one by one for a row before the next row's.
+const CHAIN: usize = 64;
 
 /// Products that count as much as one element elsewhere when work is divided among threads.
 const PER_ELEMENT: usize = 8;
@@ -301,7 +305,9 @@ impl Block<'_> {
                     && range.most <= 127;
                 if single {
                     let most = (range.most + log2_up(length + 1)).max(of_sums.most) + 1;
-                    let quick = magnitude + log2_up(terms as usize + 1) <= 24
+                    let bits = magnitude + log2_up(terms as usize + 1);
+                    let direct = !output.is_nearest() || output.mantissa_bits() == 23;
+                    let quick = (bits <= 24 || direct && bits <= QUICK_BITS)
                         && most <= 126
                         && output.exponent_bits() == 8;
                     return match quick {
@@ -338,8 +344,49 @@ impl Block<'_> {
                 terms,
                 flush,
                 output,
-            } => self.pairs(terms, flush, output, range, sums),
-            Order::Fma { output } => self.pairs(1, false, output, range, sums),
+            } => {
+                let smallest = match flush {
+                    true => f32::from_bits(bits::pow2(output.emin())),
+                    false => 0.0,
+                };
+                match self.is_single(output, range) {
+                    true => self.chain(
+                        Pairs {
+                            adder: Single,
+                            terms,
+                            smallest,
+                        },
+                        sums,
+                    ),
+                    false => {
+                        let adder = Rounded {
+                            output: Output::new(output),
+                            flush,
+                        };
+                        self.chain(
+                            Pairs {
+                                adder,
+                                terms,
+                                smallest,
+                            },
+                            sums,
+                        )
+                    }
+                }
+            }
+            Order::Fma { output } => match self.is_single(output, range) {
+                true => self.chain(Chain(Single), sums),
+                false => {
+                    let output = Output::new(output);
+                    self.chain(
+                        Chain(Rounded {
+                            output,
+                            flush: false,
+                        }),
+                        sums,
+                    )
+                }
+            },
             Order::Integer { bits, overflow } => {
                 let operands = product.operands.map(|operand| operand.kind.element);
                 let fraction_bits = operands.map(|element| element.fraction_bits().unwrap_or(0));
@@ -358,45 +405,12 @@ impl Block<'_> {
         }
     }
 
-    #[inline(always)]
-    fn pairs(
-        &self,
-        terms: usize,
-        flush: bool,
-        output: SumFormat,
-        range: Range,
-        sums: &mut [Lanes<f32>; ROWS],
-    ) -> bool {
-        let smallest = if flush {
-            f32::from_bits(crate::round::bits::pow2(output.emin()))
-        } else {
-            0.0
-        };
-        let single = output == SumFormat::F32_RNE
+    /// Whether float32 holds all products, sums are float32's, and subnormal ones do not occur or are kept.
+    fn is_single(&self, output: SumFormat, products: Range) -> bool {
+        output == SumFormat::F32_RNE
             && self.product.value_bits <= 24
-            && range.least >= -126
-            && range.most <= 127;
-        match single {
-            true => self.chain(
-                Pairs {
-                    adder: Single,
-                    terms,
-                    smallest,
-                },
-                sums,
-            ),
-            false => self.chain(
-                Pairs {
-                    adder: Rounded {
-                        output: Output::new(output),
-                        flush,
-                    },
-                    terms,
-                    smallest,
-                },
-                sums,
-            ),
-        }
+            && products.least >= -126
+            && products.most <= 127
     }
 
     /// The chain of additions, and promotions.
@@ -404,7 +418,11 @@ impl Block<'_> {
     fn chain<A: Addition>(&self, addition: A, sums: &mut [Lanes<f32>; ROWS]) -> bool {
         let product = self.product;
         let length = product.length();
-        let terms = product.accumulator.order.terms();
+        let terms = match product.accumulator.order {
+            // One by one.
+            Order::Fma { .. } | Order::Integer { .. } => CHAIN,
+            order => order.terms(),
+        };
         let every = product.promote_every();
         if every == 0 {
             for start in (0..length).step_by(terms) {

@@ -136,6 +136,16 @@ pub(super) fn largest(row: &[i16], strip: &[Lanes<i16>]) -> Lanes<i16> {
 /// Below this an exponent of a product is that of a zero.
 pub(super) const NO_EXPONENT: i32 = ZERO as i32 / 2;
 
+/// A number cut off toward zero.
+///
+/// # Safety
+/// The magnitude must be below 2^31.
+#[inline(always)]
+pub(super) unsafe fn cut(x: f32) -> i32 {
+    // SAFETY: as the caller says.
+    unsafe { x.to_int_unchecked() }
+}
+
 /// The sums of products of a row and the lanes of a strip, each times the lane's factor and cut off toward zero.
 ///
 /// # Safety
@@ -149,9 +159,8 @@ pub(super) unsafe fn cut_sums(
     let mut sums = [0_i32; LANES];
     for (a, b) in row.iter().zip(strip) {
         for lane in 0..LANES {
-            let product = a * b[lane] * factors[lane];
-            // SAFETY: as the caller says, and neither factor is NaN or Inf.
-            let cut = unsafe { product.to_int_unchecked::<i32>() };
+            // SAFETY: as the caller says.
+            let cut = unsafe { cut(a * b[lane] * factors[lane]) };
             sums[lane] = sums[lane].wrapping_add(cut);
         }
     }

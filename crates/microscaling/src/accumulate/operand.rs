@@ -3,6 +3,7 @@
 use super::{Accumulator, Order, ScaleAt};
 use crate::format::parameters::impl_serde_by_text;
 use crate::product::{Axis, Side};
+use crate::quantize::instruction_set::{Kernel, dispatch};
 use crate::round::bits;
 use crate::{AccumulateError, BlockFormat, ElementFormat, ParseFormatError, ScaleFormat};
 use core::fmt;
@@ -294,21 +295,29 @@ impl AccumulatorOperand<'_> {
         }
     }
 
-    /// The first number that is none of its type.
+    /// That every number is one of its type; an error tells the first one that is none.
     pub(super) fn check_numbers(&self, side: Side) -> Result<(), AccumulateError> {
-        let elements = self.kind.element.facts();
-        for free in 0..self.free.length {
-            for summed in 0..self.summed.length {
-                let value = self.element(free, summed);
-                if !elements.has(value.to_bits()) {
-                    return Err(AccumulateError::Element {
-                        side,
-                        free,
-                        summed,
-                        value,
-                        expected: self.kind.element,
-                    });
+        let facts = self.kind.element.facts();
+        let (outer, inner) = match self.free.stride {
+            1 => (self.summed, self.free),
+            _ => (self.free, self.summed),
+        };
+        for at in 0..outer.length {
+            let start = at * outer.stride;
+            let mut all = true;
+            match inner.stride {
+                1 => dispatch(All {
+                    values: &self.elements[start..][..inner.length],
+                    facts,
+                    all: &mut all,
+                }),
+                stride => {
+                    let values = (0..inner.length).map(|i| self.elements[start + i * stride]);
+                    all = values.into_iter().all(|x| facts.has(x.to_bits()));
                 }
+            }
+            if !all {
+                return Err(self.wrong_element(side, facts));
             }
         }
         let Some(expected) = self.kind.scale else {
@@ -326,6 +335,41 @@ impl AccumulatorOperand<'_> {
     }
 }
 
+impl AccumulatorOperand<'_> {
+    /// The error of the first element that is no number of its type. There is one.
+    #[cold]
+    fn wrong_element(&self, side: Side, facts: Facts) -> AccumulateError {
+        let places = (0..self.free.length)
+            .flat_map(|free| (0..self.summed.length).map(move |summed| (free, summed)));
+        let value = |(free, summed)| (free, summed, self.element(free, summed));
+        let mut wrong = places.map(value).filter(|(.., x)| !facts.has(x.to_bits()));
+        let (free, summed, value) = wrong.next().expect("an element is wrong");
+        AccumulateError::Element {
+            side,
+            free,
+            summed,
+            value,
+            expected: self.kind.element,
+        }
+    }
+}
+
+/// Whether all values are numbers of a type.
+struct All<'a> {
+    values: &'a [f32],
+    facts: Facts,
+    all: &'a mut bool,
+}
+
+impl Kernel for All<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let has = self.values.iter().map(|x| self.facts.has(x.to_bits()));
+        // Without a branch.
+        *self.all = has.fold(true, |all, has| all & has);
+    }
+}
+
 impl Facts {
     /// Whether a pattern is a number of the type, NaN or Inf.
     #[inline(always)]
@@ -334,12 +378,8 @@ impl Facts {
         let (significand, unit) = bits::parts(abs);
         // Bits of the significand below the last one that a number of this size has.
         let cut = bits::exponent(abs).max(self.emin) - self.mantissa_bits - unit;
-        let lost = match cut {
-            ..=0 => 0,
-            1..=24 => significand & ((1 << cut) - 1),
-            _ => significand,
-        };
-        abs >= bits::INFINITY || lost == 0 && abs <= self.max
+        let lost = significand & ((1 << cut.clamp(0, 24)) - 1);
+        (abs >= bits::INFINITY) | (lost == 0) & (abs <= self.max)
     }
 }
 

@@ -369,11 +369,11 @@ impl Conversion {
             exponents[lane] = if zero { ZERO } else { exponent };
             seen.least[lane] = seen.least[lane].min(if zero { i16::MAX } else { exponent });
             seen.most[lane] = seen.most[lane].max(exponents[lane]);
-            values[lane] = match self.fraction_bits {
-                // As the integer's bits.
-                Some(_) if value.is_finite() => f32::from_bits((value as i32).cast_unsigned()),
-                _ => value,
-            };
+            values[lane] = value;
+        }
+        if self.fraction_bits.is_some() {
+            // As the integers' bits.
+            values = values.map(|value| f32::from_bits((value as i32).cast_unsigned()));
         }
         (values, exponents)
     }

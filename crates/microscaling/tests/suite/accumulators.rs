@@ -311,8 +311,17 @@ fn sums(count: usize, kind: u32, seed: u64) -> Vec<f32> {
     (0..count as u64).map(sum).collect()
 }
 
+/// More cases than usual, and those that `PROPTEST_CASES` asks for.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: usual.cases.max(1500),
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(config())]
 
     #[test]
     fn kernels_are_the_rule(
@@ -732,9 +741,8 @@ fn numbers_of_a_type() {
             if x.abs() <= format.max() || !x.is_finite() {
                 assert!(taken(format.into(), x), "{format}: {x:e}");
                 let between = f32::from_bits(x.to_bits() ^ 1);
-                let is_one = (0..1 << format.bits())
-                    .any(|code| format.decode(code).to_bits() == between.to_bits());
-                if format.bits() <= 8 && x.is_finite() && !is_one {
+                // Longer formats' neighbours are their own.
+                if format.bits() <= 8 && x.is_finite() {
                     assert!(!taken(format.into(), between), "{format}: {between:e}");
                 }
             }
