@@ -9,6 +9,7 @@ mod chip;
 mod exact;
 mod kernels;
 mod lanes;
+mod matrix;
 mod multiply;
 mod operand;
 mod output;
@@ -18,5 +19,6 @@ mod text;
 
 pub use accumulator::{Accumulator, Order, Overflow, ScaleAt};
 pub use chip::{Accumulation, Chip};
+pub use matrix::AccumulatorMatrix;
 pub use operand::{AccumulatorOperand, OperandKind, OperandType, ScaleType};
 pub use output::SumFormat;

@@ -2,7 +2,7 @@
 
 use crate::accumulate::{Chip, OperandKind, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
-use crate::{ElementFormat, Rounding, ScaleMode};
+use crate::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -476,6 +476,17 @@ pub enum AccumulateError {
         rhs: OperandKind,
         /// The types that it has units for.
         allowed: Vec<&'static str>,
+    },
+    /// The matrix was not quantized.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The format's elements have other factors than the scales of blocks.
+    #[error(
+        "accumulator: the block format is {got}, expected floats or fixed point with one scale a block"
+    )]
+    BlockFormat {
+        /// The format that was given.
+        got: BlockFormat,
     },
     /// Integers are summed up, and the elements are floats.
     #[error("accumulator of order integer: the elements are {got}, expected fixed point, as int8")]

@@ -5,7 +5,9 @@ use crate::format::parameters::impl_serde_by_text;
 use crate::product::{Axis, Side};
 use crate::quantize::instruction_set::{Kernel, dispatch};
 use crate::round::bits;
-use crate::{AccumulateError, BlockFormat, ElementFormat, ParseFormatError, ScaleFormat};
+use crate::{
+    AccumulateError, BlockFormat, ElementFormat, ParseFormatError, ScaleFormat, SharedExpMethod,
+};
 use core::fmt;
 use core::str::FromStr;
 
@@ -190,7 +192,11 @@ impl OperandKind {
     /// are numbers of a table. A tensor scale is left to whoever multiplies.
     pub fn of_format(format: &BlockFormat) -> Option<Self> {
         let (element, scale) = match format {
-            BlockFormat::Mx(format) => (format.element, ScaleType::PowerOfTwo),
+            // Not one of each element.
+            BlockFormat::Mx(format) => match format.shared_exp_method {
+                SharedExpMethod::Max => (format.element, ScaleType::PowerOfTwo),
+                SharedExpMethod::None => return None,
+            },
             _ => {
                 let format = format.float_scale()?;
                 (format.element, ScaleType::Float(format.scale))

@@ -2,7 +2,7 @@
 
 use crate::float_state::{flushing, ieee};
 use microscaling::{
-    AccumulateError, Accumulation, Accumulator, AccumulatorOperand, Axis, Chip, ElementFormat,
+    AccumulateError, Accumulation, AccumulatorMatrix, BlockFormat, Accumulator, AccumulatorOperand, Axis, Chip, ElementFormat,
     OperandKind, OperandType, Order, Overflow, RandomStream, Rounding, ScaleAt, ScaleFormat,
     ScaleType, SumFormat,
 };
@@ -472,6 +472,68 @@ proptest! {
             prop_assert_eq!(serde_json::from_str::<Accumulator>(&json).unwrap(), accumulator);
         }
     }
+}
+
+/// Elements times scales are what quantizing gives.
+#[test]
+fn matrices_are_quantized_apart() {
+    let others = [
+        "mx(element=int4,block_size=7,square=true)",
+        "block(element=e2m1,scale=bfloat16,block_size=5)",
+    ];
+    let square = [
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=e5m2,block_size=0)",
+    ];
+    let stream = RandomStream::new(3, 0);
+    let rounder = Rounding::NearestEven.with(stream);
+    let mut data: Vec<f32> = (0..45 * 50).map(|i| stream.draw(i) as i32 as f32).collect();
+    data[77] = f32::NAN;
+    let mut refused = Vec::new();
+    for name in BlockFormat::NAMES.into_iter().chain(others).chain(square) {
+        let format: BlockFormat = name.parse().unwrap();
+        for axis in 0..2 {
+            let Ok(matrix) = AccumulatorMatrix::quantize(&format, &data, [45, 50], axis, rounder)
+            else {
+                refused.push(name);
+                continue;
+            };
+            let mut expected = data.clone();
+            format
+                .quantize(&mut expected, &[45, 50], axis, rounder)
+                .unwrap();
+            let operand = matrix.operand();
+            let matrix_of = Matrix {
+                kind: operand.kind,
+                lines: operand.free.length,
+                length: operand.summed.length,
+                transposed: axis == 0,
+                elements: operand.elements.to_vec(),
+                scales: operand.scales.to_vec(),
+            };
+            for (at, expected) in expected.into_iter().enumerate() {
+                let [row, column] = [at / 50, at % 50];
+                let value = match axis {
+                    0 => matrix_of.value(column, row),
+                    _ => matrix_of.value(row, column),
+                };
+                let got = value * f64::from(matrix.tensor_scale().unwrap_or(1.0));
+                let same = got as f32 == expected || got.is_nan() && expected.is_nan();
+                assert!(same, "{name}, axis {axis}: {got:e}, not {expected:e}");
+            }
+            // Every number is one of its type.
+            let fma = Accumulator::new(Order::Fma {
+                output: SumFormat::F32_RNE,
+            });
+            let mut result = vec![0.0; operand.free.length * operand.free.length];
+            fma.multiply(&operand, &operand, &mut result).unwrap();
+        }
+    }
+    let tables = [
+        "mx4", "mx4", "mx6", "mx6", "mx9", "mx9", "bfp16", "bfp16", "nf4", "nf4", "if4", "if4",
+        "razer", "razer",
+    ];
+    assert_eq!(refused, tables);
 }
 
 /// A tree of float32 adders.
