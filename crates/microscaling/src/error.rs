@@ -1,6 +1,6 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
-use crate::accumulate::{Chip, OperandKind, OperandType, ScaleType};
+use crate::accumulate::{Chip, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
 use crate::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 use alloc::{string::String, vec::Vec};
@@ -470,10 +470,10 @@ pub enum AccumulateError {
     Chip {
         /// The chip.
         chip: Chip,
-        /// The left operand.
-        lhs: OperandKind,
-        /// The right operand.
-        rhs: OperandKind,
+        /// The kind of the left operand.
+        lhs: String,
+        /// The kind of the right operand.
+        rhs: String,
         /// The types that it has units for.
         allowed: Vec<&'static str>,
     },

@@ -279,9 +279,9 @@ impl Late {
     fn sums(&self, terms: &Terms<'_>, way: usize, ways: usize) -> (Lanes<i32>, Lanes<i32>) {
         let mut tops = [i16::MIN; LANES];
         for i in (way..terms.row.len()).step_by(ways) {
-            for lane in 0..LANES {
-                let exponent = terms.row_exponents[i].wrapping_add(terms.strip_exponents[i][lane]);
-                tops[lane] = tops[lane].max(exponent);
+            let a = terms.row_exponents[i];
+            for (top, b) in tops.iter_mut().zip(&terms.strip_exponents[i]) {
+                *top = (*top).max(a.wrapping_add(*b));
             }
         }
         let mut factors = [0.0; LANES];

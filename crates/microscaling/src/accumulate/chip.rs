@@ -9,7 +9,7 @@ use crate::{
     AccumulateError, ElementFormat, FormatError, NameError, ParseFormatError, ScaleFormat,
     SpecialCodes,
 };
-use alloc::{format, vec::Vec};
+use alloc::{format, string::ToString, vec::Vec};
 use core::fmt;
 use core::str::FromStr;
 
@@ -266,8 +266,8 @@ impl Chip {
         row.map(|(_, accumulator)| *accumulator)
             .ok_or_else(|| AccumulateError::Chip {
                 chip: self,
-                lhs,
-                rhs,
+                lhs: lhs.to_string(),
+                rhs: rhs.to_string(),
                 allowed: rows.iter().map(|(class, _)| class.name()).collect(),
             })
     }

@@ -310,14 +310,14 @@ impl Strip<'_> {
             match operand.free.stride {
                 1 => elements[..lines].copy_from_slice(&operand.elements[start..start + lines]),
                 stride => {
-                    for lane in 0..lines {
-                        elements[lane] = operand.elements[start + lane * stride];
+                    for (lane, element) in elements[..lines].iter_mut().enumerate() {
+                        *element = operand.elements[start + lane * stride];
                     }
                 }
             }
             if self.scaled && (at == 0 || operand.block_of(at) != operand.block_of(at - 1)) {
-                for lane in 0..lines {
-                    scales[lane] = operand.scale(self.first + lane, at);
+                for (lane, scale) in scales[..lines].iter_mut().enumerate() {
+                    *scale = operand.scale(self.first + lane, at);
                 }
             }
             let (converted, of) = self.conversion.convert(&elements, &scales, &mut seen);
