@@ -111,14 +111,17 @@ impl Joint {
     /// What the sum of the cut terms becomes.
     #[inline(always)]
     fn finish(&self, sums: &Lanes<f64>, tops: &Lanes<i32>, c: &mut Lanes<f32>) {
+        let mut totals = [0.0; LANES];
         for lane in 0..LANES {
-            let finite = c[lane].is_finite();
-            let of_c = f64::from(if finite { c[lane] } else { 0.0 });
+            let of_c = f64::from(if c[lane].is_finite() { c[lane] } else { 0.0 });
             let cut = truncate(of_c * pow2(self.fraction_bits - tops[lane]));
-            let sum = (sums[lane] + cut) * pow2(tops[lane] - self.fraction_bits);
+            totals[lane] = (sums[lane] + cut) * pow2(tops[lane] - self.fraction_bits);
+        }
+        let rounded = self.output.round_all(&totals);
+        for lane in 0..LANES {
             // Without −0.
-            let rounded = self.output.round(sum) + 0.0;
-            c[lane] = if finite { rounded } else { c[lane] };
+            let sum = rounded[lane] + 0.0;
+            c[lane] = if c[lane].is_finite() { sum } else { c[lane] };
         }
     }
 }
@@ -322,9 +325,9 @@ impl Addition for Late {
             (largest, sums) = self.sums(&terms, 0, 1);
             products = sums.map(f64::from);
         }
+        let mut floored = [0.0; LANES];
         for lane in 0..LANES {
-            let finite = c[lane].is_finite();
-            let of_c = if finite { c[lane] } else { 0.0 };
+            let of_c = if c[lane].is_finite() { c[lane] } else { 0.0 };
             let c_exponent = self.output.exponent_of(of_c).max(self.output.emin());
             let top = largest[lane].max(c_exponent);
             let down = (largest[lane] - top).max(-900);
@@ -334,9 +337,15 @@ impl Addition for Late {
             let of_c = if lost { 0.0 } else { of_c * pow2(32 - bits) };
             let sum = (products + of_c + 0.0) * pow2(top - 32);
             let unit = exponent(sum).max(self.output.emin()) - 31;
-            let floored = floor(sum * pow2(-unit)) * pow2(unit);
-            let rounded = self.output.round(floored);
-            c[lane] = if finite { rounded } else { c[lane] };
+            floored[lane] = floor(sum * pow2(-unit)) * pow2(unit);
+        }
+        let rounded = self.output.round_all(&floored);
+        for lane in 0..LANES {
+            c[lane] = if c[lane].is_finite() {
+                rounded[lane]
+            } else {
+                c[lane]
+            };
         }
     }
 }

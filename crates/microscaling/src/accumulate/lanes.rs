@@ -27,10 +27,10 @@ pub(super) fn truncate(x: f64) -> f64 {
     lower.copysign(x)
 }
 
-/// Rounded down, for magnitudes below 2^52.
+/// Rounded down, for magnitudes below 2^51.
 #[inline(always)]
 pub(super) fn floor(x: f64) -> f64 {
-    let near = truncate(x);
+    let near = (x + 1.5 * INTEGERS) - 1.5 * INTEGERS;
     if near > x { near - 1.0 } else { near }
 }
 
@@ -98,6 +98,38 @@ impl Output {
         };
         let rounded = if abs < f64::INFINITY { rounded } else { abs };
         rounded.copysign(x) as f32
+    }
+
+    /// [`round`](Self::round) of all lanes.
+    #[inline(always)]
+    pub(super) fn round_all(&self, lanes: &Lanes<f64>) -> Lanes<f32> {
+        let mut rounded = [0.0; LANES];
+        match (self.is_single(), self.nearest) {
+            (true, true) => rounded = lanes.map(|x| x as f32),
+            (true, false) => {
+                for lane in 0..LANES {
+                    let (x, near) = (lanes[lane], lanes[lane] as f32);
+                    let above = f64::from(near).abs() > x.abs();
+                    let lower = f32::from_bits(near.to_bits() - u32::from(above));
+                    rounded[lane] = if x.abs() >= self.infinite {
+                        near
+                    } else {
+                        lower
+                    };
+                }
+            }
+            (false, _) => {
+                for lane in 0..LANES {
+                    rounded[lane] = self.round(lanes[lane]);
+                }
+            }
+        }
+        rounded
+    }
+
+    /// Whether the numbers are float32's.
+    fn is_single(&self) -> bool {
+        self.mantissa_bits == 23 && self.emin == -126
     }
 
     /// Exponent of a number c of the format before normalization; [`ZERO`] of 0.

@@ -2,9 +2,9 @@
 
 use crate::float_state::{flushing, ieee};
 use microscaling::{
-    AccumulateError, Accumulation, AccumulatorMatrix, BlockFormat, Accumulator, AccumulatorOperand, Axis, Chip, ElementFormat,
-    OperandKind, OperandType, Order, Overflow, RandomStream, Rounding, ScaleAt, ScaleFormat,
-    ScaleType, SumFormat,
+    AccumulateError, Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Axis,
+    BlockFormat, Chip, ElementFormat, OperandKind, OperandType, Order, Overflow, RandomStream,
+    Rounding, ScaleAt, ScaleFormat, ScaleType, SumFormat,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
