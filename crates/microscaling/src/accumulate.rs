@@ -1,6 +1,6 @@
 //! Sums of products as the matrix units of chips make them.
 //!
-//! [`Accumulator`] is a description of such a unit as data, [`Chip`] has those of chips. [`rule`] is the specification:
+//! [`Accumulator`] describes such a unit as data, [`Chip`] has the units of chips. [`rule`] is the specification:
 //! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
 
 mod accumulator;

@@ -273,7 +273,7 @@ impl Chip {
     }
 }
 
-/// A choice of an accumulator: that of a chip, whatever the operands are, or one and the same.
+/// A choice of an accumulator: a chip, whose operands select the accumulator, or one accumulator for all operands.
 ///
 /// As text (`FromStr`, `Display`, serde) it is the name of a chip, `hopper_promote128` (DeepSeek-V3's recipe: the partial sum moves
 /// to float32 every 128 elements), `hopper(promote_every=32,scale_at=promotion)`, or an [`Accumulator`].
@@ -292,7 +292,7 @@ impl Chip {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Accumulation {
-    /// That of a chip.
+    /// The accumulator that a chip has for the operands.
     Chip {
         /// The chip.
         chip: Chip,
@@ -336,7 +336,7 @@ impl Accumulation {
     ///
     /// # Errors
     /// * [`AccumulateError::Chip`]: the chip has no matrix unit for them.
-    /// * Those of [`Accumulator::check`].
+    /// * The errors of [`Accumulator::check`].
     pub fn of(&self, lhs: OperandKind, rhs: OperandKind) -> Result<Accumulator, AccumulateError> {
         let accumulator = match *self {
             Self::Accumulator(accumulator) => accumulator,

@@ -22,7 +22,7 @@ impl Accumulator {
     /// NaN among factors or c, Inf · 0, and +Inf and −Inf together give [`f32::NAN`]; one kind of Inf gives that Inf.
     ///
     /// # Errors
-    /// Those of [`multiply`](Self::multiply).
+    /// The errors of [`multiply`](Self::multiply).
     ///
     /// # Panics
     /// If the operands have no such row or column.
