@@ -3,6 +3,7 @@
 
 use super::operand::Facts;
 use super::{Accumulator, AccumulatorOperand, Order, ScaleAt};
+use crate::float_state::ieee;
 use crate::quantize::instruction_set::{Kernel, dispatch};
 use crate::quantize::threads::{Divide, share_all};
 use crate::round::bits;
@@ -116,7 +117,7 @@ impl Packed {
             share_all(work, &|work| dispatch(work));
         }
         if apart {
-            packed.pack_scales(operand, scale_facts);
+            ieee(|| packed.pack_scales(operand, scale_facts));
         }
         packed
     }

@@ -66,6 +66,10 @@ impl Matrix {
             let word = stream.draw((1 << 40) + i as u64);
             match kind.scale.unwrap() {
                 _ if word % 1000 < numbers.special / 4 => f32::NAN,
+                // The least and the greatest one.
+                ScaleType::PowerOfTwo if numbers.special > 0 && word % 100 < 2 => {
+                    f32::from_bits([1 << 22, 254 << 23][(word >> 20) as usize % 2])
+                }
                 ScaleType::PowerOfTwo => {
                     2.0_f32.powi((word >> 10) as i32 % (numbers.spread as i32 + 1) - 4)
                 }
