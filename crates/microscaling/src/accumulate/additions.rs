@@ -350,6 +350,59 @@ impl Addition for Late {
     }
 }
 
+/// `exact`, of numbers of at most 24 significant bits that 128-bit integers hold: multiples of 2^least.
+#[derive(Clone, Copy)]
+pub(super) struct Exact {
+    pub(super) least: i32,
+    pub(super) output: Output,
+}
+
+/// Binades of the numbers of [`Exact`].
+pub(super) const EXACT_BINADES: i32 = 100;
+
+impl Exact {
+    /// A number in units of 2^least.
+    #[inline(always)]
+    fn integer(&self, x: f64) -> i128 {
+        let pattern = x.to_bits();
+        // Of 24 bits.
+        let significand = (pattern & ((1 << 52) - 1) | 1 << 52) >> 29;
+        let up = exponent(x) - self.least;
+        let magnitude = match x == 0.0 {
+            true => 0,
+            false => (i128::from(significand) << up) >> 23,
+        };
+        if x < 0.0 { -magnitude } else { magnitude }
+    }
+
+    /// A sum in units of 2^least, rounded to odd.
+    #[inline(always)]
+    fn number(&self, sum: i128) -> f64 {
+        let magnitude = sum.unsigned_abs();
+        let down = (128 - magnitude.leading_zeros()).saturating_sub(53);
+        let kept = (magnitude >> down) as u64;
+        let lost = (u128::from(kept) << down) != magnitude;
+        let number = (kept | u64::from(lost)) as f64 * pow2(self.least + down as i32);
+        if sum < 0 { -number } else { number }
+    }
+}
+
+impl Addition for Exact {
+    #[inline(always)]
+    fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
+        for (lane, c) in c.iter_mut().enumerate() {
+            if !c.is_finite() {
+                continue;
+            }
+            let mut sum = self.integer(f64::from(*c));
+            for (a, b) in terms.row.iter().zip(terms.strip) {
+                sum += self.integer(f64::from(*a) * f64::from(b[lane]));
+            }
+            *c = self.output.round(self.number(sum));
+        }
+    }
+}
+
 /// Sums of products of `pairs` and `fma`: how two numbers are added.
 pub(super) trait Adder: Copy {
     /// What products and sums are held in.

@@ -1,8 +1,8 @@
 //! Products of some rows and a strip of columns: which arithmetic gives the rule's bits there, and the chain of additions.
 
 use super::additions::{
-    Addition, Chain, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick, JointSingle, Late,
-    Pairs, QUICK_BITS, Rounded, Scales, Single, Terms,
+    Addition, Chain, EXACT_BINADES, Exact, GROUPS, Grouped, Integer, Joint, JointDouble,
+    JointQuick, JointSingle, Late, Pairs, QUICK_BITS, Rounded, Scales, Single, Terms,
 };
 use super::lanes::{Output, sum_to_odd};
 use super::pack::{LANES, Lanes, Packed, Range};
@@ -338,8 +338,18 @@ impl Block<'_> {
                 };
                 single && self.chain(late, sums)
             }
-            // The exact sum of a few numbers takes more than float64 has.
-            Order::Exact { .. } => false,
+            Order::Exact { output, .. } => {
+                let of_sums = range_of(sums);
+                // Nothing but zeros has any.
+                let least = range.least.min(of_sums.least).min(0);
+                let most = (range.most + log2_up(length + 1)).max(of_sums.most) + 1;
+                let exact = Exact {
+                    least,
+                    output: Output::new(output),
+                };
+                let single = product.value_bits <= 24 && most - least <= EXACT_BINADES;
+                single && self.chain(exact, sums)
+            }
             Order::Pairs {
                 terms,
                 flush,

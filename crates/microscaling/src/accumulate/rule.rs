@@ -347,7 +347,7 @@ fn joint(terms: &[Term], fraction_bits: i32, floor_exponent: i32, output: SumFor
     let unit = top - fraction_bits;
     let mut sum = ExactSum::ZERO;
     for term in terms {
-        sum.add_integer(term.sum.cut(unit), unit);
+        sum.add_sum(&term.sum.cut(unit));
     }
     // Nor is there a −0 where a sum is rounded to zero.
     sum.round(output) + 0.0
@@ -370,7 +370,7 @@ fn late(
         let unit = top.unwrap_or(0) - fraction_bits;
         let mut sum = ExactSum::ZERO;
         for term in &terms {
-            sum.add_integer(term.sum.cut(unit), unit);
+            sum.add_sum(&term.sum.cut(unit));
         }
         (top, sum)
     });
@@ -379,24 +379,22 @@ fn late(
     let mut products = ExactSum::ZERO;
     let unit = largest.unwrap_or(0) - fraction_bits;
     for (_, sum) in &sums {
-        products.add_integer(sum.floor(unit), unit);
+        products.add_sum(&sum.floor(unit));
     }
     let c = Term::alone(c);
     // A zero counts as the smallest normal number here.
     let c_exponent = c.exponent.unwrap_or(output.emin());
     let top = largest.map_or(c_exponent, |largest| largest.max(c_exponent));
     let mut sum = ExactSum::ZERO;
-    sum.add_integer(products.floor(top - LATE_SUM_BITS), top - LATE_SUM_BITS);
+    sum.add_sum(&products.floor(top - LATE_SUM_BITS));
     if !(interleave && c_exponent < top - fraction_bits - 1) {
-        sum.add_integer(c.sum.floor(top - fraction_bits), top - fraction_bits);
+        sum.add_sum(&c.sum.floor(top - fraction_bits));
     }
     if sum.is_zero() {
         return 0.0;
     }
     let unit = sum.log2().max(output.emin()) - LATE_FRACTION_BITS;
-    let mut floored = ExactSum::ZERO;
-    floored.add_integer(sum.floor(unit), unit);
-    floored.round(output)
+    sum.floor(unit).round(output)
 }
 
 /// The sum of two numbers, rounded once, by IEEE 754's rules for zeros, NaN and Inf.
