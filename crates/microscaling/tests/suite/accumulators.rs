@@ -580,6 +580,49 @@ fn pairs_are_trees_of_float32() {
     }
 }
 
+/// The longer a sum is, the more of each term Hopper cuts off, unless partial sums are promoted.
+#[test]
+fn promotion_makes_the_error_independent_of_the_length() {
+    let error = |choice: &str, k: usize| {
+        let stream = RandomStream::new(k as u64, 3);
+        let data = |start: usize| -> Vec<f32> {
+            let word = |i: usize| stream.draw((start + i) as u64);
+            (0..8 * k)
+                .map(|i| word(i) as f32 / 2.0_f32.powi(32))
+                .collect()
+        };
+        let format = "mxfp8_e4m3".parse().unwrap();
+        let matrix = |data: &[f32]| {
+            let rounder = Rounding::NearestEven.with(stream);
+            AccumulatorMatrix::quantize(&format, data, [8, k], 1, rounder).unwrap()
+        };
+        let (lhs, rhs) = (matrix(&data(0)), matrix(&data(8 * k)));
+        let product = |choice: &str| {
+            let (lhs, rhs) = (lhs.operand(), rhs.operand());
+            let accumulator = choice
+                .parse::<Accumulation>()
+                .unwrap()
+                .of(lhs.kind, rhs.kind);
+            let mut result = vec![0.0; 64];
+            accumulator
+                .unwrap()
+                .multiply(&lhs, &rhs, &mut result)
+                .unwrap();
+            result
+        };
+        let exact = product("accumulator(order=exact,terms=1024)");
+        let errors = product(choice).into_iter().zip(exact);
+        errors
+            .map(|(got, exact)| f64::from((got - exact).abs() / exact))
+            .sum::<f64>()
+            / 64.0
+    };
+    let [short, long] = [256, 8192].map(|k| error("hopper", k));
+    assert!(long > 10.0 * short, "{short:e} {long:e}");
+    let [short, long] = [256, 8192].map(|k| error("hopper_promote128", k));
+    assert!(long < 2.0 * short, "{short:e} {long:e}");
+}
+
 /// Sums of what Hopper keeps 13 fraction bits of: 1 and 2^-13, but not 2^-14.
 #[test]
 fn what_is_cut_off_is_lost() {
