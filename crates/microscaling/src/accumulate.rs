@@ -3,11 +3,13 @@
 //! [`Accumulator`] describes such a unit as data, [`Chip`] has the units of chips. [`rule`] is the specification:
 //! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
 
+mod accumulation;
 mod accumulator;
 mod additions;
 mod chip;
 mod exact;
 mod kernels;
+mod kind;
 mod lanes;
 mod matrix;
 mod multiply;
@@ -17,8 +19,10 @@ mod pack;
 mod rule;
 mod text;
 
+pub use accumulation::Accumulation;
 pub use accumulator::{Accumulator, Order, Overflow, ScaleAt};
-pub use chip::{Accumulation, Chip};
+pub use chip::Chip;
+pub use kind::{OperandKind, OperandType, ScaleType};
 pub use matrix::AccumulatorMatrix;
-pub use operand::{AccumulatorOperand, OperandKind, OperandType, ScaleType};
+pub use operand::AccumulatorOperand;
 pub use output::SumFormat;

@@ -1,7 +1,7 @@
 //! Operands in the order in which the kernels read them: float32 values and their exponents, rows of a left operand, strips of
 //! columns of a right one.
 
-use super::operand::Facts;
+use super::kind::Facts;
 use super::{Accumulator, AccumulatorOperand, Order, ScaleAt};
 use crate::float_state::ieee;
 use crate::quantize::instruction_set::{Kernel, dispatch};
