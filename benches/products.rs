@@ -1,12 +1,18 @@
 //! Throughput of the products of quantized operands, against a float32 matrix product and the processor's peak.
 //!
-//! `cargo bench --bench products -- [--shape MxKxN]… [--path NAME]… [--threads N]… [--preset NAME] [--json FILE]`
+//! `cargo bench --bench products -- [--shape MxKxN]… [--path NAME]… [--threads N]… [--preset NAME] [--json FILE]
+//! [--accumulator NAME]…`
 //!
 //! The operands of an emulated product are float32 tensors: both are quantized into bfloat16 panels, which are then
 //! multiplied. The peer, the crate `gemm` as burn-flex calls it, multiplies them as they are. Self and peer alternate in
 //! one process, on the same threads. A multiplication and an addition are two operations; the peak is that of the
 //! instruction that a path is made of, with nothing to wait for, on one thread, times the threads.
+//!
+//! With `--accumulator` the products are those of the accumulators of chips, of operands that are quantized already, and the peer
+//! is the bfloat16 product, quantizing included.
 
+#[path = "support/accumulators.rs"]
+mod accumulators;
 #[path = "support/seconds.rs"]
 mod seconds;
 
@@ -19,8 +25,8 @@ use clap::Parser;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use microscaling::{
-    Axis, BlockFormat, Matrices, OperandQuantization, Panels, ProductPath, RandomStream, Rounding,
-    Side,
+    Accumulation, Axis, BlockFormat, Matrices, OperandQuantization, Panels, ProductPath,
+    RandomStream, Rounding, Side,
 };
 use serde::Serialize;
 
@@ -38,6 +44,9 @@ struct Args {
     /// Block format of both operands
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp8_e4m3")]
     preset: BlockFormat,
+    /// Accumulator to measure, as hopper_promote128 or accumulator(order=…); may be repeated
+    #[arg(long = "accumulator", value_name = "NAME")]
+    accumulators: Vec<Accumulation>,
     /// Seconds to measure each figure for
     #[arg(long, default_value = "1", value_parser = seconds::seconds)]
     seconds: Duration,
@@ -370,6 +379,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (true, all) => vec![1, all],
     };
 
+    if !args.accumulators.is_empty() {
+        return accumulators::report(&args, &shapes, &threads, json);
+    }
     let style = ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")?;
     let count = shapes.len() * paths.len() * threads.len();
     let progress = ProgressBar::new(count as u64).with_style(style);

@@ -1,15 +1,18 @@
 //! Sums of products as the matrix units of chips make them.
 //!
-//! [`Accumulator`] is a description of such a unit as data, [`Chip`] has those of chips. [`rule`] is the specification:
+//! [`Accumulator`] describes such a unit as data, [`Chip`] has the units of chips. [`rule`] is the specification:
 //! scalar, in integers. [`multiply`] computes whole products, to the bit of the rule.
 
+mod accumulation;
 mod accumulator;
 mod additions;
 mod chip;
 mod elements_and_scales;
 mod exact;
 mod kernels;
+mod kind;
 mod lanes;
+mod matrix;
 mod multiply;
 mod operand;
 mod output;
@@ -17,7 +20,10 @@ mod pack;
 mod rule;
 mod text;
 
+pub use accumulation::Accumulation;
 pub use accumulator::{Accumulator, Order, Overflow, ScaleAt};
-pub use chip::{Accumulation, Chip};
-pub use operand::{AccumulatorOperand, OperandKind, OperandType, ScaleType};
+pub use chip::Chip;
+pub use kind::{OperandKind, OperandType, ScaleType};
+pub use matrix::AccumulatorMatrix;
+pub use operand::AccumulatorOperand;
 pub use output::SumFormat;

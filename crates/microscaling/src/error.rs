@@ -1,9 +1,9 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
-use crate::accumulate::{Chip, OperandKind, OperandType, ScaleType};
+use crate::accumulate::{Chip, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
-use crate::{ElementFormat, Headroom, Rounding, ScaleMode, SubScales};
-use alloc::{boxed::Box, string::String, vec::Vec};
+use crate::{BlockFormat, ElementFormat, Headroom, Rounding, ScaleMode, SubScales};
+use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
 /// Makes what an error says what `Debug` says: a `main` that returns an error prints its `Debug`.
@@ -508,14 +508,27 @@ pub enum AccumulateError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The chip has no matrix unit for operands of these kinds.
-    #[error("{chip} has no matrix unit for {} times {}: expected {}", .operands[0], .operands[1], .allowed.join("; "))]
+    #[error("{chip} has no matrix unit for {lhs} times {rhs}: expected {}", .allowed.join("; "))]
     Chip {
         /// The chip.
         chip: Chip,
-        /// The left and the right operand.
-        operands: Box<[OperandKind; 2]>,
+        /// The kind of the left operand.
+        lhs: String,
+        /// The kind of the right operand.
+        rhs: String,
         /// The types that it has units for.
         allowed: Vec<&'static str>,
+    },
+    /// The matrix was not quantized.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The format's elements have other factors than the scales of blocks.
+    #[error(
+        "accumulator: the block format is {got}, expected floats or fixed point with one scale a block"
+    )]
+    BlockFormat {
+        /// The format that was given.
+        got: BlockFormat,
     },
     /// Integers are summed up, and the elements are floats.
     #[error("accumulator of order integer: the elements are {got}, expected fixed point, as int8")]

@@ -15,8 +15,8 @@ mod round;
 mod statistics;
 
 pub use accumulate::{
-    Accumulation, Accumulator, AccumulatorOperand, Chip, OperandKind, OperandType, Order, Overflow,
-    ScaleAt, ScaleType, SumFormat,
+    Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Chip, OperandKind,
+    OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,
 };
 pub use error::{
     AccumulateError, FormatError, NameError, PackError, PanelsError, ParseFormatError,

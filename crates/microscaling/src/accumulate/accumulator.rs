@@ -10,8 +10,8 @@ use crate::format::names::impl_by_name;
 /// *additions*, in the order of the summed axis: the result d of an addition is the c of the next one.
 ///
 /// As text (`FromStr`, `Display`, serde) it is `accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`; the
-/// fields of each [`Order`] are listed there, and `promote_every` and `scale_at` go with all of them. What is left out has its
-/// default.
+/// fields of each [`Order`] are listed there, and `promote_every` and `scale_at` go with all of them. A field that is left
+/// out has its default.
 ///
 /// ```
 /// use microscaling::{Accumulator, Order, SumFormat};
@@ -31,9 +31,11 @@ use crate::format::names::impl_by_name;
 pub struct Accumulator {
     /// How products and running sum are added up.
     pub order: Order,
-    /// After so many elements of the summed axis the partial sum is added to a float32 register, times the scales with
-    /// [`ScaleAt::Promotion`], with one rounding to nearest, half to even; and c starts again at 0. What is left at the end
-    /// is added, too. 0: never. The initial c is the register's then, else the running sum's.
+    /// After so many elements of the summed axis the partial sum is added to a float32 register, with one rounding to nearest,
+    /// half to even. With [`ScaleAt::Promotion`] the exact product of partial sum and scales is added. The running sum starts
+    /// again at 0. A shorter partial sum at the end is promoted, too. The register starts from the c that the caller gives.
+    ///
+    /// 0 means never: the running sum starts from the caller's c.
     pub promote_every: usize,
     /// Where the scales of blocks come in.
     pub scale_at: ScaleAt,
@@ -41,8 +43,8 @@ pub struct Accumulator {
 
 /// How the products of one addition and the running sum c are added up.
 ///
-/// A term's *exponent* is the sum of the exponents of its factors, each of which is at least that of the smallest normal number of
-/// the factor's type: no factor and no product is normalized before. Zeros have no exponent.
+/// The *exponent* of a term is the sum of its factors' exponents. A subnormal factor counts with the exponent of its type's
+/// smallest normal number. No product is normalized. Zeros have no exponent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Order {
@@ -55,22 +57,22 @@ pub enum Order {
         fraction_bits: u32,
         /// The largest exponent counts as at least this, −300 to 0; −133 if left out.
         floor_exponent: i32,
-        /// So many products, a divisor of `terms`, are summed exactly before they are cut off; 1 if left out. The exponent of
-        /// a larger group is that of its scales alone.
+        /// So many products, a divisor of `terms`, are summed exactly before they are cut off; 1 if left out. The
+        /// scales alone make the exponent of a larger group.
         group: usize,
         /// The format of d, and so of the running sum.
         output: SumFormat,
     },
-    /// `late`: the products are cut off as in `joint`, but without c, and added up (CDNA3). Their sum is kept to 32 bits below
-    /// the largest exponent, with that of c, and c to `fraction_bits`, both rounded down; the sum of the two is
+    /// `late`: the products are cut off as in `joint`, but without c, and added up (CDNA3). The largest exponent then includes
+    /// c's. The sum of the products is rounded down to 32 bits below it, c to `fraction_bits` below it. The sum of the two is
     /// rounded down to 31 fraction bits, then to `output`. A product of at least 2^128 is Inf.
     Late {
         /// Products of an addition, 1 to 1024.
         terms: usize,
         /// Bits of a term below the largest exponent, 1 to 31.
         fraction_bits: u32,
-        /// Whether even and odd products are summed apart, and the two sums, rounded down to the larger one's last bit, added
-        /// before c; a c whose exponent is more than `fraction_bits` + 1 below the largest is 0 then. False if left out.
+        /// Whether even and odd products are summed apart. The two sums are rounded down to the larger one's last bit, and
+        /// added before c. A c whose exponent is more than `fraction_bits` + 1 below the largest is 0. False if left out.
         interleave: bool,
         /// The format of d; `f32_rne` if left out.
         output: SumFormat,
@@ -99,7 +101,7 @@ pub enum Order {
         output: SumFormat,
     },
     /// `integer`: products of [fixed-point](crate::ElementFormat::fixed) elements are added one by one, as integers in two's
-    /// complement (MXINT8). The sum becomes a float where it is promoted, or at the end, with one rounding.
+    /// complement (MXINT8). The sum becomes a float at a promotion, or at the end, with one rounding.
     Integer {
         /// Bits of the sum, sign included, 2 to 62.
         bits: u32,
@@ -114,7 +116,7 @@ pub enum ScaleAt {
     /// `product`: scales take part in the alignment, as in hardware with block scales.
     #[default]
     Product,
-    /// `promotion`: elements alone are multiplied, and the partial sum is multiplied by the two scales where it is promoted
+    /// `promotion`: elements alone are multiplied, and the promotion multiplies the partial sum by the two scales
     /// (block scaling in software). A block is a multiple of [`promote_every`](Accumulator::promote_every).
     Promotion,
 }
@@ -177,8 +179,7 @@ pub(super) const FLOOR_EXPONENTS: (i64, i64) = (-300, 0);
 pub(super) const INTEGER_BITS: (i64, i64) = (2, 62);
 
 impl Accumulator {
-    /// An accumulator of this order that promotes nothing and whose products are those of scaled elements; of integers, of
-    /// elements alone.
+    /// An accumulator of this order that promotes nothing. Scales come in at the product, for integers at the end.
     pub const fn new(order: Order) -> Self {
         let scale_at = match order {
             Order::Integer { .. } => ScaleAt::Promotion,
@@ -205,7 +206,7 @@ impl Accumulator {
     /// That all fields are in range.
     ///
     /// # Errors
-    /// [`FormatError::Accumulator`] names the field, its value and what is allowed; [`FormatError::AccumulatorField`] one that
+    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] one that
     /// does not go with the others.
     pub fn validate(&self) -> Result<(), FormatError> {
         let check = |field, got: i64, (min, max): (i64, i64)| {

@@ -144,14 +144,12 @@ impl ExactSum {
         }
     }
 
-    /// Adds integer · 2^unit.
-    pub(super) fn add_integer(&mut self, integer: i128, unit: i32) {
-        self.add(Number {
-            negative: integer < 0,
-            magnitude: integer.unsigned_abs(),
-            unit,
-            exponent: 0,
-        });
+    /// Adds another sum.
+    pub(super) fn add_sum(&mut self, other: &Self) {
+        let mut carry = false;
+        for (digit, other) in self.digits.iter_mut().zip(other.digits) {
+            (*digit, carry) = digit.carrying(other, carry);
+        }
     }
 
     pub(super) fn is_zero(&self) -> bool {
@@ -181,19 +179,30 @@ impl ExactSum {
         LOWEST + 64 * top as i32 + magnitude[top].ilog2() as i32
     }
 
-    /// In units of 2^unit, toward zero. The quotient must have at most 127 bits.
-    pub(super) fn cut(&self, unit: i32) -> i128 {
-        let magnitude = quotient(&self.magnitude(), unit) as i128;
-        match self.is_negative() {
-            true => -magnitude,
-            false => magnitude,
+    /// Cut off toward zero to a multiple of 2^unit.
+    pub(super) fn cut(&self, unit: i32) -> Self {
+        let mut cut = self.floor(unit);
+        if self.is_negative() && !self.is_multiple(unit) {
+            cut.add(Number {
+                negative: false,
+                magnitude: 1,
+                unit,
+                exponent: 0,
+            });
         }
+        cut
     }
 
-    /// In units of 2^unit, rounded down. The quotient must have at most 127 bits.
-    pub(super) fn floor(&self, unit: i32) -> i128 {
-        let cut = self.cut(unit);
-        cut - i128::from(self.is_negative() && !self.is_multiple(unit))
+    /// Rounded down to a multiple of 2^unit.
+    pub(super) fn floor(&self, unit: i32) -> Self {
+        let bits = (unit - LOWEST).max(0) as usize;
+        let mut digits = self.digits;
+        let whole = (bits / 64).min(DIGITS);
+        digits[..whole].fill(0);
+        if let Some(digit) = digits.get_mut(whole) {
+            *digit &= u64::MAX << (bits % 64);
+        }
+        Self { digits }
     }
 
     /// Whether it is a multiple of 2^unit.
@@ -307,10 +316,13 @@ mod tests {
             );
             assert_eq!(sum(&numbers).round(SumFormat::F32_RZ), cut, "{numbers:?}");
         }
-        assert_eq!(sum(&[1.0, -1e-45]).floor(-10), 1023);
-        assert_eq!(sum(&[-1.0, -1e-45]).floor(-10), -1025);
-        assert_eq!(sum(&[-1.0, -1e-45]).cut(-10), -1024);
-        assert_eq!(sum(&[-1.0]).floor(-10), -1024);
+        let step = 1.0 / 1024.0;
+        assert_eq!(sum(&[1.0, -1e-45]).floor(-10), sum(&[1.0 - step]));
+        assert_eq!(sum(&[-1.0, -1e-45]).floor(-10), sum(&[-1.0 - step]));
+        assert_eq!(sum(&[-1.0, -1e-45]).cut(-10), sum(&[-1.0]));
+        assert_eq!(sum(&[1.0, 1e-45]).cut(-10), sum(&[1.0]));
+        assert_eq!(sum(&[-1.0]).floor(-10), sum(&[-1.0]));
+        assert_eq!(sum(&[-1e-45]).cut(300), sum(&[]));
         assert_eq!(sum(&[65519.0]).round(SumFormat::F16_RNE), 65504.0);
         assert_eq!(sum(&[65520.0]).round(SumFormat::F16_RNE), f32::INFINITY);
     }

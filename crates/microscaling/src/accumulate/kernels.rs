@@ -1,19 +1,21 @@
-//! Products of some rows and a strip of columns: which arithmetic gives the rule's bits there, and the chain of additions.
+//! Products of some rows and a strip of columns: the chain of additions.
 
-use super::additions::{
-    Addition, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick, JointSingle, Late, Pairs,
-    Rounded, Scales, Single, Terms,
-};
-use super::lanes::{Output, sum_to_odd};
-use super::pack::{LANES, Lanes, Packed, Range};
+mod choice;
+
+use super::additions::{Addition, Scales, Terms};
+use super::lanes::sum_to_odd;
+use super::pack::{LANES, Lanes, Packed};
 use super::rule::Dot;
-use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
+use super::{Accumulator, AccumulatorOperand, Order, ScaleAt};
 use crate::quantize::instruction_set::Kernel;
 use crate::quantize::threads::Divide;
 use core::ops;
 
 /// Rows that are worked on together, while a few rows of a strip are in the cache nearest to the core.
 const ROWS: usize = 8;
+
+/// Products that are added one by one for a row before the next row's.
+const CHAIN: usize = 64;
 
 /// Products that count as much as one element elsewhere when work is divided among threads.
 const PER_ELEMENT: usize = 8;
@@ -235,176 +237,16 @@ impl Block<'_> {
         }
     }
 
-    /// Adds all products to the sums, or none, if no kernel gives the rule's bits.
-    #[inline(always)]
-    fn add(&self, sums: &mut [Lanes<f32>; ROWS]) -> bool {
-        let product = self.product;
-        let of_rows = product.lhs.ranges[self.rows.clone()].iter();
-        let of_rows = of_rows.fold(Range::NOTHING, |range, row| range.and(*row));
-        let of_strip = product.rhs.ranges[self.strip];
-        let range = Range {
-            least: of_rows.least + of_strip.least,
-            most: of_rows.most + of_strip.most,
-        };
-        let promoted_bits = match product.accumulator.order {
-            Order::Integer { bits, .. } => bits as i32,
-            _ => 24,
-        };
-        let at_promotion = product.accumulator.scale_at == ScaleAt::Promotion;
-        if at_promotion && promoted_bits + product.scale_bits > 53 {
-            return false;
-        }
-        let length = product.length();
-        match product.accumulator.order {
-            Order::Joint {
-                terms,
-                fraction_bits,
-                floor_exponent,
-                group,
-                output,
-            } => {
-                let bits = fraction_bits as i32;
-                let terms = terms.min(length) as i32;
-                // A cut product is below 2^magnitude.
-                let magnitude = bits + 2 + product.extra;
-                let joint = |chunk| Joint {
-                    fraction_bits: bits,
-                    floor_exponent,
-                    output: Output::new(output),
-                    chunk,
-                };
-                if group > 1 {
-                    let exact = range.most - range.least + log2_up(group) <= 24
-                        && range.least >= -126
-                        && range.most + log2_up(group) <= 127
-                        && product.value_bits <= 24;
-                    let groups = (terms as usize).div_ceil(group);
-                    let magnitude = bits + 2 + range.most.max(0) + log2_up(group);
-                    let held = magnitude + log2_up(groups + 1) <= 51
-                        && product.scale_bits <= 28
-                        && groups <= GROUPS;
-                    let nothing = range.least > range.most;
-                    return (held && (exact || nothing))
-                        && self.chain(
-                            Grouped {
-                                joint: joint(1),
-                                group,
-                            },
-                            sums,
-                        );
-                }
-                let of_sums = range_of(sums);
-                let least = range.least.min(of_sums.least);
-                let single = product.value_bits <= 24
-                    && magnitude <= 30
-                    && least >= bits - 120
-                    && range.most <= 127;
-                if single {
-                    let most = (range.most + log2_up(length + 1)).max(of_sums.most) + 1;
-                    let quick = magnitude + log2_up(terms as usize + 1) <= 24
-                        && most <= 126
-                        && output.exponent_bits() == 8;
-                    return match quick {
-                        true => self.chain(JointQuick(joint(usize::MAX)), sums),
-                        false => self.chain(JointSingle(joint(1 << (31 - magnitude))), sums),
-                    };
-                }
-                let double =
-                    product.value_bits <= 53 && magnitude + log2_up(terms as usize + 1) <= 51;
-                double && self.chain(JointDouble(joint(1)), sums)
-            }
-            Order::Late {
-                terms,
-                fraction_bits,
-                interleave,
-                output,
-            } => {
-                let bits = fraction_bits as i32;
-                let magnitude = bits + 2 + product.extra + log2_up(terms.min(length));
-                let single = product.value_bits <= 24
-                    && magnitude <= 31
-                    && range.least >= bits - 120
-                    && range.most <= 127;
-                let late = Late {
-                    fraction_bits: bits,
-                    interleave,
-                    output: Output::new(output),
-                };
-                single && self.chain(late, sums)
-            }
-            // The exact sum of a few numbers takes more than float64 has.
-            Order::Exact { .. } => false,
-            Order::Pairs {
-                terms,
-                flush,
-                output,
-            } => self.pairs(terms, flush, output, range, sums),
-            Order::Fma { output } => self.pairs(1, false, output, range, sums),
-            Order::Integer { bits, overflow } => {
-                let operands = product.operands.map(|operand| operand.kind.element);
-                let fraction_bits = operands.map(|element| element.fraction_bits().unwrap_or(0));
-                let held = match overflow {
-                    Overflow::Wrap => 32,
-                    Overflow::Saturate => 30,
-                };
-                let single = bits <= held && operands.iter().all(|e| e.mantissa_bits() <= 14);
-                let integer = Integer {
-                    bits,
-                    overflow,
-                    unit: -fraction_bits[0] - fraction_bits[1],
-                };
-                single && self.chain(integer, sums)
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn pairs(
-        &self,
-        terms: usize,
-        flush: bool,
-        output: SumFormat,
-        range: Range,
-        sums: &mut [Lanes<f32>; ROWS],
-    ) -> bool {
-        let smallest = if flush {
-            f32::from_bits(crate::round::bits::pow2(output.emin()))
-        } else {
-            0.0
-        };
-        let single = output == SumFormat::F32_RNE
-            && self.product.value_bits <= 24
-            && range.least >= -126
-            && range.most <= 127;
-        match single {
-            true => self.chain(
-                Pairs {
-                    adder: Single,
-                    terms,
-                    smallest,
-                },
-                sums,
-            ),
-            false => self.chain(
-                Pairs {
-                    adder: Rounded {
-                        output: Output::new(output),
-                        flush,
-                    },
-                    terms,
-                    smallest,
-                },
-                sums,
-            ),
-        }
-    }
-
     /// The chain of additions, and promotions.
     #[inline(always)]
     fn chain<A: Addition>(&self, addition: A, sums: &mut [Lanes<f32>; ROWS]) -> bool {
         let product = self.product;
         let length = product.length();
-        let terms = product.accumulator.order.terms();
+        let terms = match product.accumulator.order {
+            // One by one.
+            Order::Fma { .. } | Order::Integer { .. } => CHAIN,
+            order => order.terms(),
+        };
         let every = product.promote_every();
         if every == 0 {
             for start in (0..length).step_by(terms) {
@@ -452,7 +294,10 @@ impl Block<'_> {
                 row_exponents: &lhs.exponents[of_row],
                 strip: &strips[of_strip.clone()],
                 strip_exponents: &strip_exponents[of_strip.clone()],
-                scales: self.scales(row),
+                scales: match self.product.accumulator.scale_at {
+                    ScaleAt::Product => self.scales(row),
+                    ScaleAt::Promotion => Scales::NONE,
+                },
                 at: range.start,
             };
             addition.add(terms, sums);
@@ -480,25 +325,4 @@ impl Block<'_> {
             }),
         }
     }
-}
-
-/// The least exponent e with n ≤ 2^e.
-fn log2_up(n: usize) -> i32 {
-    n.max(1).next_power_of_two().trailing_zeros() as i32
-}
-
-/// Of the sums that a product starts from.
-#[inline(always)]
-fn range_of(sums: &[Lanes<f32>; ROWS]) -> Range {
-    let mut range = Range::NOTHING;
-    for sum in sums.as_flattened() {
-        let exponent = (sum.to_bits() >> 23 & 0xff) as i32 - 127;
-        if *sum != 0.0 {
-            range = range.and(Range {
-                least: exponent.max(-126) - 23,
-                most: exponent + 1,
-            });
-        }
-    }
-    range
 }

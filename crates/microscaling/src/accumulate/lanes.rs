@@ -27,10 +27,10 @@ pub(super) fn truncate(x: f64) -> f64 {
     lower.copysign(x)
 }
 
-/// Rounded down, for magnitudes below 2^52.
+/// Rounded down, for magnitudes below 2^51.
 #[inline(always)]
 pub(super) fn floor(x: f64) -> f64 {
-    let near = truncate(x);
+    let near = (x + 1.5 * INTEGERS) - 1.5 * INTEGERS;
     if near > x { near - 1.0 } else { near }
 }
 
@@ -100,6 +100,38 @@ impl Output {
         rounded.copysign(x) as f32
     }
 
+    /// [`round`](Self::round) of all lanes.
+    #[inline(always)]
+    pub(super) fn round_all(&self, lanes: &Lanes<f64>) -> Lanes<f32> {
+        let mut rounded = [0.0; LANES];
+        match (self.is_single(), self.nearest) {
+            (true, true) => rounded = lanes.map(|x| x as f32),
+            (true, false) => {
+                for lane in 0..LANES {
+                    let (x, near) = (lanes[lane], lanes[lane] as f32);
+                    let above = f64::from(near).abs() > x.abs();
+                    let lower = f32::from_bits(near.to_bits() - u32::from(above));
+                    rounded[lane] = if x.abs() >= self.infinite {
+                        near
+                    } else {
+                        lower
+                    };
+                }
+            }
+            (false, _) => {
+                for lane in 0..LANES {
+                    rounded[lane] = self.round(lanes[lane]);
+                }
+            }
+        }
+        rounded
+    }
+
+    /// Whether the numbers are float32's.
+    fn is_single(&self) -> bool {
+        self.mantissa_bits == 23 && self.emin == -126
+    }
+
     /// Exponent of a number c of the format before normalization; [`ZERO`] of 0.
     #[inline(always)]
     pub(super) fn exponent_of(&self, c: f32) -> i32 {
@@ -136,6 +168,16 @@ pub(super) fn largest(row: &[i16], strip: &[Lanes<i16>]) -> Lanes<i16> {
 /// Below this an exponent of a product is that of a zero.
 pub(super) const NO_EXPONENT: i32 = ZERO as i32 / 2;
 
+/// A number cut off toward zero.
+///
+/// # Safety
+/// The magnitude must be below 2^31.
+#[inline(always)]
+pub(super) unsafe fn cut(x: f32) -> i32 {
+    // SAFETY: as the caller says.
+    unsafe { x.to_int_unchecked() }
+}
+
 /// The sums of products of a row and the lanes of a strip, each times the lane's factor and cut off toward zero.
 ///
 /// # Safety
@@ -149,9 +191,8 @@ pub(super) unsafe fn cut_sums(
     let mut sums = [0_i32; LANES];
     for (a, b) in row.iter().zip(strip) {
         for lane in 0..LANES {
-            let product = a * b[lane] * factors[lane];
-            // SAFETY: as the caller says, and neither factor is NaN or Inf.
-            let cut = unsafe { product.to_int_unchecked::<i32>() };
+            // SAFETY: as the caller says.
+            let cut = unsafe { cut(a * b[lane] * factors[lane]) };
             sums[lane] = sums[lane].wrapping_add(cut);
         }
     }

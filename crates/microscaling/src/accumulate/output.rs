@@ -8,7 +8,7 @@ use core::str::FromStr;
 
 /// The float format of a running sum, and how a sum is rounded to it.
 ///
-/// The numbers are those of an IEEE 754 format with subnormals. A sum whose exponent is beyond the largest one is ±Inf, with
+/// An IEEE 754 format has the same numbers, subnormals included. A sum whose exponent is beyond the largest one is ±Inf, with
 /// either rounding. As text it is `e8m13_rz`: 8 exponent bits, 13 mantissa bits, rounded toward zero (`rz`) or to nearest,
 /// half to even (`rne`). `f32` stands for `e8m23`, `f16` for `e5m10`, `bf16` for `e8m7`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,8 +1,9 @@
 //! Operands in the order in which the kernels read them: float32 values and their exponents, rows of a left operand, strips of
 //! columns of a right one.
 
-use super::operand::Facts;
+use super::kind::Facts;
 use super::{Accumulator, AccumulatorOperand, Order, ScaleAt};
+use crate::float_state::ieee;
 use crate::quantize::instruction_set::{Kernel, dispatch};
 use crate::quantize::threads::{Divide, share_all};
 use crate::round::bits;
@@ -116,7 +117,7 @@ impl Packed {
             share_all(work, &|work| dispatch(work));
         }
         if apart {
-            packed.pack_scales(operand, scale_facts);
+            ieee(|| packed.pack_scales(operand, scale_facts));
         }
         packed
     }
@@ -310,14 +311,14 @@ impl Strip<'_> {
             match operand.free.stride {
                 1 => elements[..lines].copy_from_slice(&operand.elements[start..start + lines]),
                 stride => {
-                    for lane in 0..lines {
-                        elements[lane] = operand.elements[start + lane * stride];
+                    for (lane, element) in elements[..lines].iter_mut().enumerate() {
+                        *element = operand.elements[start + lane * stride];
                     }
                 }
             }
             if self.scaled && (at == 0 || operand.block_of(at) != operand.block_of(at - 1)) {
-                for lane in 0..lines {
-                    scales[lane] = operand.scale(self.first + lane, at);
+                for (lane, scale) in scales[..lines].iter_mut().enumerate() {
+                    *scale = operand.scale(self.first + lane, at);
                 }
             }
             let (converted, of) = self.conversion.convert(&elements, &scales, &mut seen);
@@ -369,11 +370,11 @@ impl Conversion {
             exponents[lane] = if zero { ZERO } else { exponent };
             seen.least[lane] = seen.least[lane].min(if zero { i16::MAX } else { exponent });
             seen.most[lane] = seen.most[lane].max(exponents[lane]);
-            values[lane] = match self.fraction_bits {
-                // As the integer's bits.
-                Some(_) if value.is_finite() => f32::from_bits((value as i32).cast_unsigned()),
-                _ => value,
-            };
+            values[lane] = value;
+        }
+        if self.fraction_bits.is_some() {
+            // As the integers' bits.
+            values = values.map(|value| f32::from_bits((value as i32).cast_unsigned()));
         }
         (values, exponents)
     }

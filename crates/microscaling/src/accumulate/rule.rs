@@ -1,17 +1,16 @@
 //! The rule of every accumulator: scalar, exact, in integers. The kernels equal it to the bit.
 
+mod aligned;
+
 use super::exact::{ExactSum, Number, Value};
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
 use crate::AccumulateError;
 use crate::float_state::ieee;
 use crate::product::Side;
+use aligned::{Term, joint, late};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bits that CDNA3 keeps of the sum of products below the largest exponent.
-const LATE_SUM_BITS: i32 = 32;
-/// Fraction bits that CDNA3 keeps of the whole sum.
-const LATE_FRACTION_BITS: i32 = 31;
 /// From this exponent on a product is Inf on CDNA3.
 const LATE_OVERFLOW: i32 = 128;
 
@@ -22,7 +21,7 @@ impl Accumulator {
     /// NaN among factors or c, Inf · 0, and +Inf and −Inf together give [`f32::NAN`]; one kind of Inf gives that Inf.
     ///
     /// # Errors
-    /// Those of [`multiply`](Self::multiply).
+    /// The errors of [`multiply`](Self::multiply).
     ///
     /// # Panics
     /// If the operands have no such row or column.
@@ -299,104 +298,6 @@ impl<'a> Dot<'a> {
             exponent: 0,
         })
     }
-}
-
-/// What is aligned: a product, a group of products, or c.
-struct Term {
-    sum: ExactSum,
-    /// `None` of a zero, which has none.
-    exponent: Option<i32>,
-}
-
-impl Term {
-    /// Of a finite number.
-    fn alone(value: Value) -> Self {
-        let mut sum = ExactSum::ZERO;
-        let number = finite(value).filter(|number| !number.is_zero());
-        if let Some(number) = number {
-            sum.add(number);
-        }
-        Self {
-            sum,
-            exponent: number.map(|number| number.exponent),
-        }
-    }
-
-    /// Of the finite products of a group, of which there may be fewer at the end.
-    fn of(products: &[Product], group: usize) -> Self {
-        let mut sum = ExactSum::ZERO;
-        let mut exponent = None;
-        for product in products {
-            let Some(number) = finite(product.value).filter(|number| !number.is_zero()) else {
-                continue;
-            };
-            sum.add(number);
-            exponent = Some(match group {
-                1 => number.exponent,
-                _ => product.scale_exponent,
-            });
-        }
-        Self { sum, exponent }
-    }
-}
-
-/// All terms are cut off below the largest exponent and added up.
-fn joint(terms: &[Term], fraction_bits: i32, floor_exponent: i32, output: SumFormat) -> f32 {
-    let exponents = terms.iter().filter_map(|term| term.exponent);
-    let top = exponents.fold(floor_exponent, i32::max);
-    let unit = top - fraction_bits;
-    let mut sum = ExactSum::ZERO;
-    for term in terms {
-        sum.add_integer(term.sum.cut(unit), unit);
-    }
-    // Nor is there a −0 where a sum is rounded to zero.
-    sum.round(output) + 0.0
-}
-
-/// Products are summed first, c comes late.
-fn late(
-    products: &[Value],
-    c: Value,
-    fraction_bits: i32,
-    interleave: bool,
-    output: SumFormat,
-) -> f32 {
-    // The sums of even and odd products, or of all of them twice over nothing.
-    let ways = if interleave { 2 } else { 1 };
-    let sums = (0..ways).map(|way| {
-        let terms = products.iter().skip(way).step_by(ways);
-        let terms: Vec<Term> = terms.map(|product| Term::alone(*product)).collect();
-        let top = terms.iter().filter_map(|term| term.exponent).max();
-        let unit = top.unwrap_or(0) - fraction_bits;
-        let mut sum = ExactSum::ZERO;
-        for term in &terms {
-            sum.add_integer(term.sum.cut(unit), unit);
-        }
-        (top, sum)
-    });
-    let sums: Vec<(Option<i32>, ExactSum)> = sums.collect();
-    let largest = sums.iter().filter_map(|(top, _)| *top).max();
-    let mut products = ExactSum::ZERO;
-    let unit = largest.unwrap_or(0) - fraction_bits;
-    for (_, sum) in &sums {
-        products.add_integer(sum.floor(unit), unit);
-    }
-    let c = Term::alone(c);
-    // A zero counts as the smallest normal number here.
-    let c_exponent = c.exponent.unwrap_or(output.emin());
-    let top = largest.map_or(c_exponent, |largest| largest.max(c_exponent));
-    let mut sum = ExactSum::ZERO;
-    sum.add_integer(products.floor(top - LATE_SUM_BITS), top - LATE_SUM_BITS);
-    if !(interleave && c_exponent < top - fraction_bits - 1) {
-        sum.add_integer(c.sum.floor(top - fraction_bits), top - fraction_bits);
-    }
-    if sum.is_zero() {
-        return 0.0;
-    }
-    let unit = sum.log2().max(output.emin()) - LATE_FRACTION_BITS;
-    let mut floored = ExactSum::ZERO;
-    floored.add_integer(sum.floor(unit), unit);
-    floored.round(output)
 }
 
 /// The sum of two numbers, rounded once, by IEEE 754's rules for zeros, NaN and Inf.

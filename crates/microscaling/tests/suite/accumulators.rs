@@ -2,9 +2,9 @@
 
 use crate::float_state::{flushing, ieee};
 use microscaling::{
-    AccumulateError, Accumulation, Accumulator, AccumulatorOperand, Axis, Chip, ElementFormat,
-    OperandKind, OperandType, Order, Overflow, RandomStream, Rounding, ScaleAt, ScaleFormat,
-    ScaleType, SumFormat,
+    AccumulateError, Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Axis,
+    BlockFormat, Chip, ElementFormat, OperandKind, OperandType, Order, Overflow, RandomStream,
+    Rounding, ScaleAt, ScaleFormat, ScaleType, SumFormat,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -66,6 +66,10 @@ impl Matrix {
             let word = stream.draw((1 << 40) + i as u64);
             match kind.scale.unwrap() {
                 _ if word % 1000 < numbers.special / 4 => f32::NAN,
+                // The least and the greatest one.
+                ScaleType::PowerOfTwo if numbers.special > 0 && word % 100 < 2 => {
+                    f32::from_bits([1 << 22, 254 << 23][(word >> 20) as usize % 2])
+                }
                 ScaleType::PowerOfTwo => {
                     2.0_f32.powi((word >> 10) as i32 % (numbers.spread as i32 + 1) - 4)
                 }
@@ -311,8 +315,17 @@ fn sums(count: usize, kind: u32, seed: u64) -> Vec<f32> {
     (0..count as u64).map(sum).collect()
 }
 
+/// More cases than usual, and those that `PROPTEST_CASES` asks for.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: usual.cases.max(1500),
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(config())]
 
     #[test]
     fn kernels_are_the_rule(
@@ -465,6 +478,68 @@ proptest! {
     }
 }
 
+/// Elements times scales are what quantizing gives.
+#[test]
+fn matrices_are_quantized_apart() {
+    let others = [
+        "mx(element=int4,block_size=7,square=true)",
+        "block(element=e2m1,scale=bfloat16,block_size=5)",
+    ];
+    let square = [
+        "nvfp4(tensor_scale=true,square=true)",
+        "mx(element=e5m2,block_size=0)",
+    ];
+    let stream = RandomStream::new(3, 0);
+    let rounder = Rounding::NearestEven.with(stream);
+    let mut data: Vec<f32> = (0..45 * 50).map(|i| stream.draw(i) as i32 as f32).collect();
+    data[77] = f32::NAN;
+    let mut refused = Vec::new();
+    for name in BlockFormat::NAMES.into_iter().chain(others).chain(square) {
+        let format: BlockFormat = name.parse().unwrap();
+        for axis in 0..2 {
+            let Ok(matrix) = AccumulatorMatrix::quantize(&format, &data, [45, 50], axis, rounder)
+            else {
+                refused.push(name);
+                continue;
+            };
+            let mut expected = data.clone();
+            format
+                .quantize(&mut expected, &[45, 50], axis, rounder)
+                .unwrap();
+            let operand = matrix.operand();
+            let matrix_of = Matrix {
+                kind: operand.kind,
+                lines: operand.free.length,
+                length: operand.summed.length,
+                transposed: axis == 0,
+                elements: operand.elements.to_vec(),
+                scales: operand.scales.to_vec(),
+            };
+            for (at, expected) in expected.into_iter().enumerate() {
+                let [row, column] = [at / 50, at % 50];
+                let value = match axis {
+                    0 => matrix_of.value(column, row),
+                    _ => matrix_of.value(row, column),
+                };
+                let got = value * f64::from(matrix.tensor_scale().unwrap_or(1.0));
+                let same = got as f32 == expected || got.is_nan() && expected.is_nan();
+                assert!(same, "{name}, axis {axis}: {got:e}, not {expected:e}");
+            }
+            // Every number is one of its type.
+            let fma = Accumulator::new(Order::Fma {
+                output: SumFormat::F32_RNE,
+            });
+            let mut result = vec![0.0; operand.free.length * operand.free.length];
+            fma.multiply(&operand, &operand, &mut result).unwrap();
+        }
+    }
+    let tables = [
+        "mx4", "mx4", "mx6", "mx6", "mx9", "mx9", "bfp16", "bfp16", "nf4", "nf4", "if4", "if4",
+        "razer", "razer",
+    ];
+    assert_eq!(refused, tables);
+}
+
 /// A tree of float32 adders.
 #[test]
 fn pairs_are_trees_of_float32() {
@@ -503,6 +578,49 @@ fn pairs_are_trees_of_float32() {
             assert_eq!(got, sum, "{terms} terms, {at}");
         }
     }
+}
+
+/// The longer a sum is, the more of each term Hopper cuts off, unless partial sums are promoted.
+#[test]
+fn promotion_makes_the_error_independent_of_the_length() {
+    let error = |choice: &str, k: usize| {
+        let stream = RandomStream::new(k as u64, 3);
+        let data = |start: usize| -> Vec<f32> {
+            let word = |i: usize| stream.draw((start + i) as u64);
+            (0..8 * k)
+                .map(|i| word(i) as f32 / 2.0_f32.powi(32))
+                .collect()
+        };
+        let format = "mxfp8_e4m3".parse().unwrap();
+        let matrix = |data: &[f32]| {
+            let rounder = Rounding::NearestEven.with(stream);
+            AccumulatorMatrix::quantize(&format, data, [8, k], 1, rounder).unwrap()
+        };
+        let (lhs, rhs) = (matrix(&data(0)), matrix(&data(8 * k)));
+        let product = |choice: &str| {
+            let (lhs, rhs) = (lhs.operand(), rhs.operand());
+            let accumulator = choice
+                .parse::<Accumulation>()
+                .unwrap()
+                .of(lhs.kind, rhs.kind);
+            let mut result = vec![0.0; 64];
+            accumulator
+                .unwrap()
+                .multiply(&lhs, &rhs, &mut result)
+                .unwrap();
+            result
+        };
+        let exact = product("accumulator(order=exact,terms=1024)");
+        let errors = product(choice).into_iter().zip(exact);
+        errors
+            .map(|(got, exact)| f64::from((got - exact).abs() / exact))
+            .sum::<f64>()
+            / 64.0
+    };
+    let [short, long] = [256, 8192].map(|k| error("hopper", k));
+    assert!(long > 10.0 * short, "{short:e} {long:e}");
+    let [short, long] = [256, 8192].map(|k| error("hopper_promote128", k));
+    assert!(long < 2.0 * short, "{short:e} {long:e}");
 }
 
 /// Sums of what Hopper keeps 13 fraction bits of: 1 and 2^-13, but not 2^-14.
@@ -732,9 +850,8 @@ fn numbers_of_a_type() {
             if x.abs() <= format.max() || !x.is_finite() {
                 assert!(taken(format.into(), x), "{format}: {x:e}");
                 let between = f32::from_bits(x.to_bits() ^ 1);
-                let is_one = (0..1 << format.bits())
-                    .any(|code| format.decode(code).to_bits() == between.to_bits());
-                if format.bits() <= 8 && x.is_finite() && !is_one {
+                // Longer formats' neighbours are their own.
+                if format.bits() <= 8 && x.is_finite() {
                     assert!(!taken(format.into(), between), "{format}: {between:e}");
                 }
             }

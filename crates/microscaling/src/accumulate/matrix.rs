@@ -1,0 +1,116 @@
+//! Operands quantized into elements and block scales.
+
+use super::{AccumulatorOperand, OperandKind};
+use crate::product::Axis;
+use crate::{AccumulateError, BlockFormat, Packed, Rounder};
+use alloc::{vec, vec::Vec};
+
+/// A matrix quantized to a block format, with elements and scales apart, as an accumulator multiplies them.
+///
+/// ```
+/// use microscaling::{Accumulation, AccumulatorMatrix, BlockFormat, Rounder};
+///
+/// let format: BlockFormat = "mxfp8_e4m3".parse()?;
+/// let quantized = |data: &[f32], shape, axis| {
+///     AccumulatorMatrix::quantize(&format, data, shape, axis, Rounder::NearestEven)
+/// };
+/// let x = quantized(&[1.0, 0.5, 3.0, 4.0], [2, 2], 1)?;
+/// let w = quantized(&[2.0, 1.0, 0.25, 8.0], [2, 2], 0)?;
+/// let (x, w) = (x.operand(), w.operand());
+///
+/// let hopper: Accumulation = "hopper".parse()?;
+/// let mut y = [0.0; 4];
+/// hopper.of(x.kind, w.kind)?.multiply(&x, &w, &mut y)?;
+/// assert_eq!(y, [2.125, 5.0, 7.0, 35.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccumulatorMatrix {
+    kind: OperandKind,
+    elements: Vec<f32>,
+    scales: Vec<f32>,
+    tensor_scale: Option<f32>,
+    free: Axis,
+    summed: Axis,
+}
+
+impl AccumulatorMatrix {
+    /// Quantizes a row-major matrix in blocks along the axis that is summed over, 0 or 1. The elements, times their scales and the
+    /// tensor scale, are what [`BlockFormat::quantize`] makes of the matrix, but for the sign of zeros where the elements have no
+    /// −0.
+    ///
+    /// # Errors
+    /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).
+    /// * [`AccumulateError::Pack`]: what [`Packed::encode`] refuses.
+    pub fn quantize(
+        format: &BlockFormat,
+        data: &[f32],
+        shape: [usize; 2],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<Self, AccumulateError> {
+        let Some(kind) = OperandKind::of_format(format) else {
+            return Err(AccumulateError::BlockFormat { got: *format });
+        };
+        let packed = Packed::encode(*format, data, &shape, axis, rounder)?;
+        let [rows, columns] = shape;
+        let dense = |length| Axis { length, stride: 1 };
+        let sparse = |length| Axis {
+            length,
+            stride: columns,
+        };
+        let (free, summed) = match axis {
+            0 => (dense(columns), sparse(rows)),
+            _ => (sparse(rows), dense(columns)),
+        };
+        let mut matrix = Self {
+            kind,
+            elements: Vec::new(),
+            scales: Vec::new(),
+            tensor_scale: packed.view().tensor_scale(),
+            free,
+            summed,
+        };
+        if data.is_empty() {
+            return Ok(matrix);
+        }
+        let Some([elements, scales]) = packed.elements_and_scales() else {
+            return Err(AccumulateError::BlockFormat { got: *format });
+        };
+        matrix.elements = elements;
+        let blocks = matrix.operand().blocks();
+        // Lines that have their scales in common.
+        let together = match format.is_square() {
+            true if kind.block == 0 => free.length,
+            true => kind.block,
+            false => 1,
+        };
+        matrix.scales = vec![0.0; free.length * blocks];
+        for line in 0..free.length {
+            for block in 0..blocks {
+                let at = match axis {
+                    0 => block * free.length.div_ceil(together) + line / together,
+                    _ => line / together * blocks + block,
+                };
+                matrix.scales[line * blocks + block] = scales[at];
+            }
+        }
+        Ok(matrix)
+    }
+
+    /// The matrix as an operand: a left one if its axis was 1, a right one if it was 0, or either.
+    pub fn operand(&self) -> AccumulatorOperand<'_> {
+        AccumulatorOperand {
+            kind: self.kind,
+            elements: &self.elements,
+            free: self.free,
+            summed: self.summed,
+            scales: &self.scales,
+        }
+    }
+
+    /// The factor of all elements, of formats that have one. No accumulator knows it: it multiplies the product.
+    pub const fn tensor_scale(&self) -> Option<f32> {
+        self.tensor_scale
+    }
+}
