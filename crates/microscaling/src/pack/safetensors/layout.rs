@@ -1,17 +1,16 @@
 //! Layouts of whole checkpoints.
 
-use std::fmt::{self, Display};
-use std::str::FromStr;
+use crate::{NameError, WeightLayout};
+use core::fmt::{self, Display};
+use core::str::FromStr;
 
-use microscaling::{NameError, WeightLayout};
-
-/// How a checkpoint has its packed weights.
+/// How a checkpoint has its packed weights: as this project does, or as another tool. Of other tools there will be more, of these two
+/// there will not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum CheckpointLayout {
-    /// `microscaling`: this project's own, for every format; see [`microscaling::safetensors`]. Names of tensors are Burn's.
+    /// `microscaling`: this project's own, for every format; see [the module](crate::safetensors).
     Microscaling,
-    /// That of another tool, by its name: `mxfp4-pack-quantized`. Names of tensors are PyTorch's.
+    /// That of another tool, by its name: `mxfp4-pack-quantized`.
     Weights(WeightLayout),
 }
 
