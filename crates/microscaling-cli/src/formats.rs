@@ -108,6 +108,17 @@ fn scale(format: &BlockFormat) -> String {
     }
 }
 
+/// A format in one line.
+pub fn describe(format: &BlockFormat) -> String {
+    let block = match (format.block_size(), format.is_square()) {
+        (0, _) => "a block for the whole axis".to_owned(),
+        (size, false) => format!("blocks of {size}"),
+        (size, true) => format!("blocks of {size} × {size}"),
+    };
+    let (element, scale, bits) = (element(format), scale(format), format.bits_per_element());
+    format!("{format}: elements {element}, {block}, scale {scale}; {bits} bits an element")
+}
+
 pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN).set_header(header);

@@ -12,6 +12,7 @@ mod quantize;
 
 use clap::{Parser, Subcommand};
 use error::Error;
+pub use formats::describe;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 

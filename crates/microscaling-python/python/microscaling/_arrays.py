@@ -1,0 +1,87 @@
+"""Arrays and tensors of any kind as contiguous NumPy arrays, and back."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.float64)]
+# DLPack's name of the CPU.
+CPU = 1
+
+
+def view(x: Any, name: str = "x") -> np.ndarray:
+    """The elements of `x` as a NumPy array over the same memory; of what has no memory (a list) over a copy."""
+    if isinstance(x, np.ndarray):
+        array = x
+    elif hasattr(x, "__dlpack__"):
+        kind, _ = x.__dlpack_device__()
+        if kind != CPU:
+            raise ValueError(f"{name} is on DLPack's device {int(kind)}, expected one on the CPU ({CPU})")
+        array = _from_dlpack(x)
+    else:
+        array = np.asarray(x)
+    if array.dtype.newbyteorder("=") not in FLOATS:
+        allowed = ", ".join(map(str, FLOATS))
+        raise TypeError(f"{name} is of dtype {array.dtype}, expected {allowed}")
+    return array
+
+
+def _from_dlpack(x: Any) -> np.ndarray:
+    # NumPy does not know DLPack's bfloat16.
+    if _is_torch(x) and str(x.dtype) == "torch.bfloat16":
+        return np.from_dlpack(x.view(sys.modules["torch"].uint16)).view(BFLOAT16)
+    return np.from_dlpack(x)
+
+
+def _is_torch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def like(x: Any, array: np.ndarray) -> Any:
+    """A NumPy array as what `x` is: a PyTorch tensor over the same memory, or the array."""
+    if not _is_torch(x):
+        return array
+    torch = sys.modules["torch"]
+    if array.dtype == BFLOAT16:
+        return torch.from_dlpack(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """The elements as float32 in row-major order without gaps: the array itself where it is that, or else a copy."""
+    # Unlike `ascontiguousarray`, this keeps an array without axes one without axes.
+    return np.asarray(array, dtype=np.float32, order="C")
+
+
+def changed(x: Any, change: Callable[[np.ndarray], None]) -> Any:
+    """A copy of `x`, changed in place as contiguous float32 and converted back."""
+    array = view(x)
+    copy = np.array(array, dtype=np.float32, order="C")
+    change(copy)
+    return like(x, _back(copy, array.dtype))
+
+
+def change_in_place(x: Any, change: Callable[[np.ndarray], None]) -> Any:
+    """Changes `x`, as contiguous float32 and converted back where it is something else."""
+    if not (isinstance(x, np.ndarray) or hasattr(x, "__dlpack__")):
+        raise TypeError(f"x is of type {type(x).__name__}, expected a NumPy array or a tensor: there is nothing to change in place")
+    array = view(x)
+    if not array.flags.writeable:
+        raise ValueError("x is read-only, expected an array that can be changed in place")
+    floats = contiguous(array)
+    change(floats)
+    if floats is not array and not np.shares_memory(floats, array):
+        with np.errstate(over="ignore"):
+            array[...] = floats
+    return x
+
+
+def _back(floats: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    # A number beyond float16's largest becomes Inf, as documented.
+    with np.errstate(over="ignore"):
+        return floats.astype(dtype, copy=False)
