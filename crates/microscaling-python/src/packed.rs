@@ -332,17 +332,17 @@ pub(crate) fn load(
     Packed::new(py, packed.map_err(value_error)?, None)
 }
 
-/// The bytes of an array of any type of one byte.
+/// The bytes of an array of any type of one byte, or of a list of numbers.
 fn bytes_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, u8>> {
     let py = array.py();
-    let array = py
-        .import("numpy")?
-        .call_method1("ascontiguousarray", (array,))?;
-    let size: usize = array.getattr("dtype")?.getattr("itemsize")?.extract()?;
-    if size != 1 {
-        let of = array.getattr("dtype")?;
-        let message =
-            format!("bytes are given as {of}, expected uint8 or another type of one byte");
+    let numpy = py.import("numpy")?;
+    let array = match array.hasattr("dtype")? {
+        true => numpy.call_method1("ascontiguousarray", (array,))?,
+        false => numpy.call_method1("array", (array, dtype(py, "uint8")?))?,
+    };
+    let of = array.getattr("dtype")?;
+    if of.getattr("itemsize")?.extract::<usize>()? != 1 {
+        let message = format!("bytes are of dtype {of}, expected uint8 or another of one byte");
         return Err(PyTypeError::new_err(message));
     }
     let bytes = array.call_method1("view", (dtype(py, "uint8")?,))?;

@@ -172,7 +172,7 @@ def test_wrong_arguments():
         (lambda: ms.pack(x, "mxfp4").unpack("float64"), r"dtype is `float64`"),
         (lambda: ms.pack(x, "mxfp4").store("gptq"), r"`gptq`: expected one of mxfp4-pack-quantized"),
         (lambda: ms.pack(x, "mxfp8_e4m3").store("gpt-oss"), r"gpt-oss"),
-        (lambda: ms.load("gpt-oss", "w", {}), r"w_blocks"),
+        (lambda: ms.load("gpt-oss", "w", {}), r"`w_scales` is missing"),
         (lambda: ms.Packed("mxfp4", (2, 32), [127], np.zeros(32, np.uint8)), r"1.*2|2.*1"),
         (lambda: ms.bfloat(x, 9), r"9"),
         (lambda: ms.fp(x, 30), r"30"),

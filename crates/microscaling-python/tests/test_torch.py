@@ -66,7 +66,11 @@ def test_another_device_is_refused():
 def test_tensors_of_checkpoints():
     packed = ms.pack(random(8, 64), "nvfp4(tensor_scale=true)", dialect="modelopt")
     stored = packed.store("modelopt-nvfp4", "w")
-    tensors = {name: torch.from_numpy(array.view(np.uint8).copy()) for name, array in stored.items()}
-    tensors["w_scale"] = tensors["w_scale"].view(torch.float8_e4m3fn)
-    tensors["w_scale_2"] = torch.tensor(packed.tensor_scale)
+    tensors = {
+        "w": torch.from_numpy(stored["w"]),
+        "w_scale": torch.from_numpy(stored["w_scale"].view(np.uint8)).view(torch.float8_e4m3fn),
+        "w_scale_2": torch.tensor(packed.tensor_scale),
+        "another": torch.ones(2, dtype=torch.bfloat16),
+        "w_of_another_type": torch.ones(2, dtype=torch.bfloat16),
+    }
     assert ms.load("modelopt-nvfp4", "w", tensors) == packed

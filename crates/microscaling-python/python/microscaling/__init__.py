@@ -86,7 +86,7 @@ def pack(
         raise ValueError(f"rounding is `{rounding}` and dialect is `{dialect}`, which says it itself, expected None")
     array = _arrays.view(x)
     halves = dialect is None and array.dtype in (np.dtype(np.float16), _arrays.BFLOAT16)
-    array = np.asarray(array, order="C") if halves else _arrays.contiguous(array)
+    array = np.require(array, requirements=["C", "ALIGNED"]) if halves else _arrays.contiguous(array)
     return _native.pack(array, format, axis, rounding or "even", seed, dialect)
 
 

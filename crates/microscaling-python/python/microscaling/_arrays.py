@@ -54,8 +54,7 @@ def like(x: Any, array: np.ndarray) -> Any:
 
 def contiguous(array: np.ndarray) -> np.ndarray:
     """The elements as float32 in row-major order without gaps: the array itself where it is that, or else a copy."""
-    # Unlike `ascontiguousarray`, this keeps an array without axes one without axes.
-    return np.asarray(array, dtype=np.float32, order="C")
+    return np.require(array, np.float32, ["C", "ALIGNED"])
 
 
 def changed(x: Any, change: Callable[[np.ndarray], None]) -> Any:
@@ -75,7 +74,7 @@ def change_in_place(x: Any, change: Callable[[np.ndarray], None]) -> Any:
         raise ValueError("x is read-only, expected an array that can be changed in place")
     floats = contiguous(array)
     change(floats)
-    if floats is not array and not np.shares_memory(floats, array):
+    if floats is not array:
         with np.errstate(over="ignore"):
             array[...] = floats
     return x
