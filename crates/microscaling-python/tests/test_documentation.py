@@ -4,10 +4,13 @@ import ast
 import doctest
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import microscaling as ms
 from golden import ROOT
@@ -42,15 +45,25 @@ def test_stubs_are_of_this_module():
     assert Path(ms.__file__).with_name("py.typed").exists()
 
 
-def test_the_readmes_python_runs(tmp_path, monkeypatch, capsys):
+README = (ROOT / "crates" / "microscaling-python" / "README.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_readmes_python_prints_what_it_says(program, capsys):
+    if "import torch" in program:
+        pytest.importorskip("torch", reason="PyTorch is not installed: one of the README's programs is not run")
+    expected = re.findall(r"^print\(.*\) +# (.*)$", program, re.MULTILINE)
+    assert expected
+    exec(compile(program, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_the_readmes_command_lines_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    readme = (ROOT / "crates" / "microscaling-python" / "README.md").read_text()
-    programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(programs) >= 2
-    for program in programs:
-        if "import torch" in program:
-            pytest.importorskip("torch", reason="PyTorch is not installed: one of the README's programs is not run")
-        # What a line prints is in the comment at its end.
-        expected = re.findall(r"print\(.*\) +# (.*)", program)
-        exec(compile(program, "README.md", "exec"), {})
-        assert capsys.readouterr().out.splitlines() == expected
+    save_file({"proj.weight": np.ones((8, 64), np.float32)}, "model.safetensors")
+    lines = re.findall(r"^microscaling .*$", README, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        ran = subprocess.run([Path(sys.executable).parent / "microscaling", *line.split()[1:]], capture_output=True)
+        assert ran.returncode == 0, ran
