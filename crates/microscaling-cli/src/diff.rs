@@ -9,7 +9,7 @@ use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
 use microscaling::{Comparison, Packed, PackedDifference, Statistics};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Compare the tensors of two checkpoints by name, in whatever layouts: packed weights by codes, scales and values, a packed weight
 /// and a tensor of floats by values, all others by bytes. The exit status is 1 if any differ
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         let one = Tensor::find(&inputs.0, &reads.0, name)?;
         let other = Tensor::find(&inputs.1, &reads.1, name)?;
         let is_same = match (&one, &other) {
-            (Some(one), Some(other)) => compare(name, one, other, &mut rows)?,
+            (Some(one), Some(other)) => compare(&args.one, name, one, other, &mut rows)?,
             _ => {
                 let what = |tensor: &Option<Tensor<'_>>| {
                     tensor.as_ref().map_or("missing".into(), Tensor::what)
@@ -113,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
 
 /// Whether two tensors are the same; a row of the table if they are not.
 fn compare(
+    path: &Path,
     name: &str,
     one: &Tensor<'_>,
     other: &Tensor<'_>,
@@ -170,7 +171,8 @@ fn compare(
         shape: one.shape(),
         axis: 0,
         format: None,
-    })?;
+    });
+    let statistics = statistics.map_err(Error::tensor(path, name))?;
     row.push(format!("{} of {}", pairs().count(), a.len()));
     row.push(format!("{largest}"));
     row.push(

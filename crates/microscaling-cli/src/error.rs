@@ -1,7 +1,7 @@
 //! What can go wrong.
 
+use microscaling::WeightLayoutError;
 use microscaling::safetensors::FileError;
-use microscaling::{DialectError, PackError, QuantizeError, WeightLayoutError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,23 +18,15 @@ pub(crate) enum Error {
     #[error("{}: {reason}", .path.display())]
     NoCheckpoint { path: PathBuf, reason: String },
     #[error("{}: `{tensor}`: {source}", .path.display())]
-    Dialect {
+    Tensor {
         path: PathBuf,
         tensor: String,
-        source: DialectError,
+        source: Box<dyn std::error::Error>,
     },
-    #[error("{}: `{tensor}`: {source}", .path.display())]
-    Pack {
-        path: PathBuf,
-        tensor: String,
-        source: PackError,
-    },
-    #[error(transparent)]
-    Quantize(#[from] QuantizeError),
     #[error("{}: {source}", .path.display())]
     Layout {
         path: PathBuf,
-        source: WeightLayoutError,
+        source: Box<WeightLayoutError>,
     },
     #[error("{}: two tensors would be `{name}`; names have to differ", .path.display())]
     SameName { path: PathBuf, name: String },
@@ -76,6 +68,18 @@ impl Error {
         Self::Io {
             path: path.to_owned(),
             source,
+        }
+    }
+
+    /// What went wrong with a tensor of a checkpoint.
+    pub(crate) fn tensor<E: std::error::Error + 'static>(
+        path: &Path,
+        tensor: &str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Tensor {
+            path: path.to_owned(),
+            tensor: tensor.to_owned(),
+            source: Box::new(source),
         }
     }
 

@@ -97,7 +97,7 @@ impl Output<'_> {
         };
         let stored = stored.map_err(|source| Error::Layout {
             path: self.input.path.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let stored = stored.into_iter().map(|tensor| Stored {
             name: tensor.name,

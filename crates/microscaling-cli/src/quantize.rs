@@ -84,11 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         let weight = match args.dialect {
             Some(dialect) => {
                 let encoded = dialect.encode(format, &data, shape);
-                let encoded = encoded.map_err(|source| Error::Dialect {
-                    path: input.path.clone(),
-                    tensor: name.to_owned(),
-                    source,
-                })?;
+                let encoded = encoded.map_err(Error::tensor(&input.path, name))?;
                 (encoded.packed, encoded.divisor)
             }
             None => {
@@ -97,11 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
                 streams += 1;
                 let rounder = args.rounding.with(stream);
                 let packed = Packed::encode(format, &data, shape, axis, rounder);
-                let packed = packed.map_err(|source| Error::Pack {
-                    path: input.path.clone(),
-                    tensor: name.to_owned(),
-                    source,
-                })?;
+                let packed = packed.map_err(Error::tensor(&input.path, name))?;
                 (packed, None)
             }
         };
@@ -112,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             shape,
             axis,
             format: Some(format),
-        })?;
+        });
+        let statistics = statistics.map_err(Error::tensor(&input.path, name))?;
         let sqnr = statistics
             .sqnr()
             .map_or("-".into(), |sqnr| format!("{sqnr:.2}"));

@@ -346,5 +346,5 @@ fn bytes_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, 
         return Err(PyTypeError::new_err(message));
     }
     let bytes = array.call_method1("view", (dtype(py, "uint8")?,))?;
-    Ok(bytes.extract()?)
+    bytes.extract()
 }

@@ -73,11 +73,11 @@ fn quantized_copy(
         to.copy_from_slice(from);
         return format.quantize(to, shape, axis, rounder);
     }
-    let alone = axis > 0
-        && !(format.is_square() && axis == 1)
-        && !format.has_tensor_scale()
-        && !matches!(rounder, Rounder::Stochastic(_));
-    if !alone {
+    let depend = axis == 0
+        || (axis == 1 && format.is_square())
+        || format.has_tensor_scale()
+        || matches!(rounder, Rounder::Stochastic(_));
+    if depend {
         let pieces = to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE));
         pieces.for_each(|(to, from)| to.copy_from_slice(from));
         return format.quantize(to, shape, axis, rounder);
