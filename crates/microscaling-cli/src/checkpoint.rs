@@ -43,7 +43,7 @@ impl Checkpoint {
         })
     }
 
-    /// Reads the headers. `layout` is that of the packed weights, if the user says so.
+    /// Reads the headers. `layout` is the packed weights' layout, if the user names one.
     pub(crate) fn read(&self, layout: Option<CheckpointLayout>) -> Result<PackedFiles<'_>, Error> {
         let files = self.files.iter().zip(&self.maps).map(|(path, map)| {
             let file = PackedFile::read(map);

@@ -7,7 +7,7 @@ use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFile
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// What burn-mx's checkpoints say of themselves: the layout, and specs by weight, which are not true of another file.
 const BURN_MX_KEY: &str = "burn_mx";
 
-/// A packed weight, with the divisor that compressed-tensors stores of it where that is known.
+/// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
 pub(crate) type PackedWeight = (Packed, Option<f32>);
 
 /// A weight that is to be packed: its name, the place of the input's file whose place it takes, and the input's tensors that it
@@ -50,6 +50,8 @@ impl Output<'_> {
         planned: &[Planned],
         mut pack: impl FnMut(&str) -> Result<PackedWeight, Error>,
     ) -> Result<(Vec<PathBuf>, u64), Error> {
+        let replaced = planned.iter().flat_map(|weight| &weight.replaces);
+        let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
         let mut partial = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
@@ -61,7 +63,7 @@ impl Output<'_> {
             for (name, weight) in &weights {
                 tensors.extend(self.stored(name, weight)?);
             }
-            tensors.extend(self.others(number, planned));
+            tensors.extend(self.others(number, &replaced));
             let to = self.path_of(number);
             let name = to.file_name().unwrap_or_default().to_string_lossy();
             for tensor in &tensors {
@@ -83,7 +85,7 @@ impl Output<'_> {
             let text = json!({"metadata": {"total_size": bytes}, "weight_map": weight_map});
             partial.push(Partial::of_json(self.path.join(index), &text)?);
         }
-        partial.extend(self.config(planned)?);
+        partial.extend(self.config(&replaced)?);
         let paths = partial.into_iter().map(Partial::put);
         Ok((paths.collect::<Result<_, _>>()?, bytes))
     }
@@ -109,28 +111,20 @@ impl Output<'_> {
     }
 
     /// The tensors of a file of the input's that stay as they are.
-    fn others<'b>(
-        &'b self,
-        number: usize,
-        planned: &'b [Planned],
-    ) -> impl Iterator<Item = Stored<'b>> {
+    fn others(&self, number: usize, replaced: &BTreeSet<&str>) -> Vec<Stored<'_>> {
         let file = &self.read.files()[number];
-        let is_replaced = |name: &str| {
-            let mut replaced = planned.iter().flat_map(|weight| &weight.replaces);
-            replaced.any(|part| part == name)
-        };
         let names = file.names().into_iter();
-        names
-            .filter(move |name| !is_replaced(name))
-            .filter_map(|name| {
-                let tensor = file.tensor(name)?;
-                Some(Stored {
-                    name: name.to_owned(),
-                    dtype: tensor.dtype,
-                    shape: tensor.shape,
-                    bytes: tensor.bytes.into(),
-                })
+        let names = names.filter(|name| !replaced.contains(name));
+        let others = names.filter_map(|name| {
+            let tensor = file.tensor(name)?;
+            Some(Stored {
+                name: name.to_owned(),
+                dtype: tensor.dtype,
+                shape: tensor.shape,
+                bytes: tensor.bytes.into(),
             })
+        });
+        others.collect()
     }
 
     /// What the file says of itself: what the input's says, but for its packed weights.
@@ -160,15 +154,14 @@ impl Output<'_> {
     }
 
     /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.
-    fn config(&self, planned: &[Planned]) -> Result<Option<Partial>, Error> {
+    fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<Partial>, Error> {
         let CheckpointLayout::Weights(layout) = self.layout else {
             return Ok(None);
         };
-        // Which of the other matrices belong to linear layers the file does not say; names of other layers do no harm.
+        // The file does not say which of the other matrices belong to linear layers. Names of other layers do no harm.
         let ignored = self.read.others().iter().filter(|name| {
             let is_matrix = |name| self.read.tensor(name).is_some_and(|x| x.shape.len() == 2);
-            let is_packed = planned.iter().any(|weight| weight.name == **name);
-            is_matrix(name) && !is_packed
+            is_matrix(name) && !replaced.contains(name.as_str())
         });
         let ignored: Vec<&str> = ignored
             .filter_map(|name| name.strip_suffix(".weight"))
@@ -229,7 +222,7 @@ impl Partial {
         Self::write(to, |file| Ok(serde_json::to_writer_pretty(file, json)?))
     }
 
-    /// Gives the file its name, in place of what is there.
+    /// Gives the file its name. A file that had the name before is replaced.
     fn put(self) -> Result<PathBuf, Error> {
         fs::rename(&self.from, &self.to).map_err(|source| Error::io(&self.to, source))?;
         Ok(self.to.clone())

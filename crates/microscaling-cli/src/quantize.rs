@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// The block format, such as `mxfp4`; without it the layout's own
     #[arg(long)]
     format: Option<BlockFormat>,
-    /// The layout of the packed weights: `microscaling`, or that of another tool, see `formats`
+    /// The layout of the packed weights: `microscaling`, or another tool's layout, see `formats`
     #[arg(long, default_value = "microscaling")]
     layout: CheckpointLayout,
     /// The axis that blocks lie along; negative ones count from the last
@@ -76,7 +76,6 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         layout: args.layout,
     };
     let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB"]);
-    let mut streams = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let tensor = read.tensor(name).expect("it is one of them");
         let (data, shape) = (floats(&tensor).expect("they are floats"), &tensor.shape);
@@ -88,9 +87,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
                 (encoded.packed, encoded.divisor)
             }
             None => {
-                // Each weight draws from a stream of its own.
-                let stream = RandomStream::new(args.seed.unwrap_or(0), streams);
-                streams += 1;
+                // Each weight draws from another stream, whatever file it is in.
+                let number = planned.iter().position(|weight| weight.name == name);
+                let stream = number.expect("it is planned") as u64;
+                let stream = RandomStream::new(args.seed.unwrap_or(0), stream);
                 let rounder = args.rounding.with(stream);
                 let packed = Packed::encode(format, &data, shape, axis, rounder);
                 let packed = packed.map_err(Error::tensor(&input.path, name))?;

@@ -5,7 +5,7 @@ use microscaling::{BlockFormat, ElementFormat, ScaleFormat};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
-/// NumPy's and ml_dtypes' types whose codes are those of an element format: the type, the format.
+/// Types of NumPy and ml_dtypes, each with the element format that has the same codes.
 const TYPES: [(&str, &str); 12] = [
     ("float4_e2m1fn", "fp4_e2m1"),
     ("float6_e2m3fn", "fp6_e2m3"),
@@ -83,7 +83,7 @@ impl Format {
         self.0.is_square()
     }
 
-    /// Whether the tensor has a scale of its own, a float32.
+    /// Whether the whole tensor has one more scale, a float32.
     #[getter]
     fn has_tensor_scale(&self) -> bool {
         self.0.has_tensor_scale()
@@ -121,7 +121,7 @@ impl Format {
         name.map(|name| dtype(py, name)).transpose()
     }
 
-    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. Of several tables those of the first.
+    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. Of several tables the first one counts.
     ///
     /// Where elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
     fn values<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {

@@ -35,8 +35,8 @@ pub(crate) struct Packed {
     /// bytes.
     #[pyo3(get)]
     scales: Py<PyArrayDyn<u8>>,
-    /// The codes, uint8, read-only: the shape of the tensor with the bytes of a row for its last axis; flat where rows are no whole
-    /// bytes. Low bits first, without gaps.
+    /// The codes, uint8, read-only: the shape of the tensor with the bytes of a row for its last axis; flat where a row does not
+    /// end with a byte. Low bits first, without gaps.
     #[pyo3(get)]
     elements: Py<PyArrayDyn<u8>>,
 }
@@ -102,7 +102,7 @@ impl Packed {
 impl Packed {
     /// A packed tensor of bytes that are there: arrays of any shape whose elements are bytes, in row-major order. They are copied.
     ///
-    /// Their numbers have to be those of `scales` and `elements` of a tensor of this format and shape.
+    /// `pack` says how many bytes a format and a shape need.
     #[new]
     #[pyo3(signature = (format, shape, scales, elements, axis=-1, tensor_scale=None))]
     fn of_parts(

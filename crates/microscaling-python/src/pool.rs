@@ -20,8 +20,9 @@ pub(crate) fn share<T: Send>(elements: usize, work: impl FnOnce() -> T + Send) -
 
 /// Does work in this process's pool.
 ///
-/// The pool is not rayon's global one: a process that Python forks has none of its parent's threads, and would wait for them
-/// forever. It gets a pool of its own. As of rayon's, the number of threads is `RAYON_NUM_THREADS` or that of the processors.
+/// Why not rayon's global pool: a process that Python forks has the pool, but not the pool's threads, and would wait for them forever.
+/// Here a forked process starts a new pool. `RAYON_NUM_THREADS` says how many threads there are; without it there is one for each
+/// processor.
 pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match pool() {
         Some(pool) => pool.install(work),

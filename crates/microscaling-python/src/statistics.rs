@@ -1,8 +1,8 @@
 //! What quantization did to a tensor, as Python sees it.
 
-use crate::arguments::{FormatArgument, axis, rounder, value_error};
+use crate::arguments::{FormatArgument, axis, value_error};
 use crate::pool;
-use microscaling::{Comparison, OperandQuantization};
+use microscaling::{Comparison, OperandQuantization, Rounding};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Statistics {
         self.0.overflow()
     }
 
-    /// Blocks, those of zeros included.
+    /// Blocks, blocks of zeros included.
     #[getter]
     fn blocks(&self) -> u64 {
         self.0.blocks()
@@ -139,7 +139,7 @@ impl Statistics {
     }
 }
 
-/// Of a contiguous array, and of what a format makes of it.
+/// Statistics of a contiguous array and of the values that a format gives it.
 #[pyfunction]
 pub(crate) fn statistics(
     py: Python<'_>,
@@ -148,7 +148,11 @@ pub(crate) fn statistics(
     axis: isize,
     rounding: &str,
 ) -> PyResult<Statistics> {
-    let rounding = rounder(rounding, None)?.rounding();
+    let rounding: Rounding = rounding.parse().map_err(value_error)?;
+    if rounding == Rounding::Stochastic {
+        let message = "rounding is `stochastic` and quantized is None, expected nearest, even or floor, or a quantized array";
+        return Err(value_error(message));
+    }
     let axis = self::axis(axis, x.shape().len())?;
     let quantization = OperandQuantization {
         elementwise: None,

@@ -144,13 +144,13 @@ def test_lists_and_arrays_without_axes():
 
 
 @pytest.mark.parametrize(
-    "x", [np.arange(4), np.ones(4, bool), np.ones(4, complex), np.array(["1"]), np.array([None]), np.ones(4, "f4,f4"), [1, 2], {}, None]
+    "x", [np.arange(4), np.ones(4, bool), np.ones(4, complex), np.array(["1"]), np.array([None]), np.ones(4, "f4,f4"), np.ma.masked_array([1.0]), [1, 2], {}, None]
 )
 def test_wrong_types(x):
     for call in [ms.quantize, ms.pack, ms.statistics, ms.quantize_]:
         with pytest.raises(TypeError, match="expected"):
             call(x, "mxfp4")
-    with pytest.raises(TypeError, match="x is of (dtype|type)"):
+    with pytest.raises(TypeError, match="x is (of dtype|of type|a masked)"):
         ms.bfloat(x, 16)
 
 
@@ -162,6 +162,7 @@ def test_wrong_arguments():
         (lambda: ms.quantize(x, "mxfp4", 2**62), r"axis is 4611686018427387904 "),
         (lambda: ms.quantize(x, "mxfp4", rounding="up"), r"`up`: expected one of nearest, floor, even, stochastic|`up`"),
         (lambda: ms.quantize(x, "mxfp4", rounding="stochastic"), r"seed is None, expected an integer"),
+        (lambda: ms.statistics(x, "mxfp4", rounding="stochastic"), r"rounding is `stochastic` and quantized is None"),
         (lambda: ms.quantize(x, "mxfp4", seed=3), r"seed is 3 and rounding is `even`"),
         (lambda: ms.quantize(x, "mx(element=fp4,scale_bits=9)"), r"scale_bits is 9, expected 1 to 8"),
         (lambda: ms.pack(x, "mxfp4", dialect="torch"), r"`torch`: expected one of ocp, microxcaling"),

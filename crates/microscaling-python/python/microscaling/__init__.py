@@ -1,9 +1,10 @@
 """Number formats of OCP Microscaling (MX), NVFP4 and their kin, bit for bit.
 
 Arrays are NumPy arrays of float16, bfloat16 (of ml_dtypes), float32 or float64 with any strides, or tensors on the CPU that speak
-DLPack, as PyTorch's do; they are read where they lie. A PyTorch tensor gives a PyTorch tensor, everything else a NumPy array.
-Computed is in float32: float64 is rounded to float32 first, and results are rounded to the type of the input, ties to even, which
-changes nothing but in float16, where numbers beyond 65504 become Inf and small ones lose bits.
+DLPack, as PyTorch's do. Their memory is read without a copy. A PyTorch tensor gives a PyTorch tensor, everything else a NumPy array.
+
+All functions compute in float32. float64 is rounded to float32 first. Results have the type of the input, and are rounded to that
+type, ties to even. Only float16 may lose something by that: numbers beyond 65504 become Inf, and small numbers lose bits.
 
 Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"mx(element=int4,block_size=16)"`;
 `Format.names()` has those with names.
@@ -12,7 +13,8 @@ Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"
 (ties away from zero), `"floor"` (toward zero) or `"stochastic"`, which needs a `seed`: an integer of 64 bits. The same seed gives the
 same draws, whatever the number of threads; the draw of an element depends on its position in row-major order alone.
 
-Errors are ValueError, with what was given and what is allowed; TypeError for what is no array of floats. Large arrays are shared among
+A wrong value is a ValueError, another type than an array of floats a TypeError. The message names the argument, its value and the
+allowed values. Large arrays are shared among
 threads (`RAYON_NUM_THREADS` says how many), without the interpreter's lock.
 """
 

@@ -15,6 +15,8 @@ CPU = 1
 
 def view(x: Any, name: str = "x") -> np.ndarray:
     """The elements of `x` as a NumPy array over the same memory; of what has no memory (a list) over a copy."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, expected an array without a mask")
     if isinstance(x, np.ndarray):
         array = x
     elif hasattr(x, "__dlpack__"):

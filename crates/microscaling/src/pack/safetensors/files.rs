@@ -11,7 +11,7 @@ use alloc::{
 };
 
 /// The safetensors files of one checkpoint, whose bytes are borrowed: the packed weights in them, in this project's layout and in
-/// those of other tools, and all other tensors. The parts of one weight may be in several files.
+/// other tools' layouts, and all other tensors. The parts of one weight may be in several files.
 #[derive(Debug)]
 pub struct PackedFiles<'a> {
     files: Vec<PackedFile<'a>>,
@@ -19,7 +19,7 @@ pub struct PackedFiles<'a> {
     tensors: BTreeMap<String, usize>,
     /// The layout of each packed weight, by its name.
     weights: BTreeMap<String, CheckpointLayout>,
-    /// Names of the tensors that are no part of a packed weight.
+    /// Names of the tensors outside of packed weights.
     others: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> PackedFiles<'a> {
         &self.weights
     }
 
-    /// The names of the tensors that are no part of a packed weight, in order.
+    /// The names of the tensors outside of packed weights, in order.
     pub fn others(&self) -> &[String] {
         &self.others
     }
@@ -120,8 +120,8 @@ impl<'a> PackedFiles<'a> {
         self.tensors.get(name).copied()
     }
 
-    /// The names of the tensors that a packed weight is stored as: its elements are in one of the first two. None if there is no
-    /// such weight.
+    /// The names of the tensors that a packed weight is stored as: its elements are in one of the first two. Empty for an unknown
+    /// weight.
     pub fn parts_of(&self, weight: &str) -> Vec<String> {
         match self.weights.get(weight) {
             None => Vec::new(),

@@ -10,7 +10,7 @@ use core::str::FromStr;
 pub enum CheckpointLayout {
     /// `microscaling`: this project's own, for every format; see [the module](crate::safetensors).
     Microscaling,
-    /// That of another tool, by its name: `mxfp4-pack-quantized`.
+    /// Another tool's layout, by its name: `mxfp4-pack-quantized`.
     Weights(WeightLayout),
 }
 
