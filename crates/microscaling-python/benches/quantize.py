@@ -15,7 +15,7 @@ import torch
 
 import microscaling as ms
 
-SIZE, ROUNDS = 4096, 7
+SIZE, ROUNDS = 4096, 20
 
 
 def processor():

@@ -33,10 +33,16 @@ def view(x: Any, name: str = "x") -> np.ndarray:
 
 
 def _from_dlpack(x: Any) -> np.ndarray:
+    if not _is_torch(x):
+        return np.from_dlpack(x)
     # NumPy does not know DLPack's bfloat16.
-    if _is_torch(x) and str(x.dtype) == "torch.bfloat16":
-        return np.from_dlpack(x.view(sys.modules["torch"].uint16)).view(BFLOAT16)
-    return np.from_dlpack(x)
+    halves = str(x.dtype) == "torch.bfloat16"
+    words = x.view(sys.modules["torch"].uint16) if halves else x
+    array = np.from_dlpack(words)
+    if not array.flags.writeable:
+        # Before 2.3 NumPy takes all memory of others for read-only.
+        array = words.numpy()
+    return array.view(BFLOAT16) if halves else array
 
 
 def _is_torch(x: Any) -> bool:
