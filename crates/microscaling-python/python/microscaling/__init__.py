@@ -19,7 +19,7 @@ threads (`RAYON_NUM_THREADS` says how many), without the interpreter's lock.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def pack(
     return _native.pack(array, format, axis, rounding or "even", seed, dialect)
 
 
-def unpack(packed: Packed, dtype: str = "float32") -> np.ndarray:
+def unpack(packed: Packed, dtype: Literal["float32", "bfloat16", "float16"] = "float32") -> np.ndarray:
     """The values of a packed tensor, an array of its shape: in `"float32"`, or rounded to `"bfloat16"` or `"float16"`.
 
     For bytes of somebody else's: `unpack(Packed(format, shape, scales, elements))`.
@@ -109,21 +109,8 @@ def load(layout: str, name: str, tensors: Mapping[str, Any]) -> Packed:
     `tensors` are a checkpoint's, by name, such as `safetensors.numpy.load_file` gives them: NumPy arrays or PyTorch tensors, of
     which those of the weight are looked at.
     """
-    own = {of: _stored(tensor) for of, tensor in tensors.items() if of.startswith(name)}
-    return _native.load(layout, name, {of: stored for of, stored in own.items() if stored[0] in _STORED})
-
-
-_STORED = ("uint8", "float8_e4m3fn", "float8_e8m0fnu", "float32")
-
-
-def _stored(tensor: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
-    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-    if not isinstance(tensor, np.ndarray):
-        # NumPy knows no 8-bit floats of DLPack.
-        import torch
-
-        tensor = np.from_dlpack(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
-    return dtype, shape, np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
+    own = {of: _arrays.stored(tensor) for of, tensor in tensors.items() if of.startswith(name)}
+    return _native.load(layout, name, {of: stored for of, stored in own.items() if stored[0] in _arrays.STORED})
 
 
 def statistics(x: Any, format: Format | str, axis: int = -1, rounding: str = "even", quantized: Any = None) -> Statistics:

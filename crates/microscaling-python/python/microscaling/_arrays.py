@@ -9,6 +9,8 @@ import numpy as np
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.float64)]
+# The types of the tensors that other tools' layouts have.
+STORED = ("uint8", "float8_e4m3fn", "float8_e8m0fnu", "float32")
 # DLPack's name of the CPU.
 CPU = 1
 
@@ -92,3 +94,12 @@ def _back(floats: np.ndarray, dtype: np.dtype) -> np.ndarray:
     # A number beyond float16's largest becomes Inf, as documented.
     with np.errstate(over="ignore"):
         return floats.astype(dtype, copy=False)
+
+
+def stored(tensor: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
+    """A tensor of a checkpoint: the name of its type, its shape and its bytes."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if _is_torch(tensor):
+        # NumPy knows no 8-bit floats of DLPack.
+        tensor = _from_dlpack(tensor.detach().contiguous().reshape(-1).view(sys.modules["torch"].uint8))
+    return dtype, shape, np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
