@@ -11,8 +11,10 @@ use microscaling::{Comparison, Packed, PackedDifference, Statistics};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Compare the tensors of two checkpoints by name, in whatever layouts: packed weights by codes, scales and values, a packed weight
-/// and a tensor of floats by values, all others by bytes. The exit status is 1 if any differ
+/// Compare the tensors of two checkpoints, whatever their layouts; the exit status is 1 if any differ
+///
+/// Tensors are compared by name: packed weights by codes, scales and values, a packed weight and a tensor of floats by values, all
+/// others by bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either

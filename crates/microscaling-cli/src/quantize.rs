@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// The axis that blocks lie along; negative ones count from the last
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     axis: i64,
-    /// How numbers are rounded
+    /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic`
     #[arg(long, default_value_t = Rounding::NearestEven)]
     rounding: Rounding,
     /// The seed of stochastic rounding

@@ -17,7 +17,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
 
-/// A tensor in the bytes of a block format.
+/// A tensor in the bytes of a block format: `pack` makes it, or `Packed(format, shape, scales, elements, axis=-1, tensor_scale=None)` from
+/// bytes that are there.
+///
+/// `scales` and `elements` are arrays of any shape whose elements have one byte, in row-major order, or lists of numbers. They are
+/// copied. `shape` is the shape of the tensor, and `axis` the axis that its blocks lie along.
 #[pyclass(frozen, module = "microscaling")]
 pub(crate) struct Packed {
     format: BlockFormat,
@@ -100,11 +104,11 @@ impl Packed {
 
 #[pymethods]
 impl Packed {
-    /// A packed tensor of bytes that are there: arrays of any shape whose elements are bytes, in row-major order. They are copied.
-    ///
-    /// `pack` says how many bytes a format and a shape need.
     #[new]
-    #[pyo3(signature = (format, shape, scales, elements, axis=-1, tensor_scale=None))]
+    #[pyo3(
+        signature = (format, shape, scales, elements, axis=-1, tensor_scale=None),
+        text_signature = "(format, shape, scales, elements, axis=-1, tensor_scale=None)"
+    )]
     fn of_parts(
         py: Python<'_>,
         format: FormatArgument,
