@@ -1,5 +1,5 @@
-//! Makes the README and every Markdown file of this folder the documentation of a module, so that their Rust snippets
-//! are doctests.
+//! Makes the README and every chapter of the book the documentation of a module, so that their Rust snippets are
+//! doctests.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use std::{
 fn main() -> Result<(), Box<dyn Error>> {
     let docs = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let mut files = vec![docs.join("../README.md")];
-    for entry in fs::read_dir(&docs)? {
+    for entry in fs::read_dir(docs.join("src"))? {
         files.push(entry?.path());
     }
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let target = PathBuf::from(env::var("OUT_DIR")?).join("snippets.rs");
     fs::write(target, modules.concat())?;
-    println!("cargo::rerun-if-changed=.");
+    println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed=../README.md");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Every Rust snippet of the README and of `docs/`, compiled and run as a doctest.
+//! Every Rust snippet of the README and of the book, compiled and run as a doctest.
 
 #![cfg(doctest)]
 

@@ -24,6 +24,7 @@ mod one_thread;
 
 mod suite {
     // On any backend.
+    mod accumulators;
     mod checkpoints;
     mod convolution_geometries;
     mod digit_models;

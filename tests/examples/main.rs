@@ -8,6 +8,7 @@ mod dashboard;
 mod emulation;
 mod ffn;
 mod held_out;
+mod llama;
 #[path = "../shared/noise.rs"]
 mod noise;
 mod oracle;

@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 9] = [
     "ffn",
+    "llama",
     "compare",
     "conformance",
     "report",

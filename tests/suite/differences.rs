@@ -1,5 +1,5 @@
 //! How far functions that Burn composes are from the reference's formula, or, where that has none, from the exact value:
-//! the table of measured differences in `docs/op-coverage.md` says it, and this measures it.
+//! the table of measured differences in `docs/src/op-coverage.md` says it, and this measures it.
 //!
 //! Elementwise bfloat16, ties to even, on Flex, which repeats bit for bit. A step is 2^-7 of the largest term of the element:
 //! twice what one rounding of it may be off. The formulas are written here in scalar code with
@@ -14,7 +14,7 @@ use half::bf16;
 
 use super::support::*;
 
-const TABLE: &str = include_str!("../../docs/op-coverage.md");
+const TABLE: &str = include_str!("../../docs/src/op-coverage.md");
 
 fn r(x: f32) -> f32 {
     bf16::from_f32(x).to_f32()
@@ -390,7 +390,7 @@ fn differences_from_the_reference_are_as_documented() {
     let missing: Vec<&String> = rows.iter().filter(|row| !TABLE.contains(*row)).collect();
     assert!(
         missing.is_empty(),
-        "not in docs/op-coverage.md:\n{}",
+        "not in docs/src/op-coverage.md:\n{}",
         rows.join("\n")
     );
 }

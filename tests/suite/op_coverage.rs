@@ -1,4 +1,4 @@
-//! The table of `docs/op-coverage.md` against the code: it has a row for every op, and every op does what its row
+//! The table of `docs/src/op-coverage.md` against the code: it has a row for every op, and every op does what its row
 //! says.
 //!
 //! The independent source is Burn alone, on inputs as they are or rounded by `half`.
@@ -19,7 +19,7 @@ use super::support::*;
 use crate::one_thread::on_one_thread;
 use calls::{Calls, Output, floats};
 
-const TABLE: &str = include_str!("../../docs/op-coverage.md");
+const TABLE: &str = include_str!("../../docs/src/op-coverage.md");
 
 const SOURCES: [&str; 3] = [
     include_str!("../../crates/burn-mx-core/src/ops/float.rs"),

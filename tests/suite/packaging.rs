@@ -143,7 +143,7 @@ fn burn_mxs_readme_lists_the_manifests_features_and_versions() {
 fn errors_and_enums_that_will_grow_are_non_exhaustive() {
     let readme = read("crates/microscaling/README.md");
     let (_, claim) = readme
-        .split_once("Enums of which there will be more")
+        .split_once("Enums that will gain variants")
         .expect("the README says so");
     let (claim, _) = claim
         .split_once("and all errors")

@@ -1,4 +1,4 @@
-//! The files of a checkpoint, mapped, and what is in them.
+//! The mapped files of a checkpoint, and their contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 use super::{CheckpointError, CheckpointLayout};
 use burn_mx_core::{MxSpecs, StaticInput};
 
-/// The key of a file's metadata that [`Written`] is the value of.
+/// The key of [`Written`] in a file's metadata.
 pub(super) const KEY: &str = "burn_mx";
 
-/// What a file says of itself that the tensors do not: the layout, and the specs of the packed weights.
+/// Metadata that the tensors do not contain: the layout, and the specs of the packed weights.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     pub(super) layout: String,
-    /// Those that there are.
+    /// All different specs.
     pub(super) specs: Vec<MxSpecs>,
-    /// The name of a packed weight, and the number of its specs.
+    /// The number of the specs of each packed weight, by the weight's name.
     pub(super) weights: BTreeMap<String, usize>,
-    /// The name of a packed weight, and the scales of its layer's input, where a calibration fixed them.
+    /// The static scales of the inputs of layers, by the name of the layer's packed weight.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) inputs: BTreeMap<String, StaticInput>,
 }
 
-/// The index of several files, as others have it, too.
+/// The index of several files, as other tools write it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Index {
     #[serde(default)]
@@ -49,14 +49,14 @@ impl Index {
         })
     }
 
-    /// The files, each once, in order.
+    /// The files, each once, in alphabetical order.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         let files: BTreeSet<&str> = self.weight_map.values().map(String::as_str).collect();
         files.into_iter()
     }
 }
 
-/// Of how many files a file is one by its name, `NAME-00001-of-00003`: only an index makes them a checkpoint.
+/// The number of shards in a name such as `NAME-00001-of-00003`. Only an index makes shards a checkpoint.
 fn count_of_shards(path: &Path) -> Option<u32> {
     let stem = path.file_stem()?.to_str()?;
     let (stem, count) = stem.rsplit_once("-of-")?;
@@ -87,7 +87,7 @@ pub(super) fn index_of(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// A file in memory, as far as it is read.
+/// A mapped file. The system reads the parts that are used.
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) path: PathBuf,
@@ -171,16 +171,16 @@ fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
         .collect()
 }
 
-/// What is in the files of a checkpoint.
+/// The contents of a checkpoint's files.
 pub(super) struct Archive<'a> {
     mapped: &'a [Rc<Mapped>],
     read: PackedFiles<'a>,
-    /// Of all files.
+    /// The metadata of all files.
     pub(super) written: Written,
 }
 
 impl<'a> Archive<'a> {
-    /// `layout` is what the packed weights are in, if it is known.
+    /// `layout` is the layout of the packed weights, if it is known.
     pub(super) fn read(
         mapped: &'a [Rc<Mapped>],
         layout: Option<CheckpointLayout>,
@@ -214,7 +214,7 @@ impl<'a> Archive<'a> {
         self.read.weights()
     }
 
-    /// The names of the tensors that are no part of a packed weight.
+    /// The names of the tensors that do not belong to a packed weight.
     pub(super) fn others(&self) -> &[String] {
         self.read.others()
     }
@@ -245,7 +245,7 @@ impl<'a> Archive<'a> {
         self.written.inputs.get(name)
     }
 
-    /// The weight of this name, which is packed.
+    /// The packed weight of this name.
     pub(super) fn packed(&self, name: &str) -> Result<Packed, CheckpointError> {
         let packed = self.read.packed(name).expect("it is one of the names");
         packed.map_err(|source| match source {
@@ -260,7 +260,7 @@ impl<'a> Archive<'a> {
 }
 
 impl Written {
-    /// What one more file says of itself. All files of a checkpoint say the same of specs that they share.
+    /// Adds a file's metadata. All files of a checkpoint must agree on the specs that they share.
     fn add(&mut self, file: &Mapped, text: &str) -> Result<(), CheckpointError> {
         let fail = |reason: String| CheckpointError::Json {
             path: file.path.clone(),

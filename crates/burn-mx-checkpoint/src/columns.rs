@@ -1,5 +1,6 @@
-//! Linear layers in columns, `LinearLayout::Col`: their parameters transpose what is saved and loaded, so that the same layer would
-//! have another shape in a file. Here it has the one that it has in a model, of each layout.
+//! Linear layers in columns (`LinearLayout::Col`). Their parameters transpose their values on saving and loading, so the same
+//! layer would have another shape in a file. This module removes the transposition: in a file, a layer has the same shape in
+//! either layout.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use burn_core::tensor::backend::Backend;
 use super::weights::Path;
 use burn_mx_module::LayerKind;
 
-/// A model whose linear layers are saved and loaded with the shape that they have, and what takes that back.
+/// A model whose linear layers save and load their weights without the transposition, and the means to restore it.
 pub(super) fn in_rows<B: Backend, M: Module<B>>(model: M) -> (M, Columns) {
     let mut straightener = Straightener {
         path: Path::new(false),
@@ -21,7 +22,7 @@ pub(super) fn in_rows<B: Backend, M: Module<B>>(model: M) -> (M, Columns) {
     (model, straightener.columns)
 }
 
-/// What parameters in columns do to what is saved and loaded, by their ids: `ParamMapper`s of as many types as there are ranks.
+/// The mappers of parameters in columns, by parameter id. A `ParamMapper` has another type for each rank.
 #[derive(Default)]
 pub(super) struct Columns(HashMap<ParamId, Box<dyn Any>>);
 
@@ -63,7 +64,7 @@ impl<B: Backend> ModuleMapper<B> for Straightener {
     }
 }
 
-/// Whether what is saved is transposed, heard on one number of a tensor of the same shape.
+/// Whether the mapper transposes. The probe is a tensor of the same shape with a single nonzero number.
 fn transposes<B: Backend, const D: usize>(
     mapper: &ParamMapper<Tensor<B, D>>,
     tensor: &Tensor<B, D>,

@@ -1,4 +1,4 @@
-//! Why a checkpoint was not saved, or not loaded.
+//! Errors of saving and loading checkpoints.
 
 use std::path::PathBuf;
 
@@ -9,28 +9,28 @@ use microscaling::{DialectError, PackError, WeightLayoutError};
 use burn_mx_core::SpecsError;
 use burn_mx_module::PathError;
 
-/// Why a checkpoint was not saved, or not loaded.
+/// Why a checkpoint was not saved or not loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// A pattern of layers is none.
+    /// A pattern of layers is not valid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A rule for names is no regular expression.
+    /// A renaming rule is not a regular expression.
     #[error("checkpoint: `{pattern}` is no regular expression: {reason}")]
     Rename {
         /// The expression given.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason why the expression is not valid.
         reason: String,
     },
-    /// Two tensors would have one name.
+    /// Two tensors would have the same name.
     #[error("checkpoint: two tensors would be `{name}`; names have to differ")]
     SameName {
         /// The name.
         name: String,
     },
-    /// What the forward product multiplies with is drawn at random.
+    /// The forward product rounds the weight at random.
     #[error(
         "checkpoint: `{weight}`: `{field}` is stochastic: what its products multiply with is drawn anew each time; allowed: \
          another rounding, or the weight left unpacked"
@@ -41,7 +41,7 @@ pub enum CheckpointError {
         /// The field of the specs.
         field: &'static str,
     },
-    /// What the forward product multiplies with is transformed.
+    /// The forward product transforms the weight.
     #[error(
         "checkpoint: `{weight}`: `hadamard_forward` is {transform}: a packed weight is not in the transform's basis; allowed: \
          none, or the weight left unpacked"
@@ -52,7 +52,7 @@ pub enum CheckpointError {
         /// The transform.
         transform: String,
     },
-    /// The weight of a convolution, which the dialects' tools do not pack.
+    /// A dialect was requested for the weight of a convolution. The dialects' tools do not pack convolutions.
     #[error(
         "checkpoint: `{weight}` belongs to a convolution: dialects are of linear layers' weights; allowed: no dialect, or the \
          weight left unpacked"
@@ -61,7 +61,7 @@ pub enum CheckpointError {
         /// Path of the weight.
         weight: String,
     },
-    /// Nothing says how a weight lies: its module is no layer of Burn's.
+    /// The summed axis of a weight is unknown, because its module is not a layer of Burn.
     #[error(
         "checkpoint: `{weight}` belongs to a module that is no layer of Burn's, whatever its name: which axis of the weight its \
          products sum over is not known; allowed: `Checkpoint::summed_axis(\"{weight}\", axis)`, with axis 0 of `[in, out]` and 1 \
@@ -71,7 +71,7 @@ pub enum CheckpointError {
         /// Path of the weight.
         weight: String,
     },
-    /// The axis that products are said to sum over is none that packed weights have their blocks along.
+    /// Packed weights cannot have blocks along the given summed axis.
     #[error(
         "checkpoint: `{weight}` of shape {shape:?}: products are said to sum over axis {axis}; allowed: 0 or 1"
     )]
@@ -83,12 +83,12 @@ pub enum CheckpointError {
         /// The weight's shape.
         shape: Vec<usize>,
     },
-    /// The dialect has no bytes for a weight.
+    /// The dialect cannot pack a weight.
     #[error("checkpoint: `{weight}`: {source}")]
     Dialect {
         /// Path of the weight.
         weight: String,
-        /// Why.
+        /// The cause.
         source: DialectError,
     },
     /// A weight cannot be packed.
@@ -96,13 +96,13 @@ pub enum CheckpointError {
     Pack {
         /// Path of the weight.
         weight: String,
-        /// Why.
+        /// The cause.
         source: PackError,
     },
-    /// The layout cannot say a weight, or a file's tensors are none in it.
+    /// The layout cannot store a weight, or a file's tensors are not valid in the layout.
     #[error("checkpoint: {0}")]
     Layout(Box<WeightLayoutError>),
-    /// A tensor's type has no place in a file.
+    /// A file cannot store a tensor of this type.
     #[error("checkpoint: `{tensor}` is {dtype}, which a safetensors file does not have")]
     Type {
         /// The tensor.
@@ -110,15 +110,15 @@ pub enum CheckpointError {
         /// Its type.
         dtype: String,
     },
-    /// A tensor could not be read from its device, or from the file.
+    /// A tensor could not be read from its device or from the file.
     #[error("checkpoint: `{tensor}`: {reason}")]
     Tensor {
         /// The tensor.
         tensor: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Shards of no bytes.
+    /// The size of shards is not allowed.
     #[error("checkpoint: shards of {bytes} bytes; allowed: 1 or more")]
     Shards {
         /// The number given.
@@ -129,46 +129,46 @@ pub enum CheckpointError {
     Io {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file is no safetensors file, or what it says of itself does not fit.
+    /// A file is not a safetensors file, or its metadata do not fit its tensors.
     #[error("checkpoint: {}: {source}", .path.display())]
     File {
         /// Its path.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<FileError>,
     },
-    /// There is no checkpoint.
+    /// There is not a checkpoint at the path.
     #[error("checkpoint: {} {reason}", .path.display())]
     NoCheckpoint {
         /// Its path.
         path: PathBuf,
-        /// What is there instead.
+        /// What the path holds instead.
         reason: String,
     },
-    /// An index, or what a file says of its specs, is not as it should be.
+    /// An index, or the specs in a file's metadata, are not valid JSON of their kind.
     #[error("checkpoint: {}: {what} cannot be read: {reason}", .path.display())]
     Json {
         /// Its path.
         path: PathBuf,
-        /// What is read.
+        /// The part that was read.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason why it is not valid.
         reason: String,
     },
-    /// A tensor has another shape than the model's.
+    /// The shapes of a tensor in the file and in the model differ.
     #[error("checkpoint: `{tensor}` has shape {got:?} in the file, expected {expected:?}")]
     Shape {
-        /// Its path in the model.
+        /// The tensor's path in the model.
         tensor: String,
-        /// The shape that the file would have to have.
+        /// The shape that fits the model.
         expected: Vec<usize>,
-        /// The one that it has.
+        /// The shape in the file.
         got: Vec<usize>,
     },
-    /// A parameter's type does not hold the values of a packed weight.
+    /// A parameter's type cannot hold the values of a packed weight.
     #[error("checkpoint: `{weight}` is {dtype:?}, which does not hold its values; allowed: f32")]
     Inexact {
         /// Its path in the model.
@@ -191,7 +191,7 @@ pub enum CheckpointError {
     Specs {
         /// Its path in the model.
         weight: String,
-        /// Why.
+        /// The cause.
         source: Box<SpecsError>,
     },
 }

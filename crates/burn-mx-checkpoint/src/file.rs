@@ -1,4 +1,4 @@
-//! Files, whole or not at all.
+//! Files that are written completely or not at all.
 
 use std::fs;
 #[cfg(unix)]
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::{Builder, NamedTempFile};
 
-/// A file in this folder that is gone again unless it gets a name.
+/// A temporary file in this folder. Dropping it removes the file unless the file got a name.
 pub(crate) fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = Builder::new();
     #[cfg(unix)]
@@ -22,7 +22,7 @@ pub(crate) fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
     builder.prefix(".partial-").tempfile_in(folder)
 }
 
-/// Puts the file at this path, in place of what is there, when all of it is on the disk.
+/// Moves the file to this path when all bytes are on the disk. Replaces a file at the path.
 pub(crate) fn put(file: NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     stop();
@@ -37,8 +37,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Brings the new name in a folder to the disk, before anything is removed that the name is to replace. File systems that
-/// cannot do that for a folder say so by an error, and there is nothing else to be done.
+/// Syncs a folder, so that a new name is on the disk before the old file is removed. Some file systems cannot sync a folder
+/// and return an error, which is ignored.
 #[cfg_attr(not(unix), allow(unused_variables))]
 fn sync_folder(path: &Path) {
     #[cfg(unix)]
@@ -47,7 +47,7 @@ fn sync_folder(path: &Path) {
     }
 }
 
-/// A place where a kill would leave another folder than the place before. Tests look at the folder there.
+/// A point between two changes of the folder. Tests look at the folder here, as a kill at this point would leave it.
 fn stop() {
     #[cfg(test)]
     stops::here();

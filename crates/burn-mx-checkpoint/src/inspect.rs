@@ -1,4 +1,4 @@
-//! What a checkpoint holds, and how two differ.
+//! Contents of a checkpoint, and differences between two.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::archive::{Archive, files};
 use super::{CheckpointError, CheckpointLayout};
 use burn_mx_core::MxSpecs;
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckpointContents {
@@ -40,7 +40,7 @@ pub struct StoredWeight {
     pub specs: Option<MxSpecs>,
 }
 
-/// A tensor in a checkpoint that is no packed weight.
+/// A tensor in a checkpoint that is not a packed weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
@@ -54,20 +54,20 @@ pub struct TensorInfo {
     pub bytes: u64,
 }
 
-/// How a packed weight of two checkpoints differs.
+/// The difference between two checkpoints in one packed weight.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WeightDifference {
     /// Its name.
     pub name: String,
-    /// How its bytes differ; `None` if they cannot be compared, because of another format or shape.
+    /// The difference of the bytes. `None` if formats or shapes differ.
     pub difference: Option<PackedDifference>,
     /// The formats.
     pub formats: [BlockFormat; 2],
 }
 
-/// What the checkpoint at this path holds, a file, an index, or a folder with one of either. Every packed weight is read, so
-/// that what is said here can be loaded.
+/// Lists the contents of the checkpoint at this path: a file, an index, or a folder with either. Every packed weight is read,
+/// so that errors in it appear here.
 ///
 /// # Errors
 ///
@@ -106,8 +106,8 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointContents, CheckpointE
     })
 }
 
-/// How the packed weights that two checkpoints both have differ, in whatever layouts they are; and the names of those that only
-/// one has.
+/// Compares the packed weights that two checkpoints share, in any layouts. Also returns the names of the weights that only one
+/// of them has.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Checkpoints with packed weights: one safetensors file, or several, that others read, and what they write (feature
-//! `checkpoint`).
+//! Checkpoints with packed weights (feature `checkpoint`): one or several safetensors files, in this project's layout or in
+//! another tool's.
 //!
-//! The weights of linear layers and convolutions are stored as the codes and scales of the format that quantizes them in the
-//! forward product, in a [`CheckpointLayout`]; everything else as it is. Decoded they are, bit for bit, what that product
-//! multiplies with: a model that is loaded computes what the one that was saved did.
+//! A [`CheckpointLayout`] stores the weights of linear layers and convolutions as codes and scales of the forward product's
+//! format. All other tensors keep their type. A decoded weight equals the operand of the forward product bit for bit, so a
+//! loaded model computes the same bits as the saved one.
 
 mod archive;
 mod columns;
@@ -31,7 +31,7 @@ pub use load::Loaded;
 pub use microscaling::safetensors::CheckpointLayout;
 pub use save::{PackedWeight, Saved};
 
-/// A checkpoint to save or to load, where [`save_checkpoint`] and [`load_checkpoint`] leave something open.
+/// A checkpoint to save or to load, with more options than [`save_checkpoint`] and [`load_checkpoint`].
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_checkpoint as checkpoint; pub use burn_mx_module as module; }
@@ -65,7 +65,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint at this path: a safetensors file; to load, also the index of several, or a folder with one of either.
+    /// The checkpoint at this path, a safetensors file. For loading, the path may also be the index of several files, or a
+    /// folder with either.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -81,39 +82,39 @@ impl Checkpoint {
         }
     }
 
-    /// The layout of packed weights. To save it is [`CheckpointLayout::Microscaling`] unless it is set here; to load it is
-    /// found by the tensors' names and types, but for `gguf-mxfp4` of somebody else's.
+    /// Sets the layout of packed weights. The default for saving is [`CheckpointLayout::Microscaling`]. Loading finds the
+    /// layout by names and types of the tensors, except `gguf-mxfp4` from another tool.
     pub fn layout(mut self, layout: CheckpointLayout) -> Self {
         self.layout = Some(layout);
         self
     }
 
-    /// Packs the weights of linear layers as another tool does, in its format of that name, from what the forward product
-    /// quantizes: the bytes are the tool's then, and the values no longer those that the product multiplies with. Convolutions
-    /// have to be [left out](Self::leave_unpacked).
+    /// Packs the weights of linear layers by the rules of another tool, in the tool's format of this name. The packed values
+    /// are the ones that the forward product would quantize. The file has the tool's bytes, so a model that loads it
+    /// multiplies by other values than the saved model. [Leave convolutions unpacked](Self::leave_unpacked).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = Some(dialect);
         self
     }
 
-    /// Saves in several files of about so many bytes at most, with an index `NAME.index.json` beside. A weight is never cut
-    /// in two.
+    /// Saves in several files of at most about `bytes` bytes each, with an index `NAME.index.json` beside them. A weight is
+    /// never split.
     pub fn shards(mut self, bytes: u64) -> Self {
         self.shard_bytes = Some(bytes);
         self
     }
 
-    /// Leaves the weights unpacked whose path matches, a pattern as for [`set_specs_at`](burn_mx_module::set_specs_at): they are
-    /// stored as they are.
+    /// Stores the weights whose path matches unpacked, in their own type. `pattern` is a pattern as for
+    /// [`set_specs_at`](burn_mx_module::set_specs_at).
     pub fn leave_unpacked(mut self, pattern: impl Into<String>) -> Self {
         self.unpacked.push(pattern.into());
         self
     }
 
-    /// Says which axis of the weights whose path matches their products sum over, a pattern as for
-    /// [`leave_unpacked`](Self::leave_unpacked): 0 of a weight `[in, out]`, which is stored `[out, in]` as a linear layer's, 1 of
-    /// one `[out, in]`, which is stored as it is. Where several patterns match, the last one counts. So the weights of modules
-    /// of yours are packed; of Burn's linear layers and convolutions it is known.
+    /// Names the axis that products of the matching weights sum over, so that weights of your own modules are packed.
+    /// `pattern` is a pattern as for [`leave_unpacked`](Self::leave_unpacked). Axis 0: the weight is `[in, out]` and is stored
+    /// as `[out, in]`, like a linear layer's. Axis 1: the weight is `[out, in]` and keeps its shape. If several patterns
+    /// match, the last one counts. Burn's linear layers and convolutions need no such call.
     ///
     /// ```
     /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_checkpoint as checkpoint; pub use burn_mx_module as module; }
@@ -133,18 +134,18 @@ impl Checkpoint {
         self
     }
 
-    /// Saves or loads only what this filter of burn-store's lets through, by paths in the model.
+    /// Saves or loads only the tensors that burn-store's filter accepts, by their paths in the model.
     pub fn filter(mut self, filter: PathFilter) -> Self {
         self.filter = Some(filter);
         self
     }
 
-    /// Renames tensors, as burn-store's stores do: what the regular expression matches in a name becomes `to`; to save in what
-    /// the file is to have, to load in what it has. May be called again, rules apply in order.
+    /// Renames tensors, as burn-store does: the match of the regular expression `from` becomes `to`. For saving, `to` is the
+    /// name in the file; for loading, `from` matches the name in the file. Further calls add rules, which apply in order.
     ///
     /// # Errors
     ///
-    /// If `from` is no regular expression.
+    /// If `from` is not a regular expression.
     pub fn rename(
         mut self,
         from: impl AsRef<str>,
@@ -162,23 +163,23 @@ impl Checkpoint {
         Ok(self)
     }
 
-    /// What burn-store's adapter makes of the tensors that are not packed, and of the names of those that are. Unless one is set
-    /// it is none for [`CheckpointLayout::Microscaling`], which has Burn's names, and the one from Burn's conventions to
-    /// PyTorch's, or back, for the other layouts.
+    /// Sets burn-store's adapter for unpacked tensors and for the names of packed ones. The default for
+    /// [`CheckpointLayout::Microscaling`], which has Burn's names, is none. The default for other layouts converts between
+    /// Burn's and PyTorch's conventions.
     pub fn adapter(mut self, adapter: impl ModuleAdapter + 'static) -> Self {
         self.adapter = Some(Box::new(adapter));
         self
     }
 
-    /// Loads also where tensors of the model are missing, which stay as they are.
+    /// Allows missing tensors when loading. Missing tensors keep their values.
     pub fn partial(mut self) -> Self {
         self.is_partial = true;
         self
     }
 
-    /// Saves the model. The file is there when all of it is written, and what was there before is until then, also if the
-    /// process is killed; everything is checked before a byte is written. Of other files those are removed that the index of
-    /// shards before named, and no others. In memory there is one tensor beside the model.
+    /// Saves the model. All checks come before the first byte is written. The new file replaces the old one when it is
+    /// complete, even if the process is killed. Of other files, only the shards of the old index are removed. Saving needs
+    /// memory for one tensor beside the model.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Checkpoint {
         self.save_with_progress(model, |_, _| ())
     }
 
-    /// [`save`](Self::save), which calls `progress(done, all)` with bytes as it goes.
+    /// Like [`save`](Self::save). Calls `progress(done, all)` with the number of bytes.
     ///
     /// # Errors
     ///
@@ -200,10 +201,10 @@ impl Checkpoint {
         save::save::<B, M>(self, model, &progress)
     }
 
-    /// The model with what the checkpoint has. Packed weights become their values, and get specs of their own, as by
-    /// [`set_specs_at`](burn_mx_module::set_specs_at): those that they were saved with, or, where the file does not say, the
-    /// model's with the layout's format for the weight. Until an optimizer changes them the forward product takes them as they
-    /// are. Files are mapped; in memory there is one tensor beside the model.
+    /// Loads the checkpoint into the model. A packed weight becomes its values and gets its own specs, as by
+    /// [`set_specs_at`](burn_mx_module::set_specs_at). These are the specs that it was saved with. If the file has none, they
+    /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
+    /// optimizer changes them. Files are mapped. Loading needs memory for one tensor beside the model.
     ///
     /// # Errors
     ///
@@ -221,7 +222,7 @@ impl Checkpoint {
     }
 }
 
-/// Saves a model with packed weights in one file; [`Checkpoint`] can do more.
+/// Saves a model with packed weights in one file. [`Checkpoint`] has more options.
 ///
 /// # Errors
 ///
@@ -234,7 +235,7 @@ pub fn save_checkpoint<B: MxTensorOps, M: Module<B>>(
     Checkpoint::new(path).layout(layout).save(model)
 }
 
-/// The model with the tensors of a checkpoint, each of which must be there; [`Checkpoint`] can do more.
+/// Loads a checkpoint into a model. Every tensor of the model must be in the checkpoint. [`Checkpoint`] has more options.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Loading.
+//! Loads checkpoints.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -23,17 +23,17 @@ use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
 use burn_mx_core::{MxTensorOps, TensorChange, Unpacked};
 use burn_mx_module::{LayerKind, change, set_specs_of};
 
-/// A model that was loaded.
+/// A loaded model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Loaded<M> {
     /// The model.
     pub model: M,
-    /// Paths of its weights that were packed.
+    /// Paths of the weights that were packed in the file.
     pub packed: Vec<String>,
-    /// Paths of all else that was loaded.
+    /// Paths of all other loaded tensors.
     pub others: Vec<String>,
-    /// Paths in the model that the file does not have; there are none but of a [partial](Checkpoint::partial) one.
+    /// Paths in the model that the file does not have. Empty unless the load is [partial](Checkpoint::partial).
     pub missing: Vec<String>,
     /// Names in the file that the model does not have.
     pub unused: Vec<String>,
@@ -109,7 +109,7 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     })
 }
 
-/// The names of the packed weights in the files, by those that the model is to find them by.
+/// The names of packed weights in the files, by their names in the model.
 fn names_of_weights(checkpoint: &Checkpoint, archive: &Archive<'_>) -> BTreeMap<String, String> {
     let nothing: ToData = Rc::new(|| Ok(TensorData::new(Vec::<f32>::new(), [0])));
     let names = archive.weights().keys();
@@ -125,7 +125,7 @@ fn snapshot(name: &str, dtype: DType, shape: Shape, data: ToData) -> TensorSnaps
     TensorSnapshot::from_closure(data, dtype, shape, path, Vec::new(), ParamId::new())
 }
 
-/// The tensors that are no packed weights, as the files have them.
+/// The tensors that are not packed weights, unchanged.
 fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
     let of = |name: &String| {
         let tensor = archive.tensor(name).expect("it is one of the names");
@@ -181,7 +181,7 @@ fn of_apply(error: ApplyError) -> CheckpointError {
 #[derive(Clone)]
 struct Place {
     dtype: DType,
-    /// The module that it is a part of, by its type.
+    /// The type of the module that the tensor belongs to.
     module: String,
 }
 
@@ -224,11 +224,11 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Places {
     }
 }
 
-/// An adapter, after which numbers are of the type that the model has in their place.
+/// An adapter that also casts numbers to the type that the model has at the same place.
 #[derive(Clone)]
 struct AsInModel {
     places: HashMap<String, Place>,
-    /// Paths that the adapter does not know.
+    /// Paths of modules that only share the name of a Burn layer; the adapter does not apply to them.
     alike: Vec<String>,
     adapter: Option<Box<dyn ModuleAdapter>>,
 }
@@ -311,11 +311,11 @@ impl ModuleAdapter for AsInModel {
 struct Unpacker<'a> {
     checkpoint: &'a Checkpoint,
     archive: &'a Archive<'a>,
-    /// The names in the files by those that the model is to find them by.
+    /// The names in the files, by the names in the model.
     names: &'a BTreeMap<String, String>,
     layers: &'a Layers,
     path: Path,
-    /// Paths of what was found.
+    /// Paths of the weights that were found.
     packed: Vec<String>,
     error: Option<CheckpointError>,
 }
@@ -393,8 +393,8 @@ impl Unpacker<'_> {
         Ok(Param::from_mapped_value(id, tensor, mapper))
     }
 
-    /// How the weight lies in the model. Of modules that are none of Burn's, and of which nothing is said, the shape of a matrix
-    /// tells.
+    /// The layout of the weight in the model. For a module that is not Burn's and has no named axis, the shape of the matrix
+    /// decides.
     fn layer(
         &self,
         packed: &Packed,
@@ -413,7 +413,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// The specs of a packed weight: those that it was saved with, or those of the parameter with the layout's format.
+    /// The specs of a packed weight: the saved ones, or the parameter's with the layout's format.
     fn specs<B: MxTensorOps, const D: usize>(
         &self,
         name: &str,
@@ -466,7 +466,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// A tensor of these values, otherwise as `old` is.
+/// A tensor of these values, with all other properties of `old`.
 fn in_place_of<B: MxTensorOps, const D: usize>(
     old: &Tensor<B, D>,
     data: TensorData,
@@ -491,7 +491,8 @@ fn in_place_of<B: MxTensorOps, const D: usize>(
     Ok(tensor.set_require_grad(old.is_require_grad()))
 }
 
-/// What the values of a packed weight are by themselves, where these specs quantize them but do not give the same weight again.
+/// The record that the values of a packed weight are quantized already, if these specs would not give the same packed weight
+/// again.
 fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<Unpacked> {
     let quantization = specs.weight_quantization()?;
     let (format, rounding) = quantization.blocks?;
@@ -513,7 +514,7 @@ fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<
     Unpacked::new(packed.clone(), tensor_scale, specs, layer.summed_axis())
 }
 
-/// Rows that are decoded at a time: as many numbers as a cache line has.
+/// Rows that are decoded at a time: as many as a cache line has numbers.
 const ROWS: usize = 16;
 
 /// The values of a matrix, transposed.

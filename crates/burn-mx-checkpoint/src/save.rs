@@ -1,4 +1,4 @@
-//! Saving.
+//! Saves checkpoints.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use super::{Checkpoint, CheckpointError, CheckpointLayout};
 use burn_mx_core::{MxSpecs, MxTensorOps};
 use burn_mx_module::{PathError, Pattern, initialize};
 
-/// What was saved.
+/// The result of saving.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The files, the index of several last.
+    /// The files. If there are several, the index comes last.
     pub files: Vec<PathBuf>,
     /// Bytes of all tensors.
     pub bytes: u64,
     /// The packed weights.
     pub packed: Vec<PackedWeight>,
-    /// `quantization_config` of a model's `config.json` that goes with it, where the layout has one. It is in a file
-    /// `NAME.config.json` beside, too.
+    /// The `quantization_config` for the model's `config.json`, if the layout has one. The file `NAME.config.json` beside the
+    /// checkpoint has it, too.
     pub quantization_config: Option<Value>,
 }
 
-/// A weight that was packed.
+/// A packed weight.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PackedWeight {
@@ -41,7 +41,7 @@ pub struct PackedWeight {
     pub name: String,
     /// Its format.
     pub format: BlockFormat,
-    /// Its shape there: `[out, in]` of a linear layer.
+    /// The shape in the file. For a linear layer: `[out, in]`.
     pub shape: Vec<usize>,
     /// Bytes of its codes and scales.
     pub bytes: u64,
@@ -93,7 +93,7 @@ pub(super) fn save<B: MxTensorOps, M: Module<B>>(
 /// The tensors of a model.
 struct Tensors {
     named: Vec<Named>,
-    /// Those that are stored as they are, with their names in the file.
+    /// The unpacked tensors, with their names in the file.
     others: Vec<(String, TensorSnapshot)>,
 }
 
@@ -150,7 +150,7 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     Ok(Tensors { named, others })
 }
 
-/// All that is stored. Every weight is packed once for that, so that what cannot be is known now.
+/// Lists all stored tensors. Packs every weight once, so that errors appear before anything is written.
 fn describe(
     bytes: &Bytes<'_>,
     others: Vec<(String, TensorSnapshot)>,
@@ -212,7 +212,7 @@ fn describe(
     }
 }
 
-/// The linear layers that are not packed: what a `quantization_config` names.
+/// The linear layers that are not packed, which a `quantization_config` names.
 fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
     if named.is_empty() {
         return Vec::new();
@@ -227,7 +227,7 @@ fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
     layers.collect()
 }
 
-/// What a file with these weights says of itself.
+/// The metadata of a file with these weights.
 fn metadata<'a>(
     path: &Path,
     layout: CheckpointLayout,

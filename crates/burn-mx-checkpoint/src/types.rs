@@ -1,4 +1,4 @@
-//! The types of tensors, Burn's and safetensors'.
+//! Types of tensors in Burn and in safetensors.
 
 use burn_backend::{BoolStore, DType};
 use safetensors::tensor::Dtype;
@@ -19,7 +19,7 @@ const TYPES: [(DType, Dtype); 13] = [
     (DType::Bool(BoolStore::Native), Dtype::BOOL),
 ];
 
-/// Whether the bytes are of this type: those of any number are, and those of a bool are 0 and 1.
+/// Checks that the bytes are valid values of this type. All bytes are valid numbers; a bool must be 0 or 1.
 pub(super) fn check(bytes: &[u8], dtype: DType) -> Result<(), String> {
     let is_one = |byte: &u8| *byte <= 1;
     match bytes
@@ -35,12 +35,12 @@ pub(super) fn check(bytes: &[u8], dtype: DType) -> Result<(), String> {
     }
 }
 
-/// Whether a stored tensor may become one of another type: bools remain bools, and what has fractions no integer.
+/// Whether a stored tensor may become another type: bools stay bools, and floats do not become integers.
 pub(super) fn converts(stored: DType, wanted: DType) -> bool {
     stored.is_bool() == wanted.is_bool() && (wanted.is_float() || !stored.is_float())
 }
 
-/// What a tensor of this type is stored as, if a file can have it.
+/// The stored type of a tensor of this type, if a file can have it.
 pub(super) fn stored_as(dtype: DType) -> Option<Dtype> {
     let dtype = match dtype {
         DType::Flex32 => DType::F32,
@@ -50,7 +50,7 @@ pub(super) fn stored_as(dtype: DType) -> Option<Dtype> {
     types.find_map(|(own, stored)| (own == dtype).then_some(stored))
 }
 
-/// What a stored tensor of the type of this name becomes, if Burn has it.
+/// Burn's type for a stored tensor, by the name of the stored type, if Burn has it.
 pub(super) fn of_stored(name: &str) -> Option<DType> {
     let mut types = TYPES.into_iter();
     types.find_map(|(own, stored)| (stored.to_string() == name).then_some(own))

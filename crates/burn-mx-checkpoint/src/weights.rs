@@ -16,15 +16,15 @@ use super::{Checkpoint, CheckpointError};
 use burn_mx_core::{MxTensorOps, Packing, ResolvedSpecs, Slot};
 use burn_mx_module::{LayerKind, PathError, Pattern};
 
-/// How a layer's weight lies in a file.
+/// The layout of a layer's weight in a file.
 pub(super) trait InFile {
-    /// The shape that a parameter of this one is stored with: `[out, in]` of a linear layer, as everywhere else.
+    /// The stored shape of a parameter with this shape: `[out, in]` for a linear layer.
     fn stored_shape(self, shape: Vec<usize>) -> Vec<usize>;
 
     /// The axis of the stored weight that the forward product sums over.
     fn summed_axis_of_stored(self) -> usize;
 
-    /// The axis that blocks of a stored weight lie along; square ones lie along the one before it, too.
+    /// The axis of a stored weight's blocks. Square blocks also lie along the axis before it.
     fn stored_axis(self, format: BlockFormat) -> usize;
 }
 
@@ -56,15 +56,15 @@ pub(super) struct Weight {
     pub(super) layer: LayerKind,
     pub(super) path: String,
     pub(super) specs: ResolvedSpecs,
-    /// As it is stored.
+    /// The stored shape.
     pub(super) shape: Vec<usize>,
     format: BlockFormat,
     elementwise: Option<(FloatFormat, Rounding)>,
-    /// What its values came from, if they are quantized by themselves.
+    /// The packed weight that the values came from, if they are quantized already.
     packed: Option<Packed>,
-    /// The values as they are stored.
+    /// The values, in their stored order.
     data: Box<dyn Fn() -> TensorData>,
-    /// What they are packed to.
+    /// Packs the values.
     encoded: Box<dyn Fn() -> Result<Packed, PackError>>,
 }
 
@@ -73,7 +73,7 @@ impl Weight {
         self.format
     }
 
-    /// The packed weight, and what compressed-tensors stores in place of its tensor scale, if that is known.
+    /// The packed weight. Also returns the number that compressed-tensors stores in place of the tensor scale, if it is known.
     pub(super) fn pack(
         &self,
         dialect: Option<Dialect>,
@@ -104,7 +104,7 @@ impl Weight {
     }
 }
 
-/// Nothing here is stochastic.
+/// A stream for roundings that are not stochastic.
 pub(super) const NO_STREAM: RandomStream = RandomStream::new(0, 0);
 
 /// Rounds to the elementwise format, if there is one.
@@ -114,8 +114,8 @@ pub(super) fn round(values: &mut [f32], elementwise: Option<(FloatFormat, Roundi
     }
 }
 
-/// The weights of linear layers and convolutions that are quantized in blocks, by path; enum variants are no part of a path if
-/// `skip_variants`.
+/// The block-quantized weights of linear layers and convolutions, by path. With `skip_variants`, enum variants are left out of
+/// paths.
 pub(super) fn weights<B: MxTensorOps, M: Module<B>>(
     model: &M,
     skip_variants: bool,
@@ -136,12 +136,12 @@ pub(super) fn weights<B: MxTensorOps, M: Module<B>>(
     }
 }
 
-/// Where a walk through a module is, as burn-store names it.
+/// The present path of a walk through a module, in burn-store's form.
 pub(super) struct Path {
     skip_variants: bool,
     names: Vec<String>,
     containers: Vec<String>,
-    /// Whether the last container is a module of Burn's.
+    /// For each container, whether it is a module of Burn.
     is_burns: Vec<bool>,
 }
 
@@ -159,7 +159,8 @@ impl Path {
         !self.skip_variants || !container.starts_with("Enum:")
     }
 
-    /// The caller is what the derived `Module` of the container says: where that was derived tells whose it is.
+    /// The caller's location is the derived `Module` of the container. The file of this location shows which crate the
+    /// container belongs to.
     #[track_caller]
     pub(super) fn enter(&mut self, name: &str, container: &str) {
         self.containers.push(container.to_owned());
@@ -189,26 +190,26 @@ impl Path {
         self.names.join(".")
     }
 
-    /// The layer of Burn's whose weight the parameter is that the walk is at.
+    /// The Burn layer whose weight the present parameter is, if any.
     pub(super) fn layer(&self) -> Option<LayerKind> {
         self.called()
             .filter(|_| self.is_burns.last() == Some(&true))
     }
 
-    /// Whether the parameter that the walk is at is the weight of somebody else's module that is called as a layer of Burn's.
+    /// Whether the present parameter is the weight of a module that only shares the name of a Burn layer.
     pub(super) fn is_alike(&self) -> bool {
         self.called().is_some() && self.layer().is_none()
     }
 
-    /// The layer whose weight the parameter would be by the names alone.
+    /// The layer whose weight the present parameter would be, judged by names.
     fn called(&self) -> Option<LayerKind> {
         let is_weight = self.names.last()? == "weight";
         LayerKind::of(self.containers.last()?).filter(|_| is_weight)
     }
 }
 
-/// Whether a source file is one of burn-nn's modules, by the folder that Cargo has the crate in: `burn-nn-0.21.0` of a registry,
-/// `burn-nn` of a repository.
+/// Whether a source file belongs to burn-nn, judged by Cargo's folder of the crate: `burn-nn-0.21.0` from a registry,
+/// `burn-nn` from a repository.
 fn is_burns(file: &str) -> bool {
     let folders: Vec<&str> = file.split(['/', '\\']).collect();
     let is_crate = |folder: &str| {
@@ -226,8 +227,7 @@ fn is_burns(file: &str) -> bool {
     places.any(|place| is_crate(place[0]) && place[1..] == ["src", "modules"])
 }
 
-/// Which axes the products of weights sum over where their modules are none of Burn's: as it was
-/// [said](Checkpoint::summed_axis).
+/// The [named](Checkpoint::summed_axis) summed axes of weights, by pattern.
 pub(super) struct Layers(Vec<(Pattern, usize)>);
 
 impl Layers {
@@ -239,7 +239,7 @@ impl Layers {
             .map_err(Into::into)
     }
 
-    /// What the weight of this shape is in the model, as it was said, or as Burn's module has it.
+    /// The layout of a weight of this shape in the model, by its named axis or by its Burn module.
     pub(super) fn layer(
         &self,
         path: &Path,
@@ -353,7 +353,7 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<'_, F> {
     }
 }
 
-/// The field of the specs by which a weight is rounded at random, if there is one.
+/// The field of the specs that rounds a weight at random, if any.
 pub(super) fn random_field(quantization: &OperandQuantization) -> Option<&'static str> {
     let blocks = quantization.blocks.map(|(_, rounding)| rounding);
     let elementwise = quantization.elementwise.map(|(_, rounding)| rounding);
@@ -362,7 +362,7 @@ pub(super) fn random_field(quantization: &OperandQuantization) -> Option<&'stati
     fields.into_iter().find(is_random).map(|(field, _)| field)
 }
 
-/// How the forward product quantizes a weight, if a packed one can be that.
+/// The quantization of a weight by the forward product, if a packed weight can represent it.
 fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization, CheckpointError> {
     let weight = || path.to_owned();
     let Some(quantization) = specs.weight_quantization() else {
@@ -381,7 +381,7 @@ fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization
     }
 }
 
-/// The paths of weights whose modules are called as layers of Burn's and are none.
+/// The paths of weights whose modules only share the name of a Burn layer.
 pub(super) fn alike<B: Backend, M: Module<B>>(model: &M, skip_variants: bool) -> Vec<String> {
     let mut finder = Alike {
         path: Path::new(skip_variants),

@@ -1,4 +1,4 @@
-//! Files, whole or not at all.
+//! Writes files completely or not at all.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -17,11 +17,11 @@ use super::weights::Weight;
 use super::{CheckpointError, CheckpointLayout};
 use crate::file;
 
-/// What a stored tensor comes from.
+/// The source of a stored tensor.
 pub(super) enum Source {
-    /// Part of a packed weight: its number, and that of the part.
+    /// Part of a packed weight: the number of the weight, and of the part.
     Part { weight: usize, part: usize },
-    /// A tensor as it is.
+    /// An unpacked tensor.
     Tensor(TensorSnapshot),
 }
 
@@ -40,16 +40,16 @@ pub(super) struct Named {
     pub(super) weight: Weight,
 }
 
-/// Gives the bytes of entries, one weight in memory at a time.
+/// Produces the bytes of entries, with one weight in memory at a time.
 pub(super) struct Bytes<'a> {
     pub(super) weights: &'a [Named],
     pub(super) layout: CheckpointLayout,
     pub(super) dialect: Option<Dialect>,
-    /// Called with the bytes that are done, and all.
+    /// Called with the number of finished bytes, and of all bytes.
     pub(super) progress: &'a dyn Fn(u64, u64),
     pub(super) all: u64,
     done: Cell<u64>,
-    /// The tensors of the weight that was asked for last.
+    /// The tensors of the last requested weight.
     last: RefCell<Option<(usize, Vec<StoredTensor>)>>,
     error: RefCell<Option<CheckpointError>>,
 }
@@ -73,7 +73,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The tensors that a packed weight is stored as.
+    /// The stored tensors of a packed weight.
     pub(super) fn stored(&self, weight: usize) -> Result<Vec<StoredTensor>, CheckpointError> {
         let Named { name, weight } = &self.weights[weight];
         let (packed, divisor) = weight.pack(self.dialect)?;
@@ -133,8 +133,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Brings the header's entries in order: the crate safetensors writes metadata in another one each time, and the same model is
-/// to be the same bytes.
+/// Sorts the header's entries. The crate safetensors writes metadata in a random order, and the same model must give the same
+/// bytes.
 fn sort_header(mut file: &File) -> io::Result<()> {
     let mut length = [0; 8];
     file.rewind()?;
@@ -151,7 +151,7 @@ fn sort_header(mut file: &File) -> io::Result<()> {
     file.write_all(&header)
 }
 
-/// An entry whose bytes are made when they are written.
+/// An entry whose bytes are produced when they are written.
 struct Lazy<'a> {
     entry: &'a Entry,
     bytes: &'a Bytes<'a>,
@@ -203,15 +203,15 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Writes a text, whole or not at all.
+/// Writes a text completely or not at all.
 pub(super) fn write_text(path: &Path, text: &str) -> Result<(), CheckpointError> {
     let file = new_file(folder_of(path))?;
     fs::write(file.path(), text).map_err(|source| io_error(path, source))?;
     name_it(file, path)
 }
 
-/// Writes all in one file, in place of what is there. Whenever this is stopped, the path and the folder are each the checkpoint
-/// before or the new one.
+/// Writes all entries to one file, which replaces the old one. At any interruption, the path and the folder each hold either
+/// the old checkpoint or the new one.
 pub(super) fn one_file(
     path: &Path,
     bytes: &Bytes<'_>,
@@ -240,9 +240,9 @@ pub(super) fn one_file(
     Ok(new)
 }
 
-/// Writes shards of about so many bytes under new names, then the index, and removes the shards of the index before.
-/// `metadata` are those of a shard with these weights. Whenever this is stopped, the path and the folder are each the
-/// checkpoint before or the new one.
+/// Writes shards of about this many bytes under new names, then the index, and removes the shards of the old index. `metadata`
+/// returns the metadata of a shard with the given weights. At any interruption, the path and the folder each hold either the
+/// old checkpoint or the new one.
 pub(super) fn shards(
     path: &Path,
     shard_bytes: u64,
@@ -285,7 +285,7 @@ impl Index {
         }
     }
 
-    /// These tensors are in the file of this name.
+    /// Notes that the file of this name holds these tensors.
     fn add(&mut self, entries: &[&Entry], file: &str) {
         let entries = entries.iter();
         self.weight_map
@@ -305,7 +305,7 @@ fn weight_of(entry: &Entry) -> Option<usize> {
     }
 }
 
-/// Entries in order, in groups of so many bytes at most where a weight does not have more by itself.
+/// Groups entries in order. A group has at most this many bytes, unless a single weight has more.
 fn grouped(entries: &[Entry], shard_bytes: u64) -> Vec<Vec<&Entry>> {
     let same = |a: &Entry, b: &Entry| weight_of(a).is_some() && weight_of(a) == weight_of(b);
     let mut groups: Vec<Vec<&Entry>> = vec![Vec::new()];
@@ -322,7 +322,7 @@ fn grouped(entries: &[Entry], shard_bytes: u64) -> Vec<Vec<&Entry>> {
     groups
 }
 
-/// Names for so many shards that no file has yet.
+/// Names for `count` shards that no file has yet.
 fn new_names(path: &Path, count: usize) -> Vec<String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let names = |version: &str| -> Vec<String> {
@@ -340,7 +340,7 @@ fn new_names(path: &Path, count: usize) -> Vec<String> {
         .expect("numbers do not end")
 }
 
-/// The shards of the index that is there, if one is: safetensors files in its folder that no other index there names, too.
+/// The shards of the old index, if there is one: safetensors files in its folder that no other index there names.
 fn old_shards(path: &Path) -> Vec<PathBuf> {
     let (folder, own) = (folder_of(path), index_of(path));
     let named = |index: &Path| -> Vec<String> {
@@ -369,7 +369,7 @@ fn old_shards(path: &Path) -> Vec<PathBuf> {
     shards.into_iter().map(|name| folder.join(name)).collect()
 }
 
-/// Whether both paths are one file, however they are written.
+/// Whether both paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
@@ -377,7 +377,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The file at the path may be one of several that the index there names: they stay a checkpoint without that name.
+/// The file at the path may be a shard that the index there names. This function copies it to another name, and the shards
+/// remain a checkpoint.
 fn give_up_name(path: &Path) -> Result<(), CheckpointError> {
     let index_path = index_of(path);
     let Ok(mut index) = Index::read(&index_path) else {
@@ -403,7 +404,7 @@ fn give_up_name(path: &Path) -> Result<(), CheckpointError> {
     index.write(&index_path)
 }
 
-/// What is left of an old checkpoint does no harm, so that it cannot be removed is no error.
+/// Removes the files of an old checkpoint. A failure is ignored, because old files do no harm.
 fn remove(old: &[PathBuf], new: &[PathBuf]) {
     for path in old {
         if !path.exists() || new.iter().any(|new| is_same(new, path)) {

@@ -1,5 +1,6 @@
 //! The numeric kernels: ops as data, and one set of kernels a backend.
 
+pub(crate) mod accumulated;
 mod convolution;
 #[cfg(feature = "cube")]
 mod cube;

@@ -43,6 +43,8 @@ pub(crate) struct CopyKey {
     pub(crate) axis: usize,
     /// Where the copy stands in a matrix product; in another op's it is a tensor as the weight is.
     pub(crate) place: Option<OperandLayout>,
+    /// Whether its elements and scales are apart, for a matrix unit.
+    pub(crate) accumulated: bool,
 }
 
 impl CopyKey {
@@ -59,6 +61,7 @@ impl CopyKey {
             rounding,
             axis,
             place: None,
+            accumulated: false,
         })
     }
 
@@ -207,6 +210,7 @@ mod tests {
             rounding,
             axis,
             place: None,
+            accumulated: false,
         }
     }
 

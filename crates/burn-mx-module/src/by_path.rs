@@ -1,4 +1,4 @@
-//! What is set for parameters by their path.
+//! Specs and labels of parameters, set by path.
 
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::Tensor;
@@ -18,20 +18,21 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &impl AsResolve
     module.map(&mut mapper)
 }
 
-/// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels them: a path (`head.weight`), the
-/// path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches dots).
+/// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels these parameters. A pattern is
+/// a path (`head.weight`), the path of a submodule (`layers.0`), or a glob over paths (`blocks.*`, where `*` also matches
+/// dots).
 ///
-/// Specs set so stay with the parameter: through optimizer steps, loading a record, and moves to devices that
-/// carry other specs. They hold for the ops that the parameter takes part in, in both passes; what follows goes on by
-/// the specs of the activations. A norm that Burn composes of smaller ops (batch, group, instance and its rms norm)
-/// computes its statistics of activations alone, by their specs.
+/// The specs stay with the parameter through optimizer steps, loading a record, and moves to devices with other specs. They
+/// apply to the ops that the parameter takes part in, in both passes. Later ops follow the specs of the activations. A norm
+/// that Burn composes of smaller ops (batch, group, instance and its rms norm) computes its statistics from activations alone,
+/// by their specs.
 ///
-/// L-BFGS joins all parameters to one vector, which loses the specs set by path (and says so through `log`):
-/// set them again after each of its steps.
+/// L-BFGS joins all parameters into one vector. The vector loses specs set by path, and `log` has a warning. Set the specs
+/// again after each step of L-BFGS.
 ///
 /// # Errors
 ///
-/// If the pattern is no glob, or matches no parameter.
+/// If the pattern is not a valid glob, or matches no parameter.
 pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
     module: M,
     pattern: &str,
@@ -44,9 +45,9 @@ pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
     )
 }
 
-/// Takes back what [`set_specs_at`] and [`set_specs`] set for the float parameters of `module` whose path matches
-/// `pattern`, a pattern as there: they go by the specs of their device again, those of today and those that a record
-/// brings. What was never set stays as it is; `*` is every parameter.
+/// Removes the specs that [`set_specs_at`] and [`set_specs`] set for the float parameters of `module` whose path matches
+/// `pattern`. These parameters follow the specs of their device again, and so do values that a record loads later. Other
+/// parameters do not change. The pattern `*` matches every parameter.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -66,7 +67,7 @@ pub fn set_specs_at<B: MxTensorOps, M: Module<B>>(
 ///
 /// # Errors
 ///
-/// If the pattern is no glob, or matches no parameter.
+/// If the pattern is not a valid glob, or matches no parameter.
 pub fn clear_specs_at<B: MxTensorOps, M: Module<B>>(
     module: M,
     pattern: &str,
@@ -74,11 +75,11 @@ pub fn clear_specs_at<B: MxTensorOps, M: Module<B>>(
     update_at(module, pattern, Update::Specs(None))
 }
 
-/// Labels every float parameter of `module` with its path (`blocks.0.expand.weight`), so that each product knows
-/// whose it is: it goes by the label of its weight, in both passes. No number changes.
+/// Labels every float parameter of `module` with its path (`blocks.0.expand.weight`). A product then has the label of its
+/// weight, in both passes. No number changes.
 ///
-/// A label stays with its parameter as specs set by path do: through optimizer steps (L-BFGS apart), loading a record,
-/// and moves between devices. [`set_specs_at`] labels the parameters that it matches, too.
+/// A label stays with its parameter, as specs set by path do: through optimizer steps (except L-BFGS), loading a record, and
+/// moves between devices. [`set_specs_at`] also labels the parameters that it matches.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }

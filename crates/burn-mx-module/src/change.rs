@@ -1,4 +1,4 @@
-//! Changes of what a tensor is to the emulation.
+//! Changes of a tensor's role, specs or marks.
 
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use burn_mx_core::{MxTensorOps, TensorChange};

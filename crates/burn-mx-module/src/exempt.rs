@@ -30,12 +30,12 @@ pub enum ExemptError {
     NoLayer,
 }
 
-/// The paths of the layers of a model that are [exempt](Exemptions), in the order in which `forward` runs them: one forward
-/// pass of the model that it is given, on an input of any size.
+/// The paths of the [exempt](Exemptions) layers of a model, in the order in which `forward` runs them. `forward` runs one
+/// forward pass of the given model, on an input of any size.
 ///
-/// A layer is whatever multiplies by a parameter: Burn's linear layers and convolutions go by the module's path (`blocks.0.up`),
-/// any other by its parameter's (`embedding.weight` of a model whose head is its embedding). Neither the names of the fields
-/// nor their order matters. A layer that runs several times counts where it runs last.
+/// A layer is anything that multiplies by a parameter. Burn's linear layers and convolutions have the module's path
+/// (`blocks.0.up`), others have the parameter's path (`embedding.weight` of a model whose head is its embedding). The names
+/// and the order of the fields do not matter. A layer that runs several times counts at its last run.
 ///
 /// # Errors
 ///
@@ -102,9 +102,9 @@ fn weights_used(work: impl FnOnce() + Send) -> Vec<&'static str> {
     core::mem::take(&mut used.labels())
 }
 
-/// The model with the specs of exempt layers set for those that `recipe` names, and their paths, in the order in which they
-/// run; the other layers go by their device's specs, which are to be the recipe's. `forward` is one forward pass, as of
-/// [`exempt_layers`].
+/// Sets the specs of exempt layers for the layers that `recipe` exempts. Returns the model and the paths of these layers, in
+/// the order in which they run. All other layers follow the specs of their device, which should be the recipe's. `forward`
+/// runs one forward pass, as for [`exempt_layers`].
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -143,12 +143,12 @@ pub fn set_exemptions<B: MxTensorOps, M: Module<B>, R>(
     Ok((model, layers))
 }
 
-/// The model with the specs of exempt layers set for those at `paths`, patterns as of [`set_specs_at`], whatever the
-/// recipe's own [`Exemptions`] are.
+/// Sets the specs of exempt layers for the parameters at `paths`. Paths are patterns, as for [`set_specs_at`]. The recipe's
+/// own [`Exemptions`] are ignored.
 ///
 /// # Errors
 ///
-/// If the recipe's specs do not resolve, or a path is none of the model's.
+/// If the recipe's specs do not resolve, or a path matches no parameter of the model.
 pub fn set_exemptions_at<B: MxTensorOps, M: Module<B>>(
     model: M,
     recipe: &Recipe,

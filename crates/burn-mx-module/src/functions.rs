@@ -1,4 +1,4 @@
-//! Functions that Burn composes and the reference has as one.
+//! Functions that Burn composes of smaller ops and the reference defines as one.
 
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
@@ -9,8 +9,8 @@ fn apply<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, function: Functio
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// `x · sigmoid(x)` by the reference's formula, gradient included. `burn`'s own silu is composed of a sigmoid and
-/// a product, which rounds its gradient elsewhere.
+/// `x · sigmoid(x)` by the reference's formula, gradient included. Burn composes its own silu of a sigmoid and a product, so
+/// its gradient is rounded at other places.
 pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::Silu)
 }
@@ -20,9 +20,9 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
     apply(x, Function::GeluFirstOrder)
 }
 
-/// `γ x / sqrt(mean x² + ε) + β` over the last axis, root-mean-square normalization by the reference's formula, gradients
-/// included: `x` `[.., D]`, `gamma` and `beta` `[D]`. `burn`'s own `RmsNorm` divides where this multiplies with a rounded
-/// reciprocal, and has no `beta`; call this on its `gamma` and `epsilon`.
+/// Root-mean-square normalization over the last axis, `γ x / sqrt(mean x² + ε) + β`, by the reference's formula, gradients
+/// included. Shapes: `x` `[.., D]`, `gamma` and `beta` `[D]`. Burn's own `RmsNorm` divides where this function multiplies by a
+/// rounded reciprocal, and has no `beta`. Call this function with the `gamma` and `epsilon` of a `RmsNorm`.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -40,7 +40,7 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
 ///
 /// # Panics
 ///
-/// If `gamma` or `beta` have not as many elements as the last axis of `x`.
+/// If `gamma` or `beta` does not have as many elements as the last axis of `x`.
 pub fn rms_norm<B: MxTensorOps, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,

@@ -1,10 +1,10 @@
-//! Parameters that have no value yet.
+//! Parameters without a value.
 
 use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Bool, Int, Tensor};
 
-/// Gives the parameters that nobody has looked at yet their values: a clone of such a one would draw values of its own.
+/// Initializes the lazy parameters of a model. A clone of a lazy parameter would draw other values than the original.
 pub fn initialize<B: Backend, M: Module<B>>(model: &M) {
     model.visit(&mut Initializer);
 }

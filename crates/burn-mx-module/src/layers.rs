@@ -4,7 +4,7 @@ use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::Backend;
 
-/// A module with a product of its own, and how its weight lies.
+/// The kind of a module with a matrix product, and the layout of its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// `[in, out]`.
@@ -16,7 +16,7 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
-    /// By the kind of a container, as Burn's modules are called.
+    /// The kind of a container, by the name of the Burn module.
     pub fn of(container: &str) -> Option<Self> {
         Some(match container.strip_prefix("Struct:")? {
             "Linear" => Self::Linear,
@@ -35,8 +35,8 @@ impl LayerKind {
     }
 }
 
-/// The paths of a model's layers with a weight, Burn's linear layers and convolutions, in the model's order. A model that is
-/// such a layer itself is `*`.
+/// The paths of a model's layers with a weight, in the model's order: Burn's linear layers and convolutions. The path of a
+/// model that is such a layer itself is `*`.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }

@@ -1,7 +1,7 @@
-//! Helpers of [burn-mx](https://docs.rs/burn-mx) at the level of modules and tensors: specs by parameter path, full-precision
-//! pieces, roles.
+//! Helpers of [burn-mx](https://docs.rs/burn-mx) for modules and tensors: specs by parameter path, full-precision pieces,
+//! roles.
 //!
-//! All work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
+//! All functions work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
 
 mod by_path;
 mod change;

@@ -1,4 +1,4 @@
-//! Arithmetic on parameters themselves, which rounds nothing.
+//! Arithmetic on parameters without rounding.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,12 @@ use burn_mx_core::{MxTensorOps, TensorChange};
 
 use super::change::change;
 
-/// The master values of a parameter, detached: arithmetic that one of them takes part in is plain `f32`, as an optimizer's is,
-/// and so is what follows from it. The result is emulated again as soon as it is a parameter
-/// (`Param::from_tensor`, `set_require_grad`), or meets one that is not a master in a layer.
+/// The master values of a parameter, detached. Every op on master values is plain `f32`, as in an optimizer, and so is every
+/// op on the results. Emulation begins again when the result becomes a parameter (`Param::from_tensor`, `set_require_grad`),
+/// or meets a tensor without this mark in a layer.
 ///
-/// Without this function a parameter is an operand like any other: an average of weights on an emulated device is rounded in each
-/// step, and stalls where a step is less than half a unit of the last place. [`lerp`] averages whole modules.
+/// Without this function a parameter is an ordinary operand. An average of weights on an emulated device is then rounded in
+/// each step, and stalls if a step is less than half a unit in the last place. [`lerp`] averages whole modules.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -64,8 +64,8 @@ pub enum LerpError {
 /// `target · (1 − weight) + online · weight`, parameter by parameter in the modules' order, in plain `f32`: a soft update of a
 /// target network, or an exponential moving average of weights. The running statistics of batch norms are averaged, too.
 ///
-/// The result has the roles, specs and labels of `target`'s parameters. With specs set, the same arithmetic on the tensors
-/// themselves is emulated, as that of any op ([`master`]).
+/// The result has the roles, specs and labels of `target`'s parameters. The same arithmetic on the parameters' tensors would
+/// be emulated, see [`master`].
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }

@@ -1,10 +1,10 @@
-//! What is set for a parameter is set again on the value that a record brings.
+//! Settings of a parameter, set again on the value that a record loads.
 //!
-//! A loaded value knows nothing but the specs of the record's device. The one place where Burn lets it be changed is the
-//! parameter's load mapper, a closure, which may be there already: some layers transpose. So the closure set here calls
-//! the one that it found, and setting something a second time must find that one again, or every call would leave a
-//! closure for good. A closure cannot be looked into, but it can be asked: it is called with a question pending on the
-//! thread, to which a closure of ours answers, and leaves it at that.
+//! A loaded value has only the specs of the record's device. Burn allows a change of the value in one place: the parameter's
+//! load mapper, a closure. A mapper may exist already, because some layers transpose. So the closure set here calls the mapper
+//! that it found. A second setting must find that first mapper again, or each call would add one more closure. A closure
+//! cannot be inspected, but it can be asked. The code here leaves a question on the thread and calls the closure. A closure of
+//! this module answers the question and does nothing else.
 
 use core::any::Any;
 use std::cell::RefCell;
@@ -18,17 +18,17 @@ use super::change::change;
 use burn_mx_core::hooks::alone;
 use burn_mx_core::hooks::{self, SharedSpecs};
 
-/// What is to be set, beside the label, which always is.
+/// The setting to change. The label is always set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Update {
-    /// The specs by path; `None` takes them back.
+    /// The specs by path; `None` removes them.
     Specs(Option<&'static SharedSpecs>),
     /// Nothing else.
     Label,
 }
 
-/// The parameter with these specs set, and its path as its label, as [`set_specs_at`](super::set_specs_at) does for those that it
-/// matches.
+/// Sets the specs of one parameter, and its path as its label, as [`set_specs_at`](super::set_specs_at) does for the
+/// parameters that it matches.
 pub fn set_specs_of<B: MxTensorOps, const D: usize>(
     param: Param<Tensor<B, D>>,
     path: &str,
@@ -37,7 +37,7 @@ pub fn set_specs_of<B: MxTensorOps, const D: usize>(
     Update::Specs(Some(specs)).apply(param, path)
 }
 
-/// All that is set for a parameter.
+/// All settings of a parameter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     specs: Option<&'static SharedSpecs>,
@@ -58,7 +58,7 @@ impl Settings {
 }
 
 impl Update {
-    /// The parameter with this set, and its path as its label, for the value that it has and for those that it will load.
+    /// Applies the setting, and the path as the label, to the parameter's value and to values that it loads later.
     pub(crate) fn apply<B: MxTensorOps, const D: usize>(
         self,
         param: Param<Tensor<B, D>>,
@@ -80,10 +80,10 @@ impl Update {
     }
 }
 
-/// The load mapper of a parameter for which something is set.
+/// The load mapper of a parameter with settings.
 #[derive(Clone)]
 struct OnLoad<B: MxTensorOps, const D: usize> {
-    /// The parameter's mapper before anything was set, which runs first.
+    /// The parameter's mapper before the first setting. It runs first.
     found: ParamMapper<Tensor<B, D>>,
     settings: Settings,
 }
@@ -109,7 +109,7 @@ impl Drop for Withdraw {
 }
 
 impl<B: MxTensorOps, const D: usize> OnLoad<B, D> {
-    /// What `mapper` is if it is of ours; else it is what was found, with nothing set.
+    /// The contents of `mapper` if this module made the mapper. Otherwise `mapper` becomes the found one, without settings.
     fn of(mapper: &ParamMapper<Tensor<B, D>>, value: &Tensor<B, D>) -> Self {
         let answered = alone(|| {
             let _withdraw = Withdraw;

@@ -1,12 +1,12 @@
-//! Tensors as the bytes that a format really takes.
+//! Tensors as packed bytes.
 
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use microscaling::{BlockFormat, PackError, Packed, PackedView, RandomStream, Rounder};
 
 use burn_mx_core::{MxTensorOps, Packing};
 
-/// The tensor, quantized in blocks along `axis` and packed: the bytes of [`Packed::encode`], whatever the device. On a
-/// graphics processor it is packed there, and what is read are these bytes.
+/// Quantizes the tensor in blocks along `axis` and packs it into the bytes of [`Packed::encode`], on any device. A GPU packs
+/// on the device, and the host reads the packed bytes.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -24,7 +24,7 @@ use burn_mx_core::{MxTensorOps, Packing};
 ///
 /// # Errors
 ///
-/// Those of [`Packed::encode`]: an axis that the tensor has not, a format that is not valid, a NaN or Inf in BFP.
+/// As [`Packed::encode`]: the tensor does not have the axis, the format is not valid, or a BFP block has a NaN or Inf.
 pub fn pack<B: MxTensorOps, const D: usize>(
     tensor: Tensor<B, D>,
     axis: usize,
@@ -43,7 +43,7 @@ pub fn pack<B: MxTensorOps, const D: usize>(
     B::pack(tensor.into_primitive().tensor(), axis, packing)
 }
 
-/// The tensor that a packed one is: the numbers of [`PackedView::decode`], decoded on the device if it has kernels for that.
+/// Decodes a packed tensor to the numbers of [`PackedView::decode`], on the device if it has kernels for decoding.
 ///
 /// # Panics
 ///

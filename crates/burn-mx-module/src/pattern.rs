@@ -1,4 +1,4 @@
-//! Paths of parameters, and patterns of them.
+//! Paths of parameters, and patterns of paths.
 
 use globset::{Glob, GlobMatcher};
 use thiserror::Error;
@@ -14,10 +14,10 @@ pub enum PathError {
     Pattern {
         /// The pattern given.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason why the pattern is not a glob.
         reason: String,
     },
-    /// No parameter has such a path.
+    /// No parameter has a path that matches.
     #[error("path pattern `{pattern}` matches no parameter; the module has: {paths}")]
     NoMatch {
         /// The pattern given.
@@ -27,7 +27,7 @@ pub enum PathError {
     },
 }
 
-/// A path, a prefix of one that ends at a dot, or a glob.
+/// A path, a prefix of a path that ends at a dot, or a glob.
 #[derive(Debug)]
 pub struct Pattern {
     text: String,
@@ -35,7 +35,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Of its text.
+    /// Parses a pattern.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Pattern {
         })
     }
 
-    /// Whether it means the parameter, or the module, at this path.
+    /// Whether the pattern matches the parameter or the module at this path.
     pub fn matches(&self, path: &str) -> bool {
         let inside = path
             .strip_prefix(&self.text)

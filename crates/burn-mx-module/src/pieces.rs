@@ -8,8 +8,8 @@ use super::change::change;
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{AsResolvedSpecs, ResolvedSpecs};
 
-/// The tensor, from here on computed at full precision, and so is everything that follows from it: the loss,
-/// say. Gradients leave the piece where it was entered, and are emulated again from there on.
+/// The tensor, from here on computed in full precision, with all later ops. Use it for a loss, for example. Gradients are
+/// emulated again where they leave the piece, at this call.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -28,12 +28,12 @@ pub fn full_precision<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> T
     change(tensor, TensorChange::FullPrecision(true))
 }
 
-/// The tensor, from here on emulated again by its specs: the end of a [`full_precision`] piece.
+/// The tensor, from here on emulated again by its specs. Ends a [`full_precision`] piece.
 pub fn emulated<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::FullPrecision(false))
 }
 
-/// The tensor, from here on computed by `specs`. Gradients go by the former specs again where they leave.
+/// The tensor, from here on computed by `specs`. Gradients follow the former specs again where they leave the piece.
 pub fn with_specs<B: MxTensorOps, const D: usize>(
     tensor: Tensor<B, D>,
     specs: &impl AsResolvedSpecs,
@@ -49,20 +49,19 @@ pub fn specs_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option
     B::specs_of(&tensor.clone().into_primitive().tensor()).cloned()
 }
 
-/// The path of the parameter that the tensor is, where it was made known
-/// ([`label_parameters`](super::label_parameters)).
+/// The path of the parameter that the tensor is, if [`label_parameters`](super::label_parameters) set the path.
 pub fn label_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option<&'static str> {
     B::label_of(&tensor.clone().into_primitive().tensor())
 }
 
-/// The tensor in the role of a weight: matrix products use the `w` formats for it, and its gradients from several uses are
-/// summed in plain `f32`. Leaves that require gradients are weights by themselves.
+/// The tensor in the role of a weight. Matrix products use the `w` formats for a weight, and gradients from several uses are
+/// summed in plain `f32`. Leaves that require gradients are weights already.
 pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::Weight(true))
 }
 
-/// The tensor in the role of an activation: matrix products use the `a` formats for it, and its gradients from several uses
-/// are summed by emulated additions. For an input whose gradient is wanted, which would pass for a weight.
+/// The tensor in the role of an activation. Matrix products use the `a` formats for an activation, and emulated additions sum
+/// gradients from several uses. Use it for an input whose gradient you want; without it, the input would count as a weight.
 pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::Weight(false))
 }

@@ -1,4 +1,4 @@
-//! AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): steps of Adam on weight and bias themselves.
+//! AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): Adam changes weight and bias.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
@@ -8,15 +8,15 @@ use burn_optim::{Adam, AdamConfig, SimpleOptimizer};
 use super::tuning::{Algorithm, Drawn, Loss, Parameters, Tuner};
 use burn_mx_core::MxKernels;
 
-/// PyTorch's: gradients of a mean over many outputs are small.
+/// PyTorch's value: gradients of a mean over many outputs are small.
 const EPSILON: f32 = 1e-8;
 
-/// Adam, as tuning takes it.
+/// Adam with the settings of tuning.
 pub(super) fn adam() -> Adam {
     AdamConfig::new().with_epsilon(EPSILON).build()
 }
 
-/// Weight and bias, which steps change by gradients that pass the quantizer of the weight as if it were not there.
+/// Weight and bias. Gradients pass the quantizer of the weight unchanged (straight-through).
 pub(super) struct AdaQuant<B: MxKernels> {
     optimizer: Adam,
     weight: Variable<B>,
@@ -60,7 +60,7 @@ impl<B: MxKernels> Algorithm<B> for AdaQuant<B> {
     }
 }
 
-/// What an optimizer changes, which it wants without its axes.
+/// A variable of an optimizer, which needs no axes.
 pub(super) struct Variable<B: Backend> {
     shape: Shape,
     value: Tensor<B, 1>,

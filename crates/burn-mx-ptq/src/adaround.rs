@@ -1,9 +1,9 @@
-//! AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): which of its two neighbours on the grid each element of a
-//! weight is rounded to.
+//! AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): learns for each element of a weight which of its two
+//! neighbours on the grid the element is rounded to.
 //!
-//! An element w between its neighbours a and b is a + h · (b − a), with h = clamp(1.2 · sigmoid(v) − 0.1, 0, 1) and v learned, by
-//! the error of the layer's output and λ · Σ (1 − |2h − 1|^β), which pushes h to 0 or 1 the harder the smaller β becomes. In the
-//! end each element is the neighbour that its h is closer to.
+//! An element w between its neighbours a and b is a + h · (b − a), with h = clamp(1.2 · sigmoid(v) − 0.1, 0, 1). Two terms
+//! train v: the error of the layer's output, and λ · Σ (1 − |2h − 1|^β). The second term pushes h to 0 or 1, the harder the
+//! smaller β becomes. In the end each element becomes the neighbour that its h is closer to.
 
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorData, TensorMetadata};
@@ -15,14 +15,14 @@ use super::norms::values;
 use super::tuning::{Algorithm, Drawn, Loss, Parameters, Tuner};
 use burn_mx_core::MxKernels;
 
-/// ζ and γ of the paper: the sigmoid is stretched to this and cut off, so that h can be 0 and 1.
+/// ζ and γ of the paper: the sigmoid is stretched to this range and cut off, so that h can be 0 and 1.
 const STRETCHED: [f64; 2] = [-0.1, 1.1];
 
-/// How elements of a weight are rounded, which steps change.
+/// The trained rounding of a weight's elements.
 pub(super) struct AdaRound<B: MxKernels> {
     optimizer: Adam,
     v: Variable<B>,
-    /// The neighbours toward zero, and from there to the other ones.
+    /// The neighbours toward zero, and the differences from there to the other neighbours.
     inner: FloatTensor<B>,
     steps: FloatTensor<B>,
     grid: Neighbours,
@@ -70,7 +70,7 @@ impl<B: MxKernels> AdaRound<B> {
         [sigmoid, B::float_clamp(h, 0.0.into(), 1.0.into())]
     }
 
-    /// The gradient of λ · Σ (1 − |2h − 1|^β) by h.
+    /// The gradient of λ · Σ (1 − |2h − 1|^β) with respect to h.
     fn of_regularizer(&self, h: FloatTensor<B>, weight: f64, beta: f64) -> FloatTensor<B> {
         let centred = B::float_add_scalar(B::float_mul_scalar(h, 2.0.into()), (-1.0).into());
         let sign = B::float_sign(centred.clone());
@@ -78,8 +78,8 @@ impl<B: MxKernels> AdaRound<B> {
         B::float_mul_scalar(B::float_mul(power, sign), (-2.0 * weight * beta).into())
     }
 
-    /// The weight with each element at the neighbour that it is closer to. A block that the quantizer would not leave as that is
-    /// rounded to the nearest: it has its old values, of which the quantizer makes just this.
+    /// The weight with each element at its closer neighbour. A block that the quantizer would change is rounded to nearest
+    /// instead: it keeps its old values, which the quantizer rounds to nearest.
     fn rounded(&self, tuner: &Tuner<'_, B>) -> Parameters<B> {
         let [_, h] = self.soft();
         let h = values::<B>(h);

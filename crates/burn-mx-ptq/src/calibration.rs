@@ -1,4 +1,4 @@
-//! Static activations: the largest magnitudes of a layer's inputs on the calibration data, from which its scales follow.
+//! Static activations: the largest magnitudes of a layer's inputs on the calibration data, which fix the scales.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use burn_mx_core::{GradientOperands, ResolvedSpecs, Slot, StaticInput};
 use burn_mx_core::{MxKernels, to_f32};
 use burn_mx_module::parameter_of;
 
-/// What is known of the inputs of each layer, by the label of its weight.
+/// Magnitudes of the inputs of each layer, by the label of the layer's weight.
 #[derive(Debug, Default)]
 pub(super) struct Largest(BTreeMap<&'static str, Inputs>);
 
 /// The inputs of a layer.
 #[derive(Debug)]
 struct Inputs {
-    /// The largest magnitude at each place along the axis that the product sums over; NaN and infinities stay.
+    /// The largest magnitude at each place along the summed axis. NaN and infinities are kept.
     largest: Vec<f32>,
-    /// The shape of the first input that had another length there, if one had.
+    /// The shape of the first input with another length of this axis, if any.
     other: Option<Shape>,
     shape: Shape,
 }
 
 impl Largest {
-    /// Takes an input into account.
+    /// Adds an input.
     fn hear<B: MxKernels>(
         &mut self,
         label: &'static str,
@@ -81,7 +81,7 @@ impl Largest {
     }
 }
 
-/// What the layers of a pass are given at most.
+/// The largest magnitudes of the inputs of all layers in a pass.
 fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
     let hear = |largest: &mut Largest, call: &LayerCall<'_>| {
         if let Some(input) = call.input::<B>() {
@@ -91,8 +91,8 @@ fn largest<B: MxKernels>(pass: impl FnOnce() + Send) -> Largest {
     calls::listen(|_, _| true, hear, pass)
 }
 
-/// The specs of each of `layers`, those given with the scales of its inputs on the calibration data. `float` is the model
-/// without emulation, labelled. Layers whose activations are not quantized keep theirs.
+/// The specs of each of `layers`, with the scales of its inputs on the calibration data added. `float` is the model without
+/// emulation, labelled. Layers whose activations are not quantized keep their specs.
 pub(super) fn calibrated<B, M, T, R>(
     float: &M,
     layers: Vec<(&str, &ResolvedSpecs)>,
@@ -141,7 +141,7 @@ where
     specs.collect()
 }
 
-/// Whether the scale of an input can be fixed by the largest magnitude alone.
+/// Checks that the largest magnitude alone fixes the scale of an input.
 pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
     let is_simple = match specs.block_format(Slot::A) {
         None => true,

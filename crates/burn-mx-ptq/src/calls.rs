@@ -1,6 +1,6 @@
-//! What the layers of a model are called with, as a pass through it shows.
+//! Calls of a model's layers, as observed during a pass.
 //!
-//! Layers are known by the labels of their weights: models need no change.
+//! The labels of weights identify layers, so models need no change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, Events, LayerCall, LayerOp, Observer};
 
-/// What is kept of a call.
+/// The side of a call that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Input,
@@ -24,14 +24,14 @@ pub(super) struct Call<B: MxKernels> {
     /// The input, or the output, in `f32`.
     pub(super) value: FloatTensor<B>,
     pub(super) output: Shape,
-    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    /// Whether the weight is the layer's parameter itself, not a view.
     pub(super) is_plain: bool,
     pub(super) has_bias: bool,
-    /// Entries of the first axis that count, from the first on.
+    /// The number of leading entries of the first axis that count.
     pub(super) samples: usize,
 }
 
-/// What is heard of a layer that folding may change.
+/// The facts about a layer that folding needs.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     /// The label of its weight.
@@ -39,12 +39,12 @@ pub(super) struct Given {
     pub(super) op: LayerOp,
     /// The shape of its weight.
     pub(super) weight: Shape,
-    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    /// Whether the weight is the layer's parameter itself, not a view.
     pub(super) is_plain: bool,
     pub(super) has_bias: bool,
 }
 
-/// The labels of the weights that `pass` uses, in the order in which it comes by them.
+/// The labels of the weights that `pass` uses, in the order of their first use.
 pub(super) fn order(pass: impl FnOnce() + Send) -> Vec<&'static str> {
     let is_new = |order: &Vec<&'static str>, label| !order.contains(&label);
     listen(is_new, |order, call| order.push(call.label), pass)
@@ -91,7 +91,7 @@ pub(super) fn layers(pass: impl FnOnce() + Send) -> Vec<Given> {
     listen(is_new, hear, pass)
 }
 
-/// What `hear` makes of the calls that `wants` of the layers of `pass`.
+/// Runs `pass` and collects with `hear` the calls that `wants` accepts.
 pub(super) fn listen<T: Default + Send + 'static>(
     wants: impl Fn(&T, &'static str) -> bool + Send + Sync + 'static,
     hear: impl Fn(&mut T, &LayerCall<'_>) + Send + Sync + 'static,

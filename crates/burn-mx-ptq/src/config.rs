@@ -1,4 +1,4 @@
-//! What is quantized, to what, and how it is tuned.
+//! The configuration of quantization and tuning.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::quark::QuarkOptions;
 use super::{PtqError, calibration};
 use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot};
 
-/// The base of a named configuration and the preset of [`MxSpecs`] that has its format.
+/// The base of a named configuration, and the preset of [`MxSpecs`] with its format.
 const NAMED: [(&str, &str); 10] = [
     ("MX4", "mx4"),
     ("MX6", "mx6"),
@@ -24,9 +24,10 @@ const NAMED: [(&str, &str); 10] = [
 
 const ADAQUANT: &str = "_ADAQUANT";
 
-/// How a trained model is quantized.
+/// The configuration of post-training quantization.
 ///
-/// As JSON ([`from_json`](Self::from_json), [`to_json`](Self::to_json)) every field may be missing, unknown ones are errors.
+/// In JSON ([`from_json`](Self::from_json), [`to_json`](Self::to_json)) every field may be missing. An unknown field is an
+/// error.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_ptq as ptq; }
@@ -40,37 +41,38 @@ const ADAQUANT: &str = "_ADAQUANT";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuantConfig {
-    /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, either of which may be absent, with block
-    /// size, rounding and all else that [`MxSpecs`] say.
+    /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, with block size, rounding and the other
+    /// fields of [`MxSpecs`]. Without one of the two formats, only the other side is quantized.
     pub specs: MxSpecs,
-    /// Where the scales of activations come from; `is_dynamic` in JSON, Quark's name. Default: dynamic, which is `true`.
+    /// The origin of the scales of activations. In JSON the field is `is_dynamic`, Quark's name. Default: dynamic (`true`).
     #[serde(rename = "is_dynamic", skip_serializing_if = "Activations::is_dynamic")]
     pub activations: Activations,
-    /// Layers that are quantized: paths, prefixes of paths, or globs, as for [`set_specs_at`](burn_mx_module::set_specs_at).
-    /// Empty: all.
+    /// The layers to quantize: paths, prefixes of paths, or globs, as for [`set_specs_at`](burn_mx_module::set_specs_at).
+    /// Empty: all layers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Layers that are not, also where `include` or `layers` has them.
+    /// The layers that stay unquantized, even if `include` or `layers` matches them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Other specs for layers, by a pattern as above; where two match, the last one in the order of their text counts.
+    /// Specs for single layers, by pattern. If two patterns match, the last one in alphabetical order counts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, MxSpecs>,
-    /// Whether batch norms are folded into the quantized layers before them, first of all; Quark's optimization of CNNs.
-    /// A norm belongs to the layer before it in the order of the module's fields, if `batch_norms` says nothing else. `forward`
-    /// must give one tensor of floats, by which the folded model is compared with the other one on the calibration data: a norm
-    /// whose folding would change that is left, and the log says so. Default: false.
+    /// Whether to fold batch norms into the quantized layers before them, as the first step (Quark's optimization of CNNs). A
+    /// norm belongs to the layer before it in the order of the module's fields, unless `batch_norms` names another. `forward`
+    /// must return one tensor of floats: the folded model's output is compared with the original's on the calibration data. A
+    /// norm whose folding changes the output stays unfolded, which the log reports. Default: false.
     ///
-    /// A norm stays as the identity of inference. The folded model is not one to train further.
+    /// A folded norm stays in the module as the identity of inference. Do not train a folded model further.
     #[serde(skip_serializing_if = "is_false")]
     pub fold_batch_norm: bool,
-    /// The ε of batch norms for which `batch_norms` has none: modules do not tell it. Default: 1e-5, as Burn's and PyTorch's.
+    /// The ε of batch norms without an ε in `batch_norms`, because a module does not expose its ε. Default: 1e-5, as in Burn
+    /// and PyTorch.
     #[serde(skip_serializing_if = "is_default_epsilon")]
     pub batch_norm_epsilon: f64,
-    /// The layers of batch norms that do not follow theirs in the order of the module's fields, or have an ε of their own.
+    /// Batch norms whose layer is not the one before them in the order of the module's fields, or whose ε differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub batch_norms: Vec<BatchNormPair>,
-    /// Whether weights and biases are tuned after that, and how.
+    /// Fast fine-tuning of weights and biases after quantization. `None`: no tuning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
 }
@@ -98,35 +100,36 @@ fn is_default_epsilon(epsilon: &f64) -> bool {
     *epsilon == EPSILON
 }
 
-/// A batch norm, and the layer that it is folded into.
+/// A batch norm and the layer that it is folded into.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchNormPair {
     /// The norm's path.
     pub norm: String,
-    /// The path of the layer whose output it is given.
+    /// The path of the layer before the norm.
     pub layer: String,
-    /// Its ε; none is [`QuantConfig::batch_norm_epsilon`].
+    /// The norm's ε. `None`: [`QuantConfig::batch_norm_epsilon`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
 }
 
-/// Where the scales of activations come from. In JSON `is_dynamic`, a bool.
+/// The origin of the scales of activations. In JSON `is_dynamic`, a bool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 #[non_exhaustive]
 pub enum Activations {
-    /// Each block has the scale that its own elements give it, as they come.
+    /// The elements of a block determine its scale at each call.
     #[default]
     Dynamic,
-    /// Each block of a layer's input has the scale of the largest magnitude that calibration found at its place along the axis
-    /// that the product sums over (the last one of a linear layer's input, the channels of a convolution's), over all items and
-    /// all other places, in the model that is not quantized. What is larger becomes the largest number of that scale. Shifts of
-    /// sub-blocks, as microexponents have them, stay those of their own elements.
+    /// Calibration fixes the scale of each block of a layer's input. The scale follows from the largest magnitude of the
+    /// unquantized model at the block's place along the summed axis, over all items and all other places. The summed axis is
+    /// the last axis of a linear layer's input, and the channels of a convolution's. Larger values saturate at the largest
+    /// number of the scale. Shifts of sub-blocks, as in microexponents, still follow from the sub-block's own elements.
     ///
-    /// An input whose blocks are not those of the calibration is an error, when it comes a panic, which names both shapes. Scales
-    /// are kept with the layer's parameters in memory, as [`set_specs`](burn_mx_module::set_specs) keeps specs; records and files
-    /// do not have them ([`ResolvedSpecs::has_static_input`](burn_mx_core::ResolvedSpecs::has_static_input)).
+    /// An input with other blocks than in calibration is an error that names both shapes. (Burn's ops return no errors, so a
+    /// call panics.) The scales stay in memory with the layer's parameters, as [`set_specs`](burn_mx_module::set_specs) keeps
+    /// specs. Burn's records do not contain them
+    /// ([`ResolvedSpecs::has_static_input`](burn_mx_core::ResolvedSpecs::has_static_input)).
     Static,
 }
 
@@ -155,52 +158,52 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Fast fine-tuning: layer by layer, weights and biases are changed so that the layer's quantized output comes close to the
-/// output that it has in the model that is not quantized.
+/// Fast fine-tuning: changes weights and biases layer by layer, so that the layer's quantized output comes close to the
+/// layer's output in the unquantized model.
 ///
-/// The names in JSON and the defaults are those of AMD Quark's `FastFinetune`.
+/// JSON names and defaults are taken from AMD Quark's `FastFinetune`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "PascalCase")]
 pub struct FastFinetune {
-    /// Items of the calibration data that a layer is tuned on, at most, with all calls that they make of it: so many inputs and
-    /// outputs are in memory at a time, of one layer. Default: 1000.
+    /// The largest number of calibration items for tuning a layer, with all calls that they make of the layer. All inputs and
+    /// outputs of one layer are in memory at a time. Default: 1000.
     pub data_size: usize,
-    /// Of the order in which samples are drawn. Default: 1705472343.
+    /// The seed of the order of samples. Default: 1705472343.
     pub fixed_seed: u64,
-    /// Items in one step, of one call of the layer, which may have fewer. Default: 2.
+    /// Items in one step. A step uses one call of the layer, which may have fewer items. Default: 2.
     pub batch_size: usize,
     /// Steps for a layer. Default: 1000.
     pub num_iterations: usize,
-    /// Of Adam. Default: that of the algorithm, 0.00001 of AdaQuant and 0.1 of AdaRound.
+    /// Adam's learning rate. Default: 0.00001 for AdaQuant, 0.1 for AdaRound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
     /// The algorithm. Default: `adaquant`.
     pub optim_algorithm: OptimAlgorithm,
-    /// Whether a layer is left once it gets no better; with AdaRound after its warm start. Default: true.
+    /// Whether tuning of a layer stops when the error no longer falls (for AdaRound, after the warm start). Default: true.
     pub early_stop: bool,
     /// λ of AdaRound's regularizer, see [`OptimAlgorithm::AdaRound`]; AdaQuant has none. Default: 0.01.
     pub reg_param: f64,
-    /// β of AdaRound's regularizer, from the first number down to the second. Default: 20 to 2.
+    /// β of AdaRound's regularizer, which falls from the first number to the second. Default: 20 to 2.
     pub beta_range: [f64; 2],
-    /// The part of AdaRound's steps before there is a regularizer, from 0 to less than 1. Default: 0.2.
+    /// The share of AdaRound's steps without a regularizer, from 0 to less than 1. Default: 0.2.
     pub warm_start: f64,
 }
 
-/// What fast fine-tuning changes.
+/// The algorithm of fast fine-tuning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OptimAlgorithm {
-    /// AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): the weights and biases themselves, by gradients that
-    /// pass the quantizer as if it were not there.
+    /// AdaQuant ([Hubara et al. 2020](https://arxiv.org/abs/2006.10518)): tunes weights and biases. Gradients pass the
+    /// quantizer unchanged (straight-through).
     #[default]
     AdaQuant,
-    /// AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): which of its two neighbours on the grid of its block
-    /// each element of a weight is rounded to; biases and the scales of blocks stay. With h from 0 to 1 how far an element is
-    /// on its way from one neighbour to the other, the loss is the squared error of the layer's output, summed over channels,
-    /// plus λ Σ (1 − |2h − 1|^β). The weight that a layer gets is that on the grid, which its quantizer leaves as it is.
+    /// AdaRound ([Nagel et al. 2020](https://arxiv.org/abs/2004.10568)): learns for each element of a weight which of its two
+    /// neighbours on its block's grid the element is rounded to. Biases and block scales do not change. Let h, from 0 to 1, be
+    /// the position of an element between its neighbours. The loss is the squared error of the layer's output, summed over
+    /// channels, plus λ Σ (1 − |2h − 1|^β). The new weight lies on the grid, and the quantizer leaves it unchanged.
     ///
-    /// For the block formats of weights but NVFP4, without square blocks and Hadamard transform.
+    /// For all block formats of weights except NVFP4, without square blocks and Hadamard transform.
     AdaRound,
 }
 
@@ -222,18 +225,18 @@ impl Default for FastFinetune {
 }
 
 impl QuantConfig {
-    /// The names that [`named`](Self::named) knows, AMD Quark's.
+    /// The names that [`named`](Self::named) accepts. They are AMD Quark's names.
     pub fn names() -> impl Iterator<Item = String> {
         let both = |(name, _): &(&str, &str)| [name.to_string(), format!("{name}{ADAQUANT}")];
         NAMED.iter().flat_map(both)
     }
 
-    /// The configuration of this name, one of [`names`](Self::names): one format for weights and activations, ties to even,
-    /// blocks as Quark's configuration has them; with `_ADAQUANT` at the end fast fine-tuning after that.
+    /// The configuration with this name, one of [`names`](Self::names). Weights and activations have the same format, ties go
+    /// to even, and blocks follow Quark's configuration. The suffix `_ADAQUANT` adds fast fine-tuning.
     ///
     /// # Errors
     ///
-    /// If there is none of this name.
+    /// If no configuration has this name.
     pub fn named(name: &str) -> Result<Self, PtqError> {
         let unknown = || PtqError::Name {
             name: name.to_owned(),
@@ -255,8 +258,8 @@ impl QuantConfig {
         })
     }
 
-    /// Reads a configuration from JSON: the fields of this struct, or those of AMD Quark's `extra_options`, `MXAttributes` or
-    /// `BFPAttributes` with `FastFinetune`.
+    /// Reads a configuration from JSON: the fields of this struct, or AMD Quark's `extra_options`: `MXAttributes` or
+    /// `BFPAttributes`, with `FastFinetune`.
     ///
     /// ```
     /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_ptq as ptq; }
@@ -269,7 +272,7 @@ impl QuantConfig {
     ///
     /// # Errors
     ///
-    /// If the text is no such JSON.
+    /// If the text is not valid JSON, or has an unknown or invalid field.
     pub fn from_json(json: &str) -> Result<Self, PtqError> {
         let fail = |error: serde_json::Error| PtqError::Json {
             reason: error.to_string(),
@@ -289,7 +292,7 @@ impl QuantConfig {
         serde_json::to_string_pretty(self).expect("numbers and texts are JSON")
     }
 
-    /// Checks the fields, and gives the specs of layers without specs of their own.
+    /// Checks the fields, and resolves the default specs of layers.
     pub(super) fn resolve(&self) -> Result<ResolvedSpecs, PtqError> {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
@@ -369,7 +372,7 @@ impl QuantConfig {
     }
 }
 
-/// Whether weights have a grid that AdaRound can choose on.
+/// Checks that weights have a grid for AdaRound.
 fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
     let has_grid = resolved
         .block_format(Slot::W)
@@ -386,7 +389,7 @@ fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
 }
 
 impl FastFinetune {
-    /// Of Adam: what is given, or the algorithm's own.
+    /// Adam's learning rate: the given one, or the algorithm's default.
     pub(super) fn learning_rate(&self) -> f64 {
         self.learning_rate.unwrap_or(match self.optim_algorithm {
             OptimAlgorithm::AdaQuant => 1e-5,

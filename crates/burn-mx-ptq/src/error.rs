@@ -12,13 +12,13 @@ pub enum PtqError {
     Name {
         /// The name given.
         name: String,
-        /// Those that there are.
+        /// The existing names.
         allowed: String,
     },
-    /// A text is no configuration.
+    /// A text is not a valid configuration.
     #[error("the configuration is not as it should be: {reason}")]
     Json {
-        /// What is wrong with it.
+        /// The reason why the text is not valid.
         reason: String,
     },
     /// A field that cannot be used.
@@ -28,16 +28,16 @@ pub enum PtqError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// The specs do not resolve.
     #[error(transparent)]
     Specs(#[from] SpecsError),
-    /// A pattern is none.
+    /// A pattern is not valid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// No layer is as a pattern has it.
+    /// No layer matches a pattern.
     #[error("pattern `{pattern}` matches no layer; the model has: {layers}")]
     NoMatch {
         /// The pattern given.
@@ -53,24 +53,24 @@ pub enum PtqError {
         /// The paths of the model's batch norms, separated by commas.
         norms: String,
     },
-    /// There is nothing to quantize.
+    /// The model has no layer to quantize.
     #[error(
         "the model has no layer to quantize: no linear layer and no convolution that is not excluded"
     )]
     NoLayers,
-    /// There is no calibration data.
+    /// Calibration data is missing.
     #[error(
         "there is no calibration data, which fast fine-tuning, static activations and the folding of batch norms need: give one batch \
          or more, with items in it"
     )]
     NoCalibration,
-    /// The output of a model is not one that can be compared.
+    /// The model's output cannot be compared.
     #[error(
         "batch norms can be folded where `forward` gives one tensor of floats of `MxBackend`, by which the folded model is \
          compared with the other one; here it gives something else"
     )]
     Output,
-    /// A layer was given, or gave, what is no number.
+    /// An input, an output or a weight of a layer is not finite, or its square is not.
     #[error(
         "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"
     )]
@@ -99,10 +99,10 @@ pub enum PtqError {
         layer: String,
         /// The shape of an input.
         calibrated: Vec<usize>,
-        /// That of another one.
+        /// The shape of another input.
         other: Vec<usize>,
     },
-    /// The quantized model calls a layer otherwise than the other one does.
+    /// The quantized model calls a layer in another way than the unquantized model.
     #[error(
         "layer `{layer}` is called otherwise by the quantized model than by the other one on the same calibration data: how \
          often, and with what shapes, must not depend on values, nor change from pass to pass"
@@ -111,7 +111,7 @@ pub enum PtqError {
         /// The layer's path.
         layer: String,
     },
-    /// A layer's weight is used in another way than by the layer itself.
+    /// The weight of a layer is used elsewhere, in another way than by the layer.
     #[error(
         "layer `{layer}` cannot be tuned: its weight is used as a view, transposed for example, or in one call with a bias and \
          in another without; leave the layer out"
@@ -120,15 +120,15 @@ pub enum PtqError {
         /// The layer's path.
         layer: String,
     },
-    /// A folder of tuned layers cannot be written.
+    /// A file of a tuned layer, or its folder, cannot be written.
     #[error("tuned layers cannot be kept at {}: {reason}", path.display())]
     Folder {
         /// The folder, or a file in it.
         path: std::path::PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
-    /// No layer was heard.
+    /// No layer was observed.
     #[error(
         "no layer that is to be tuned computes anything on the calibration data, on the thread that calls the model"
     )]

@@ -1,12 +1,12 @@
 //! Folding of batch norms into the layers before them.
 //!
-//! A norm in inference computes `(y − mean) / √(variance + ε) · γ + β` of the output y of a layer, channel by channel, which the
-//! layer can give itself: with s = γ / √(variance + ε), its weights times s, and its bias as `(b − mean) · s + β`. What is
-//! quantized then is the weight that the two of them are together.
+//! In inference a norm computes `(y − mean) / √(variance + ε) · γ + β` of a layer's output y, channel by channel. The layer
+//! can compute this itself, with s = γ / √(variance + ε): its weights times s, and its bias as `(b − mean) · s + β`.
+//! Quantization then applies to the combined weight.
 //!
-//! The norm stays where it is, as the identity. Its running statistics are shared by all clones of a model, so they are left as
-//! they are, and γ and β take them back: γ = √(variance + ε), β = mean. A layer without a bias cannot be given one, so that its
-//! norm adds that instead.
+//! The norm stays in the module as the identity. All clones of a model share the running statistics, so folding does not
+//! change them. Instead γ and β cancel them: γ = √(variance + ε), β = mean. A layer without a bias cannot get one, so its norm
+//! adds the bias.
 
 use core::any::Any;
 
@@ -25,14 +25,14 @@ use burn_mx_core::hooks::LayerOp;
 use burn_mx_core::{MxKernels, to_f32};
 use burn_mx_module::parameter_of;
 
-/// ‖a − b‖ / ‖b‖ of the outputs a and b of a model with and without folding, at most. Rounding in float32 makes a tenth of it, and an ε of 1e-5
-/// in place of 1e-3 twice as much.
+/// The largest allowed ‖a − b‖ / ‖b‖, with a and b the outputs of the model with and without folding. Rounding in float32
+/// makes a tenth of this value. An ε of 1e-5 in place of 1e-3 makes twice this value.
 const TOLERANCE: f64 = 4e-6;
 
 const WEIGHT: &str = "weight";
 const BIAS: &str = "bias";
 
-/// A batch norm that was folded into the layer that gives it its input.
+/// A batch norm that was folded into the layer before it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct FoldedNorm {
@@ -42,7 +42,7 @@ pub struct FoldedNorm {
     pub norm: String,
 }
 
-/// A norm, and the layer that it is folded into.
+/// A norm and the layer that it is folded into.
 struct Pair {
     norm: Norm,
     layer: String,
@@ -51,8 +51,8 @@ struct Pair {
     epsilon: f64,
 }
 
-/// Folds the batch norms of `model` into those of `layers` that give them their inputs. `float` is the same model without
-/// emulation; both are labelled. Gives both, folded, and what was folded.
+/// Folds each batch norm of `model` into the layer of `layers` that produces its input. `float` is the same model without
+/// emulation. Both are labelled. Returns both models folded, and the list of folded norms.
 pub(super) fn fold<B, M, T, R>(
     model: M,
     float: M,
@@ -127,8 +127,8 @@ where
     Ok((model, float, pairs))
 }
 
-/// The norms, and the layers that give them their inputs: those that the configuration names, or else those before them in
-/// the order of the module's fields. Whether folding keeps the model's output shows whether they do.
+/// The norms and the layers that produce their inputs: the pairs that the configuration names, otherwise the layers before the
+/// norms in the order of the module's fields. The later comparison of the model's output shows whether a pair is right.
 fn pairs<B, M, T, R>(
     float: &M,
     layers: &[&str],
@@ -314,7 +314,7 @@ fn out_channel(op: &LayerOp, shape: &Shape) -> impl Fn(usize) -> usize + use<> {
     }
 }
 
-/// The values of a tensor of floats of any rank that Burn's modules give.
+/// The values of a float tensor, of any rank that a Burn module returns.
 fn floats_of<B: MxKernels>(output: &dyn Any) -> Option<Vec<f32>> {
     macro_rules! ranks {
         ($($rank:literal)*) => { $(

@@ -1,19 +1,19 @@
-//! The two numbers of a weight's grid that each of its elements lies between.
+//! The two neighbours of each element on a weight's grid.
 //!
-//! The grid is that of the element's block in the weight as it is: its scale stays, and with microexponents its shifts. In
-//! their codes, which count magnitudes, the neighbour away from zero is the next one.
+//! The grid belongs to the element's block in the present weight: the block's scale stays, and so do the shifts of
+//! microexponents. Codes count magnitudes, so the neighbour away from zero has the next code.
 
 use core::ops::Range;
 
 use burn_backend::Shape;
 use microscaling::{BlockFormat, Packed, Rounder};
 
-/// A weight's elements between their neighbours, in row-major order.
+/// The neighbours of a weight's elements, in row-major order.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbours {
-    /// The one toward zero.
+    /// The neighbour toward zero.
     pub(super) inner: Vec<f32>,
-    /// The one away from zero; the same where there is none, as the element is on the grid or beyond its end.
+    /// The neighbour away from zero. Equal to `inner` if the element is on the grid or beyond its end.
     pub(super) outer: Vec<f32>,
     shape: Vec<usize>,
     axis: usize,
@@ -21,7 +21,8 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Of a weight, whose blocks lie along this axis, are not square, and have no tensor scale; `None` if a value is not finite.
+    /// The neighbours of a weight whose blocks lie along this axis, are not square, and have no tensor scale. `None` if a
+    /// value is not finite.
     pub(super) fn of(
         format: BlockFormat,
         weight: &[f32],
@@ -68,13 +69,13 @@ impl Neighbours {
         })
     }
 
-    /// Where on its way from `inner` to `outer` an element is, from 0 to 1; `None` where these are the same.
+    /// The position of an element between `inner` and `outer`, from 0 to 1. `None` if both are equal.
     pub(super) fn way(&self, at: usize, value: f32) -> Option<f32> {
         let (inner, outer) = (self.inner[at], self.outer[at]);
         (inner != outer).then(|| ((value - inner) / (outer - inner)).clamp(0.0, 1.0))
     }
 
-    /// The places of the block that an element belongs to.
+    /// The places of all elements in the block of an element.
     pub(super) fn block(&self, at: usize) -> impl Iterator<Item = usize> + use<> {
         let stride: usize = self.shape[self.axis + 1..].iter().product();
         let length = self.shape[self.axis];
@@ -116,7 +117,7 @@ mod tests {
         (0..count).map(|_| next() * 8.0 * next().abs()).collect()
     }
 
-    /// The nearest number is one of the two, and the other one is not quantized to anything else in the same block.
+    /// The nearest number is one of the two neighbours. The quantizer leaves the other neighbour unchanged in the same block.
     #[test]
     fn neighbours_are_the_numbers_around_a_value() {
         for name in FORMATS {

@@ -1,4 +1,5 @@
-//! Post-training quantization: a trained model in block formats, by named configurations, tuned layer by layer.
+//! Post-training quantization: converts a trained model to block formats by a named configuration, and tunes it layer by
+//! layer.
 //!
 //! ```
 //! # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_ptq as ptq; }
@@ -33,8 +34,9 @@
 //! # Ok::<(), burn_mx::ptq::PtqError>(())
 //! ```
 //!
-//! The quantized model is the module that it was, whose layers carry specs of their own: their products quantize weights and
-//! inputs. Between layers nothing is rounded, and products of two activations, as attention has, go by the specs of the device.
+//! The quantized model is the same module. Its layers carry their own specs, by which their products quantize weights and
+//! inputs. Values between layers are not rounded. Products of two activations, as in attention, follow the specs of the
+//! device.
 
 mod adaquant;
 mod adaround;

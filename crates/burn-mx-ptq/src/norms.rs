@@ -19,11 +19,11 @@ pub(super) struct Norm {
     pub(super) beta: Vec<f32>,
     pub(super) mean: Vec<f32>,
     pub(super) variance: Vec<f32>,
-    /// The label of the weight that comes before it in the order of the module's fields.
+    /// The label of the weight before the norm in the order of the module's fields.
     pub(super) after: Option<String>,
 }
 
-/// The batch norms of a model, by their kind. `layers` are the labels of the weights of its layers.
+/// The batch norms of a model, found by their type. `layers` are the labels of the weights of the model's layers.
 pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(
     model: &M,
     layers: &[String],
@@ -32,9 +32,9 @@ pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(
         layers: &'a [String],
         path: Vec<String>,
         norms: Vec<Norm>,
-        /// The last layer that the walk came by.
+        /// The last layer before the present place of the walk.
         last: Option<String>,
-        /// Whether the walk is in a field of a norm.
+        /// Whether the walk is inside a norm.
         within: bool,
     }
     impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find<'_> {

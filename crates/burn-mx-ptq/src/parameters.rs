@@ -11,7 +11,7 @@ use burn_mx_core::{MxKernels, MxTensorOps, to_f32};
 /// Values in `f32` of parameters, by their labels.
 pub(super) type Replacements<B> = Vec<(String, FloatTensor<B>)>;
 
-/// The values in `f32` of the parameter with this label, if the model has one, and what it stores them as.
+/// The `f32` values of the parameter with this label, if the model has one, and the type in which the model stores it.
 pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
     model: &M,
     label: &str,
@@ -34,7 +34,7 @@ pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
     find.found
 }
 
-/// The model with these values in the parameters with these labels.
+/// Replaces the values of the parameters with these labels.
 pub(super) fn replace<B: MxKernels, M: Module<MxBackend<B>>>(
     model: M,
     values: Replacements<B>,

@@ -23,30 +23,30 @@ use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, parameter_of, set_specs, set_specs_at,
 };
 
-/// Quantizes trained models by one configuration.
+/// Quantizes trained models by a configuration.
 #[derive(Clone, Debug)]
 pub struct Quantizer {
     config: QuantConfig,
-    /// Of layers without specs of their own.
+    /// The default specs of layers.
     specs: ResolvedSpecs,
-    /// Where tuned layers are kept.
+    /// The folder of tuned layers.
     folder: Option<Folder>,
 }
 
-/// A model that was quantized.
+/// A quantized model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Quantized<M> {
-    /// The model, whose layers carry the specs that they are computed by. Its weights are the trained ones, or what fast
-    /// fine-tuning made of them; each product quantizes them.
+    /// The model. Its layers carry their specs, and each product quantizes the weights. The weights themselves are trained or
+    /// tuned values.
     pub model: M,
-    /// The batch norms that were folded, in the model's order; empty without.
+    /// The folded batch norms, in the model's order. Empty without folding.
     pub folded: Vec<FoldedNorm>,
-    /// What fast fine-tuning did, in the order in which layers are called; empty without.
+    /// The tuned layers, in the order in which the model calls them. Empty without tuning.
     pub tuned: Vec<TunedLayer>,
 }
 
-/// A layer, and what it is quantized by.
+/// A layer to quantize, and its specs.
 struct Chosen {
     layer: String,
     specs: ResolvedSpecs,
@@ -55,7 +55,7 @@ struct Chosen {
 impl Quantizer {
     /// # Errors
     ///
-    /// If a field of the configuration cannot be used.
+    /// If a field of the configuration is not valid.
     pub fn new(config: QuantConfig) -> Result<Self, PtqError> {
         let specs = config.resolve()?;
         Ok(Self {
@@ -65,18 +65,18 @@ impl Quantizer {
         })
     }
 
-    /// Keeps each layer that fast fine-tuning has finished in this folder, created if missing, and takes from there those that
-    /// it has finished before from the same model, data and settings: a run that was stopped goes on with the layer that it was
-    /// at, and ends with the bits of one that was not. A layer's file is safetensors, `<place>-<path>.safetensors`, complete or
-    /// not there; one of something else is tuned anew and replaced.
+    /// Saves each layer that fast fine-tuning has finished in this folder, and reuses layers that it has saved for the same
+    /// model, data and settings. The folder is created if it is missing. An interrupted run continues with the layer that it
+    /// was tuning, and ends with the same bits as an uninterrupted run. The file of a layer is safetensors,
+    /// `<place>-<path>.safetensors`. It is complete or absent. A file for other data is replaced.
     ///
-    /// Layers are recognized by all that they are tuned from, their inputs and wanted outputs included, so the passes over the
-    /// calibration data are made again.
+    /// A layer is recognized by everything that it is tuned from, including its inputs and wanted outputs. So the passes over
+    /// the calibration data are repeated.
     ///
     /// # Errors
     ///
-    /// If the configuration has no fast fine-tuning, or the folder cannot be created; if later a file cannot be written, from
-    /// [`quantize`](Self::quantize).
+    /// If the configuration has no fast fine-tuning, or the folder cannot be created. [`quantize`](Self::quantize) fails later
+    /// if a file cannot be written.
     pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
         if self.config.fast_finetune.is_none() {
             return Err(PtqError::Field {
@@ -96,13 +96,15 @@ impl Quantizer {
         &self.config
     }
 
-    /// Quantizes a trained model: its [layers] that the configuration does not leave out. `forward` calls the model on a batch
-    /// of calibration data, which fast fine-tuning, static activations and the folding of batch norms need; without these there
-    /// may be none. Layers are heard on the thread that `forward` is called on: the caller's, or in a rayon task one of the
-    /// crate's own, so that no other task's layers are heard.
+    /// Quantizes the [layers] of a trained model, except those that the configuration excludes. `forward` calls the model on a
+    /// batch of calibration data. Fast fine-tuning, static activations and the folding of batch norms need this data; without
+    /// them `calibration` may be empty.
     ///
-    /// What a layer computes without quantization is what it computes with specs of no emulation; the specs of the device, if
-    /// it has any, count for everything else.
+    /// Layers are observed on the thread of `forward`: the caller's thread, or a separate thread in a rayon task, so that no
+    /// other task's layers are observed.
+    ///
+    /// The output that tuning aims at is the layer's output without emulation. Everything outside of quantized layers follows
+    /// the specs of the device, if it has any.
     ///
     /// # Errors
     ///
@@ -122,7 +124,7 @@ impl Quantizer {
         self.quantize_with_progress(model, calibration, forward, |_, _| ())
     }
 
-    /// [`quantize`](Self::quantize), which calls `progress(done, all)` with steps of fast fine-tuning as it goes.
+    /// Like [`quantize`](Self::quantize). Calls `progress(done, all)` with the number of finished steps of fast fine-tuning.
     ///
     /// # Errors
     ///
@@ -211,7 +213,7 @@ impl Quantizer {
         })
     }
 
-    /// The layers that are quantized, of these.
+    /// The layers to quantize, out of `layers`.
     fn choose(&self, layers: &[String]) -> Result<Vec<Chosen>, PtqError> {
         let pattern = |text: &String| {
             let pattern = Pattern::new(text)?;
@@ -253,7 +255,7 @@ impl Quantizer {
     }
 }
 
-/// Whether a pattern means a layer, by its own path or by that of its weight.
+/// Whether a pattern matches a layer, by the layer's path or by the path of its weight.
 fn is_meant(pattern: &Pattern, layer: &str) -> bool {
     pattern.matches(layer) || pattern.matches(&parameter_of(layer, WEIGHT))
 }
@@ -268,7 +270,7 @@ struct Passes<'a, T, F> {
 }
 
 impl<T, F> Passes<'_, T, F> {
-    /// The labels of the weights that are used, in the order of their first use.
+    /// The labels of the used weights, in the order of their first use.
     fn order<M, R>(&self, model: &M) -> Vec<&'static str>
     where
         M: Sync,
@@ -282,8 +284,8 @@ impl<T, F> Passes<'_, T, F> {
         })
     }
 
-    /// One side of the calls of the layer whose weight has this label, of so many items of calibration data: of a batch there are
-    /// as many as the layer's first input in it has entries along its first axis.
+    /// One side of the calls of the layer whose weight has this label, for this many items of calibration data. A batch has as
+    /// many items as the first axis of the layer's first input in it.
     fn calls<B, M, R>(
         &self,
         model: &M,
@@ -318,7 +320,8 @@ impl<T, F> Passes<'_, T, F> {
     }
 }
 
-/// Tunes the layers one after another, in the order in which the model calls them: each on what those before it give now.
+/// Tunes the layers one after another, in the order in which the model calls them. Each layer's inputs come from the layers
+/// tuned before.
 fn tune<B, M, T, R, F>(
     mut model: M,
     original: M,

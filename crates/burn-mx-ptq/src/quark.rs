@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{FastFinetune, PtqError, QuantConfig};
 use burn_mx_core::{MxSpecs, SlotFormat};
 
-/// What Quark calls `extra_options`, as far as these formats are concerned.
+/// Quark's `extra_options`, as far as they concern these formats.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QuarkOptions {
@@ -19,7 +19,7 @@ pub(super) struct QuarkOptions {
     fast_finetune: Option<FastFinetuneOnDevices>,
 }
 
-/// Of OCP's formats.
+/// Attributes of OCP's formats.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct MxAttributes {
@@ -29,7 +29,7 @@ struct MxAttributes {
     rounding_mode: u32,
 }
 
-/// Of block floating point, and of microexponents.
+/// Attributes of block floating point and microexponents.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct BfpAttributes {
@@ -49,7 +49,7 @@ enum BfpMethod {
     ToBfpPrime,
 }
 
-/// [`FastFinetune`] with the devices that Quark computes on: here it is the model's.
+/// [`FastFinetune`] with Quark's devices. Here the model's device computes everything.
 #[derive(Deserialize)]
 struct FastFinetuneOnDevices {
     #[serde(flatten)]
@@ -82,11 +82,11 @@ impl Default for BfpAttributes {
     }
 }
 
-/// Channels of a convolution, columns of a matrix: blocks lie along what a product sums over.
+/// The channels of a convolution, the columns of a matrix: blocks lie along the summed axis.
 const SUMMED_AXIS: i64 = 1;
 
 impl QuarkOptions {
-    /// Whether a field of this name is one of them.
+    /// Whether Quark's options have a field with this name.
     pub(super) fn has(field: &str) -> bool {
         matches!(field, "MXAttributes" | "BFPAttributes" | "FastFinetune")
     }
@@ -143,7 +143,7 @@ impl QuarkOptions {
     }
 }
 
-/// Format, axis, rounding mode, and the block size of a format that is an element.
+/// Format, axis, rounding mode, and the block size if the format is an element format.
 type Attributes = (SlotFormat, i64, u32, usize);
 
 impl MxAttributes {

@@ -1,8 +1,9 @@
-//! Layers that were tuned, kept in a folder, so that fast fine-tuning goes on where it was stopped.
+//! Saves tuned layers in a folder, so that fast fine-tuning can continue after an interruption.
 //!
-//! A layer has one file, `<place>-<path>.safetensors`: its `weight`, and its `bias` if it has one, in float32, with the fingerprint
-//! of all that they were made from. That is the algorithm with its numbers, the specs, the backend, the parameters before, and
-//! every input and wanted output; so a layer is taken from its file only where tuning it again would give the same bits.
+//! A layer has one file, `<place>-<path>.safetensors`, with the layer's `weight` and, if any, `bias` in float32. The file also
+//! has a fingerprint of everything that the layer was tuned from. This is the algorithm with its settings, the specs, the
+//! backend, the parameters before tuning, and all inputs and wanted outputs. So a layer is loaded only if tuning it again
+//! would give the same bits.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,22 +23,23 @@ use super::norms::values;
 use super::tuning::{Parameters, TunedLayer, Tuner};
 use burn_mx_core::MxKernels;
 
-/// The key of a file's metadata that [`Kept`] is the value of; the only one, because those of a file come in no order, and the
-/// same layer is to give the same bytes.
+/// The key of [`Kept`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
+/// layer must give the same bytes.
 const KEY: &str = "tuned";
 
-/// What a file has beside the parameters, as JSON.
+/// The contents of a file beside the parameters, as JSON.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     fingerprint: Fingerprint,
     layer: String,
-    /// The bits of float64, as those of the other error.
+    /// The bits of a float64, here and in the other error.
     error_before: u64,
     error_after: u64,
     iterations: usize,
 }
 
-/// A hash of what a layer is tuned from. Another version of the standard library may hash otherwise: then layers are tuned anew.
+/// A hash of everything that a layer is tuned from. Another version of the standard library may hash differently. Layers are
+/// then tuned again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fingerprint(u64);
 
@@ -64,7 +66,7 @@ impl Fingerprint {
     }
 }
 
-/// Of all that tuning a layer goes by.
+/// The fingerprint of everything that tuning a layer depends on.
 pub(super) fn fingerprint<B: MxKernels>(
     tuner: &Tuner<'_, B>,
     start: &Parameters<B>,
@@ -94,7 +96,7 @@ pub(super) fn fingerprint<B: MxKernels>(
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates it, where it is missing.
+    /// Creates the folder if it is missing.
     pub(super) fn open(path: PathBuf) -> Result<Self, PtqError> {
         fs::create_dir_all(&path).map_err(|error| PtqError::Folder {
             path: path.clone(),
@@ -103,7 +105,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Of the layer at this place in the order of the calls.
+    /// The file of the layer at this place in the order of the calls.
     fn file(&self, place: usize, layer: &str) -> PathBuf {
         let plain = |c: char| {
             if c.is_alphanumeric() || "._-".contains(c) {
@@ -116,7 +118,7 @@ impl Folder {
         self.0.join(format!("{place:03}-{layer}.safetensors"))
     }
 
-    /// The layer as it was tuned from the same things, if it was. `start` are the parameters before.
+    /// The saved layer, if it was tuned from the same data. `start` are the parameters before tuning.
     pub(super) fn load<B: MxKernels>(
         &self,
         place: usize,
@@ -165,7 +167,7 @@ impl Folder {
         Some((parameters, report))
     }
 
-    /// Keeps a layer. The file is complete or not there: it is written beside its place and moved.
+    /// Saves a layer. The file is complete or absent: it is written under another name and renamed.
     pub(super) fn save<B: MxKernels>(
         &self,
         place: usize,
@@ -212,7 +214,7 @@ impl Folder {
     }
 }
 
-/// The parameters that a file has, of the shapes and on the device of others.
+/// The parameters in a file, with the shapes and the device of `like`.
 fn parameters<B: MxKernels>(file: &PackedFile<'_>, like: &Parameters<B>) -> Option<Parameters<B>> {
     let bias = match &like.bias {
         Some(bias) => Some(tensor::<B>(file, "bias", bias)?),
@@ -225,7 +227,7 @@ fn parameters<B: MxKernels>(file: &PackedFile<'_>, like: &Parameters<B>) -> Opti
     })
 }
 
-/// A tensor that a file has, of the shape and on the device of another one.
+/// A tensor in a file, with the shape and the device of another tensor.
 fn tensor<B: MxKernels>(
     file: &PackedFile<'_>,
     name: &str,

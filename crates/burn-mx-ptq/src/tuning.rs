@@ -14,42 +14,42 @@ use burn_mx_core::Slot;
 use burn_mx_core::hooks::{LayerOp, SharedSpecs};
 use burn_mx_core::{MxKernels, from_f32, to_f32};
 
-/// How often the error over all samples is looked at, in so many steps of a layer's.
+/// How many times tuning of a layer checks the error over all samples.
 const CHECKS: usize = 20;
 
-/// A layer is left after so many looks that found it no better.
+/// Tuning of a layer stops after this many checks without an improvement.
 const PATIENCE: usize = 5;
 
-/// What fast fine-tuning did to a layer.
+/// The result of fast fine-tuning for a layer.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TunedLayer {
     /// The layer's path.
     pub layer: String,
-    /// ‖q − y‖² / ‖y‖² before, with q the layer's quantized output on the inputs that the quantized model gives it, and y the
-    /// output in the model that is not quantized, over all samples.
+    /// ‖q − y‖² / ‖y‖² before tuning, over all samples. q is the layer's quantized output on the inputs that the quantized
+    /// model produces, y the layer's output in the unquantized model.
     pub error_before: f64,
-    /// The same after; never more than before, because a layer that got worse keeps its weights.
+    /// The same error after tuning. It is never larger than before, because a layer that got worse keeps its weights.
     pub error_after: f64,
-    /// Steps that were taken.
+    /// The number of steps.
     pub iterations: usize,
 }
 
-/// What is tuned of a layer, and how.
+/// An algorithm that tunes a layer.
 pub(super) trait Algorithm<B: MxKernels> {
-    /// A step by these samples, after this part of all steps, from 0 to 1.
+    /// One step with these samples. `done` is the share of finished steps, from 0 to 1.
     fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, done: f64);
 
-    /// The parameters as the model would store them now.
+    /// The present parameters, as the model would store them.
     fn result(&self, tuner: &Tuner<'_, B>) -> Parameters<B>;
 }
 
-/// What the gradients are of.
+/// The loss that gradients are computed of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Loss {
     /// The mean of the squared errors.
     Mean,
-    /// Their sum over channels, its mean over all else, as AdaRound has it.
+    /// The squared errors summed over channels, with the mean over all other axes, as in AdaRound.
     OfSamples,
 }
 
@@ -60,14 +60,14 @@ pub(super) struct Drawn<B: MxKernels> {
     wanted: FloatTensor<B>,
 }
 
-/// Samples of one call of a layer: its input, quantized, and the output that is wanted.
+/// Samples of one call of a layer: quantized inputs and wanted outputs.
 struct Samples<B: MxKernels> {
     op: LayerOp,
     x: FloatTensor<B>,
     wanted: FloatTensor<B>,
 }
 
-/// A layer that is tuned.
+/// A layer during tuning.
 pub(super) struct Tuner<'a, B: MxKernels> {
     layer: &'a str,
     config: &'a FastFinetune,
@@ -85,12 +85,12 @@ pub(super) struct Tuner<'a, B: MxKernels> {
 pub(super) struct Parameters<B: MxKernels> {
     pub(super) weight: FloatTensor<B>,
     pub(super) bias: Option<FloatTensor<B>>,
-    /// What the model stores them as; the values here are `f32`.
+    /// The type in which the model stores them. The values here are `f32`.
     pub(super) storage: Option<FloatDType>,
 }
 
 impl<B: MxKernels> Parameters<B> {
-    /// With the values that are left when they are stored.
+    /// The parameters after rounding to the type in which the model stores them.
     pub(super) fn stored(self) -> Self {
         let stored = |values| to_f32::<B>(from_f32::<B>(values, self.storage));
         Self {
@@ -102,8 +102,8 @@ impl<B: MxKernels> Parameters<B> {
 }
 
 impl<'a, B: MxKernels> Tuner<'a, B> {
-    /// Of a layer that these specs quantize, with these parameters, the bias of which is its own or else added after it; `inputs`
-    /// are its calls in the quantized model, `wanted` those in the other one.
+    /// A layer with these specs and parameters. The bias belongs to the layer, or is added after it. `inputs` are the layer's
+    /// calls in the quantized model, `wanted` its calls in the unquantized model.
     pub(super) fn new(
         layer: &'a str,
         config: &'a FastFinetune,
@@ -166,8 +166,8 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         })
     }
 
-    /// The parameters with the least error over all samples that steps from `start` came by, and what was done. `seed` is the
-    /// layer's own; `progress` is called with the number of steps taken.
+    /// Tunes from `start`. Returns the parameters with the least error over all samples, and a summary. `seed` belongs to the
+    /// layer. `progress` is called with the number of finished steps.
     pub(super) fn tune(
         &self,
         start: Parameters<B>,
@@ -215,7 +215,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         (parameters, tuned)
     }
 
-    /// All tensors that [`tune`](Self::tune) goes by beside the parameters, and the ops that take them.
+    /// All tensors that [`tune`](Self::tune) depends on beside the parameters, and the ops that use them.
     pub(super) fn samples(&self) -> impl Iterator<Item = (&LayerOp, [&FloatTensor<B>; 2])> {
         let samples = self.samples.iter();
         samples.map(|samples| (&samples.op, [&samples.x, &samples.wanted]))
@@ -226,12 +226,12 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         self.layer
     }
 
-    /// How it is tuned.
+    /// The configuration of tuning.
     pub(super) fn config(&self) -> &FastFinetune {
         self.config
     }
 
-    /// By what it is quantized.
+    /// The specs of the layer.
     pub(super) fn specs(&self) -> &'static SharedSpecs {
         self.specs
     }
@@ -240,13 +240,13 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         self.config.learning_rate()
     }
 
-    /// Whether AdaRound's steps go by the error alone, after this part of all.
+    /// Whether AdaRound has no regularizer yet, after this share of all steps.
     fn is_warming_up(&self, done: f64) -> bool {
         self.config.optim_algorithm == OptimAlgorithm::AdaRound && done < self.config.warm_start
     }
 
-    /// λ and β of AdaRound's regularizer after this part of all steps: β goes down by half a cosine, as the authors'
-    /// implementation has it (AIMET).
+    /// λ and β of AdaRound's regularizer after this share of all steps. β falls along half a cosine, as in the authors'
+    /// implementation (AIMET).
     pub(super) fn regularizer(&self, done: f64) -> Option<(f64, f64)> {
         if self.is_warming_up(done) {
             return None;
@@ -257,7 +257,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         Some((self.config.reg_param, beta))
     }
 
-    /// The neighbours of a weight's elements on the grid of its format; `None` if it is not finite.
+    /// The neighbours of a weight's elements on the grid of its format. `None` if the weight is not finite.
     pub(super) fn neighbours(&self, weight: &[f32], shape: &Shape) -> Option<Neighbours> {
         let format = self.specs.resolved().block_format(Slot::W);
         let format = format.expect("the configuration was checked");
@@ -277,7 +277,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         }
     }
 
-    /// Samples of one call, by their number: a call with twice as many comes up twice as often.
+    /// Draws a call with a probability proportional to its number of samples.
     fn draw_call(&self, random: &mut StdRng) -> &Samples<B> {
         let count = |samples: &Samples<B>| samples.x.shape()[0];
         let all = self.samples.iter().map(count).sum();
@@ -290,7 +290,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         drawn.expect("the place is one of them")
     }
 
-    /// The weight as products take it.
+    /// The weight after quantization, as products use it.
     pub(super) fn quantized(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
         self.op
             .quantized_weight::<B>(self.specs, weight, self.x_rank)
@@ -313,7 +313,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         }
     }
 
-    /// The gradients of weight and bias, of a layer that multiplies by this weight as it is.
+    /// The gradients of weight and bias, for a layer that multiplies by `weight` without quantizing it.
     pub(super) fn gradients(
         &self,
         Drawn { op, x, wanted }: Drawn<B>,
@@ -351,7 +351,7 @@ fn first_entries<B: Backend>(tensor: FloatTensor<B>, count: usize) -> FloatTenso
     }
 }
 
-/// In an order that does not depend on the number of threads: along the last axis on the device, the rest in `f64`.
+/// A sum whose order does not depend on the number of threads: along the last axis on the device, the rest in `f64`.
 fn sum_of_squares<B: Backend>(tensor: FloatTensor<B>) -> f64 {
     let last = tensor.rank() - 1;
     let rows = B::float_sum_dim(B::float_mul(tensor.clone(), tensor), last);

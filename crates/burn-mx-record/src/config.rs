@@ -1,4 +1,4 @@
-//! What is recorded, and when.
+//! The configuration of a recorder.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,33 +7,33 @@ use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxSpecs, Slot, SlotFormat};
 use burn_mx_module::Pattern;
 
-/// What a [`Recorder`](super::Recorder) records, and when; JSON by serde, where what is left out is as by default, which
-/// is everything in every step.
+/// Which products, operands and statistics a [`Recorder`](super::Recorder) records, and in which steps. Serde reads and writes
+/// JSON; a missing field has its default. The defaults record everything in every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecorderConfig {
-    /// Every how many steps one is recorded, at least 1.
+    /// The recorder records one of this many steps; at least 1.
     pub every: u64,
     /// The first step that is recorded.
     pub start: u64,
-    /// The step from which on none is recorded.
+    /// The first step after the last recorded one. `None`: no end.
     pub end: Option<u64>,
-    /// Of which pass the products are.
+    /// The pass whose products are recorded.
     pub pass: Pass,
-    /// Names of layers: a path, a prefix of paths, or a glob (`blocks.*.weight`); none is all.
+    /// Names of layers: a path, a prefix of paths, or a glob (`blocks.*.weight`). Empty: all layers.
     pub layers: Vec<String>,
-    /// Which products.
+    /// The products to record.
     pub products: Vec<ProductKind>,
-    /// Operands of which slots of the specs.
+    /// The slots of the specs whose operands are recorded.
     pub operands: Vec<Slot>,
-    /// Which statistics.
+    /// The statistics to record.
     pub statistics: Vec<Statistic>,
-    /// Formats that are not in use, by which the same operands are quantized once more: a preset's name (`mxfp8_rceil`),
-    /// whose formats, roundings and transforms count as if it were in use, or a block format
-    /// (`mx(element=int4,scale_mode=even)`), in every slot and with the presets' bfloat16.
+    /// Further formats. The recorder quantizes the same operands in each of them and records the loss. An entry is a preset's
+    /// name (`mxfp8_rceil`), which stands for its formats, roundings and transforms, or a block format
+    /// (`mx(element=int4,scale_mode=even)`), which stands for this format in every slot and the presets' bfloat16.
     pub what_if: Vec<String>,
-    /// Whether the roundings to the elementwise format are recorded, too, op by op and in both passes; not by default, as
-    /// each op is computed once more for it, without its roundings.
+    /// Whether to record the roundings to the elementwise format, too, op by op and in both passes. Default: false, because
+    /// each op is computed a second time, without its roundings.
     pub elementwise: bool,
 }
 
@@ -55,7 +55,7 @@ impl Default for RecorderConfig {
 }
 
 impl RecorderConfig {
-    /// With these formats in [`what_if`](Self::what_if), after those that are there.
+    /// Adds formats to [`what_if`](Self::what_if).
     pub fn what_if<S: Into<String>>(mut self, formats: impl IntoIterator<Item = S>) -> Self {
         self.what_if.extend(formats.into_iter().map(Into::into));
         self
@@ -65,7 +65,7 @@ impl RecorderConfig {
     ///
     /// # Errors
     ///
-    /// If a field makes no sense: it is named, with its value and what is allowed.
+    /// If a field is not valid. The error names the field, the value and the allowed values.
     pub fn validate(&self) -> Result<(), RecordError> {
         self.check().map(drop)
     }
@@ -137,7 +137,7 @@ fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
     Ok(SharedSpecs::of(&specs))
 }
 
-/// Of which pass products are recorded.
+/// The pass whose products are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -145,11 +145,11 @@ pub enum Pass {
     /// Forward and gradient products of [`MxAutodiff`](burn_mx_core::MxAutodiff); a step ends with each backward pass.
     #[default]
     Training,
-    /// Products outside of autodiff; a step ends by [`Recording::next_step`](super::Recording::next_step).
+    /// Products outside of autodiff. [`Recording::next_step`](super::Recording::next_step) ends a step.
     Inference,
 }
 
-/// What is recorded of an operand or a product.
+/// A statistic of an operand or a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -170,7 +170,8 @@ pub enum Statistic {
     BlockSqnr,
     /// The scales of the blocks.
     Scales,
-    /// Of the product: its result beside that of the operands before quantization, which takes another product.
+    /// Of a product: the error of its result against the product of the unquantized operands. The recorder computes this
+    /// second product.
     Result,
 }
 
@@ -199,7 +200,7 @@ pub(super) struct Selection {
     products: Vec<ProductKind>,
     operands: Vec<Slot>,
     pub(super) statistics: Vec<Statistic>,
-    /// By name.
+    /// Specs by name.
     pub(super) what_if: Vec<(String, &'static SharedSpecs)>,
     pub(super) elementwise: bool,
 }

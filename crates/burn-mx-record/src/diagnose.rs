@@ -1,10 +1,10 @@
 //! Whether a recipe's gradients are biased.
 //!
-//! Rounding makes gradients wrong; that is harmless as long as the errors of many steps cancel. [`gradient_bias`] computes the
-//! forward pass in full precision, then many quantized backward passes, each with random numbers of its own, and compares
-//! their mean with the exact gradient g: ‖mean − g‖² / ‖g‖² of N passes falls as 1/N if the recipe is unbiased, and comes to
-//! a halt at the square of its bias if it is not. Rounding to nearest gives the same error in every pass; stochastic rounding
-//! is unbiased, unless block scales let the largest elements saturate.
+//! Rounding errors of gradients are harmless if they cancel over many steps. [`gradient_bias`] tests whether they do. It
+//! computes the forward pass in full precision, then many quantized backward passes with new random numbers each, and compares
+//! their mean with the exact gradient g. For N passes, ‖mean − g‖² / ‖g‖² falls as 1/N if the recipe is unbiased. If the
+//! recipe is biased, the error levels off at the square of the bias. Rounding to nearest gives the same error in every pass.
+//! Stochastic rounding is unbiased, unless block scales let the largest elements saturate.
 //!
 //! ```
 //! # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; pub use burn_mx_record::{self as record, diagnose}; }
@@ -50,11 +50,11 @@ use substitution::Substitution;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Products {
-    /// Those that the specs quantize.
+    /// All products that the specs quantize.
     All,
-    /// Of these the ones that compute gradients of activations, which are handed on from layer to layer.
+    /// Only the products that compute gradients of activations, which pass from layer to layer.
     InputGradients,
-    /// Of these the ones that compute gradients of weights.
+    /// Only the products that compute gradients of weights.
     WeightGradients,
 }
 
@@ -62,7 +62,7 @@ impl Products {
     /// Every choice.
     pub const ALL: [Self; 3] = [Self::All, Self::InputGradients, Self::WeightGradients];
 
-    /// The name for people.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "all gradient products",
@@ -80,15 +80,15 @@ impl Products {
     }
 }
 
-/// How gradients are tried.
+/// The configuration of the test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GradientBias {
-    /// Number of quantized backward passes, for each choice of products; 8 or more. 256 by default.
+    /// Number of quantized backward passes for each choice of products, at least 8. Default: 256.
     pub backward_passes: usize,
-    /// Which products are quantized, one choice after another; all three by default.
+    /// The choices of quantized products, tested one after another. Default: all three.
     pub products: Vec<Products>,
-    /// Of the random numbers of the quantized passes.
+    /// The seed of the random numbers of the quantized passes.
     pub seed: u64,
 }
 
@@ -102,7 +102,7 @@ impl Default for GradientBias {
     }
 }
 
-/// Why the bias of gradients was not found.
+/// Why the bias of gradients could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GradientBiasError {
@@ -113,7 +113,7 @@ pub enum GradientBiasError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// The loss has no gradient.
@@ -136,11 +136,12 @@ pub enum GradientBiasError {
     NotQuantized,
 }
 
-/// The bias of the gradients of `loss(model, batch)` by the specs that model and batch carry, parameter by parameter.
+/// Measures the bias of the gradients of `loss(model, batch)`, parameter by parameter, with the specs that model and batch
+/// carry.
 ///
-/// The forward pass is computed in full precision, elementwise ops of the backward pass, too: what is tried are the block
-/// formats, roundings and transforms of the gradient products. The model's own random numbers are left alone. In a rayon task
-/// `loss` runs on a thread of the crate's own, so that no other task runs in between by the specs that are tried.
+/// The forward pass and the elementwise ops of the backward pass run in full precision. So the test covers the block formats,
+/// roundings and transforms of the gradient products. The model's own random numbers do not change. In a rayon task, `loss`
+/// runs on a separate thread, so that no other task computes with the tested specs.
 ///
 /// # Errors
 ///

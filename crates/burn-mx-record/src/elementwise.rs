@@ -1,4 +1,4 @@
-//! What tells the elementwise ops of a step apart.
+//! Keys of the elementwise ops of a step.
 
 use std::fmt;
 
@@ -25,14 +25,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What tells elementwise ops of a step apart: layer, name, and half of the step.
+/// The key of an elementwise op in a step: layer, name, and half of the step.
 pub(super) type Key = (&'static str, &'static str, Phase);
 
-/// Ends the name of a layer whose elementwise ops come after it.
+/// Ends the name of a layer that stands for the elementwise ops after the layer.
 pub(super) const AFTER: &str = " >";
 
-/// The place of an op without a name of its own: its scope, or after the last layer with a name; of a gradient whose op
-/// burn-autodiff alone knows, none.
+/// The place of an op without a named parameter: its scope, or the last named layer before it. A gradient that only
+/// burn-autodiff knows has no place.
 pub(super) fn place(scope: Option<&str>, last: Option<&str>) -> &'static str {
     match (scope, last) {
         (Some(scope), _) => hooks::label(scope),

@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
 use burn_mx_core::Slot;
 
-/// The version of what is written.
+/// The version of the file format.
 pub(super) const VERSION: u32 = 1;
 
 /// The first line of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Of the format of the file.
+    /// The version of the file format.
     pub burn_mx_records: u32,
     /// The run's name.
     pub run: String,
-    /// What is recorded.
+    /// The configuration of the recorder.
     pub config: RecorderConfig,
 }
 
@@ -32,47 +32,46 @@ impl Header {
     }
 }
 
-/// One recorded step: a line.
+/// One recorded step, a line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The run's name.
     pub run: String,
-    /// Which of the threads that compute emulated products it is, in the order in which they began to.
+    /// The number of the thread among the threads that compute emulated products, in the order in which they began.
     pub thread: usize,
     /// The step's number.
     pub step: u64,
-    /// Its products, in the order in which they were computed first.
+    /// The step's products, in the order of their first use.
     pub products: Vec<ProductRecord>,
-    /// Its elementwise ops, in the order in which they were computed first; none unless
-    /// [`RecorderConfig::elementwise`] asks for them.
+    /// The step's elementwise ops, in the order of their first use. Empty unless [`RecorderConfig::elementwise`] is true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elementwise: Vec<ElementwiseRecord>,
 }
 
-/// What roundings to the elementwise format did in an op of a layer in a step.
+/// The roundings to the elementwise format in an op of a layer in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ElementwiseRecord {
-    /// The layer's name: of the op's parameter, of the scope, or of the layer before it, with ` >`.
+    /// The layer's name: the op's parameter, the scope, or the layer before the op with ` >` at the end.
     pub layer: String,
     /// The op: `add`, `gelu`, `layer_norm`.
     pub op: String,
-    /// Which half of the step it is.
+    /// The half of the step.
     pub pass: Phase,
-    /// How often it was computed.
+    /// How often the op was computed.
     pub uses: u64,
     /// The elementwise format.
     pub format: String,
-    /// Its roundings.
+    /// The op's roundings.
     pub roundings: Vec<RoundingRecord>,
 }
 
 /// A rounding of an elementwise op.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundingRecord {
-    /// What is rounded: an operand, before and after; or a result, beside what the same op makes of the same rounded
-    /// operands without a rounding.
+    /// The rounded value: an operand, before and after rounding; or a result, against the result of the same op on the same
+    /// rounded operands without inner roundings.
     pub rounding: String,
-    /// What the rounding did to it. What saturates are elements that become ±Inf.
+    /// The loss by this rounding. Elements that become ±Inf count as saturated.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -82,17 +81,17 @@ pub struct RoundingRecord {
 pub struct ProductRecord {
     /// The layer's name.
     pub layer: String,
-    /// The op of Burn that it belongs to.
+    /// The op of Burn that the product belongs to.
     pub op: ProductOp,
-    /// What it computes.
+    /// The kind of the product: output or gradient.
     pub product: ProductKind,
-    /// How often it was computed.
+    /// How often the product was computed.
     pub uses: u64,
-    /// The specs in short.
+    /// A summary of the specs.
     pub specs: String,
-    /// Its operands.
+    /// The product's operands.
     pub operands: Vec<OperandRecord>,
-    /// Its result.
+    /// The product's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultRecord>,
 }
@@ -100,24 +99,24 @@ pub struct ProductRecord {
 /// An operand of a product.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperandRecord {
-    /// The slot of the specs whose format it has.
+    /// The slot of the specs that names the operand's format.
     pub slot: Slot,
-    /// Which operand it is: `input`, `weight`, `output gradient`; of a product of two activations `lhs` or `rhs`.
+    /// The operand's role: `input`, `weight`, `output gradient`. Operands of a product of two activations are `lhs` and `rhs`.
     pub operand: String,
-    /// Its block format; `None` if it has none.
+    /// The operand's block format, if any.
     pub format: Option<String>,
-    /// What quantization did to it.
+    /// The loss by quantization.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What other formats would have done, by name.
+    /// The loss in other formats, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub what_if: BTreeMap<String, Figures>,
 }
 
-/// The result of a product beside that of the same product of the operands before quantization.
+/// The result of a product, compared with the same product of the unquantized operands.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultRecord {
-    /// Norm of the difference over the norm of the latter; `None` if that is zero.
+    /// Norm of the difference over the norm of the unquantized product; `None` if the latter is zero.
     pub relative_error: Option<f64>,
     /// Cosine of the angle between them; `None` if one is zero.
     pub cosine: Option<f64>,
@@ -134,29 +133,29 @@ impl ResultRecord {
     }
 }
 
-/// What quantization did to an operand, or would have done. What is not recorded, or not defined, is `None`.
+/// The loss by quantizing an operand. A figure that was not recorded, or is not defined, is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Number of elements.
     pub elements: u64,
     /// Number of blocks; 0 without a block format.
     pub blocks: u64,
-    /// Number of elements that are NaN or Inf before or after, which are in no other figure.
+    /// Number of elements that are NaN or Inf before or after quantization. No other figure includes them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub non_finite: u64,
     /// Mean squared error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mse: Option<f64>,
-    /// Signal-to-quantization-noise ratio in dB; also `None` if there is no error at all, see [`exact`](Self::exact).
+    /// Signal-to-quantization-noise ratio in dB; also `None` if the error is zero, see [`exact`](Self::exact).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sqnr: Option<f64>,
-    /// Whether nothing was lost.
+    /// Whether the error is zero.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
-    /// ⟨x, q⟩ / ⟨x, x⟩: below 1 magnitude is lost.
+    /// ⟨x, q⟩ / ⟨x, x⟩. Below 1, quantization loses magnitude.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slope: Option<f64>,
-    /// Percentage of elements that are not zero and became zero.
+    /// Percentage of nonzero elements that became zero.
     #[serde(
         rename = "underflows%",
         default,
@@ -173,17 +172,17 @@ pub struct Figures {
     /// The largest magnitude.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amax: Option<f64>,
-    /// The smallest magnitude but zero.
+    /// The smallest nonzero magnitude.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amin: Option<f64>,
     /// log₂(amax / amin).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_range: Option<f64>,
-    /// Signal-to-quantization-noise ratios of blocks in dB: of the worst one, of that which 1 % are worse than, and of the
-    /// median one; `None` where a block has no error at all.
+    /// Signal-to-quantization-noise ratios of blocks in dB: of the worst block, of the 1 % quantile, and of the median block.
+    /// `None` for a block without any error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_sqnr: Option<[Option<f64>; 3]>,
-    /// The smallest scale of a block, by which its elements are multiplied to be read.
+    /// The smallest scale of a block. An element is its code's value times the scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_inv_min: Option<f64>,
     /// The largest scale of a block.
@@ -195,7 +194,7 @@ pub struct Figures {
     /// Standard deviation of log₂ of the scales.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_inv_log2_std: Option<f64>,
-    /// How many blocks have a scale of which binade.
+    /// The number of blocks by the binade of their scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_inv_histogram: Option<Histogram>,
 }
@@ -205,7 +204,7 @@ pub struct Figures {
 pub struct Histogram {
     /// ⌊log₂⌋ of the scales in the first bin.
     pub first: i32,
-    /// The number of blocks in each.
+    /// The number of blocks in each bin.
     pub counts: Vec<u64>,
 }
 
@@ -222,7 +221,7 @@ impl Histogram {
 }
 
 impl Figures {
-    /// Of a rounding to an elementwise format, which has no scales.
+    /// Figures of a rounding to an elementwise format, without scales.
     pub(super) fn of_rounding(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
         let overflow = statistics.overflow();
         let counted = statistics.elements() - statistics.non_finite() + overflow;

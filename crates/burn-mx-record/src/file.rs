@@ -52,7 +52,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes a line, so that it is there whatever becomes of this process.
+    /// Writes a line and flushes it, so that the line survives a crash of this process.
     pub(super) fn write(&mut self, line: &impl Serialize) -> Result<(), RecordError> {
         self.line.clear();
         let written = serde_json::to_writer(&mut self.line, line).map_err(io::Error::from);
@@ -67,7 +67,7 @@ impl Writer {
         })
     }
 
-    /// A run that died while it wrote has left a part of a line, after which a new one begins.
+    /// Ends the torn line of a run that died while writing, before a new line begins.
     fn end_torn_line(&mut self) -> Result<(), RecordError> {
         let end = |file: &mut File| {
             if file.metadata()?.len() == 0 {
@@ -88,14 +88,14 @@ impl Writer {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pub(super) headers: Vec<Header>,
     pub(super) steps: Vec<StepRecord>,
 }
 
-/// Reads the file of a folder, or the file itself. The last line may be torn: the run that wrote it died.
+/// Reads the file of a folder, or the file itself. The last line may be torn if the run died.
 pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
     let path = match path.is_dir() {
         true => path.join(RECORDS),
@@ -138,7 +138,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
     Ok((path, records))
 }
 
-/// What a line is.
+/// The kinds of lines.
 enum Line {
     Header,
     Step,

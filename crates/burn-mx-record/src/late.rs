@@ -1,14 +1,14 @@
-//! Figures of a step that may not be there yet when they are seen. They are read when the step is over.
+//! Figures of a step that may be computed later than the recorder sees them. The recorder reads them at the end of the step.
 
 use microscaling::Statistics;
 
 use burn_mx_core::hooks::ObservedStatistics;
 
-/// The statistics of a tensor, or of several taken together, by their places in the step's list.
+/// The statistics of one or several tensors, by their places in the step's list.
 pub(super) struct Deferred(Vec<usize>);
 
 impl Deferred {
-    /// Takes the elements of another tensor in.
+    /// Adds the elements of another tensor.
     pub(super) fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }
@@ -19,7 +19,7 @@ impl Deferred {
 pub(super) struct Late(Vec<ObservedStatistics>);
 
 impl Late {
-    /// Whether there is nothing to do but to wait for other threads.
+    /// Whether other threads still compute statistics, and no device does.
     pub(super) fn is_pending(&self) -> bool {
         let is_there = |one: &ObservedStatistics| one.is_known() || one.is_pending();
         self.0.iter().any(ObservedStatistics::is_pending) && self.0.iter().all(is_there)

@@ -1,4 +1,4 @@
-//! What quantization did: a recorder of every operand of every emulated product.
+//! A recorder of every operand of every emulated product: how much quantization loses.
 //!
 //! ```no_run
 //! # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; pub use burn_mx_record::{self as record, diagnose}; }
@@ -13,35 +13,35 @@
 //! # Ok::<(), burn_mx::record::RecordError>(())
 //! ```
 //!
-//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]): the operands
-//! before and after quantization, and the result beside that of the same product of the operands before. It changes no bit
-//! of what is computed, and draws none of its random numbers. Models need no change, either;
+//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]). It sees operands
+//! before and after quantization, and the result next to the result of the same product of unquantized operands. A recorder
+//! changes no bit of the computation and none of its random numbers. Models need no change;
 //! [`module::label_parameters`](burn_mx_module::label_parameters) tells products the paths of their parameters.
 //!
 //! # Steps
 //!
-//! While a model trains, a step ends with each backward pass of [`MxAutodiff`](burn_mx_core::MxAutodiff). Products of a thread
-//! are the steps of that thread: two models that train in two threads do not mix. Products outside of autodiff, as those
-//! of an evaluation, are left out, or are the only ones recorded ([`Pass::Inference`]); steps end where the program says so
-//! then ([`Recording::next_step`]). A backward pass on another thread than its forward pass is the same step, as long as no third
-//! thread is in a step of its own: it is taken for that of the one thread that has begun one.
+//! In training, a step ends with each backward pass of [`MxAutodiff`](burn_mx_core::MxAutodiff). Each thread has its own
+//! steps, so two models that train on two threads do not mix. A backward pass may run on another thread than its forward pass:
+//! it belongs to the step of the one thread that has begun a step.
+//!
+//! A recorder leaves out products outside of autodiff, as in an evaluation. With [`Pass::Inference`] it records only these,
+//! and the program ends each step ([`Recording::next_step`]).
 //!
 //! # Names of layers
 //!
-//! A product has the name of its parameter. One that has no named parameter, as the products of an attention, is called
-//! by the scope that it runs in ([`scope`]), or else by the last named layer before it, and by
-//! kind and order: `blocks.0.attention.matmul 0`, `blocks.0.mha.value.weight > matmul 0`.
+//! A product has the name of its parameter. A product without a named parameter, as in attention, has the name of its scope
+//! ([`scope`]), otherwise of the last named layer before it, with kind and number: `blocks.0.attention.matmul 0`,
+//! `blocks.0.mha.value.weight > matmul 0`.
 //!
 //! # Figures
 //!
-//! `x` are an operand's elements as its block format is given them: rounded to the elementwise format, and transformed where
-//! the specs have a random Hadamard transform. `q` are what the product multiplies. What
-//! [`Statistics`](microscaling::Statistics) says of them is a line of `records.jsonl` for each recorded step
-//! ([`StepRecord`]). The result of the product is compared with that of the operands that are not quantized in blocks, nor
-//! transformed. Figures are float64 sums over all elements, the same whatever the number of threads. Several uses of a
-//! layer in a step are taken together.
+//! Let `x` be an operand's elements before block quantization: rounded to the elementwise format, and transformed if the specs
+//! have a random Hadamard transform. Let `q` be the values that the product multiplies. Each recorded step is a line of
+//! `records.jsonl` ([`StepRecord`]) with the [`Statistics`](microscaling::Statistics) of `x` and `q`. The result of a product
+//! is compared with the product of operands that are neither quantized in blocks nor transformed. Figures are float64 sums
+//! over all elements and do not depend on the number of threads. The figures of a layer cover all of its uses in a step.
 //!
-//! [`RecorderConfig::elementwise`] asks for the roundings to the elementwise format as well, op by op
+//! With [`RecorderConfig::elementwise`] a step also has the roundings to the elementwise format, op by op
 //! ([`ElementwiseRecord`]).
 
 mod config;
@@ -75,7 +75,7 @@ pub use running::scope;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow};
 
-/// Why nothing was recorded, or not all.
+/// Why recording failed, fully or in part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -86,16 +86,16 @@ pub enum RecordError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
-    /// Another recorder is at work.
+    /// Another recorder is running.
     #[error("{whose} recorder already; finish it before another one is started")]
     Running {
-        /// Whose recorder it is.
+        /// The owner of the other recorder.
         whose: &'static str,
     },
-    /// There are records already.
+    /// The folder has records of another run.
     #[error(
         "`{}` has records of another run; name another folder, or add to them with `Recorder::append`",
         path.display()
@@ -109,22 +109,22 @@ pub enum RecordError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A line that is no record.
+    /// A line is not a valid record.
     #[error("`{}` line {line}: {reason}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason why the line is not valid.
         reason: String,
     },
 }
 
-/// A recorder to be.
+/// A recorder before its start.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     config: RecorderConfig,
@@ -134,7 +134,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of what `config` says.
+    /// A recorder with this configuration.
     pub fn new(config: RecorderConfig) -> Self {
         Self {
             config,
@@ -144,41 +144,42 @@ impl Recorder {
         }
     }
 
-    /// The name of the run, which stands in every record: a folder may have several. `run` by default.
+    /// Sets the name of the run, which every record has. One folder may hold several runs. Default: `run`.
     pub fn run(mut self, name: impl Into<String>) -> Self {
         self.run = name.into();
         self
     }
 
-    /// The number of the first step, of a run that goes on. 0 by default.
+    /// Sets the number of the first step, for a run that continues. Default: 0.
     pub fn first_step(mut self, step: u64) -> Self {
         self.first_step = step;
         self
     }
 
-    /// The products of the thread that starts the recorder, and of no other. Otherwise they are those of all threads of this
-    /// process that have no recorder of their own.
+    /// Restricts the recorder to the thread that starts it. Otherwise the recorder sees all threads of this process without
+    /// their own recorder.
     pub fn on_this_thread(mut self) -> Self {
         self.on_this_thread = true;
         self
     }
 
-    /// Records products until the recording is finished or dropped. `folder` is created if it is missing; the records are [`RECORDS`] in it.
+    /// Records products until the recording is finished or dropped. Creates `folder` if it is missing. The records are in the
+    /// file [`RECORDS`] of this folder.
     ///
     /// # Errors
     ///
-    /// Before anything is computed: if a field of the configuration makes no sense, if another such recorder is at work,
-    /// if the folder has records, or if it cannot be written to.
+    /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, if
+    /// the folder has records, or if it cannot be written to.
     pub fn start(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
         self.open(folder.as_ref(), false)
     }
 
-    /// As [`start`](Self::start), after the records that the folder has: of other runs, or of this one before it was
-    /// interrupted. Where a step is there twice the later record counts.
+    /// Like [`start`](Self::start), but adds to the records in the folder: of other runs, or of this run before an
+    /// interruption. If a step occurs twice, the later record counts.
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start), but for records in the folder, which are welcome.
+    /// As for [`start`](Self::start), except that the folder may have records.
     pub fn append(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
         self.open(folder.as_ref(), true)
     }
@@ -197,21 +198,21 @@ impl Recorder {
     }
 }
 
-/// A recorder at work. Dropped, it stops, and what was recorded is on disk.
+/// A running recorder. Dropping it stops the recording; all records are on disk then.
 #[derive(Debug)]
 pub struct Recording {
     running: Arc<Running>,
-    /// There until it stops.
+    /// `None` after the stop.
     place: Option<running::Taken>,
     folder: PathBuf,
 }
 
 impl Recording {
-    /// Ends a step of this thread, of [`Pass::Inference`]; training steps end by themselves.
+    /// Ends a step of this thread, with [`Pass::Inference`]. Training steps end without this call.
     ///
     /// # Panics
     ///
-    /// If the recorder is one of training.
+    /// If the recorder records training.
     pub fn next_step(&self) {
         assert_eq!(
             self.running.pass(),
@@ -222,26 +223,26 @@ impl Recording {
         self.running.end_step();
     }
 
-    /// The last step that was recorded; waits until its figures are there.
+    /// The last recorded step. Waits for its figures.
     pub fn latest(&self) -> Option<Arc<StepRecord>> {
         self.running.latest()
     }
 
-    /// Where the records are.
+    /// The folder of the records.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Stops.
+    /// Stops the recording.
     ///
     /// # Errors
     ///
-    /// If a record could not be written; those before it are there.
+    /// If a record could not be written. Earlier records are on disk.
     pub fn stop(mut self) -> Result<(), RecordError> {
         self.end()
     }
 
-    /// Stops, and reads what was recorded.
+    /// Stops the recording and reads the records.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the recorder sees of products and of elementwise ops.
+//! The recorder as an observer of products and elementwise ops.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ struct OfProduct {
 }
 
 impl OfProduct {
-    /// What an operand is to its layer. The gradients of the two activations of a product are one kind of product.
+    /// The role of an operand in its layer. The gradients of the two activations of a product count as one kind of product.
     fn name_of(&self, slot: Slot, side: Option<Side>) -> &'static str {
         let side = side.filter(|_| self.op == ProductOp::Matmul);
         match (slot, side) {
@@ -146,7 +146,7 @@ impl ProductObserver for OfProduct {
         self.running.selection.has_operand(slot)
     }
 
-    /// Records an operand: its statistics as it is, and by each of the formats that are not in use.
+    /// Records an operand: its statistics in its own format and in each of the further formats.
     fn operand(&self, operand: &dyn OperandView) {
         let slot = operand.slot();
         let name = self.name_of(slot, operand.side());

@@ -1,4 +1,4 @@
-//! A thread of a recorder's own, which does one piece of work after the other.
+//! A separate thread of a recorder, which runs one piece of work after another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,19 +6,19 @@ use std::thread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What to do, and what came of it.
+/// Channels for work and for its results.
 type Channels = (Sender<Work>, Receiver<thread::Result<()>>);
 
-/// The thread, which is started by the first piece of work and ends when this is dropped.
+/// A thread that the first piece of work starts, and that ends when this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct OwnThread {
     thread: Option<Channels>,
-    /// Whether a piece of work was begun and not waited for.
+    /// Whether a piece of work has begun and nobody has waited for it.
     is_working: bool,
 }
 
 impl OwnThread {
-    /// Has `work` done while this thread goes on, after the piece before it.
+    /// Runs `work` on the thread while the caller continues. Waits for the previous piece of work first.
     pub(super) fn begin(&mut self, work: impl FnOnce() + Send + 'static) {
         self.wait();
         let (pieces, _) = self.thread.get_or_insert_with(start);
@@ -31,7 +31,7 @@ impl OwnThread {
     ///
     /// # Panics
     ///
-    /// If the work did, unless this thread panics already.
+    /// If the work panicked, unless this thread is panicking already.
     pub(super) fn wait(&mut self) {
         let (true, Some((_, done))) = (self.is_working, &self.thread) else {
             return;

@@ -1,4 +1,4 @@
-//! What a recorder has written, to be looked at.
+//! The report of recorded runs.
 
 mod page;
 mod table;
@@ -38,8 +38,8 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, or has a line that is no record. The last line of a run may be torn: a run that died has
-    /// all that it recorded before.
+    /// If a file cannot be read, or has an invalid line. A torn last line is allowed: an interrupted run keeps all earlier
+    /// records.
     pub fn read<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, RecordError> {
         let mut runs = Vec::new();
         for path in paths {
@@ -49,7 +49,7 @@ impl Report {
         Ok(Self { runs })
     }
 
-    /// Whether not a single step was recorded.
+    /// Whether no step was recorded.
     pub fn is_empty(&self) -> bool {
         self.runs.iter().all(|run| run.steps.is_empty())
     }
@@ -59,8 +59,8 @@ impl Report {
         self.runs.iter().flat_map(|run| run.steps.values())
     }
 
-    /// The ten operands of each run that lost most in the last recorded step, with what to try, as a table; and the ten
-    /// roundings of elementwise ops, if those were recorded.
+    /// A table of the ten operands of each run that lost most in the last recorded step, with suggestions; and of the ten
+    /// worst roundings of elementwise ops, if these were recorded.
     pub fn table(&self) -> String {
         table::worst_operands(&self.runs)
     }
@@ -70,12 +70,12 @@ impl Report {
         page::data(&self.runs, usize::MAX)
     }
 
-    /// The report as a page of its own, which needs no network.
+    /// The report as a self-contained HTML page, which needs no network.
     pub fn html(&self) -> String {
         page::html(&self.runs)
     }
 
-    /// Writes [`REPORT_HTML`] and [`REPORT_JSON`] to a folder, which is created if it is missing.
+    /// Writes [`REPORT_HTML`] and [`REPORT_JSON`] to a folder. Creates the folder if it is missing.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Run {
         runs
     }
 
-    /// The name for people.
+    /// The name on the page.
     fn title(&self) -> String {
         match self.thread {
             0 => self.name.clone(),

@@ -1,4 +1,4 @@
-//! The recorders at work, and which of them a product goes to.
+//! The running recorders, and which of them records a product.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,25 +14,25 @@ use super::stream::{Step, Stream};
 use super::{RecordError, StepRecord};
 use burn_mx_core::hooks::{self, Installed};
 
-/// A recorder at work.
+/// A running recorder.
 pub(crate) struct Running {
     run: String,
     first_step: u64,
     pub(super) selection: Selection,
     streams: Mutex<HashMap<ThreadId, Stream>>,
     file: Mutex<Writer>,
-    /// Why no more records are written.
+    /// The error after which no more records are written.
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
-    /// The last recorded step on its way to the file, where its figures were not there when it was over.
+    /// Writes the last recorded step, if its figures were not ready at the end of the step.
     writer: Mutex<OwnThread>,
 }
 
-/// Which recorders are at work.
+/// The places of the running recorders.
 static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The names of the scopes that this thread is in.
+    /// The names of the scopes around the current code of this thread.
     static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,12 +40,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// Where a recorder is at work: on one thread, or on all that have none.
+/// The threads of a recorder: one thread, or all threads without their own recorder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place(Option<ThreadId>);
 
 impl Place {
-    /// The place, if nobody has it.
+    /// The place, if no recorder has it.
     pub(super) fn free(here: bool) -> Result<Self, RecordError> {
         let place = Self(here.then(hooks::thread_of_work));
         match lock(&PLACES).contains(&place) {
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// The place of a recorder at work, which is free again when this is dropped.
+/// The place of a running recorder. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct Taken {
     place: Place,
@@ -114,7 +114,7 @@ impl Running {
         lock(&self.latest).clone()
     }
 
-    /// Whether a product that this thread is about to compute is of the pass that is recorded.
+    /// Whether the next product of this thread belongs to the recorded pass.
     pub(super) fn is_in_pass(&self) -> bool {
         hooks::in_training() == (self.pass() == Pass::Training)
     }
@@ -130,8 +130,8 @@ impl Running {
         work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
     }
 
-    /// The thread whose forward pass the backward pass on this one belongs to, if that is another: this one has computed
-    /// nothing in its step, and one single other one has.
+    /// The thread of the forward pass, if the backward pass on this thread belongs to another thread: this thread has computed
+    /// nothing in its step, and exactly one other thread has.
     fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
         let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
         if !hooks::in_backward_pass()
@@ -144,7 +144,7 @@ impl Running {
         others.next().filter(|_| others.next().is_none()).copied()
     }
 
-    /// Ends a step of this thread, if there was any product in it.
+    /// Ends a step of this thread, if the step has any product.
     pub(super) fn end_step(self: &Arc<Self>) {
         let step = {
             let mut streams = lock(&self.streams);
@@ -158,8 +158,8 @@ impl Running {
         }
     }
 
-    /// Writes a step, on the recorder's own thread if its figures are not there yet. There is one such step at a time: so memory is
-    /// bounded, and steps come in their order.
+    /// Writes a step, on the recorder's thread if its figures are not ready. Only one step waits at a time, so memory is
+    /// bounded and steps keep their order.
     fn write_late(self: &Arc<Self>, step: Step) {
         let mut writer = lock(&self.writer);
         writer.wait();
@@ -172,7 +172,7 @@ impl Running {
         }
     }
 
-    /// Waits until all steps that are over are written.
+    /// Waits until all finished steps are written.
     pub(super) fn wait(&self) {
         lock(&self.writer).wait();
     }
@@ -190,7 +190,7 @@ impl Running {
         *lock(&self.latest) = Some(Arc::new(record));
     }
 
-    /// Records what is left of an inference, whose last step nobody ended.
+    /// Records the unfinished last step of an inference.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Calls `work` with the names of the scopes that this thread is in, joined by dots.
+/// Calls `work` with the names of the thread's scopes, joined by dots.
 pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
     SCOPES.with_borrow(|scopes| match scopes.is_empty() {
         true => work(None),
@@ -224,9 +224,11 @@ pub(super) fn with_scope<R>(work: impl FnOnce(Option<&str>) -> R) -> R {
     })
 }
 
-/// Calls `work` in a scope of this name, by which a recorder calls the products in it that have no named parameter; a scope in a
-/// scope is `outer.inner`. While a recorder is at work, `work` in a rayon task runs on a thread of the crate's own, so that no
-/// other task runs in between under this name; `work` must not wait for other tasks of that pool, whose thread sleeps.
+/// Calls `work` in a scope of this name. A recorder names products without a named parameter by their scope. Nested scopes are
+/// joined: `outer.inner`.
+///
+/// While a recorder is running, `work` in a rayon task runs on a separate thread, so that no other task runs under this name.
+/// `work` must not wait for other tasks of that pool, because the pool's thread sleeps.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; pub use burn_mx_record::{self as record, diagnose}; }

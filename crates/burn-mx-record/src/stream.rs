@@ -1,4 +1,4 @@
-//! What one thread computes: its steps, and what was seen of the products of the current one.
+//! The products of one thread: its steps, and the observations of the current step.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,28 +16,28 @@ use burn_mx_core::hooks::{self, SharedSpecs};
 
 /// The products of one thread, step by step.
 pub(super) struct Stream {
-    /// In the order in which threads began.
+    /// The thread's number, in the order in which threads began.
     thread: usize,
     pub(super) step: u64,
     /// Whether the current step is recorded.
     pub(super) recorded: bool,
-    /// Whether there was any product in the current step.
+    /// Whether the current step has any product.
     pub(super) begun: bool,
     names: Names,
     products: Vec<Product>,
     places: HashMap<Key, usize>,
     elementwise: Vec<Elementwise>,
     elementwise_places: HashMap<ElementwiseKey, usize>,
-    /// Of the random numbers of formats that are not in use.
+    /// Draws of random numbers for formats that are not in use.
     pub(super) draws: u64,
-    /// What of the current step is not there yet.
+    /// Statistics of the current step that are not ready.
     pub(super) late: Late,
 }
 
-/// What tells products of a step apart.
+/// The key of a product in a step.
 type Key = (&'static str, ProductKind);
 
-/// A product, all its uses together.
+/// A product, over all of its uses.
 struct Product {
     key: Key,
     op: ProductOp,
@@ -51,11 +51,11 @@ struct Product {
 pub(super) struct Operand {
     pub(super) slot: Slot,
     pub(super) name: &'static str,
-    /// As it is, and by each of the formats that are not in use.
+    /// Statistics in the operand's own format, then in each of the further formats.
     pub(super) statistics: Vec<Deferred>,
 }
 
-/// An elementwise op, all its uses together.
+/// An elementwise op, over all of its uses.
 struct Elementwise {
     key: ElementwiseKey,
     format: FloatFormat,
@@ -80,12 +80,12 @@ impl Stream {
         }
     }
 
-    /// The name of a layer whose parameter has none, and which is about to be used.
+    /// The name of a product without a named parameter, before its use.
     pub(super) fn name(&mut self, op: ProductOp, scope: Option<&str>) -> &'static str {
         self.names.next(op, scope)
     }
 
-    /// A layer is used.
+    /// Notes the use of a named layer.
     pub(super) fn passes(&mut self, label: &'static str) {
         if !self.names.made_up.contains(label) {
             self.names.last = Some(label);
@@ -138,7 +138,7 @@ impl Stream {
         }
     }
 
-    /// The place of an elementwise op without a parameter that has a name.
+    /// The place of an elementwise op without a named parameter.
     pub(super) fn place(&self, scope: Option<&str>) -> &'static str {
         elementwise::place(scope, self.names.last)
     }
@@ -174,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Ends the step; what was seen of it, if it was recorded.
+    /// Ends the step. Returns its observations, if it was recorded.
     pub(super) fn end_step(&mut self, selection: &Selection) -> Option<Step> {
         let step = Step {
             thread: self.thread,
@@ -194,7 +194,7 @@ impl Stream {
     }
 }
 
-/// A step that is over.
+/// A finished step.
 pub(super) struct Step {
     thread: usize,
     step: u64,
@@ -204,12 +204,12 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Whether there is nothing to do for its figures but to wait for other threads.
+    /// Whether other threads still compute figures of the step, and no device does.
     pub(super) fn is_pending(&self) -> bool {
         self.late.is_pending()
     }
 
-    /// The step in figures; waits for those that are not there yet.
+    /// The figures of the step. Waits for those that are not ready.
     pub(super) fn record(self, run: &str, selection: &Selection) -> StepRecord {
         let mut read = self.late.read();
         let products = self.products.into_iter();
@@ -283,13 +283,13 @@ impl Elementwise {
     }
 }
 
-/// Names of the layers of a step whose parameters have none.
+/// Names of the products of a step without a named parameter.
 #[derive(Default)]
 struct Names {
-    /// The last layer with a name of its own.
+    /// The last named layer.
     last: Option<&'static str>,
     made_up: HashSet<&'static str>,
-    /// How many there are after a prefix already.
+    /// How many products have the same prefix so far.
     counts: HashMap<(String, ProductOp), usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What a recorder sees, as metrics of burn-train.
+//! Figures of a recorder as metrics of burn-train.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::report::operands;
 use super::running::Running;
 use super::{Figures, Recording};
 
-/// A figure of the last recorded step, of all operands.
+/// A figure of the last recorded step, over all operands.
 #[derive(Clone, Debug)]
 struct Watch {
     name: MetricName,
@@ -62,12 +62,12 @@ macro_rules! metric {
     ($(#[$doc:meta])* $metric:ident, $name:literal, $figure:expr, $unit:literal, $higher_is_better:literal) => {
         $(#[$doc])*
         ///
-        /// Of the last recorded step; any output of a training step will do as its input.
+        /// A figure of the last recorded step. The metric accepts any output of a training step as its input.
         #[derive(Clone, Debug)]
         pub struct $metric(Watch);
 
         impl $metric {
-            /// Of the worst operand, which the entry names.
+            /// The figure of the worst operand. The entry names the operand.
             pub fn worst(recording: &Recording) -> Self {
                 Self::new(recording, false)
             }
@@ -130,10 +130,10 @@ metric! {
     MxSqnr, "MX SQNR", |figures| figures.sqnr, "dB", true
 }
 metric! {
-    /// Elements that are not zero and became zero, in percent.
+    /// Share of nonzero elements that became zero, in percent.
     MxUnderflow, "MX underflow", |figures| figures.underflow, "%", false
 }
 metric! {
-    /// Elements beyond the largest number under their block's scale, in percent.
+    /// Share of elements beyond the largest number under their block's scale, in percent.
     MxSaturation, "MX saturation", |figures| figures.saturation, "%", false
 }

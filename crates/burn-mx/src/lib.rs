@@ -60,11 +60,11 @@ pub use burn_mx_record as record;
 #[cfg(feature = "record")]
 pub use burn_mx_record::diagnose;
 pub use microscaling::{
-    BfpFormat, BlockFormat, Dialect, ElementFormat, FloatFormat, FloatScaleFormat, FormatError,
-    Headroom, MicroexponentFormat, MxFormat, Nvfp4Format, OperandQuantization, PackError, Packed,
-    PackedView, ParseFormatError, ProductPath, RandomHadamard, RandomStream, Rounder, Rounding,
-    ScaleFormat, ScaleMode, SharedExpMethod, Side, Signs, SpecialCodes, Statistics, StoredType,
-    WeightLayout,
+    Accumulation, Accumulator, BfpFormat, BlockFormat, Chip, Dialect, ElementFormat, FloatFormat,
+    FloatScaleFormat, FormatError, Headroom, MicroexponentFormat, MxFormat, Nvfp4Format,
+    OperandQuantization, PackError, Packed, PackedView, ParseFormatError, ProductPath,
+    RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat, ScaleMode, SharedExpMethod, Side,
+    Signs, SpecialCodes, Statistics, StoredType, SubScales, WeightLayout,
 };
 
 /// Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.

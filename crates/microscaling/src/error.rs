@@ -1,8 +1,9 @@
 //! What can go wrong: every error names the operation, what is allowed and what it got.
 
-use crate::product::{Axis, ProductPath};
-use crate::{ElementFormat, ScaleMode};
-use alloc::{string::String, vec::Vec};
+use crate::accumulate::{Chip, OperandKind, OperandType, ScaleType};
+use crate::product::{Axis, ProductPath, Side};
+use crate::{ElementFormat, Headroom, Rounding, ScaleMode, SubScales};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use thiserror::Error;
 
 impl FormatError {
@@ -164,13 +165,62 @@ pub enum FormatError {
         /// The one that was given.
         got: ElementFormat,
     },
-    /// A headroom that is no fraction of at least 1 and less than 2.
-    #[error("headroom is {numerator}/{denominator}, expected at least 1 and less than 2")]
+    /// A field of an accumulator is out of range.
+    #[error("accumulator of order {order}: {field} is {got}, expected {min} to {max}")]
+    Accumulator {
+        /// The order, for example "joint", or "output".
+        order: &'static str,
+        /// The field, for example "fraction_bits".
+        field: &'static str,
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+        /// The value that was given.
+        got: i64,
+    },
+    /// A field of an accumulator does not go with the others.
+    #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
+    AccumulatorField {
+        /// The order, for example "joint", or a chip.
+        order: &'static str,
+        /// The field, for example "group".
+        field: &'static str,
+        /// The value that was given.
+        got: i64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// A running sum is not rounded in this way.
+    #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
+    SumRounding {
+        /// The rounding that was given.
+        got: Rounding,
+    },
+    /// Integers have no place for scales but the promotion.
+    #[error("accumulator of order integer: scale_at is product, expected promotion")]
+    IntegerScale,
+    /// A headroom that is no fraction of at least 1/2 and less than 2.
+    #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {
         /// Of the fraction that was given.
-        numerator: u8,
+        numerator: u16,
         /// Of the fraction that was given.
-        denominator: u8,
+        denominator: u16,
+    },
+    /// An MX block cannot have a headroom below 1.
+    #[error("MX format: headroom is {got}, expected at least 1")]
+    MxHeadroom {
+        /// The headroom that was given.
+        got: Headroom,
+    },
+    /// Sub-scales that no block can have.
+    #[error("block format: sub_scales is {got}, expected {allowed}")]
+    SubScales {
+        /// The sub-scales that were given.
+        got: SubScales,
+        /// What is allowed.
+        allowed: &'static str,
     },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
@@ -290,6 +340,11 @@ pub enum PackError {
         /// Position of the first one in the data.
         position: usize,
     },
+    /// MS-EDEN, whose scales follow from more than their blocks.
+    #[error(
+        "pack: a format with eden=true can't be packed with rounding stochastic, expected nearest, even or floor"
+    )]
+    Eden,
     /// The scales are not as many bytes as the blocks of the tensor need.
     #[error("pack: the scales of shape {shape:?} are {expected} bytes, got {got}")]
     ScalesLength {
@@ -419,5 +474,116 @@ pub enum PanelsError {
     TensorScale {
         /// The tensor scale that the elements have.
         tensor_scale: f32,
+    },
+}
+
+/// Operands that an accumulator does not take. The result is untouched then.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum AccumulateError {
+    /// The accumulator is not valid.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The chip has no matrix unit for operands of these kinds.
+    #[error("{chip} has no matrix unit for {} times {}: expected {}", .operands[0], .operands[1], .allowed.join("; "))]
+    Chip {
+        /// The chip.
+        chip: Chip,
+        /// The left and the right operand.
+        operands: Box<[OperandKind; 2]>,
+        /// The types that it has units for.
+        allowed: Vec<&'static str>,
+    },
+    /// Integers are summed up, and the elements are floats.
+    #[error("accumulator of order integer: the elements are {got}, expected fixed point, as int8")]
+    Integer {
+        /// The type of the elements.
+        got: OperandType,
+    },
+    /// The elements are numbers of a table, which no unit multiplies.
+    #[error("accumulator: the elements are {got}, expected a float or fixed point")]
+    Table {
+        /// The type of the elements.
+        got: ElementFormat,
+    },
+    /// What shares a scale lies in two blocks.
+    #[error(
+        "accumulator: {field} is {got}, expected a divisor of the block of {block} elements (0: of all)"
+    )]
+    Block {
+        /// "group" or "promote_every".
+        field: &'static str,
+        /// The value that was given.
+        got: usize,
+        /// Elements of a block.
+        block: usize,
+    },
+    /// The operands' summed axes have different lengths.
+    #[error(
+        "product: the left operand has {lhs} elements along the summed axis, the right one {rhs}"
+    )]
+    Summed {
+        /// Of the left operand.
+        lhs: usize,
+        /// Of the right operand.
+        rhs: usize,
+    },
+    /// The elements end before the matrix does.
+    #[error(
+        "{side} operand: free axis {free:?} and summed axis {summed:?} do not lie within {got} elements"
+    )]
+    Elements {
+        /// Which operand.
+        side: Side,
+        /// The free axis.
+        free: Axis,
+        /// The summed axis.
+        summed: Axis,
+        /// Number of elements in memory.
+        got: usize,
+    },
+    /// The scales are not as many as the operand has blocks.
+    #[error("{side} operand: expected {expected} scales, got {got}")]
+    Scales {
+        /// Which operand.
+        side: Side,
+        /// As many as there are blocks.
+        expected: usize,
+        /// The number that was given.
+        got: usize,
+    },
+    /// An element is no number of its type.
+    #[error(
+        "{side} operand: element {free}, {summed} is {value:e}, expected a number of {expected}"
+    )]
+    Element {
+        /// Which operand.
+        side: Side,
+        /// Its place along the free axis.
+        free: usize,
+        /// Its place along the summed axis.
+        summed: usize,
+        /// The element.
+        value: f32,
+        /// The type of the elements.
+        expected: OperandType,
+    },
+    /// A scale is no number of its type.
+    #[error("{side} operand: a scale is {value:e}, expected a number of {expected}")]
+    Scale {
+        /// Which operand.
+        side: Side,
+        /// The scale.
+        value: f32,
+        /// The type of the scales.
+        expected: ScaleType,
+    },
+    /// The result has another length.
+    #[error("product: the result has {expected} elements, got {got}")]
+    Result {
+        /// Elements of the result.
+        expected: usize,
+        /// Elements that there is room for.
+        got: usize,
     },
 }

@@ -12,6 +12,7 @@ pub(crate) mod names;
 mod nvfp4;
 pub(crate) mod parameters;
 mod scale;
+mod sub_scales;
 pub(crate) mod table;
 mod text;
 
@@ -25,3 +26,4 @@ pub use microexponent::MicroexponentFormat;
 pub use mx::MxFormat;
 pub use nvfp4::Nvfp4Format;
 pub use scale::{ScaleMode, SharedExpMethod};
+pub use sub_scales::SubScales;

@@ -3,6 +3,7 @@
 
 extern crate alloc;
 
+mod accumulate;
 mod error;
 mod float_state;
 mod format;
@@ -13,11 +14,18 @@ mod round;
 #[cfg(feature = "std")]
 mod statistics;
 
-pub use error::{FormatError, NameError, PackError, PanelsError, ParseFormatError, QuantizeError};
+pub use accumulate::{
+    Accumulation, Accumulator, AccumulatorOperand, Chip, OperandKind, OperandType, Order, Overflow,
+    ScaleAt, ScaleType, SumFormat,
+};
+pub use error::{
+    AccumulateError, FormatError, NameError, PackError, PanelsError, ParseFormatError,
+    QuantizeError,
+};
 pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
     MicroexponentFormat, MxFormat, Nvfp4Format, ScaleFormat, ScaleMode, SharedExpMethod,
-    SpecialCodes,
+    SpecialCodes, SubScales,
 };
 #[cfg(feature = "safetensors")]
 pub use pack::safetensors;

@@ -15,6 +15,7 @@ mod plan;
 mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+mod scale_codes;
 mod source;
 mod view;
 mod weight_layout;
@@ -23,5 +24,6 @@ pub use dialect::{Dialect, DialectError, DialectTensor};
 pub use difference::PackedDifference;
 pub use number::{DecodeNumber, EncodeNumber};
 pub use packed::{Packed, PackedParts};
+pub(crate) use scale_codes::ScaleCodes;
 pub use view::PackedView;
 pub use weight_layout::{StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError};

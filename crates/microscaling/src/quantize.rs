@@ -3,6 +3,7 @@
 pub(crate) mod blocks;
 mod clipped;
 pub(crate) mod contiguous;
+mod eden;
 mod elementwise;
 mod hadamard;
 pub(crate) mod instruction_set;

@@ -2,7 +2,7 @@
 //!
 //! The rounded ops of the forward pass are the same, or nearly so; the gradient is rounded at other places. Below stand both
 //! sequences of rounded ops, from the numbers on that they share bit for bit. How far the two results can be apart follows
-//! from that for each element, see `roundings.rs` and "Bounds" in `docs/op-coverage.md`.
+//! from that for each element, see `roundings.rs` and "Bounds" in `docs/src/op-coverage.md`.
 
 use burn::module::Param;
 use burn::nn::RmsNormConfig;

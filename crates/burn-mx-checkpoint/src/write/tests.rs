@@ -1,4 +1,4 @@
-//! A save that is stopped at any step leaves a checkpoint, the one before or the new one.
+//! A save that is interrupted at any step leaves a checkpoint, the old one or the new one.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ fn contents(path: &Path) -> Contents {
     Some(archive.names().map(of).collect())
 }
 
-/// What a program may load: the file, the folder, the index.
+/// The three ways of loading: by the file, the folder, the index.
 fn ways(folder: &Path) -> [Contents; 3] {
     let path = folder.join("model.safetensors");
     [path.clone(), folder.to_owned(), index_of(&path)].map(|path| contents(&path))
@@ -51,7 +51,7 @@ fn entries(names: &[&str], value: f32) -> Vec<Entry> {
     names.iter().map(entry).collect()
 }
 
-/// Saves tensors of 32 bytes, in shards of so many bytes if a number is given.
+/// Saves tensors of 32 bytes, in shards of this many bytes if a number is given.
 fn save(folder: &Path, file: &str, names: &[&str], value: f32, shard_bytes: Option<u64>) {
     let entries = entries(names, value);
     let mut bytes = Bytes::new(&[], CheckpointLayout::Microscaling, None, &|_, _| ());
@@ -74,7 +74,7 @@ fn write_index(folder: &Path, of: &str, files: &[(&str, &str)]) {
     index.write(&index_of(&folder.join(of))).unwrap();
 }
 
-/// What may be in a folder before a save.
+/// Possible contents of a folder before a save.
 const BEFORE: [&str; 9] = [
     "nothing",
     "one file",
@@ -130,7 +130,7 @@ fn before(kind: &str, folder: &Path) {
     }
 }
 
-/// What no save has to do with.
+/// Files that no save may touch.
 const FOREIGN: [&str; 3] = ["tokenizer.json", "shared.safetensors", "notes"];
 
 fn copy_of(folder: &Path) -> TempDir {

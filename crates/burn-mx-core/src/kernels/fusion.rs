@@ -196,7 +196,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
                     .chain(tensor_scale)
                     .map(Output::Float)
                     .collect(),
-                Operand::Panels { .. } => unreachable!("panels have no float type"),
+                _ => unreachable!("panels have no float type"),
             }
         };
         let outputs = register::<B>("mx_product_operand", vec![tensor], outputs, run);

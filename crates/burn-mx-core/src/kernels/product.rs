@@ -6,7 +6,11 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
+use super::accumulated::Accumulated;
 use super::{KernelOp, MxKernels};
+
+/// What is said of operands that the core multiplies itself.
+pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
 
 /// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of
 /// the right one are summed over, or rows and columns if it is transposed.
@@ -115,6 +119,8 @@ pub enum Operand<P> {
         /// The axes before the last two, along which the matrices lie.
         leading: Vec<usize>,
     },
+    /// Elements and scales in this process's memory, of a product that is summed up as a matrix unit does; no backend sees it.
+    Accumulated(Arc<Accumulated>),
 }
 
 impl<P> Operand<P> {
@@ -136,7 +142,9 @@ impl<P> Operand<P> {
                 ..
             } => values,
             Self::Tensor { .. } => unreachable!("only matrix products have tensor scales apart"),
-            Self::Panels { .. } => unreachable!("only matrix products have panels"),
+            Self::Panels { .. } | Self::Accumulated(_) => {
+                unreachable!("only matrix products have other forms")
+            }
         }
     }
 }
@@ -148,6 +156,7 @@ impl<P: TensorMetadata> Operand<P> {
         match self {
             Self::Tensor { values, .. } => values.shape().num_elements(),
             Self::Panels { panels, .. } => panels.bytes() / size_of::<u16>(),
+            Self::Accumulated(_) => unreachable!("{NOT_A_BACKENDS}"),
         }
     }
 }
@@ -200,7 +209,7 @@ pub(crate) fn of_tensors<B: MxKernels>(
 ) -> FloatTensor<B> {
     let device = [&lhs, &rhs].into_iter().find_map(|operand| match operand {
         Operand::Tensor { values, .. } => Some(B::float_device(values)),
-        Operand::Panels { .. } => None,
+        Operand::Panels { .. } | Operand::Accumulated(_) => None,
     });
     let device = device.unwrap_or_default();
     let tensor = |operand| match operand {
@@ -222,6 +231,7 @@ pub(crate) fn of_tensors<B: MxKernels>(
             }
         }
         Operand::Panels { panels, leading } => read::<B>(&panels, leading, &device),
+        Operand::Accumulated(_) => unreachable!("{NOT_A_BACKENDS}"),
     };
     B::float_matmul(tensor(lhs), tensor(rhs))
 }

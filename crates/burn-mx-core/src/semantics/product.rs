@@ -6,16 +6,16 @@ mod operands;
 mod static_input;
 mod straight_through;
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 use core::fmt::{self, Display};
 
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, Rounding, Signs};
+use microscaling::{Accumulation, BlockFormat, Rounding, Signs};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
 use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
-use crate::kernels::{MxKernels, Operand, to_f32};
+use crate::kernels::{MxKernels, Operand, accumulated, to_f32};
 use crate::phase;
 use crate::random_streams::Draws;
 use crate::shared_specs::SharedSpecs;
@@ -70,6 +70,10 @@ pub(crate) struct Product<B: MxKernels> {
     /// The scales of the input, if a calibration fixed them for the layer whose weight this is. Activations may carry a layer's
     /// specs on to products of others, which have nothing to do with its input.
     static_input: Option<&'static StaticInput>,
+    /// The matrix unit that sums up, if it is not the backend's own float32.
+    accumulation: Option<Accumulation>,
+    /// Where the result goes that is computed in host memory.
+    device: OnceCell<B::Device>,
     /// The random numbers of every rounding.
     draws: Draws,
     /// Those who see this product.
@@ -166,6 +170,12 @@ impl<B: MxKernels> Product<B> {
             hadamard: None,
             static_input: None,
             margins: Cell::new(1.0),
+            accumulation: match kind {
+                Kind::Forward => specs.specs.accumulator_forward(),
+                Kind::InputGradient => specs.specs.accumulator_input_grad(),
+                Kind::WeightGradient => specs.specs.accumulator_weight_grad(),
+            },
+            device: OnceCell::new(),
             draws,
             observers: None,
             rounding_observers: None,
@@ -209,7 +219,14 @@ impl<B: MxKernels> Product<B> {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let result = self.without_margins(B::kernels().product(lhs, rhs));
+        let result = match (&lhs, &rhs, self.accumulation) {
+            (Operand::Accumulated(lhs), Operand::Accumulated(rhs), Some(accumulation)) => {
+                let device = self.device.get().cloned().unwrap_or_default();
+                accumulated::product::<B>(accumulation, [lhs, rhs], &device)
+            }
+            _ => B::kernels().product(lhs, rhs),
+        };
+        let result = self.without_margins(result);
         if let Some(observers) = &self.observers {
             observers.result(&result);
         }

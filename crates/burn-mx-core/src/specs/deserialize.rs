@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Once;
 
-use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -138,6 +138,14 @@ struct Fields {
     #[serde(deserialize_with = "null_is_default")]
     gradient_operands: GradientOperands,
     mask_clipped: bool,
+    #[serde(deserialize_with = "unset_or")]
+    accumulator: Option<Accumulation>,
+    #[serde(deserialize_with = "unset_or")]
+    accumulator_forward: Option<Accumulation>,
+    #[serde(deserialize_with = "unset_or")]
+    accumulator_input_grad: Option<Accumulation>,
+    #[serde(deserialize_with = "unset_or")]
+    accumulator_weight_grad: Option<Accumulation>,
     quantize_matmul: bool,
     quantize_constants: bool,
     quantize_loss: bool,

@@ -76,6 +76,20 @@ pub enum SpecsError {
         /// The values that the field may have.
         allowed: &'static str,
     },
+    /// An accumulator that cannot sum up the products of these operands.
+    #[error(
+        "`{field}` is {accumulator}, which does not take the operands of {product} products: {error}"
+    )]
+    Accumulator {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        accumulator: String,
+        /// The products: forward, input gradient or weight gradient.
+        product: &'static str,
+        /// What is wrong and what is allowed.
+        error: String,
+    },
     /// No preset has this name.
     #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
     UnknownPreset {

@@ -1,6 +1,6 @@
 //! The fields of [`MxSpecs`], as a user writes them.
 
-use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::Serialize;
 
 use super::json::{is_default, is_true};
@@ -146,6 +146,21 @@ pub struct MxSpecs {
     /// straight-through gradient), in the basis of the forward product's transform if that has one. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub mask_clipped: bool,
+    /// How the sums of every product are formed: as the matrix unit of a chip forms them (`hopper`, `blackwell`, …), or
+    /// by one with parameters of your choice (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`), see
+    /// [`Accumulation`]. The sums are then of elements and block scales apart, in host memory. Default: none, which is the
+    /// backend's own float32.
+    #[serde(skip_serializing_if = "is_default")]
+    pub accumulator: Option<Accumulation>,
+    /// The same for forward products. Default: that of `accumulator`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub accumulator_forward: Option<Accumulation>,
+    /// The same where an input's gradient is computed. Default: that of `accumulator`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub accumulator_input_grad: Option<Accumulation>,
+    /// The same where a weight's gradient is computed. Default: that of `accumulator`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub accumulator_weight_grad: Option<Accumulation>,
     /// Whether products of two activations, as attention's are, are quantized in blocks, in both passes. If not, they have
     /// the elementwise format alone. Default: true.
     #[serde(skip_serializing_if = "is_true")]
@@ -205,6 +220,10 @@ impl Default for MxSpecs {
             headroom_bp: Headroom::NONE,
             gradient_operands: GradientOperands::Original,
             mask_clipped: false,
+            accumulator: None,
+            accumulator_forward: None,
+            accumulator_input_grad: None,
+            accumulator_weight_grad: None,
             quantize_matmul: true,
             quantize_constants: false,
             quantize_loss: false,

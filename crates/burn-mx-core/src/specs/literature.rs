@@ -1,7 +1,8 @@
 //! Training recipes of the literature, as specs.
 
 use microscaling::{
-    BlockFormat, ElementFormat, Headroom, MxFormat, Nvfp4Format, Rounding, ScaleMode,
+    BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MxFormat, Nvfp4Format, Rounding,
+    ScaleFormat, ScaleMode,
 };
 
 use super::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
@@ -16,6 +17,12 @@ const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
 const THREE_HALVES: Headroom = match Headroom::new(3, 2) {
     Ok(headroom) => headroom,
     Err(_) => panic!("3/2 is a headroom"),
+};
+
+/// 17/16 · 0.93.
+const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("it is one"),
 };
 
 /// The signs of TransformerEngine's Hadamard transform, of every layer and step.
@@ -134,6 +141,37 @@ impl MxSpecs {
             gradient_operands: GradientOperands::Forward,
             mask_clipped: true,
             ..Self::bfloat16().with_gradients(MXFP4.into(), None)
+        }
+    }
+
+    /// Quartet II (Panferov et al., "Quartet II: Accurate LLM Pre-Training in NVFP4 by Improved Unbiased Gradient Estimation",
+    /// arXiv 2601.22813): both passes in NVFP4. Forward: four over six, to nearest. Backward: the operands that the forward product
+    /// used, and the gradient, after a Hadamard transform of 128 whose signs are drawn, by
+    /// [MS-EDEN](FloatScaleFormat::eden) with the released code's scales, 17/16 · 0.93 of what fits. Products of activations and
+    /// the head stay in bfloat16.
+    ///
+    /// The released code (github.com/IST-DASLab/Quartet-II) takes 1 for a block scale that would round to 0, where this preset takes
+    /// the smallest scale, 2^−9, and has the same signs for both products of a layer.
+    pub fn quartet2() -> Self {
+        let forward = Nvfp4Format {
+            four_over_six: true,
+            ..Nvfp4Format::new(true)
+        };
+        let forward = Some(SlotFormat::Block(forward.into()));
+        let backward = FloatScaleFormat {
+            tensor_scale: true,
+            eden: true,
+            headroom: EDEN_HEADROOM,
+            ..FloatScaleFormat::new(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
+        };
+        let drawn = Hadamard::new(128).with_signs(HadamardSigns::Product);
+        Self {
+            w_elem_format: forward,
+            a_elem_format: forward,
+            hadamard_input_grad: Some(drawn),
+            hadamard_weight_grad: Some(drawn),
+            gradient_operands: GradientOperands::Forward,
+            ..Self::bfloat16().with_gradients(backward.into(), Some(Rounding::Stochastic))
         }
     }
 

@@ -10,7 +10,7 @@ use super::{MxSpecs, SpecsError};
 type Preset = (&'static str, fn() -> MxSpecs);
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 27] = [
+const PRESETS: [Preset; 29] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -31,6 +31,7 @@ const PRESETS: [Preset; 27] = [
     ("nf4", MxSpecs::nf4),
     ("if4", MxSpecs::if4),
     ("razer", MxSpecs::razer),
+    ("hif4", MxSpecs::hif4),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
     ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
     ("mxfp6_training", MxSpecs::mxfp6_training),
@@ -38,6 +39,7 @@ const PRESETS: [Preset; 27] = [
     ("nvfp4_pretraining", MxSpecs::nvfp4_pretraining),
     ("quartet", MxSpecs::quartet),
     ("quartet_code", MxSpecs::quartet_code),
+    ("quartet2", MxSpecs::quartet2),
 ];
 
 impl MxSpecs {
@@ -61,6 +63,7 @@ impl MxSpecs {
         "nvfp4_pretraining",
         "quartet",
         "quartet_code",
+        "quartet2",
     ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct
@@ -190,6 +193,11 @@ impl MxSpecs {
         Self::of(FloatScaleFormat::RAZER)
     }
 
+    /// HiF4 ([`FloatScaleFormat::HIF4`]), else as [`mx4`](Self::mx4).
+    pub fn hif4() -> Self {
+        Self::of(FloatScaleFormat::HIF4)
+    }
+
     /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
     /// blocks of 64, which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for
     /// most of what MXFP4 loses. It is nobody's recipe but ours: the paper's, in [`mxfp4_backward`](Self::mxfp4_backward), leaves
@@ -265,6 +273,7 @@ mod tests {
 
     #[test]
     fn names_give_what_the_constructors_give() {
+        let eden = "block(element=fp4_e2m1,scale=ue4m3,block_size=16,tensor_scale=true,eden=true,headroom=1581/1600)";
         let expected = [
             ("none", MxSpecs::none(), "no emulation"),
             (
@@ -326,6 +335,7 @@ mod tests {
             ("nf4", MxSpecs::nf4(), "w nf4, a nf4, bfloat16"),
             ("if4", MxSpecs::if4(), "w if4, a if4, bfloat16"),
             ("razer", MxSpecs::razer(), "w razer, a razer, bfloat16"),
+            ("hif4", MxSpecs::hif4(), "w hif4, a hif4, bfloat16"),
             (
                 "mxfp4_sr_rht",
                 MxSpecs::mxfp4_sr_rht(),
@@ -373,6 +383,15 @@ mod tests {
                  a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
                  a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
                  gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+            ),
+            (
+                "quartet2",
+                MxSpecs::quartet2(),
+                &format!(
+                    "w nvfp4(tensor_scale=true,four_over_six=true), a nvfp4(tensor_scale=true,four_over_six=true), \
+                     w_bp {eden}, a_bp {eden}, a_bp_ex {eden}, a_bp_os {eden}, Hadamard 128:product, \
+                     gradients of forward operands, no blocks between activations, bfloat16"
+                ),
             ),
         ];
         assert_eq!(
@@ -453,8 +472,8 @@ mod tests {
             error.to_string(),
             "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
              mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
-             amdfp4_g32, nf4, if4, razer, mxfp4_sr_rht, mxfp8_pretraining, \
-             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code"
+             amdfp4_g32, nf4, if4, razer, hif4, mxfp4_sr_rht, mxfp8_pretraining, \
+             mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2"
         );
     }
 

@@ -46,7 +46,9 @@ impl Recipe {
             last_percent,
         };
         let exemptions = match name.to_ascii_lowercase().as_str() {
-            "mxfp8_pretraining" | "mxfp4_backward" | "quartet" | "quartet_code" => head(0),
+            "mxfp8_pretraining" | "mxfp4_backward" | "quartet" | "quartet_code" | "quartet2" => {
+                head(0)
+            }
             "nvfp4_pretraining" => head(15),
             _ => Exemptions::default(),
         };

@@ -14,7 +14,8 @@ impl MxSpecs {
     /// # Errors
     /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`],
     /// [`SpecsError::WithoutEffect`] for a field that shapes MX blocks where every slot that is set brings a
-    /// format of its own, and [`SpecsError::Contradiction`] for a field that the others make no sense of.
+    /// format of its own, [`SpecsError::Contradiction`] for a field that the others make no sense of, and
+    /// [`SpecsError::Accumulator`] for operands that an accumulator does not take.
     pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
         self.validate()?;
         let round = Some(self.round);
@@ -44,7 +45,9 @@ impl MxSpecs {
                 .or(round_grad_input),
             ..self.clone()
         };
-        Ok(ResolvedSpecs::new(specs))
+        let resolved = ResolvedSpecs::new(specs);
+        resolved.check_accumulators()?;
+        Ok(resolved)
     }
 }
 

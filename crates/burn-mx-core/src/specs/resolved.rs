@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, OperandQuantization, Rounding,
+    Accumulation, BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, OperandQuantization,
+    Rounding,
 };
 
 use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError, static_input};
@@ -224,6 +225,23 @@ impl ResolvedSpecs {
     /// Whether the gradient of an operand needs that operand.
     pub(crate) fn masks_gradients(&self) -> bool {
         self.quantize_backprop() && self.mask_clipped()
+    }
+
+    /// The matrix unit of forward products, see [`MxSpecs::accumulator_forward`]; `None`: the backend's float32.
+    pub fn accumulator_forward(&self) -> Option<Accumulation> {
+        self.specs.accumulator_forward.or(self.specs.accumulator)
+    }
+
+    /// The matrix unit where an input's gradient is computed, see [`MxSpecs::accumulator_input_grad`].
+    pub fn accumulator_input_grad(&self) -> Option<Accumulation> {
+        self.specs.accumulator_input_grad.or(self.specs.accumulator)
+    }
+
+    /// The matrix unit where a weight's gradient is computed, see [`MxSpecs::accumulator_weight_grad`].
+    pub fn accumulator_weight_grad(&self) -> Option<Accumulation> {
+        self.specs
+            .accumulator_weight_grad
+            .or(self.specs.accumulator)
     }
 
     /// Whether products of two activations are quantized in blocks, see [`MxSpecs::quantize_matmul`].

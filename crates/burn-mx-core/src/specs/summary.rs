@@ -61,6 +61,14 @@ impl Display for ResolvedSpecs {
         if specs.mask_clipped {
             parts.push("clipped ones masked".into());
         }
+        for (accumulation, name) in [
+            (specs.accumulator, "accumulator"),
+            (specs.accumulator_forward, "forward accumulator"),
+            (specs.accumulator_input_grad, "input gradient accumulator"),
+            (specs.accumulator_weight_grad, "weight gradient accumulator"),
+        ] {
+            parts.extend(accumulation.map(|accumulation| format!("{name} {accumulation}")));
+        }
         if !specs.quantize_matmul {
             parts.push("no blocks between activations".into());
         }

@@ -1,5 +1,6 @@
 //! What values the fields may have, alone and together.
 
+mod accumulators;
 mod recipe;
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! From the deviations of many gradients to their bias.
+//! Computes the bias from the deviations of many gradients.
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -6,31 +6,32 @@ use serde::Serialize;
 
 use super::{GradientBias, Products};
 
-/// Groups of passes, whose means tell bias from noise.
+/// Groups of passes. The means of the groups tell bias from noise.
 pub(super) const GROUPS: usize = 8;
-/// From how many standard errors on a bias is none by chance.
+/// A bias of more standard errors than this is not chance.
 const SIGNIFICANT: f64 = 5.0;
-/// Relative squared deviations that are float32's own.
+/// Relative squared deviations that come from float32 itself.
 const NEGLIGIBLE: f64 = 1e-10;
-/// Noise from which on the exact gradient is zero but for float32's rounding, as that of a bias of attention's keys is.
+/// With more noise than this the exact gradient is zero up to float32's rounding. An example is the gradient of the keys' bias
+/// in attention.
 const MEANINGLESS: f64 = 1e3;
-/// Doublings of the number of passes, the last ones, that the slope is of.
+/// The slope is computed over this many last doublings of the number of passes.
 const DOUBLINGS: usize = 4;
 
-/// What the mean of quantized gradients comes to.
+/// The judgement on the mean of quantized gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every gradient is exact, but for float32's own rounding.
+    /// Every gradient is exact, up to float32's own rounding.
     Exact,
-    /// Nothing is left of the error but what chance leaves: it falls as 1/N.
+    /// The error falls as 1/N, as noise does.
     Unbiased,
-    /// A part of the error does not go away.
+    /// A part of the error remains for any number of passes.
     Biased,
 }
 
 impl Verdict {
-    /// The name for people.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -40,23 +41,23 @@ impl Verdict {
     }
 }
 
-/// Whether the gradients of a model are biased.
+/// The biases of the gradients of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Biases {
-    /// How they were tried.
+    /// The configuration of the test.
     pub config: GradientBias,
     /// Parameter by parameter, in the model's order.
     pub parameters: Vec<ParameterBias>,
 }
 
-/// Whether the gradient of a parameter is biased.
+/// The bias of the gradient of one parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterBias {
-    /// Its path.
+    /// The parameter's path.
     pub parameter: String,
     /// Number of elements.
     pub elements: usize,
-    /// For each choice of products that are quantized.
+    /// One entry for each choice of quantized products.
     pub biases: Vec<Bias>,
 }
 
@@ -71,20 +72,20 @@ pub struct Bias {
     pub error: Vec<f64>,
     /// Slope of log `error` over log N, over the last four doublings: −1 if unbiased, 0 at a plateau. 0 if exact.
     pub slope: f64,
-    /// ‖bias‖ / ‖g‖, as far as it can be told from noise: 0 if it cannot.
+    /// ‖bias‖ / ‖g‖, as far as noise allows to measure it; otherwise 0.
     pub bias: f64,
     /// √(E‖pass − mean‖²) / ‖g‖: the noise of a single pass.
     pub noise: f64,
-    /// What it comes to.
+    /// The judgement.
     pub verdict: Verdict,
 }
 
 impl ParameterBias {
-    /// The bias where these products are quantized.
+    /// The bias for this choice of products.
     ///
     /// # Panics
     ///
-    /// If that choice was not tried.
+    /// If the configuration did not have this choice.
     pub fn of(&self, products: Products) -> &Bias {
         let mut biases = self.biases.iter();
         let found = biases.find(|bias| bias.products == products);
@@ -120,13 +121,13 @@ impl Biases {
         table.to_string()
     }
 
-    /// All of it as JSON.
+    /// All figures as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("it has no maps but by text")
     }
 }
 
-/// What quantized gradients of a parameter deviate from the exact one by.
+/// Deviations of the quantized gradients of a parameter from the exact gradient g.
 pub(super) struct Deviations {
     exact: Vec<f32>,
     /// ‖g‖².
@@ -208,8 +209,8 @@ impl Deviations {
         }
     }
 
-    /// ‖bias‖² / ‖g‖² without the noise, and its standard error: products of the means of different groups have no noise in
-    /// common. The error is that by leaving one group out at a time.
+    /// ‖bias‖² / ‖g‖² without the noise, and its standard error. Products of the means of different groups share no noise. The
+    /// standard error comes from leaving out one group at a time.
     fn squared_bias(&self) -> (f64, f64) {
         let sizes = (0..GROUPS).map(|group| {
             let mut passes = 0..self.done;

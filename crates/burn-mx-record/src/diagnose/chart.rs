@@ -1,4 +1,4 @@
-//! The fall of the error as a chart.
+//! A chart of the error over the number of passes.
 
 use std::error::Error;
 
@@ -13,12 +13,13 @@ const COLUMNS: usize = 3;
 /// Errors below are not drawn.
 const LEAST: f64 = 1e-7;
 
-/// ‖mean − g‖² / ‖g‖² over the number of passes, a line for each parameter: a panel for each of the named recipes, where all
-/// their gradient products are quantized, or else the products that were tried first. As SVG.
+/// Draws ‖mean − g‖² / ‖g‖² over the number of passes as SVG. Each named recipe has a panel, each parameter a line. A panel
+/// shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
+/// that.
 ///
 /// # Errors
 ///
-/// If there is no recipe, or drawing fails.
+/// If `recipes` is empty, or drawing fails.
 pub fn chart(recipes: &[(&str, &Biases)]) -> Result<String, Box<dyn Error>> {
     if recipes.is_empty() {
         return Err("there is no recipe to draw".into());

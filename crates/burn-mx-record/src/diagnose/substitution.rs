@@ -1,4 +1,4 @@
-//! Other specs in place of those that tensors carry, for as long as a diagnosis computes.
+//! Replaces the specs that tensors carry while a diagnosis computes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +8,16 @@ use super::Products;
 use burn_mx_core::MxSpecs;
 use burn_mx_core::hooks::{self, Events, Observer, ProductKind, SharedSpecs};
 
-/// What a thread computes by, in place of the specs of tensors: the same without an elementwise format, and none in products
-/// that are to be exact.
+/// The replacement of tensors' specs on a thread: the same specs without an elementwise format, and no specs in products that
+/// must be exact.
 #[derive(Debug)]
 pub(super) struct Substitution {
     /// `None`: all products are exact.
     products: Option<Products>,
     seed: u64,
-    /// In place of those of a product that is to be exact.
+    /// The specs of a product that must be exact.
     none: &'static SharedSpecs,
-    /// By the place of the specs in memory.
+    /// Replacements, by the address of the original specs.
     known: Mutex<HashMap<usize, &'static SharedSpecs>>,
     /// Products that were quantized.
     quantized: AtomicUsize,
@@ -39,7 +39,7 @@ impl Substitution {
         self.quantized.load(Ordering::Relaxed)
     }
 
-    /// Whether what was computed by it drew random numbers.
+    /// Whether any op under this substitution drew random numbers.
     pub(super) fn is_random(&self) -> bool {
         let known = self
             .known
@@ -56,7 +56,7 @@ impl Substitution {
         })
     }
 
-    /// In place of these specs.
+    /// The replacement of these specs.
     fn of(&self, interned: &'static SharedSpecs) -> &'static SharedSpecs {
         let place = core::ptr::from_ref(interned).addr();
         let mut known = self

@@ -22,7 +22,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/elementwise.js"),
     include_str!("page/controls.js"),
 );
-/// Bytes of data that a page has at most: a page is to stay below 5 MB.
+/// The largest size of the page's data in bytes. The page stays below 5 MB.
 const LARGEST: usize = 4_000_000;
 
 /// The page.
@@ -50,7 +50,7 @@ fn title(runs: &[Run]) -> String {
     format!("What quantization did: {}", names.join(", "))
 }
 
-/// The data of the page, of about `shown` steps a run at most.
+/// The data of the page, with at most about `shown` steps for each run.
 pub(super) fn data(runs: &[Run], shown: usize) -> String {
     let longest = runs.iter().map(|run| run.steps.len()).max().unwrap_or(0);
     let every = longest.div_ceil(shown.min(longest).max(1)).max(1);
@@ -135,7 +135,7 @@ struct RoundingRow {
 
 type Series = Vec<Option<f64>>;
 
-/// A figure, by the name that the page knows it by.
+/// A figure and its name on the page.
 type Figure = (&'static str, fn(&Figures) -> Option<f64>);
 
 /// The figures of an operand that the page draws.
@@ -157,7 +157,7 @@ const FIGURES: [Figure; 16] = [
     ("scale_min", |figures| figures.scale_inv_min),
     ("scale_max", |figures| figures.scale_inv_max),
 ];
-/// Those of a rounding of an elementwise op.
+/// The figures of a rounding of an elementwise op.
 const ROUNDING: [Figure; 7] = [
     ("sqnr", |figures| figures.sqnr),
     ("mse", |figures| figures.mse),
@@ -167,7 +167,7 @@ const ROUNDING: [Figure; 7] = [
     ("amax", |figures| figures.amax),
     ("non_finite", |figures| Some(figures.non_finite as f64)),
 ];
-/// Those of formats that are not in use.
+/// The figures of formats that are not in use.
 const WHAT_IF: [Figure; 4] = [
     ("sqnr", |figures| figures.sqnr),
     ("slope", |figures| figures.slope),
@@ -296,7 +296,7 @@ impl PageRun {
     }
 }
 
-/// Where what is.
+/// The places of rows, by their keys.
 #[derive(Default)]
 struct Places {
     layers: HashMap<String, usize>,
@@ -318,7 +318,7 @@ fn set(series: &mut BTreeMap<&'static str, Series>, of: &[Figure], at: usize, fi
     }
 }
 
-/// To five digits: more are not seen.
+/// Rounds to five digits; a reader sees no more.
 fn rounded(figure: f64) -> f64 {
     format!("{figure:.4e}").parse().unwrap_or(figure)
 }

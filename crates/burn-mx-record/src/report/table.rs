@@ -5,11 +5,11 @@ use comfy_table::{ContentArrangement, Table};
 
 use super::{Figures, OperandRecord, Run, StepRecord, operands};
 
-/// Operands of a run that are shown.
+/// Operands of a run in the table.
 const SHOWN: usize = 10;
-/// From how many dB on another format is worth a try.
+/// The gain in dB from which the table suggests another format.
 const GAIN: f64 = 1.0;
-/// From which percentages on saturation and underflow are worth a word.
+/// The percentage from which the table mentions saturation or underflow.
 const SATURATION: f64 = 1.0;
 const UNDERFLOW: f64 = 10.0;
 
@@ -69,7 +69,7 @@ fn table(run: &Run) -> Table {
     table
 }
 
-/// The roundings of elementwise ops that lost most; `None` if none were recorded.
+/// The worst roundings of elementwise ops; `None` if none were recorded.
 fn elementwise(step: &StepRecord) -> Option<Table> {
     let roundings = step.elementwise.iter();
     let roundings =
@@ -117,7 +117,7 @@ fn number(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(|| "–".into(), |figure| format!("{figure:.digits$}"))
 }
 
-/// What to try: the format of those that were tried on the same operand that lost least, or what the figures say.
+/// A suggestion: the further format that loses least on this operand, or a hint from the figures.
 fn suggestion(operand: &OperandRecord) -> String {
     let gain = |other: &Figures| match (other.sqnr, operand.figures.sqnr, other.exact) {
         (Some(other), Some(own), _) => Some(other - own),

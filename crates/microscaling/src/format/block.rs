@@ -17,7 +17,7 @@ use crate::{
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
 ///   [`ScaleFormat`](crate::ScaleFormat); what may be left out is `block_size` (32) and `square`, `headroom`; with `e8m0`
-///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`.
+///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`, `sub_scales`, `eden`.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -168,7 +168,11 @@ impl BlockFormat {
                 8.0 + f64::from(format.shift_bits) * sub_blocks as f64
             }
             Self::Bfp(_) | Self::Nvfp4(_) => 8.0,
-            Self::FloatScale(format) => f64::from(format.scale_bits().next_multiple_of(8)),
+            Self::FloatScale(format) => {
+                let sub_bits = format.sub_scales.map_or([0; 2], |sub| sub.bits(block_size));
+                let bits = format.scale_bits() as usize + sub_bits[0] + sub_bits[1];
+                bits.next_multiple_of(8) as f64
+            }
         };
         let elements = match self.is_square() {
             true => block_size as f64 * block_size as f64,

@@ -4,6 +4,7 @@ use super::parameters::impl_serde_by_text;
 use crate::round::bits;
 use crate::{
     ElementFormat, FormatError, Headroom, NameError, Nvfp4Format, ParseFormatError, SpecialCodes,
+    SubScales,
 };
 use alloc::string::ToString;
 use core::fmt;
@@ -28,16 +29,19 @@ impl ScaleFormat {
     pub const UE5M2: Self = Self::of(ElementFormat::FP8_E5M2);
     /// `ue3m3`: 3 exponent bits, 3 mantissa bits, bias 3. Max 28.
     pub const UE3M3: Self = Self::of_float(3, 3, 3);
+    /// `ue6m2`: 6 exponent bits, 2 mantissa bits, bias 48. Max 1.5 · 2^15. HiF4's, whose scales below 2^−47 are not subnormal.
+    pub const UE6M2: Self = Self::of_float(6, 2, 48);
     /// `bfloat16`: the magnitudes of [`BFLOAT16`](ElementFormat::BFLOAT16).
     pub const BFLOAT16: Self = Self::of(ElementFormat::BFLOAT16);
     /// `float32`: the scale is not rounded any more.
     pub const FLOAT32: Self = Self { float: None };
 
-    const ROWS: [(&'static str, Self); 6] = [
+    const ROWS: [(&'static str, Self); 7] = [
         ("ue4m3", Self::UE4M3),
         ("ue5m3", Self::UE5M3),
         ("ue5m2", Self::UE5M2),
         ("ue3m3", Self::UE3M3),
+        ("ue6m2", Self::UE6M2),
         ("bfloat16", Self::BFLOAT16),
         ("float32", Self::FLOAT32),
     ];
@@ -160,7 +164,8 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// even whatever the rounding mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the numbers of the
 /// element's format, saturating. Each of these operations rounds to float32. A block is NaN where t · c is too large for it, which takes a Q of
 /// less than 2. Otherwise NaN, Inf, zeros
-/// and small tensors are as [`Nvfp4Format`] says.
+/// and small tensors are as [`Nvfp4Format`] says. With [sub-scales](SubScales) Q is 4 times the largest element, and each
+/// sub-block multiplies c by 1, 2 or 4.
 ///
 /// As text it is `block(element=fp4_e2m1,scale=ue5m3,block_size=32)`.
 ///
@@ -194,6 +199,14 @@ pub struct FloatScaleFormat {
     pub square: bool,
     /// h: magnitudes count for both scales as if they were h times what they are.
     pub headroom: Headroom,
+    /// The sub-scales of a block's parts.
+    pub sub_scales: Option<SubScales>,
+    /// Whether [`Rounding::Stochastic`](crate::Rounding::Stochastic) is MS-EDEN (arXiv 2601.22813): elements are rounded half to
+    /// even, the scales of [`EDEN_GROUP`](Self::EDEN_GROUP) elements are multiplied by S = Σu² / Σu·q, of the elements before
+    /// and after rounding in units of their scales, and rounded stochastically. Of numbers that a random rotation has mixed
+    /// ([`RandomHadamard`](crate::RandomHadamard)) the expectation of the result is the number itself, with less noise than
+    /// rounding each element stochastically has. Other roundings do not see this field. Such a tensor can't be packed.
+    pub eden: bool,
     /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Of `fp4_e2m1` with
     /// scales `ue4m3` alone.
     pub four_over_six: bool,
@@ -225,6 +238,16 @@ impl FloatScaleFormat {
         ..Self::new(ElementFormat::RAZER, ScaleFormat::UE4M3, 16)
     };
 
+    /// `hif4`, of arXiv 2602.11287: E1M2 in blocks of 64 with UE6M2 scales; a bit for each 8 elements and a bit for each 4 of
+    /// these double the scale.
+    pub const HIF4: Self = Self {
+        sub_scales: SubScales::new(8, 4),
+        ..Self::new(ElementFormat::E1M2, ScaleFormat::UE6M2, 64)
+    };
+
+    /// Elements along the axis whose scales MS-EDEN corrects together.
+    pub const EDEN_GROUP: usize = 128;
+
     /// Blocks along one axis, with subnormal scales, without a tensor scale or headroom.
     pub const fn new(element: ElementFormat, scale: ScaleFormat, block_size: usize) -> Self {
         Self {
@@ -235,6 +258,8 @@ impl FloatScaleFormat {
             tensor_scale: false,
             square: false,
             headroom: Headroom::NONE,
+            sub_scales: None,
+            eden: false,
             four_over_six: false,
         }
     }
@@ -244,7 +269,9 @@ impl FloatScaleFormat {
     /// # Errors
     /// * [`FormatError::FloatScaleElement`]: an element of more than 8 bits, or one with very large or very small numbers.
     /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32; four over six of other elements or
-    ///   scales than NVFP4's; square blocks as long as the axis.
+    ///   scales than NVFP4's; square blocks as long as the axis; MS-EDEN without a tensor scale, of tables, of square blocks, with
+    ///   four over six or of blocks that do not divide its group.
+    /// * [`FormatError::SubScales`]: sub-scales of blocks that they do not divide, or beside what does not go with them.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
         let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
@@ -268,7 +295,42 @@ impl FloatScaleFormat {
         if self.square && self.block_size == 0 {
             return refused("square", "false with block_size 0");
         }
-        Ok(())
+        let divides = self.block_size > 0 && Self::EDEN_GROUP.is_multiple_of(self.block_size);
+        let has_eden = self.tensor_scale && !self.square && !self.four_over_six && divides;
+        if self.eden && (!has_eden || element.is_table() || self.sub_scales.is_some()) {
+            return refused(
+                "eden",
+                "false, but with a tensor scale, a block_size that divides 128 and no square blocks, tables, four_over_six, sub_scales",
+            );
+        }
+        self.sub_scales
+            .map_or(Ok(()), |sub| self.validate_sub_scales(sub))
+    }
+
+    fn validate_sub_scales(&self, got: SubScales) -> Result<(), FormatError> {
+        let [first, second] = got.block_sizes();
+        let divides = self.block_size.is_multiple_of(first) && first.is_multiple_of(second);
+        let alone = !self.tensor_scale && !self.square && !self.four_over_six;
+        if (1..=1024).contains(&self.block_size)
+            && divides
+            && alone
+            && !self.element.is_table()
+            && self.scale.mantissa_bits() <= 7
+        {
+            return Ok(());
+        }
+        Err(FormatError::SubScales {
+            got,
+            allowed: "two lengths that divide block_size, which is at most 1024, and the one before, of elements that are no table, beside a scale of at most 7 mantissa bits and no tensor_scale, square or four_over_six",
+        })
+    }
+
+    /// Q: what the largest magnitude of a block becomes in units of its scale.
+    pub const fn largest_unit(&self) -> f32 {
+        match self.sub_scales {
+            Some(_) => 4.0 * self.element.max(),
+            None => self.element.max(),
+        }
     }
 
     /// Bits of the code of a block's scale, and above it of the number of the block's table if the element has several.
@@ -288,10 +350,13 @@ impl FloatScaleFormat {
         }
     }
 
-    /// The largest magnitude in units of the tensor scale: C · Q, of four over six 256 · 6, as 1.5 · 256 is an E4M3 number.
+    /// The largest magnitude in units of the tensor scale: C · Q, of four over six 256 · 6, as 1.5 · 256 is an E4M3 number, and of
+    /// MS-EDEN 4/7 · C · Q, which is 256 · 6 of NVFP4, so that corrected scales are not clipped.
     pub const fn tensor_max(&self) -> f32 {
         let scale = if self.four_over_six {
             256.0
+        } else if self.eden {
+            self.scale.max() * 4.0 / 7.0
         } else {
             self.scale.max()
         };

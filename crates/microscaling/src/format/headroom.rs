@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 
-/// A factor h of at least 1 and less than 2: a block's scale is chosen as if its magnitudes were h times what they are.
+/// A factor h of at least 1/2 and less than 2: a block's scale is chosen as if its magnitudes were h times what they are.
 ///
 /// Only the choice of the scale knows of it; the elements are what they are. So more room is left between the largest
 /// element and the largest number that an element can become, and rounding up (stochastic rounding may, from any number)
@@ -15,6 +15,8 @@ use core::str::FromStr;
 /// leaves the room of 4/3, 16/17 (arXiv 2601.22813, section 3.1) that of 17/16. Under NVFP4's tensor scale both are the
 /// same. Of MX blocks the margin makes every grid coarser by 4/3, while headroom doubles the scale of those blocks
 /// that need it, and of no others.
+///
+/// Less than 1 is allowed where the scale is a float: the largest elements saturate, and all others have a finer grid.
 ///
 /// It is a fraction in lowest terms. As text (`FromStr`, `Display`, serde) it is `4/3`, and `1` is none.
 ///
@@ -29,8 +31,8 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Headroom {
-    numerator: u8,
-    denominator: u8,
+    numerator: u16,
+    denominator: u16,
 }
 
 impl Headroom {
@@ -41,16 +43,16 @@ impl Headroom {
     };
 
     /// What an error says is allowed.
-    pub(crate) const EXPECTED: &'static str =
-        "1, or a fraction of at least 1 and less than 2 of whole numbers up to 255, such as 4/3";
+    pub(crate) const EXPECTED: &'static str = "1, or a fraction of at least 1/2 and less than 2 of whole numbers up to 65535, such as 4/3";
 
     /// h = `numerator` / `denominator`.
     ///
     /// # Errors
-    /// [`FormatError::Headroom`] unless that is at least 1 and less than 2.
-    pub const fn new(numerator: u8, denominator: u8) -> Result<Self, FormatError> {
-        if denominator == 0 || numerator < denominator || numerator as u16 >= 2 * denominator as u16
-        {
+    /// [`FormatError::Headroom`] unless that is at least 1/2 and less than 2.
+    pub const fn new(numerator: u16, denominator: u16) -> Result<Self, FormatError> {
+        let (half, twice) = (denominator as u32, 4 * denominator as u32);
+        let doubled = 2 * numerator as u32;
+        if denominator == 0 || doubled < half || doubled >= twice {
             return Err(FormatError::Headroom {
                 numerator,
                 denominator,
@@ -67,18 +69,23 @@ impl Headroom {
     }
 
     /// Of the fraction in lowest terms.
-    pub const fn numerator(self) -> u8 {
+    pub const fn numerator(self) -> u16 {
         self.numerator
     }
 
     /// Of the fraction in lowest terms.
-    pub const fn denominator(self) -> u8 {
+    pub const fn denominator(self) -> u16 {
         self.denominator
     }
 
     /// Whether h is 1.
     pub const fn is_none(self) -> bool {
         self.numerator == self.denominator
+    }
+
+    /// Whether h is less than 1.
+    pub const fn is_below_one(self) -> bool {
+        self.numerator < self.denominator
     }
 
     /// h as the nearest float32.

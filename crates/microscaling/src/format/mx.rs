@@ -57,6 +57,7 @@ impl MxFormat {
     ///
     /// # Errors
     /// * [`FormatError::ScaleBits`] unless `scale_bits` is 1 to 8.
+    /// * [`FormatError::MxHeadroom`] if `headroom` is less than 1.
     /// * [`FormatError::TableElement`] if the element is a [table](ElementFormat::tables).
     /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share.
     /// * [`FormatError::ScaleModeElement`] if `scale_mode` is [`Rms`](ScaleMode::Rms) and the element not
@@ -73,6 +74,9 @@ impl MxFormat {
             return Err(FormatError::TableElement {
                 format: "MX format",
             });
+        }
+        if self.headroom.is_below_one() {
+            return Err(FormatError::MxHeadroom { got: self.headroom });
         }
         if let Err(error) = self.validate_scale_mode() {
             return Err(error);

@@ -58,6 +58,11 @@ impl<'a> Parameters<'a> {
         inside.split(between).map(field).collect()
     }
 
+    /// What is allowed from now on, where one parameter decides about the others.
+    pub(crate) fn allow(&mut self, allowed: &'static [&'static str]) {
+        self.allowed = allowed;
+    }
+
     /// Whether a parameter is given.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|(name, _)| *name == field)
@@ -77,18 +82,40 @@ impl<'a> Parameters<'a> {
         default: T,
         expected: impl FnOnce() -> alloc::string::String,
     ) -> Result<T, ParseFormatError> {
-        let here =
-            |(name, _): &(&str, &str)| *name == field || (!alias.is_empty() && *name == alias);
+        match alias {
+            "" => {}
+            alias => self.rename(alias, field),
+        }
+        Ok(self.take_some(field, expected)?.unwrap_or(default))
+    }
+
+    /// Gives a parameter that is given by its alias the name that it has.
+    fn rename(&mut self, alias: &str, field: &'static str) {
+        for (name, _) in &mut self.fields {
+            if *name == alias {
+                *name = field;
+            }
+        }
+    }
+
+    /// Reads a parameter; `None` if it is not given.
+    pub(crate) fn take_some<T: FromStr>(
+        &mut self,
+        field: &'static str,
+        expected: impl FnOnce() -> alloc::string::String,
+    ) -> Result<Option<T>, ParseFormatError> {
+        let here = |(name, _): &(&str, &str)| *name == field;
         let Some(at) = self.fields.iter().position(here) else {
-            return Ok(default);
+            return Ok(None);
         };
         let (_, value) = self.fields.remove(at);
-        value.parse().map_err(|_| ParseFormatError::FieldValue {
+        let error = |_| ParseFormatError::FieldValue {
             format: self.format,
             field,
             value: value.to_string(),
             allowed: expected(),
-        })
+        };
+        value.parse().map(Some).map_err(error)
     }
 
     /// [`take`](Self::take) of an element format, whose own parameters have errors of their own.

@@ -6,6 +6,7 @@ use super::parameters::{Parameters, impl_serde_by_text};
 use crate::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
     MxFormat, NameError, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
+    SubScales,
 };
 use alloc::{
     format,
@@ -14,7 +15,7 @@ use alloc::{
 use core::str::FromStr;
 
 /// The formats with a name: name, Quark's name if it has one, format.
-const NAMED: [(&str, Option<&str>, BlockFormat); 19] = {
+const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {
     type E = ElementFormat;
     use ScaleMode::{Floor, Rceil};
     [
@@ -41,6 +42,7 @@ const NAMED: [(&str, Option<&str>, BlockFormat); 19] = {
         ("nf4", None, float_scale(FloatScaleFormat::NF4)),
         ("if4", None, float_scale(FloatScaleFormat::IF4)),
         ("razer", None, float_scale(FloatScaleFormat::RAZER)),
+        ("hif4", None, float_scale(FloatScaleFormat::HIF4)),
     ]
 };
 
@@ -82,6 +84,7 @@ const NVFP4_FIELDS: &[&str] = &[
     "four_over_six",
     "block_size",
     "scale",
+    "eden",
 ];
 
 /// The scale of MX, by its OCP name.
@@ -98,6 +101,8 @@ const BLOCK_FIELDS: &[&str] = &[
     "tensor_scale",
     "subnormal_scales",
     "four_over_six",
+    "sub_scales",
+    "eden",
 ];
 
 /// The parameters of a microexponent format.
@@ -230,6 +235,7 @@ fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
     let format_of_blocks = FloatScaleFormat {
         block_size: parameters.take("block_size", "block", usual.block_size, || at_least(0))?,
         scale: take_scale(&mut parameters, "nvfp4", &[], usual.scale)?,
+        eden: parameters.take("eden", "", usual.eden, either)?,
         ..usual
     };
     parameters.finish()?;
@@ -300,6 +306,8 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
         tensor_scale: parameters.take("tensor_scale", "", false, either)?,
         subnormal_scales: parameters.take("subnormal_scales", "", true, either)?,
         four_over_six: parameters.take("four_over_six", "", false, either)?,
+        sub_scales: parameters.take_some("sub_scales", sub_scales)?,
+        eden: parameters.take("eden", "", false, either)?,
         ..FloatScaleFormat::new(element, scale, base.block_size)
     };
     parameters.finish()?;
@@ -310,6 +318,11 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
 /// What a parameter of two values may be.
 fn either() -> String {
     "true or false".to_string()
+}
+
+/// What sub-scales may be.
+fn sub_scales() -> String {
+    SubScales::EXPECTED.to_string()
 }
 
 /// What a headroom may be.

@@ -344,6 +344,17 @@ impl Kernel for Codes<'_> {
     }
 }
 
+/// The elements of a block of some rows.
+fn elements<'a>(
+    rows: &'a [f32],
+    layout: &Layout,
+    block: usize,
+) -> impl Iterator<Item = f32> + Clone + use<'a> {
+    let (columns, step) = layout.columns(block);
+    let rows = rows.chunks_exact(layout.inner);
+    rows.flat_map(move |row| row[columns.clone()].iter().step_by(step).copied())
+}
+
 /// Packs consecutive runs of whole blocks as the specification does.
 struct ByCodec<'a, C, R> {
     codec: C,
@@ -375,12 +386,9 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
             let length = layout.block.min(layout.axis - at);
             let (run, tail) = rest.split_at(length * inner);
             let sub_rows = rule.sub_block().min(length);
-            let of_block = |rows: &[f32], block: usize| {
-                let (columns, step) = layout.columns(block);
-                let rows = rows.chunks_exact(inner);
-                let elements =
-                    rows.flat_map(|row| row[columns.clone()].iter().step_by(step).copied());
-                rule.maxima(elements)
+            let of_block = |rows: &[f32], block: usize| rule.maxima(elements(rows, layout, block));
+            let of_sub_block = |rows: &[f32], block: usize, index: usize| {
+                rule.second_of_sub_block(index, elements(rows, layout, block))
             };
             maxima.clear();
             maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
@@ -389,8 +397,8 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
                 let records = records.chunks_exact_mut(record).zip(&maxima);
                 for (block, (record, maxima)) in records.enumerate() {
                     let [amax, mut second] = *maxima;
-                    if sub_rows < length {
-                        [second, _] = of_block(rows, block);
+                    if rule.has_sub_blocks(length) {
+                        second = of_sub_block(run, block, index);
                     }
                     scales.push(codec.scale([amax, second], index, record));
                 }

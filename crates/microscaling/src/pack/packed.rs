@@ -9,7 +9,7 @@ use super::view::PackedView;
 use crate::quantize::layout::Runs;
 use crate::quantize::threads::share_all;
 use crate::round::bits::INFINITY;
-use crate::{BlockFormat, PackError, Rounder};
+use crate::{BlockFormat, PackError, Rounder, Rounding};
 use alloc::{vec, vec::Vec};
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
@@ -48,6 +48,7 @@ impl Packed {
     /// # Errors
     /// * [`PackError::Quantize`]: what [`BlockFormat::quantize`] refuses.
     /// * [`PackError::NotFinite`]: a NaN or Inf in BFP, which passes them but has no code for them.
+    /// * [`PackError::Eden`]: stochastic rounding where it is [MS-EDEN](crate::FloatScaleFormat::eden).
     /// * [`PackError::SizeOverflow`]: the number of bytes overflows.
     pub fn encode(
         format: BlockFormat,
@@ -84,6 +85,11 @@ impl Packed {
     ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
         source.check_length(shape)?;
+        if format.float_scale().is_some_and(|format| format.eden)
+            && rounder.rounding() == Rounding::Stochastic
+        {
+            return Err(PackError::Eden);
+        }
         if let BlockFormat::Bfp(_) = format
             && source.largest() >= INFINITY
             && let Some(position) = source.not_finite()

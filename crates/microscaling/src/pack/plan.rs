@@ -4,7 +4,7 @@ use super::bitstream;
 use super::blocks::Job;
 use crate::quantize::layout::{Layout, Runs, count, layout};
 use crate::quantize::threads::Divide;
-use crate::{BlockFormat, PackError};
+use crate::{BlockFormat, FloatScaleFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
@@ -79,9 +79,19 @@ impl Plan {
                 used(self.count, format.element_bits()),
             )?;
         }
-        if let BlockFormat::Microexponent(format) = format {
-            let sub_blocks = self.layout.block.div_ceil(format.sub_block_size);
-            let used = used(sub_blocks, format.shift_bits);
+        let sub_bits = match format {
+            BlockFormat::Microexponent(format) => {
+                let sub_blocks = self.layout.block.div_ceil(format.sub_block_size);
+                Some((sub_blocks, format.shift_bits))
+            }
+            BlockFormat::FloatScale(format) => format.sub_scales.map(|sub_scales| {
+                let [first, second] = sub_scales.bits(format.block_size);
+                (first + second, 1)
+            }),
+            _ => None,
+        };
+        if let Some((count, bits)) = sub_bits {
+            let used = used(count, bits);
             for record in 1..=scales.len() / self.record {
                 check_high_bits("scales", scales, record * self.record - 1, used)?;
             }
@@ -172,6 +182,15 @@ fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
         BlockFormat::Microexponent(format) => {
             let sub_blocks = block.div_ceil(format.sub_block_size);
             bitstream::byte_len(sub_blocks, format.shift_bits)?.checked_add(1)
+        }
+        BlockFormat::FloatScale(FloatScaleFormat {
+            sub_scales: Some(sub_scales),
+            block_size,
+            ..
+        }) => {
+            // Also of a shorter block, so that the levels have their places.
+            let [first, second] = sub_scales.bits(*block_size);
+            bitstream::byte_len(first + second, 1)?.checked_add(scale_bytes(format))
         }
         format => Some(scale_bytes(format)),
     }

@@ -24,6 +24,16 @@ pub enum Side {
     Rhs,
 }
 
+impl core::fmt::Display for Side {
+    /// `left`, `right`
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Lhs => "left",
+            Self::Rhs => "right",
+        })
+    }
+}
+
 /// Words of a cache line, which is what a tile's rows are, and where tiles begin.
 const LINE: usize = 16;
 
@@ -210,11 +220,8 @@ impl core::fmt::Debug for Panels {
 impl core::fmt::Display for Panels {
     /// `4 left operands [free 512, summed 32]`
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let side = match self.side {
-            Side::Lhs => "left",
-            Side::Rhs => "right",
-        };
         let Self {
+            side,
             matrices,
             free,
             summed,

@@ -3,7 +3,7 @@
 use super::blocks::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use super::instruction_set::{Kernel, Level};
 use super::largest::MagnitudeMax;
-use super::rules::{ElementRule, Grid, ScalePair};
+use super::rules::{ElementRule, Grid, ScalePair, SubScaleRule};
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::draws::Draws;
 use core::hint::black_box;
@@ -140,10 +140,24 @@ impl<R: ElementRule> Line<'_, R> {
         }
         let length = block.len();
         let sub_block = rule.sub_block().min(length);
-        for (i, data) in block.chunks_mut(sub_block).enumerate() {
-            if sub_block < length {
-                second = counted(max(data), data);
+        let first_level = rule.first_sub_block();
+        let mut of_first = 0;
+        for i in 0..length.div_ceil(sub_block) {
+            let range = i * sub_block..length.min((i + 1) * sub_block);
+            if rule.has_sub_blocks(length) {
+                let own = counted(max(&block[range.clone()]), &block[range.clone()]);
+                second = match first_level {
+                    Some(level) => {
+                        if range.start.is_multiple_of(level) {
+                            let all = &block[range.start..length.min(range.start + level)];
+                            of_first = counted(max(all), all);
+                        }
+                        SubScaleRule::second([of_first, own])
+                    }
+                    None => own,
+                };
             }
+            let data = &mut block[range];
             let grid = self.grid(tame, amax, second);
             level.run(Elements {
                 job: self.job,

@@ -373,9 +373,14 @@ mod tests {
                 BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
                     let format = format.float_scale().unwrap();
                     let tensor_scale = format.tensor_scale_of(tensor_amax);
-                    if format.element.is_table() {
+                    if format.element.is_table() || format.sub_scales.is_some() {
                         let rule = BlockRule::of(&format.into(), Some(tensor_scale));
-                        return rule.round_element(x, rule.maxima(elements), rounding, draw);
+                        let [amax, mut second] = rule.maxima(elements.clone());
+                        if format.sub_scales.is_some() {
+                            second =
+                                rule.second_of_sub_block((at - first) / rule.sub_block(), elements);
+                        }
+                        return rule.round_element(x, [amax, second], rounding, draw);
                     }
                     let mut scales = scales.borrow_mut();
                     let start = i - (at - first) * inner;

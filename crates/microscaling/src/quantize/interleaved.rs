@@ -52,8 +52,9 @@ impl Run<'_> {
             !has_sub_blocks || layout.pool.is_none(),
             "no format of square blocks has sub-blocks"
         );
-        if job.rule.has_few() && !R::USES_DRAWS && layout.pool.is_none() && units.is_none() {
-            by_columns(job, level, data, inner, draws);
+        let by_tables = job.rule.has_few() && layout.pool.is_none();
+        if (by_tables || job.rule.first_sub_block().is_some()) && units.is_none() {
+            by_columns(job, level, data, inner, start, draws);
             return true;
         }
         let lines = Lines::of(layout, sub_rows);
@@ -88,27 +89,46 @@ impl Run<'_> {
     }
 }
 
-/// Works on interleaved blocks as if they were contiguous, some neighbouring columns at a time. Draws are not looked at.
+/// Works on interleaved blocks as if they were contiguous, some neighbouring columns at a time.
 fn by_columns<R: ElementRule>(
     job: &Job<R>,
     level: Level,
     data: &mut [f32],
     inner: usize,
+    start: u64,
     draws: &mut Draws,
 ) {
     let rows = data.len() / inner;
     let mut turned = vec![0.0; LANES * rows];
-    let mut line = Line { job, level, draws };
+    let mut words = match R::USES_DRAWS {
+        true => vec![0; LANES * rows],
+        false => Vec::new(),
+    };
     for first in (0..inner).step_by(LANES) {
         let columns = first..inner.min(first + LANES);
         for (i, row) in data.chunks(inner).enumerate() {
             for (column, x) in row[columns.clone()].iter().enumerate() {
                 turned[column * rows + i] = *x;
             }
+            if R::USES_DRAWS {
+                let start = start + (i * inner + first) as u64;
+                let draws = draws.get(true, start, columns.len());
+                for (column, draw) in draws.iter().enumerate() {
+                    words[column * rows + i] = *draw;
+                }
+            }
         }
-        for column in turned.chunks_mut(rows).take(columns.len()) {
-            line.block(column, 0);
+        let mut turned_draws = Draws::of(core::mem::take(&mut words));
+        let mut line = Line {
+            job,
+            level,
+            draws: &mut turned_draws,
+        };
+        let columns_of = turned.chunks_mut(rows).take(columns.len());
+        for (column, at) in columns_of.zip((0..).step_by(rows)) {
+            line.block(column, at);
         }
+        words = turned_draws.into_words();
         for (i, row) in data.chunks_mut(inner).enumerate() {
             for (column, x) in row[columns.clone()].iter_mut().enumerate() {
                 *x = turned[column * rows + i];

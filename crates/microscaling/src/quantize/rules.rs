@@ -18,7 +18,7 @@ mod unit;
 
 pub(crate) use bfp::BfpRule;
 pub(crate) use element_rule::{Clipped, ElementRule};
-pub(crate) use float_scale::{FloatScaleRule, is_large};
+pub(crate) use float_scale::{EXACT, FloatScaleRule, SubScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
@@ -75,7 +75,39 @@ impl BlockRule {
     pub(crate) fn sub_block(&self) -> usize {
         match self {
             Self::Microexponent(rule) => rule.sub_block,
+            Self::FloatScale(rule) => rule.sub_scales.map_or(usize::MAX, |sub| sub.blocks[1]),
             _ => usize::MAX,
+        }
+    }
+
+    /// Whether a block of so many elements has sub-blocks.
+    #[inline(always)]
+    pub(crate) fn has_sub_blocks(&self, length: usize) -> bool {
+        self.sub_block() < length || self.first_sub_block().is_some()
+    }
+
+    /// Elements that share what sub-blocks need to know beside their block, where there are two levels of sub-blocks.
+    #[inline(always)]
+    pub(crate) fn first_sub_block(&self) -> Option<usize> {
+        match self {
+            Self::FloatScale(rule) => rule.sub_scales.map(|sub| sub.blocks[0]),
+            _ => None,
+        }
+    }
+
+    /// The second word of a sub-block, given its number, from the elements of its block.
+    pub(crate) fn second_of_sub_block(
+        &self,
+        index: usize,
+        elements: impl Iterator<Item = f32> + Clone,
+    ) -> u32 {
+        let length = self.sub_block();
+        let first = index * length;
+        let max = |start, length| self.counted_max(elements.clone().skip(start).take(length));
+        let own = max(first, length);
+        match self.first_sub_block() {
+            Some(length) => SubScaleRule::second([max(first / length * length, length), own]),
+            None => own,
         }
     }
 

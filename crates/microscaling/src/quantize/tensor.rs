@@ -1,20 +1,27 @@
 //! A whole tensor in place: how its blocks are shared among threads.
 
 use super::blocks::Job;
+use super::eden;
 use super::instruction_set::{at_level, dispatch};
 use super::interleaved::{ColumnMax, Lines, TILE, Tile};
 use super::layout::{Layout, Runs};
 use super::rules::{BlockRule, ElementRule};
 use super::threads::{Divide, Piece, is_divided, share, share_all, threads};
-use crate::Rounder;
 use crate::round::draws::Draws;
 use crate::round::with_rule;
+use crate::{Rounder, Rounding};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
 /// Quantizes a whole tensor in place, sharing it among threads.
 pub(crate) fn quantize_blocks(rule: BlockRule, layout: Layout, data: &mut [f32], rounder: Rounder) {
     let stream = rounder.stream();
+    if let BlockRule::FloatScale(rule) = &rule
+        && rule.eden
+        && rounder.rounding() == Rounding::Stochastic
+    {
+        return eden::quantize(rule, layout, data, stream);
+    }
     with_rule!(rounder.rounding(), R => {
         Job { rule, element_rule: R, stream }.run_all(layout, data)
     });

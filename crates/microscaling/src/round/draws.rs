@@ -32,6 +32,19 @@ impl Draws {
         }
     }
 
+    /// Of elements whose words these are.
+    pub(crate) fn of(words: Vec<u32>) -> Self {
+        Self {
+            words,
+            ..Self::new(RandomStream::new(0, 0), 0)
+        }
+    }
+
+    /// The words.
+    pub(crate) fn into_words(self) -> Vec<u32> {
+        self.words
+    }
+
     /// The words from `start` on, at most [`WINDOW`]; zeros if none are used.
     #[inline(always)]
     pub(crate) fn get(&mut self, used: bool, start: u64, count: usize) -> &[u32] {

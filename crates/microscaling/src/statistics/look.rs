@@ -256,7 +256,13 @@ impl Neighbours {
         let sub_block = scales.0.sub_block();
         for (x, _) in blocks.clone() {
             let of_block = magnitude_max(x);
-            if sub_block < x.len() {
+            if scales.0.first_sub_block().is_some() {
+                let elements = x.iter().copied();
+                second.extend(
+                    (0..x.len().div_ceil(sub_block))
+                        .map(|index| scales.0.second_of_sub_block(index, elements.clone())),
+                );
+            } else if sub_block < x.len() {
                 sub_maxima(x, sub_block, second);
             } else {
                 second.push(scales.0.second(of_block, x.iter().copied()));
@@ -368,7 +374,7 @@ impl Interleaved<'_> {
 
     /// The elements of a block before.
     #[inline(always)]
-    fn column(&self, index: usize) -> impl Iterator<Item = f32> {
+    fn column(&self, index: usize) -> impl Iterator<Item = f32> + Clone {
         let column = self.views[0][index..].iter().step_by(self.inner);
         column.take(self.rows).copied()
     }
@@ -406,7 +412,11 @@ impl Interleaved<'_> {
         let mut at = 0;
         while at < self.rows {
             let rows = at..(at + sub_block).min(self.rows);
-            if sub_block < self.rows {
+            if scales.0.first_sub_block().is_some() {
+                for (i, second) in second.iter_mut().enumerate() {
+                    *second = scales.0.second_of_sub_block(at / sub_block, self.column(i));
+                }
+            } else if sub_block < self.rows {
                 second = self.maxima::<W>(rows.clone());
             }
             let mut limits = [0; W];

@@ -49,6 +49,9 @@ impl Scales {
                 Steps { emin, .. } => bits::pow2(emin - rule.row.emin),
             },
             BlockRule::Microexponent(_) | BlockRule::Bfp(_) => shared_exponent(amax),
+            BlockRule::FloatScale(rule) if rule.sub_scales.is_some() => {
+                rule.pair_of([rule.block_scale_with(amax, 0), 0]).scale
+            }
             BlockRule::FloatScale(rule) => rule.pair_of(grid).scale,
         }
     }

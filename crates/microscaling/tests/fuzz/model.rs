@@ -362,12 +362,18 @@ fn float_scale(
 ) -> Vec<Element> {
     let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
     let alternatives = alternatives(format);
-    let first = alternatives[0].q;
+    let doublings = if format.sub_scales.is_some() {
+        4.0
+    } else {
+        1.0
+    };
+    let first = alternatives[0].q * doublings;
     let (scale_bits, scale_emin, scale_max) = match format.scale.to_string().as_str() {
         "ue4m3" => (3, -6, 448.0),
         "ue5m3" => (3, -14, 114_688.0),
         "ue5m2" => (2, -14, 57_344.0),
         "ue3m3" => (3, -2, 28.0),
+        "ue6m2" => (2, -47, 49_152.0),
         "bfloat16" => (7, -126, pow2(127) * (2.0 - pow2(-7))),
         "float32" => (23, -126, f64::from(f32::MAX)),
         other => unimplemented!("{other} is not known here"),
@@ -379,6 +385,7 @@ fn float_scale(
     let (scale_max, scale_min) = (scale_max as f32, scale_min as f32);
     let t = match (format.tensor_scale, format.four_over_six) {
         (false, _) => 1.0,
+        (true, false) if format.eden => tensor_amax as f32 / (scale_max * 4.0 / 7.0 * first) * h,
         (true, false) => tensor_amax as f32 / (scale_max * first) * h,
         (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
     };
@@ -390,17 +397,21 @@ fn float_scale(
         return zeros(block);
     }
     let scale = |alternative: &Alternative| {
-        let wanted = amax as f32 / alternative.q / t * h * alternative.factor;
+        let wanted = amax as f32 / (alternative.q * doublings) / t * h * alternative.factor;
         let limited = f64::from(wanted.clamp(scale_min, scale_max));
         to_float(limited, scale_bits, scale_emin, Rounding::NearestEven, 0) as f32
     };
     let with = |alternative: &Alternative, rounding: Rounding, draws: &[u32]| -> Vec<Element> {
-        let c = scale(alternative);
-        if (t * c).is_infinite() {
+        let of_block = scale(alternative);
+        if (t * of_block).is_infinite() {
             return all_nan(block);
         }
-        let inverse = 1.0 / t / c;
-        let round = |(x, draw): (&f32, &u32)| {
+        let round = |(i, (x, draw)): (usize, (&f32, &u32))| {
+            let c = of_block * sub_scale(format, of_block, block, i);
+            let inverse = 1.0 / t / c;
+            if (t * c).is_infinite() {
+                return (f32::NAN, f64::INFINITY);
+            }
             let scaled = match t * c == 0.0 {
                 true => 0.0,
                 false if inverse.is_infinite() => x.abs() / (t * c),
@@ -415,7 +426,7 @@ fn float_scale(
             };
             ((unit * (t * c)).copysign(*x), limit)
         };
-        block.iter().zip(draws).map(round).collect()
+        block.iter().zip(draws).enumerate().map(round).collect()
     };
     if alternatives.len() == 1 || amax == 0.0 {
         return with(&alternatives[0], rounding, draws);
@@ -437,6 +448,23 @@ fn float_scale(
     // Of equal ones the first.
     let best = alternatives.iter().min_by_key(error).unwrap();
     with(best, rounding, draws)
+}
+
+/// By what the scale of an element's block is multiplied for its sub-blocks.
+fn sub_scale(format: FloatScaleFormat, scale: f32, block: &[f32], i: usize) -> f32 {
+    let Some(sub_scales) = format.sub_scales else {
+        return 1.0;
+    };
+    let (_, _, emax, _) = element(format.element);
+    let mut factor = 1.0;
+    for (length, above) in sub_scales.block_sizes().into_iter().zip([2, 1]) {
+        let start = i / length * length;
+        let part = &block[start..block.len().min(start + length)];
+        if amax(part) >= f64::from(scale) * factor * pow2(emax + above) {
+            factor *= 2.0;
+        }
+    }
+    factor as f32
 }
 
 /// What a block may be.

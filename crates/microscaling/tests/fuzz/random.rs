@@ -4,7 +4,7 @@ use super::Tensor;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
     MicroexponentFormat, MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleFormat, ScaleMode,
-    SharedExpMethod, SpecialCodes,
+    SharedExpMethod, SpecialCodes, SubScales,
 };
 
 /// SplitMix64.
@@ -61,7 +61,7 @@ impl Random {
         }
         let denominator = self.range(1, 255);
         let numerator = self.range(denominator, 255.min(2 * denominator - 1));
-        Headroom::new(numerator as u8, denominator as u8).expect("at least 1 and less than 2")
+        Headroom::new(numerator as u16, denominator as u16).expect("at least 1 and less than 2")
     }
 
     fn block_size(&mut self) -> usize {
@@ -97,7 +97,13 @@ impl Random {
                     false => self.block_size(),
                 };
                 let scale: ScaleFormat = self.any(&ScaleFormat::NAMES).parse().unwrap();
+                let sub_scales = match self.one_in(6) {
+                    true => SubScales::new(self.any(&[8, 4, 2, 16]), self.any(&[4, 2, 1])),
+                    false => None,
+                };
                 let format = FloatScaleFormat {
+                    sub_scales,
+                    eden: self.one_in(8),
                     subnormal_scales: self.one_in(2),
                     tensor_scale: self.one_in(2),
                     square: self.one_in(4),

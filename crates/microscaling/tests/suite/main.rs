@@ -4,9 +4,13 @@
 //! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set, `MICROSCALING_FLUSH_TO_ZERO=1`
 //! with subnormals flushed to zero in every thread.
 
+#[cfg(feature = "serde")]
+mod accumulator_files;
+mod accumulators;
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
+mod eden;
 mod errors;
 mod exhaustive;
 mod float_state;
@@ -48,6 +52,7 @@ mod scale_rules;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;
+mod sub_scales;
 mod tables;
 #[cfg(feature = "rayon")]
 mod threads;

@@ -5,7 +5,7 @@ use crate::oracle;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, FormatError, Headroom,
     MicroexponentFormat, MxFormat, Nvfp4Format, ParseFormatError, RandomStream, Rounder, Rounding,
-    ScaleMode,
+    ScaleMode, SubScales,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -102,6 +102,12 @@ fn every_name() {
         assert_eq!(format.bits_per_element(), bits);
         names.push(name);
     }
+    let hif4 = FloatScaleFormat {
+        sub_scales: SubScales::new(8, 4),
+        ..block("e1m2", "ue6m2", 64)
+    };
+    assert_eq!("hif4".parse::<BlockFormat>(), Ok(hif4.into()));
+    names.push("hif4");
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
 
@@ -114,8 +120,8 @@ fn blocks() {
             "block(element=fp4_e2m1,scale=ue5m2,block_size=32)",
         ),
         (
-            "block(element=float(exponent_bits=3,mantissa_bits=4),scale=float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan),block_size=0,headroom=4/3)",
-            "block(element=float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none),scale=float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan),block_size=0,headroom=4/3)",
+            "block(element=float(exponent_bits=3,mantissa_bits=4),scale=float(exponent_bits=6,mantissa_bits=2,bias=40,specials=nan),block_size=0,headroom=4/3)",
+            "block(element=float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none),scale=float(exponent_bits=6,mantissa_bits=2,bias=40,specials=nan),block_size=0,headroom=4/3)",
         ),
         (
             "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
@@ -162,7 +168,7 @@ fn blocks() {
         ),
         (
             "block(element=e2m1,scale=e9m0)",
-            "block: scale is `e9m0`, expected one of e8m0, ue4m3, ue5m3, ue5m2, ue3m3, bfloat16, float32, float(…)",
+            "block: scale is `e9m0`, expected one of e8m0, ue4m3, ue5m3, ue5m2, ue3m3, ue6m2, bfloat16, float32, float(…)",
         ),
         (
             "block(element=float(exponent_bits=9,mantissa_bits=1),scale=e8m0)",
@@ -228,7 +234,7 @@ fn blocks() {
         (
             "block(element=e2m1,scale=ue5m3,scale_mode=ceil)",
             "block: unknown or repeated parameter `scale_mode`: expected one of element, scale, block_size, square, headroom, \
-             scale_mode, tensor_scale, subnormal_scales, four_over_six",
+             scale_mode, tensor_scale, subnormal_scales, four_over_six, sub_scales, eden",
         ),
     ] {
         assert_eq!(error(text), expected);
@@ -356,11 +362,11 @@ fn headroom_and_four_over_six() {
             ..Nvfp4Format::new(true)
         })
     );
-    // All that there are.
-    for numerator in 0..=255_u8 {
-        for denominator in 0..=255_u8 {
+    // All of small numbers.
+    for numerator in 0..=255_u16 {
+        for denominator in 0..=255_u16 {
             let inside = denominator > 0
-                && (1.0..2.0).contains(&(f64::from(numerator) / f64::from(denominator)));
+                && (0.5..2.0).contains(&(f64::from(numerator) / f64::from(denominator)));
             let made = Headroom::new(numerator, denominator);
             assert_eq!(made.is_ok(), inside, "{numerator}/{denominator}");
             let Ok(made) = made else { continue };
@@ -383,7 +389,7 @@ fn errors() {
     assert_eq!(
         error("mx5"),
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
-         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, mx(…), bfp(…), \
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, hif4, mx(…), bfp(…), \
          microexponent(…), nvfp4(…), block(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
@@ -422,12 +428,12 @@ fn errors() {
         error("mx(element=int8,scale_mode=up)"),
         "mx: scale_mode is `up`, expected one of floor, ceil, even, rceil, rms"
     );
-    for headroom in ["2", "3/4", "4/3/2", "1/0", "256/255", "", "1.5"] {
+    for headroom in ["2", "1/3", "4/3/2", "1/0", "65536/65535", "", "1.5"] {
         assert_eq!(
             error(&format!("mx(element=int8,headroom={headroom})")),
             format!(
-                "mx: headroom is `{headroom}`, expected 1, or a fraction of at least 1 and less than 2 of whole \
-                 numbers up to 255, such as 4/3"
+                "mx: headroom is `{headroom}`, expected 1, or a fraction of at least 1/2 and less than 2 of whole \
+                 numbers up to 65535, such as 4/3"
             )
         );
     }

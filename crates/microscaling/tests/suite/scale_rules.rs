@@ -197,8 +197,25 @@ fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64
             let tensor_amax = tensor.iter().map(|x| x.abs().to_bits()).max().unwrap();
             let t = format.tensor_scale_of(tensor_amax);
             let c = format.block_scale_of(block, t);
-            let limit = f64::from(format.element.max() * (t * c));
-            vec![Some(limit).filter(|limit| *limit > 0.0); block.len()]
+            let of_scale = |c: f32| {
+                let limit = f64::from(format.element.max() * (t * c));
+                Some(limit).filter(|limit| *limit > 0.0)
+            };
+            let Some(sub_scales) = format.sub_scales else {
+                return vec![of_scale(c); block.len()];
+            };
+            // Its element's largest number is just below 2.
+            let amax = |part: &[f32]| part.iter().fold(0_f32, |max, x| max.max(x.abs()));
+            let [first, second] = sub_scales.block_sizes();
+            let of_first = |part: &[f32]| {
+                let c = if amax(part) >= 4.0 * c { 2.0 * c } else { c };
+                let of_second = move |part: &[f32]| {
+                    let c = if amax(part) >= 2.0 * c { 2.0 * c } else { c };
+                    vec![of_scale(c); part.len()]
+                };
+                part.chunks(second).flat_map(of_second).collect::<Vec<_>>()
+            };
+            block.chunks(first).flat_map(of_first).collect()
         }
     }
 }

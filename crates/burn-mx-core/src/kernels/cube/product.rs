@@ -150,7 +150,7 @@ where
             };
             (values, tensor_scale)
         }
-        Operand::Panels { .. } => unreachable!("panels are the processor's"),
+        _ => unreachable!("panels are the processor's"),
     });
     let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
         true if is_by_shape() => by_shape(lhs, rhs),

@@ -10,7 +10,7 @@ use microscaling::{
 use super::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use super::pack::element_code;
 use super::round::round_magnitude;
-use super::two_pass_scale;
+use super::two_pass_scale::{self, has_kernel};
 
 /// The block formats that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,9 +39,7 @@ impl Format {
             BlockFormat::Microexponent(format) => Self::Microexponent(format),
             BlockFormat::Bfp(format) => Self::Bfp(format),
             BlockFormat::Nvfp4(format) => Self::FloatScale(format.into()),
-            BlockFormat::FloatScale(format) if !format.element.is_table() => {
-                Self::FloatScale(format)
-            }
+            BlockFormat::FloatScale(format) if has_kernel(&format) => Self::FloatScale(format),
             other => panic!("burn-mx: no kernel for {other}"),
         }
     }

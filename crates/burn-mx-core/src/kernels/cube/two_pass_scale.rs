@@ -2,7 +2,7 @@
 //! magnitude alone: sums of squares of whole numbers of 16 bits, whose upper and lower halves are added up apart.
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, Headroom, Rounding, ScaleMode};
+use microscaling::{BlockFormat, FloatScaleFormat, Headroom, Rounding, ScaleMode};
 
 use super::bits::{self, ABS, INFINITY, SIGN};
 use super::rules::{self, Format};
@@ -21,12 +21,16 @@ pub(super) const FOUR: u32 = 1;
 /// processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
-/// Whether blocks of a format are short enough, and there is a kernel for them: there is none for elements of tables, which go
-/// through the host's memory.
+/// Whether a kernel has the rule of these blocks. Tables, sub-scales and MS-EDEN go through the host's memory.
+pub(super) fn has_kernel(format: &FloatScaleFormat) -> bool {
+    !format.element.is_table() && format.sub_scales.is_none() && !format.eden
+}
+
+/// Whether blocks of a format are short enough, and there is a kernel for them.
 pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
     let looks_twice = match format {
         BlockFormat::Mx(format) => format.scale_mode == ScaleMode::Rms,
-        BlockFormat::FloatScale(format) if format.element.is_table() => return false,
+        BlockFormat::FloatScale(format) if !has_kernel(format) => return false,
         BlockFormat::FloatScale(format) => format.four_over_six,
         _ => false,
     };

@@ -11,7 +11,7 @@ use super::{Product, Rounder, Roundings, static_input};
 use crate::hooks::{ObservedStatistics, OperandView, Original, View};
 use crate::kernels::product::in_tensor;
 use crate::kernels::{
-    KernelOp, MxKernels, Operand, OperandForm, OperandLayout, read_values, to_f32,
+    KernelOp, MxKernels, Operand, OperandForm, OperandLayout, accumulated, read_values, to_f32,
 };
 use crate::semantics::Float;
 use crate::shared_specs::SharedSpecs;
@@ -84,6 +84,10 @@ impl<B: MxKernels> Product<B> {
                 tensor_scale: None,
                 significant_bits: self.significant_bits(slot),
             };
+            if self.accumulation.is_some() {
+                let form = form(OperandQuantization::default(), NO_STREAM);
+                return self.accumulated_operand(slot, tensor, along, form, observed);
+            }
             let as_it_is = form(OperandQuantization::default(), NO_STREAM);
             if let Some(unpacked) = unpacked {
                 let form = OperandForm {
@@ -118,13 +122,59 @@ impl<B: MxKernels> Product<B> {
         })
     }
 
+    /// The tensor as a matrix unit takes it, elements and scales apart.
+    fn accumulated_operand(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        along: Along,
+        form: OperandForm,
+        observed: Option<(Views<FloatTensor<B>>, RandomStream)>,
+    ) -> Operand<FloatTensor<B>> {
+        assert!(
+            self.static_input(slot).is_none(),
+            "burn-mx: {self}: scales that are static have no accumulator; allowed: accumulator none"
+        );
+        let elementwise = self.specs.specs.float_format();
+        let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
+        let kind = kind.expect("the specs were resolved with an accumulator");
+        self.device.get_or_init(|| B::float_device(&tensor.inner));
+        let (values, stream) = match observed {
+            Some((views, stream)) => (views.original, stream),
+            None => {
+                let rounded = self.rounded(self.rounder(slot), tensor);
+                (self.before_blocks(slot, rounded, along), self.stream(slot))
+            }
+        };
+        let quantization = OperandQuantization {
+            elementwise: None,
+            blocks: self.blocks(slot),
+        };
+        let form = OperandForm {
+            quantization,
+            stream,
+            ..form
+        };
+        accumulated::operand::<B>(values, form, kind)
+    }
+
     /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand).
+    ///
+    /// # Panics
+    ///
+    /// If the specs have an accumulator for it, which only matrix products have.
     pub(crate) fn tensor_operand(
         &self,
         slot: Slot,
         tensor: Float<B>,
         along: Along,
     ) -> FloatTensor<B> {
+        if let Some(accumulation) = self.accumulation {
+            panic!(
+                "burn-mx: {self}: its accumulator is {accumulation}, which only matrix products have; allowed: exempt the layer, \
+                 or accumulator none"
+            );
+        }
         self.count_margin(slot);
         if let Some((views, _)) = self.observe(slot, &tensor, along) {
             return views.quantized;
@@ -319,6 +369,7 @@ impl<B: MxKernels> Product<B> {
             rounding: self.roundings(slot).mx,
             axis: along.axis,
             place: along.place,
+            accumulated: self.accumulation.is_some(),
         }
     }
 

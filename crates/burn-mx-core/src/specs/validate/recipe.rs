@@ -56,6 +56,10 @@ impl MxSpecs {
             }
         }
         let headroom = self.headroom_bp;
+        if headroom.is_below_one() {
+            let reason = "MX formats have none below 1";
+            return contradiction("headroom_bp", &headroom, reason, "at least 1");
+        }
         if !headroom.is_none() {
             let mut formats = backward.into_iter().flatten().peekable();
             let takes_it = |format: SlotFormat| match format {
@@ -122,6 +126,10 @@ mod tests {
                 r#"{ "headroom_bp": "4/3", "bfloat": 16 }"#,
                 "`headroom_bp` is 4/3, but it is for MX formats without a headroom of their own, in every backward slot; \
                  allowed: 1",
+            ),
+            (
+                r#"{ "headroom_bp": "3/4", "a_elem_format": "mxfp4" }"#,
+                "`headroom_bp` is 3/4, but MX formats have none below 1; allowed: at least 1",
             ),
             (
                 r#"{ "headroom_bp": "4/3", "a_elem_format": "nvfp4" }"#,

@@ -14,6 +14,8 @@ impl ElementFormat {
     pub const FP6_E2M3: Self = Self::of_float(2, 3, 1, SpecialCodes::None);
     /// `fp4_e2m1` (alias `fp4`): 2 exponent bits, 1 mantissa bit, every code a number. Max 6.
     pub const FP4_E2M1: Self = Self::of_float(2, 1, 1, SpecialCodes::None);
+    /// `fp4_e1m2` (alias `e1m2`): 1 exponent bit, 2 mantissa bits, every code a number: multiples of 1/4 up to 7/4.
+    pub const E1M2: Self = Self::of_float(1, 2, 1, SpecialCodes::None);
     /// `int8`: 6 fraction bits. Max 127/64.
     pub const INT8: Self = Self::of_fixed(8, 6);
     /// `int4`: 2 fraction bits. Max 7/4.
@@ -75,7 +77,7 @@ impl ElementFormat {
             ("fp5_e3m1", "e3m1", Self::of_float(3, 1, 3, None)),
             ("fp5_e2m2", "e2m2", Self::of_float(2, 2, 1, None)),
             ("fp4_e3m0", "e3m0", Self::of_float(3, 0, 3, None)),
-            ("fp4_e1m2", "e1m2", Self::of_float(1, 2, 1, None)),
+            ("fp4_e1m2", "e1m2", Self::E1M2),
             ("fp3_e2m0", "e2m0", Self::of_float(2, 0, 1, None)),
             ("int6", "", Self::of_fixed(6, 4)),
         ]

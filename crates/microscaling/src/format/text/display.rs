@@ -78,10 +78,14 @@ fn float_scale_text(format: &FloatScaleFormat) -> String {
         ("tensor_scale", format.tensor_scale),
         ("square", format.square),
         ("four_over_six", format.four_over_six),
+        ("eden", format.eden),
     ] {
         if is {
             text += &format!(",{field}=true");
         }
+    }
+    if let Some(sub_scales) = format.sub_scales {
+        text += &format!(",sub_scales={sub_scales}");
     }
     if !format.subnormal_scales {
         text += ",subnormal_scales=false";

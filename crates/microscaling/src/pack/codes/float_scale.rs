@@ -3,7 +3,8 @@
 use super::{BlockCodec, ElementCodes};
 use crate::FloatScaleFormat;
 use crate::format::table::Tables;
-use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid};
+use crate::pack::bitstream;
+use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid, SubScaleRule};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
 
@@ -15,6 +16,10 @@ pub(crate) struct FloatScaleCodec {
     tensor_scale: u32,
     codes: ElementCodes,
     tables: Option<Tables>,
+    /// Bytes of the scale's code.
+    scale_bytes: usize,
+    /// Bits of the first level of sub-blocks, which come before those of the second.
+    first_bits: usize,
 }
 
 impl FloatScaleCodec {
@@ -26,7 +31,18 @@ impl FloatScaleCodec {
             tensor_scale: tensor_scale.to_bits(),
             codes: ElementCodes::of(format.element),
             tables: format.element.as_tables(),
+            scale_bytes: format.scale_bits().div_ceil(8) as usize,
+            first_bits: format
+                .sub_scales
+                .map_or(0, |sub_scales| sub_scales.bits(format.block_size)[0]),
         }
+    }
+
+    /// The places of the bits of a sub-block of the second level.
+    #[inline(always)]
+    fn places(&self, sub_scales: SubScaleRule, index: usize) -> [usize; 2] {
+        let [first, second] = sub_scales.blocks;
+        [index * second / first, self.first_bits + index]
     }
 }
 
@@ -40,14 +56,25 @@ impl BlockCodec for FloatScaleCodec {
         &self.rule
     }
 
-    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> Grid {
+    fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Grid {
         let grid = self.rule.grid(maxima[0], maxima[1]);
         // Also where only the product with the tensor scale is too large.
         let code = match self.scaled.pair_of(grid).is_nan() {
             true => u64::from(self.scaled.scale.code(NAN)),
             false => self.scaled.block_scale_code(maxima),
         };
-        record.copy_from_slice(&code.to_le_bytes()[..record.len()]);
+        let (of_block, of_parts) = record.split_at_mut(self.scale_bytes);
+        of_block.copy_from_slice(&code.to_le_bytes()[..of_block.len()]);
+        if let Some(sub_scales) = self.scaled.sub_scales {
+            let scale = self.scaled.block_scale_with(maxima[0], 0);
+            let doubled = match self.scaled.pair_of(grid).is_nan() {
+                true => [false; 2],
+                false => sub_scales.doubled(scale, maxima[1]),
+            };
+            for (place, doubled) in self.places(sub_scales, index).into_iter().zip(doubled) {
+                bitstream::put(of_parts, place, 1, u32::from(doubled));
+            }
+        }
         grid
     }
 
@@ -67,8 +94,9 @@ impl BlockCodec for FloatScaleCodec {
     }
 
     #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> [u32; 3] {
-        let joined = record
+    fn unit(&self, record: &[u8], index: usize) -> [u32; 3] {
+        let (of_block, of_parts) = record.split_at(self.scale_bytes);
+        let joined = of_block
             .iter()
             .rev()
             .fold(0, |code, byte| code << 8 | u64::from(*byte));
@@ -78,6 +106,14 @@ impl BlockCodec for FloatScaleCodec {
         if abs >= INFINITY || self.tensor_scale >= INFINITY {
             return [NAN, 0, 0];
         }
+        let abs = match self.scaled.sub_scales {
+            Some(sub_scales) => {
+                let doubled = self.places(sub_scales, index);
+                let doubled = doubled.map(|place| bitstream::get(of_parts, place, 1) == 1);
+                SubScaleRule::times(abs, doubled)
+            }
+            None => abs,
+        };
         [bits::product(self.tensor_scale, abs), sign, table]
     }
 

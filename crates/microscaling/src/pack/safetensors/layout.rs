@@ -4,13 +4,13 @@ use crate::{NameError, WeightLayout};
 use core::fmt::{self, Display};
 use core::str::FromStr;
 
-/// How a checkpoint has its packed weights: as this project does, or as another tool. Of other tools there will be more, of these two
-/// there will not.
+/// How a checkpoint stores packed weights: as this project does, or as another tool does. The two cases are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckpointLayout {
-    /// `microscaling`: this project's own, for every format; see [the module](crate::safetensors).
+    /// `microscaling`: this project's own layout, for every format; see [the module](crate::safetensors). burn-mx's
+    /// tensors have Burn's names there.
     Microscaling,
-    /// Another tool's layout, by its name: `mxfp4-pack-quantized`.
+    /// The layout of another tool, by its name, such as `mxfp4-pack-quantized`. burn-mx gives its tensors PyTorch's names.
     Weights(WeightLayout),
 }
 

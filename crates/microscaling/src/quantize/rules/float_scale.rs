@@ -3,6 +3,7 @@
 mod formats;
 mod four_over_six;
 mod scale_row;
+mod sub_scales;
 mod tables;
 
 use super::grid::Grid;
@@ -16,6 +17,7 @@ use crate::round::{RoundingRule, round_magnitude};
 use core::ops::Range;
 pub(super) use four_over_six::{Candidates, FOUR_VERDICT};
 use scale_row::ScaleRow;
+pub(crate) use sub_scales::SubScaleRule;
 
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
@@ -29,7 +31,7 @@ pub(crate) fn is_large(tensor_scale: f32) -> bool {
 }
 
 /// Any tensor scale: with the cases of its own that a very small one has.
-const EXACT: bool = true;
+pub(crate) const EXACT: bool = true;
 /// Tensor scales that are [large](is_large): nothing overflows that matters.
 const PLAIN: bool = false;
 
@@ -44,7 +46,13 @@ pub(crate) struct FloatScaleRule {
     /// h as a pattern.
     headroom: u32,
     pub(crate) element: UnitElement,
+    /// Q as a pattern.
+    largest_unit: u32,
     pub(crate) scale: ScaleRow,
+    /// The sub-blocks whose scales may be doubled.
+    pub(crate) sub_scales: Option<SubScaleRule>,
+    /// Whether stochastic rounding is MS-EDEN.
+    pub(crate) eden: bool,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
@@ -69,7 +77,10 @@ impl FloatScaleRule {
                 max: format.element.max().to_bits(),
                 flush_below: 0,
             },
+            largest_unit: format.largest_unit().to_bits(),
             scale: ScaleRow::of(format),
+            sub_scales: SubScaleRule::of(format),
+            eden: format.eden,
             four_over_six: format.four_over_six,
             tables: format.element.as_tables(),
         }
@@ -93,7 +104,7 @@ impl FloatScaleRule {
     #[inline(always)]
     fn block_scale<const EXACT: bool>(&self, amax: u32, four: bool) -> u32 {
         let factor = if four { SIX_OVER_FOUR } else { ONE };
-        self.scale_for::<EXACT>(amax, self.element.max, factor)
+        self.scale_for::<EXACT>(amax, self.largest_unit, factor)
     }
 
     /// c, where `max` is Q, times a factor.
@@ -113,7 +124,7 @@ impl FloatScaleRule {
 
     /// c as a pattern, from what a second look says.
     #[inline(always)]
-    fn block_scale_with(&self, amax: u32, verdict: u32) -> u32 {
+    pub(crate) fn block_scale_with(&self, amax: u32, verdict: u32) -> u32 {
         match self.tables {
             Some(tables) => self.table_scale(tables, amax, self.table(verdict)),
             None => self.block_scale::<EXACT>(amax, self.is_four(verdict)),
@@ -151,7 +162,7 @@ impl FloatScaleRule {
 
     /// A magnitude in units of the scale.
     #[inline(always)]
-    fn scaled(pair: ScalePair, abs: u32) -> u32 {
+    pub(crate) fn scaled(pair: ScalePair, abs: u32) -> u32 {
         if pair.scale == 0 {
             0
         } else if pair.inverse >= INFINITY {
@@ -181,7 +192,7 @@ impl FloatScaleRule {
 
     /// What the elements need to know of a block with the scale c.
     #[inline(always)]
-    fn pair<const EXACT: bool>(&self, scale: u32) -> ScalePair {
+    pub(crate) fn pair<const EXACT: bool>(&self, scale: u32) -> ScalePair {
         self.pair_with::<EXACT>(scale, self.result_scale)
     }
 
@@ -208,7 +219,11 @@ impl FloatScaleRule {
     /// The grid of any block: a [`ScalePair`]; with tables c and the number of the block's table.
     #[inline(always)]
     pub(super) fn grid(&self, amax: u32, verdict: u32) -> Grid {
-        self.grid_of(self.block_scale_with(amax, verdict), self.table(verdict))
+        let scale = self.block_scale_with(amax, verdict);
+        match self.sub_scales {
+            Some(sub_scales) => self.grid_of(sub_scales.scale(scale, verdict), 0),
+            None => self.grid_of(scale, self.table(verdict)),
+        }
     }
 
     /// The grid of a block with the scale c, and that table.
@@ -277,7 +292,7 @@ impl FloatScaleRule {
                 false => 0..0,
             };
         match self.scale.min >= NARROW {
-            _ if self.tables.is_some() => 0..0,
+            _ if self.tables.is_some() || self.sub_scales.is_some() => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),
             // Neither a scale nor its reciprocal is very small or very large.

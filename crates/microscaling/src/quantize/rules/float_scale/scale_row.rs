@@ -1,9 +1,9 @@
 //! The scales of blocks that are floats.
 
 use crate::pack::places::Places;
-use crate::round::RoundingRule;
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS, NAN};
-use crate::round::mode::Even;
+use crate::round::mode::{Even, Stochastic};
+use crate::round::{RoundingRule, round_magnitude};
 use crate::{FloatScaleFormat, ScaleFormat};
 
 /// The numbers that a block's scale can be.
@@ -42,6 +42,15 @@ impl ScaleRow {
             },
             bits: scale.bits(),
         }
+    }
+
+    /// Limits a scale, and rounds it stochastically, each number of the format from 0 on.
+    #[inline(always)]
+    pub(crate) fn round_stochastically(&self, scale: u32, draw: u32) -> u32 {
+        let mantissa_bits = (MANTISSA_BITS as u32 - self.dropped) as i32;
+        let emin = bits::exponent(self.smallest_normal);
+        let rounded = round_magnitude::<Stochastic>(scale.min(self.max), mantissa_bits, emin, draw);
+        rounded.max(self.min)
     }
 
     /// Limits a scale, and rounds it half to even; no carry leads beyond the limits.

@@ -1,0 +1,71 @@
+//! Whole products.
+
+use super::kernels::{Part, Product};
+use super::{Accumulator, AccumulatorOperand};
+use crate::AccumulateError;
+use crate::quantize::instruction_set::dispatch;
+use crate::quantize::threads::share_all;
+
+impl Accumulator {
+    /// The product of two matrices, row by row in `result`: each element is the [`dot`](Self::dot) product from 0. Large products
+    /// are worked on by the threads of the current rayon pool (feature `rayon`). The bits do not depend on the processor, the
+    /// threads, their float state, or the way in which the operands lie in memory.
+    ///
+    /// # Errors
+    /// [`AccumulateError`], with `result` untouched.
+    pub fn multiply(
+        &self,
+        lhs: &AccumulatorOperand<'_>,
+        rhs: &AccumulatorOperand<'_>,
+        result: &mut [f32],
+    ) -> Result<(), AccumulateError> {
+        self.check_product(lhs, rhs, result.len())?;
+        result.fill(0.0);
+        self.multiply_checked(lhs, rhs, result);
+        Ok(())
+    }
+
+    /// [`multiply`](Self::multiply) from the sums c that `result` holds on.
+    ///
+    /// # Errors
+    /// [`AccumulateError`], with `result` untouched.
+    pub fn multiply_add(
+        &self,
+        lhs: &AccumulatorOperand<'_>,
+        rhs: &AccumulatorOperand<'_>,
+        result: &mut [f32],
+    ) -> Result<(), AccumulateError> {
+        self.check_product(lhs, rhs, result.len())?;
+        self.multiply_checked(lhs, rhs, result);
+        Ok(())
+    }
+
+    fn check_product(
+        &self,
+        lhs: &AccumulatorOperand<'_>,
+        rhs: &AccumulatorOperand<'_>,
+        got: usize,
+    ) -> Result<(), AccumulateError> {
+        self.check_operands(lhs, rhs)?;
+        // Beyond all memory is no result's length.
+        let expected = lhs.free.length.saturating_mul(rhs.free.length);
+        match got == expected {
+            true => Ok(()),
+            false => Err(AccumulateError::Result { expected, got }),
+        }
+    }
+
+    fn multiply_checked(
+        &self,
+        lhs: &AccumulatorOperand<'_>,
+        rhs: &AccumulatorOperand<'_>,
+        result: &mut [f32],
+    ) {
+        // Without terms the chain ends where it began.
+        if result.is_empty() || lhs.summed.length == 0 {
+            return;
+        }
+        let product = Product::new(*self, [lhs, rhs], result);
+        share_all(Part::all(&product), &|part: Part<'_>| dispatch(part));
+    }
+}

@@ -1,0 +1,59 @@
+//! Scales that parts of a block double.
+
+use crate::FloatScaleFormat;
+use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
+
+/// The sub-blocks of [`SubScales`](crate::SubScales) as the loops see them.
+///
+/// A sub-block's second word is the upper halves of the patterns of two magnitudes: above the largest one of its sub-block of
+/// the first level, below its own. Scales have so few bits that the lower halves don't matter to a comparison.
+#[derive(Clone, Copy)]
+pub(crate) struct SubScaleRule {
+    /// Elements in a sub-block of the first level and of the second.
+    pub(crate) blocks: [usize; 2],
+    /// The exponent of the power of two above the largest element.
+    exponent: i32,
+}
+
+impl SubScaleRule {
+    pub(super) fn of(format: &FloatScaleFormat) -> Option<Self> {
+        let blocks = format.sub_scales?.block_sizes();
+        let exponent = format.element.emax() + 1;
+        Some(Self { blocks, exponent })
+    }
+
+    /// The second word of a sub-block of the second level.
+    #[inline(always)]
+    pub(crate) fn second([first, second]: [u32; 2]) -> u32 {
+        first & 0xffff_0000 | second >> 16
+    }
+
+    /// Whether the sub-blocks of both levels double the block's scale.
+    #[inline(always)]
+    pub(crate) fn doubled(&self, scale: u32, second: u32) -> [bool; 2] {
+        let reaches = |magnitude: u32, exponent: i32| {
+            let limit = bits::product(scale, bits::pow2(exponent));
+            magnitude >= limit & 0xffff_0000
+        };
+        let first = reaches(second & 0xffff_0000, self.exponent + 1);
+        let exponent = self.exponent + i32::from(first);
+        [first, reaches(second << 16, exponent)]
+    }
+
+    /// The scale of a sub-block, from that of the block.
+    #[inline(always)]
+    pub(super) fn scale(&self, scale: u32, second: u32) -> u32 {
+        if scale >= INFINITY {
+            return scale;
+        }
+        let doubled = self.doubled(scale, second);
+        Self::times(scale, doubled)
+    }
+
+    /// A scale as often doubled as bits are set.
+    #[inline(always)]
+    pub(crate) fn times(scale: u32, doubled: [bool; 2]) -> u32 {
+        let exponent = i32::from(doubled[0]) + i32::from(doubled[1]);
+        bits::product(scale, (127 + exponent as u32) << MANTISSA_BITS)
+    }
+}
