@@ -95,7 +95,10 @@ fn scale(format: &BlockFormat) -> String {
         ""
     };
     match (format, format.float_scale()) {
-        (_, Some(float)) => format!("{}{tensor}", float.scale),
+        (_, Some(float)) => {
+            let sub = float.sub_scales.map(|sub| format!(", sub-scales {sub}"));
+            format!("{}{}{tensor}", float.scale, sub.unwrap_or_default())
+        }
         (BlockFormat::Mx(mx), _) if mx.scale_bits != 8 => {
             format!("2^s, s in {} bits", mx.scale_bits)
         }

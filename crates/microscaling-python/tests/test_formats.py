@@ -66,6 +66,12 @@ def test_text():
         ms.Format("mxfp5")
 
 
+def test_records_that_are_more_than_a_scale_have_no_type():
+    for text in ["mx9", "hif4", "block(element=e2m1,scale=ue4m3,block_size=64,sub_scales=8/4)"]:
+        assert ms.Format(text).scale_dtype is None
+    assert "sub-scales 8/4" in ms.Format("hif4").describe()
+
+
 def test_elements_of_signs_and_magnitudes():
     """Whose block has its largest element in [1, 2): its scale is 1."""
     for name in ["mx4", "mx6", "mx9", "bfp16"]:
