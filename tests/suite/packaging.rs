@@ -46,7 +46,7 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
@@ -54,12 +54,13 @@ const PACKAGES: [&str; 7] = [
     "burn-mx-ptq",
     "burn-mx-record",
     "microscaling",
+    "microscaling-cli",
 ];
 
 #[test]
 fn packages_hold_their_sources_licenses_readme_and_changelog() {
     for package in PACKAGES {
-        let with_tests = package == "microscaling";
+        let with_tests = package.starts_with("microscaling");
         let of_crate = root().join("crates").join(package);
         let mut expected = BTreeSet::from(
             ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"].map(str::to_owned),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use memmap2::Mmap;
-use microscaling::safetensors::{FileError, FileTensor, PackedFile};
-use microscaling::{Packed, StoredType, StoredView, WeightLayout};
+use microscaling::Packed;
+use microscaling::safetensors::{FileError, FileTensor, PackedFile, PackedFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, CheckpointLayout};
@@ -173,15 +173,10 @@ fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
 
 /// The contents of a checkpoint's files.
 pub(super) struct Archive<'a> {
-    files: Vec<(&'a Rc<Mapped>, PackedFile<'a>)>,
-    /// The file of each stored tensor.
-    tensors: BTreeMap<String, usize>,
-    /// The layout of each packed weight, by its name.
-    weights: BTreeMap<String, CheckpointLayout>,
+    mapped: &'a [Rc<Mapped>],
+    read: PackedFiles<'a>,
     /// The metadata of all files.
     pub(super) written: Written,
-    /// Names of the tensors that do not belong to a packed weight.
-    pub(super) others: Vec<String>,
 }
 
 impl<'a> Archive<'a> {
@@ -190,123 +185,53 @@ impl<'a> Archive<'a> {
         mapped: &'a [Rc<Mapped>],
         layout: Option<CheckpointLayout>,
     ) -> Result<Self, CheckpointError> {
-        let mut archive = Self {
-            files: Vec::new(),
-            tensors: BTreeMap::new(),
-            weights: BTreeMap::new(),
-            written: Written::default(),
-            others: Vec::new(),
-        };
+        let mut written = Written::default();
+        let mut files = Vec::new();
         for file in mapped {
             let packed = PackedFile::read(file.bytes());
             let packed = packed.map_err(|source| file_error(&file.path, source))?;
             if let Some(text) = packed.metadata(KEY) {
-                archive.read_written(file, text)?;
+                written.add(file, text)?;
             }
-            let number = archive.files.len();
-            for name in packed.names() {
-                if archive.tensors.insert(name.to_owned(), number).is_some() {
-                    return Err(CheckpointError::SameName {
-                        name: name.to_owned(),
-                    });
-                }
-            }
-            archive.files.push((file, packed));
+            files.push(packed);
         }
-        archive.find_weights(layout);
-        Ok(archive)
-    }
-
-    /// Reads a file's metadata. All files of a checkpoint must agree on the specs that they share.
-    fn read_written(&mut self, file: &Mapped, text: &str) -> Result<(), CheckpointError> {
-        let fail = |reason: String| CheckpointError::Json {
-            path: file.path.clone(),
-            what: "the metadata `burn_mx`",
-            reason,
-        };
-        let written: Written =
-            serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
-        let before = self.written.specs.len();
-        for (name, number) in written.weights {
-            if number >= written.specs.len() {
-                return Err(fail(format!(
-                    "`{name}` has specs {number}, of {} there are",
-                    written.specs.len()
-                )));
-            }
-            self.written.weights.insert(name, before + number);
-        }
-        self.written.specs.extend(written.specs);
-        self.written.inputs.extend(written.inputs);
-        self.written.layout = written.layout;
-        Ok(())
-    }
-
-    fn find_weights(&mut self, layout: Option<CheckpointLayout>) {
-        let said = || self.written.layout.parse().ok();
-        let layouts = match layout.or_else(said) {
-            Some(CheckpointLayout::Weights(layout)) => vec![layout],
-            Some(CheckpointLayout::Microscaling) => Vec::new(),
-            None => FOUND_BY_NAMES.to_vec(),
-        };
-        let mut parts = BTreeSet::new();
-        for (_, file) in &self.files {
-            for name in file.packed() {
-                parts.extend(file.parts_of(name));
-                self.weights
-                    .insert(name.to_owned(), CheckpointLayout::Microscaling);
-            }
-        }
-        for layout in layouts {
-            let stored = layout.stored_as("");
-            let (suffix, dtype) = &stored[0];
-            for name in self.tensors.keys() {
-                let Some(base) = name.strip_suffix(suffix.as_str()) else {
-                    continue;
-                };
-                let taken = self.weights.contains_key(base) || parts.contains(name);
-                let has = |part: &String| self.tensors.contains_key(part);
-                let of_weight: Vec<String> = layout
-                    .stored_as(base)
-                    .into_iter()
-                    .map(|(part, _)| part)
-                    .collect();
-                let is_whole = of_weight.iter().all(has);
-                if base.is_empty() || taken || !is_whole || self.stored_type(name) != Some(*dtype) {
-                    continue;
-                }
-                parts.extend(of_weight);
-                self.weights.insert(base.to_owned(), layout.into());
-            }
-        }
-        let is_other = |name: &&String| !parts.contains(*name);
-        self.others = self.tensors.keys().filter(is_other).cloned().collect();
-    }
-
-    fn stored_type(&self, name: &str) -> Option<StoredType> {
-        self.tensor(name).and_then(|tensor| stored_type(&tensor))
+        let said = || written.layout.parse().ok();
+        let read = PackedFiles::new(files, layout.or_else(said));
+        let read = read.map_err(|source| match (source, mapped) {
+            (FileError::SameName { name }, _) => CheckpointError::SameName { name },
+            (source, [first, ..]) => file_error(&first.path, source),
+            (_, []) => unreachable!("no file has no error"),
+        })?;
+        Ok(Self {
+            mapped,
+            read,
+            written,
+        })
     }
 
     /// The packed weights and their layouts, by name.
     pub(super) fn weights(&self) -> &BTreeMap<String, CheckpointLayout> {
-        &self.weights
+        self.read.weights()
+    }
+
+    /// The names of the tensors that do not belong to a packed weight.
+    pub(super) fn others(&self) -> &[String] {
+        self.read.others()
     }
 
     /// The names of all stored tensors, in order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        self.read.names()
     }
 
     /// A stored tensor.
     pub(super) fn tensor(&self, name: &str) -> Option<FileTensor<'a>> {
-        let (_, file) = &self.files[*self.tensors.get(name)?];
-        file.tensor(name)
+        self.read.tensor(name)
     }
 
     /// The file of a stored tensor.
     pub(super) fn file(&self, name: &str) -> Option<&'a Rc<Mapped>> {
-        let (file, _) = &self.files[*self.tensors.get(name)?];
-        Some(file)
+        Some(&self.mapped[self.read.file_of(name)?])
     }
 
     /// The specs that a packed weight was saved with, if the file has them.
@@ -322,50 +247,40 @@ impl<'a> Archive<'a> {
 
     /// The packed weight of this name.
     pub(super) fn packed(&self, name: &str) -> Result<Packed, CheckpointError> {
-        let CheckpointLayout::Weights(layout) = self.weights[name] else {
-            let found = self
-                .files
-                .iter()
-                .find_map(|(file, packed)| Some((file, packed.get(name)?)));
-            let (file, packed) = found.expect("it is one of the names");
-            return packed.map_err(|source| file_error(&file.path, source));
-        };
-        let parts: Vec<(String, FileTensor<'a>)> = layout
-            .stored_as(name)
-            .into_iter()
-            .filter_map(|(part, _)| {
-                let tensor = self.tensor(&part)?;
-                Some((part, tensor))
-            })
-            .collect();
-        let find = |part: &str| {
-            let (_, tensor) = parts.iter().find(|(name, _)| name == part)?;
-            Some(StoredView {
-                dtype: stored_type(tensor)?,
-                shape: &tensor.shape,
-                bytes: tensor.bytes,
-            })
-        };
-        Ok(layout.load(name, find)?)
+        let packed = self.read.packed(name).expect("it is one of the names");
+        packed.map_err(|source| match source {
+            FileError::Layout(error) => CheckpointError::Layout(error),
+            source => {
+                let of_this = |file: &&PackedFile<'_>| file.packed().any(|own| own == name);
+                let place = self.read.files().iter().position(|file| of_this(&file));
+                file_error(&self.mapped[place.expect("a file has it")].path, source)
+            }
+        })
     }
 }
 
-/// The layouts that names and types identify. Layouts with more tensors come first.
-const FOUND_BY_NAMES: [WeightLayout; 5] = [
-    WeightLayout::Nvfp4PackQuantized,
-    WeightLayout::ModelOptNvfp4,
-    WeightLayout::Mxfp4PackQuantized,
-    WeightLayout::Mxfp8Quantized,
-    WeightLayout::GptOss,
-];
-
-/// The type, if parts of packed weights have such a type.
-fn stored_type(tensor: &FileTensor<'_>) -> Option<StoredType> {
-    Some(match tensor.dtype.as_str() {
-        "U8" => StoredType::U8,
-        "F8_E8M0" => StoredType::F8E8M0,
-        "F8_E4M3" => StoredType::F8E4M3,
-        "F32" => StoredType::F32,
-        _ => return None,
-    })
+impl Written {
+    /// Adds a file's metadata. All files of a checkpoint must agree on the specs that they share.
+    fn add(&mut self, file: &Mapped, text: &str) -> Result<(), CheckpointError> {
+        let fail = |reason: String| CheckpointError::Json {
+            path: file.path.clone(),
+            what: "the metadata `burn_mx`",
+            reason,
+        };
+        let written: Self = serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
+        let before = self.specs.len();
+        for (name, number) in written.weights {
+            if number >= written.specs.len() {
+                return Err(fail(format!(
+                    "`{name}` has specs {number}, of {} there are",
+                    written.specs.len()
+                )));
+            }
+            self.weights.insert(name, before + number);
+        }
+        self.specs.extend(written.specs);
+        self.inputs.extend(written.inputs);
+        self.layout = written.layout;
+        Ok(())
+    }
 }

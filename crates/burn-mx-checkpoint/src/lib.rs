@@ -10,7 +10,6 @@ mod columns;
 mod error;
 mod file;
 mod inspect;
-mod layout;
 mod load;
 mod save;
 mod types;
@@ -28,8 +27,8 @@ pub use error::CheckpointError;
 pub use inspect::{
     CheckpointContents, StoredWeight, TensorInfo, WeightDifference, difference, inspect,
 };
-pub use layout::CheckpointLayout;
 pub use load::Loaded;
+pub use microscaling::safetensors::CheckpointLayout;
 pub use save::{PackedWeight, Saved};
 
 /// A checkpoint to save or to load, with more options than [`save_checkpoint`] and [`load_checkpoint`].

@@ -146,7 +146,7 @@ fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
         };
         snapshot(name, dtype, shape, Rc::new(data))
     };
-    archive.others.iter().map(of).collect()
+    archive.others().iter().map(of).collect()
 }
 
 fn of_apply(error: ApplyError) -> CheckpointError {

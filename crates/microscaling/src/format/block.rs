@@ -54,6 +54,17 @@ impl BlockFormat {
         }
     }
 
+    /// The format of the elements; `None` for microexponents and block floating point, whose elements are a sign and a magnitude in
+    /// steps that the block's exponent fixes.
+    pub const fn element(&self) -> Option<ElementFormat> {
+        match self {
+            Self::Mx(format) => Some(format.element),
+            Self::Nvfp4(_) => Some(ElementFormat::FP4_E2M1),
+            Self::FloatScale(format) => Some(format.element),
+            Self::Microexponent(_) | Self::Bfp(_) => None,
+        }
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors

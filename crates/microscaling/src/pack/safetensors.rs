@@ -11,6 +11,8 @@
 //! [`BlockFormat`]. A file may hold other tensors, which are skipped.
 
 mod error;
+mod files;
+mod layout;
 
 use crate::{BlockFormat, Packed, PackedView, StoredTensor, StoredType};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
@@ -23,6 +25,8 @@ use alloc::{
     vec::Vec,
 };
 pub use error::FileError;
+pub use files::PackedFiles;
+pub use layout::CheckpointLayout;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -204,6 +208,13 @@ impl<'a> PackedFile<'a> {
     /// What the file's metadata have under a key.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.metadata.get(key).map(String::as_str)
+    }
+
+    /// The keys of the file's metadata, in order.
+    pub fn metadata_keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.metadata.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// The names of the packed tensors, in order.

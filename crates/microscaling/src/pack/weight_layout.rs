@@ -64,6 +64,16 @@ pub enum StoredType {
 }
 
 impl StoredType {
+    /// safetensors' name of the type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "U8",
+            Self::F8E4M3 => "F8_E4M3",
+            Self::F8E8M0 => "F8_E8M0",
+            Self::F32 => "F32",
+        }
+    }
+
     const fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::F8E4M3 | Self::F8E8M0 => 1,

@@ -1,8 +1,8 @@
 //! Why a file is not written, or not read.
 
-use crate::{PackError, ParseFormatError};
+use crate::{PackError, ParseFormatError, WeightLayoutError};
 use ::safetensors::SafeTensorError;
-use alloc::string::String;
+use alloc::{boxed::Box, string::String};
 use thiserror::Error;
 
 /// Why a file was not written, or is none of packed tensors.
@@ -67,6 +67,15 @@ pub enum FileError {
         /// What does not fit.
         source: PackError,
     },
+    /// Two files of one checkpoint have a tensor of one name.
+    #[error("packed tensors: two tensors would be `{name}`; names have to differ")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// The tensors of a weight are none in the layout that their names and types say.
+    #[error("packed tensors: {0}")]
+    Layout(Box<WeightLayoutError>),
 }
 
 crate::debug_is_display!(FileError);

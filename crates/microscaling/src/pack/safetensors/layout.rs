@@ -1,18 +1,16 @@
 //! Layouts of whole checkpoints.
 
-use std::fmt::{self, Display};
-use std::str::FromStr;
+use crate::{NameError, WeightLayout};
+use core::fmt::{self, Display};
+use core::str::FromStr;
 
-use microscaling::{NameError, WeightLayout};
-
-/// How a checkpoint stores packed weights.
+/// How a checkpoint stores packed weights: as this project does, or as another tool does. The two cases are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum CheckpointLayout {
-    /// `microscaling`: this project's own layout, for every format; see [`microscaling::safetensors`]. Tensors have Burn's
-    /// names.
+    /// `microscaling`: this project's own layout, for every format; see [the module](crate::safetensors). burn-mx's
+    /// tensors have Burn's names there.
     Microscaling,
-    /// The layout of another tool, by its name, such as `mxfp4-pack-quantized`. Tensors have PyTorch's names.
+    /// The layout of another tool, by its name, such as `mxfp4-pack-quantized`. burn-mx gives its tensors PyTorch's names.
     Weights(WeightLayout),
 }
 

@@ -1,0 +1,76 @@
+//! `microscaling convert`.
+
+use crate::Done;
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::output::{Output, Planned};
+use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use std::path::PathBuf;
+
+/// Write the packed weights of a checkpoint in another layout: the same codes and scales, bit for bit
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A safetensors file, the index of several, or a folder with one of either
+    input: PathBuf,
+    /// The file to write; of an input of several files the folder
+    output: PathBuf,
+    /// The layout to write, see `formats`
+    #[arg(long)]
+    to: CheckpointLayout,
+    /// The layout of the input; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    #[arg(long)]
+    from: Option<CheckpointLayout>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+    let input = Checkpoint::open(&args.input)?;
+    let read = input.read(args.from)?;
+    check_packed(&input, &read, args.from)?;
+    let weights = read.weights().keys().map(|name| {
+        let replaces = read.parts_of(name);
+        let first = replaces.first().and_then(|part| read.file_of(part));
+        Planned {
+            name: name.clone(),
+            file: first.unwrap_or(0),
+            replaces,
+        }
+    });
+    let planned: Vec<Planned> = weights.collect();
+    let output = Output {
+        input: &input,
+        read: &read,
+        path: &args.output,
+        layout: args.to,
+    };
+    let (files, bytes) = output.write(&planned, |name| {
+        let packed = read.packed(name).expect("it is one of the weights");
+        let packed = packed.map_err(|source| Error::file(&input.path, source))?;
+        Ok((packed, None))
+    })?;
+    let files = files.iter().map(|file| format!("{}\n", file.display()));
+    let (count, files) = (planned.len(), files.collect::<String>());
+    Ok(format!(
+        "{count} weights in layout {}; {bytes} bytes of tensors in\n{files}",
+        args.to
+    )
+    .into())
+}
+
+/// That a checkpoint has packed weights.
+pub(crate) fn check_packed(
+    input: &Checkpoint,
+    read: &PackedFiles<'_>,
+    layout: Option<CheckpointLayout>,
+) -> Result<(), Error> {
+    if !read.weights().is_empty() {
+        return Ok(());
+    }
+    let looked_for = match layout {
+        Some(layout) => format!("layout {layout}"),
+        None => "any layout but gguf-mxfp4, which `--from` has to name".into(),
+    };
+    Err(Error::NothingPacked {
+        path: input.path.clone(),
+        looked_for,
+    })
+}

@@ -1,0 +1,92 @@
+//! What can go wrong.
+
+use microscaling::WeightLayoutError;
+use microscaling::safetensors::FileError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a command did nothing. Files that a command was to write are as they were before.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", .path.display())]
+    File {
+        path: PathBuf,
+        source: Box<FileError>,
+    },
+    #[error("{}: {reason}", .path.display())]
+    NoCheckpoint { path: PathBuf, reason: String },
+    #[error("{}: `{tensor}`: {source}", .path.display())]
+    Tensor {
+        path: PathBuf,
+        tensor: String,
+        source: Box<dyn std::error::Error>,
+    },
+    #[error("{}: {source}", .path.display())]
+    Layout {
+        path: PathBuf,
+        source: Box<WeightLayoutError>,
+    },
+    #[error("{}: two tensors would be `{name}`; names have to differ", .path.display())]
+    SameName { path: PathBuf, name: String },
+    #[error(
+        "{}: `{tensor}` is {dtype} of shape {shape:?}; allowed: F32, F16 or BF16 with two axes or more; `--only` and `--skip` \
+         choose the tensors", .path.display()
+    )]
+    NoWeight {
+        path: PathBuf,
+        tensor: String,
+        dtype: String,
+        shape: Vec<usize>,
+    },
+    #[error(
+        "{}: `{weight}` is packed already, in layout {layout}; allowed: tensors of floats; `convert` changes the layout",
+        .path.display()
+    )]
+    Packed {
+        path: PathBuf,
+        weight: String,
+        layout: &'static str,
+    },
+    #[error("{}: no packed weight is in it, in {looked_for}; see `inspect`", .path.display())]
+    NothingPacked { path: PathBuf, looked_for: String },
+    #[error("{}: no tensor is to be packed: {reason}", .path.display())]
+    NothingToPack { path: PathBuf, reason: String },
+    #[error("axis is {axis}, expected {} to {} for `{tensor}` of {rank} axes", -(*rank as i64), rank - 1)]
+    Axis {
+        axis: i64,
+        tensor: String,
+        rank: usize,
+    },
+    #[error("{0}")]
+    Arguments(String),
+}
+
+impl Error {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// What went wrong with a tensor of a checkpoint.
+    pub(crate) fn tensor<E: std::error::Error + 'static>(
+        path: &Path,
+        tensor: &str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Tensor {
+            path: path.to_owned(),
+            tensor: tensor.to_owned(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn file(path: &Path, source: FileError) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `microscaling formats`, and the tables of all commands.
+
+use crate::Done;
+use crate::error::Error;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use microscaling::safetensors::CheckpointLayout;
+use microscaling::{BlockFormat, Dialect, Packed};
+
+/// Show the block formats, the tools whose bytes are known, and the layouts of files
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only these block formats, each with the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`
+    formats: Vec<BlockFormat>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+    let all: Vec<BlockFormat> = match &args.formats[..] {
+        [] => BlockFormat::NAMES
+            .iter()
+            .map(|name| name.parse().expect("it is a name"))
+            .collect(),
+        some => some.to_vec(),
+    };
+    let mut formats = table([
+        "Format",
+        "Bits an element",
+        "Element",
+        "Block",
+        "Scale",
+        "Largest element",
+    ]);
+    for format in &all {
+        let block = match (format.block_size(), format.is_square()) {
+            (0, _) => "the axis".to_owned(),
+            (size, false) => size.to_string(),
+            (size, true) => format!("{size} × {size}"),
+        };
+        formats.add_row([
+            &format.to_string(),
+            &format.bits_per_element().to_string(),
+            &element(format),
+            &block,
+            &scale(format),
+            &format
+                .element()
+                .map_or("-".into(), |element| element.max().to_string()),
+        ]);
+    }
+    let mut text = format!("{formats}\n");
+    for format in &args.formats {
+        let Some(element) = format.element().filter(|element| element.bits() <= 8) else {
+            continue;
+        };
+        let values = (0..1_u32 << element.bits()).map(|code| element.decode(code).to_string());
+        let values: Vec<String> = values.collect();
+        text += &format!("\nElements of {format}, by code: {}\n", values.join(" "));
+    }
+    if args.formats.is_empty() {
+        let mut dialects = table(["Dialect", "Formats that the tool has"]);
+        for dialect in Dialect::ALL {
+            dialects.add_row([dialect.name(), &dialect.formats().join(", ")]);
+        }
+        let mut layouts = table(["Layout", "Format", "Tensors of the weight NAME"]);
+        for layout in CheckpointLayout::ALL {
+            let (format, tensors) = match layout {
+                CheckpointLayout::Weights(layout) => {
+                    let stored = layout.stored_as("NAME").into_iter();
+                    let stored = stored.map(|(name, dtype)| format!("{name} {}", dtype.name()));
+                    let format = layout.format().to_string();
+                    (format, stored.collect::<Vec<_>>().join(", "))
+                }
+                CheckpointLayout::Microscaling => {
+                    let tensors = "NAME.scales U8, NAME.elements U8, NAME.tensor_scale F32";
+                    ("every one".to_owned(), tensors.to_owned())
+                }
+            };
+            layouts.add_row([layout.name(), &format, &tensors]);
+        }
+        text += &format!("\n{dialects}\n\n{layouts}\n");
+    }
+    Ok(text.into())
+}
+
+fn element(format: &BlockFormat) -> String {
+    match format.element() {
+        Some(element) => element.to_string(),
+        None => format!("sign and {} bits", format.element_bits() - 1),
+    }
+}
+
+fn scale(format: &BlockFormat) -> String {
+    let tensor = if format.has_tensor_scale() {
+        ", float32 for the tensor"
+    } else {
+        ""
+    };
+    match (format, format.float_scale()) {
+        (_, Some(float)) => {
+            let sub = float.sub_scales.map(|sub| format!(", sub-scales {sub}"));
+            format!("{}{}{tensor}", float.scale, sub.unwrap_or_default())
+        }
+        (BlockFormat::Mx(mx), _) if mx.scale_bits != 8 => {
+            format!("2^s, s in {} bits", mx.scale_bits)
+        }
+        (BlockFormat::Microexponent(format), _) => {
+            let (bits, size) = (format.shift_bits, format.sub_block_size);
+            format!("2^s, and {bits} bit for each {size} elements")
+        }
+        (BlockFormat::Mx(mx), _) => format!("2^s (e8m0), {}", mx.scale_mode),
+        _ => "2^s".to_owned(),
+    }
+}
+
+/// A format in one line.
+pub fn describe(format: &BlockFormat) -> String {
+    let block = match (format.block_size(), format.is_square()) {
+        (0, _) => "a block for the whole axis".to_owned(),
+        (size, false) => format!("blocks of {size}"),
+        (size, true) => format!("blocks of {size} × {size}"),
+    };
+    let (element, scale, bits) = (element(format), scale(format), format.bits_per_element());
+    format!("{format}: elements {element}, {block}, scale {scale}; {bits} bits an element")
+}
+
+pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN).set_header(header);
+    table
+}
+
+/// Bytes of a packed weight's codes and scales.
+pub(crate) fn bytes_of(packed: &Packed) -> usize {
+    let tensor_scale = packed.tensor_scale().map_or(0, |_| size_of::<f32>());
+    packed.elements().len() + packed.scales().len() + tensor_scale
+}

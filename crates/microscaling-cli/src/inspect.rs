@@ -1,0 +1,68 @@
+//! `microscaling inspect`.
+
+use crate::Done;
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::formats::{bytes_of, table};
+use microscaling::safetensors::CheckpointLayout;
+use std::path::PathBuf;
+
+/// Show what a checkpoint holds: its packed weights, each of which is read, and all other tensors
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A safetensors file, the index of several, or a folder with one of either
+    input: PathBuf,
+    /// The layout; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    #[arg(long)]
+    from: Option<CheckpointLayout>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+    let input = Checkpoint::open(&args.input)?;
+    let read = input.read(args.from)?;
+    let (mut bytes, mut elements) = (0, 0);
+    let mut weights = table([
+        "Packed weight",
+        "Layout",
+        "Format",
+        "Shape",
+        "Axis",
+        "Bytes",
+    ]);
+    for (name, layout) in read.weights() {
+        let packed = read.packed(name).expect("it is one of the weights");
+        let packed = packed.map_err(|source| Error::file(&input.path, source))?;
+        let (shape, size) = (packed.shape(), bytes_of(&packed));
+        bytes += size;
+        elements += shape.iter().product::<usize>();
+        weights.add_row([
+            name,
+            layout.name(),
+            &packed.format().to_string(),
+            &format!("{shape:?}"),
+            &packed.axis().to_string(),
+            &size.to_string(),
+        ]);
+    }
+    let mut others = table(["Other tensor", "Type", "Shape", "Bytes"]);
+    let mut of_others = 0;
+    for name in read.others() {
+        let tensor = read.tensor(name).expect("it is one of the names");
+        of_others += tensor.bytes.len();
+        others.add_row([
+            name,
+            &tensor.dtype,
+            &format!("{:?}", tensor.shape),
+            &tensor.bytes.len().to_string(),
+        ]);
+    }
+    let mut text = String::new();
+    if !read.weights().is_empty() {
+        let bits = 8.0 * bytes as f64 / elements.max(1) as f64;
+        text = format!("{weights}\n{bytes} bytes of packed weights, {bits:.3} bits an element\n\n");
+    }
+    if !read.others().is_empty() {
+        text += &format!("{others}\n{of_others} bytes of other tensors\n");
+    }
+    Ok(text.into())
+}

@@ -1,0 +1,270 @@
+//! Writing a checkpoint: all of its files, or none.
+
+use crate::checkpoint::{Checkpoint, INDEX};
+use crate::error::Error;
+use microscaling::Packed;
+use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFiles};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What burn-mx's checkpoints say of themselves: the layout, and specs by weight, which are not true of another file.
+const BURN_MX_KEY: &str = "burn_mx";
+
+/// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
+pub(crate) type PackedWeight = (Packed, Option<f32>);
+
+/// A weight that is to be packed: its name, the place of the input's file whose place it takes, and the input's tensors that it
+/// stands for.
+pub(crate) struct Planned {
+    pub(crate) name: String,
+    pub(crate) file: usize,
+    pub(crate) replaces: Vec<String>,
+}
+
+/// A checkpoint like another one, but for its packed weights.
+pub(crate) struct Output<'a> {
+    pub(crate) input: &'a Checkpoint,
+    pub(crate) read: &'a PackedFiles<'a>,
+    pub(crate) path: &'a Path,
+    pub(crate) layout: CheckpointLayout,
+}
+
+/// A tensor as a file has it.
+struct Stored<'a> {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl Output<'_> {
+    /// Writes the checkpoint, with one file for each of the input's, and gives the files and the bytes of all tensors. `pack` makes
+    /// a planned weight. One file is written at a time, of which the packed weights are in memory.
+    pub(crate) fn write(
+        &self,
+        planned: &[Planned],
+        mut pack: impl FnMut(&str) -> Result<PackedWeight, Error>,
+    ) -> Result<(Vec<PathBuf>, u64), Error> {
+        let replaced = planned.iter().flat_map(|weight| &weight.replaces);
+        let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
+        let mut partial = Vec::new();
+        let mut weight_map = BTreeMap::new();
+        let mut bytes = 0;
+        for number in 0..self.input.files.len() {
+            let weights = planned.iter().filter(|weight| weight.file == number);
+            let weights = weights.map(|weight| Ok((weight.name.as_str(), pack(&weight.name)?)));
+            let weights: Vec<_> = weights.collect::<Result<_, Error>>()?;
+            let mut tensors = Vec::new();
+            for (name, weight) in &weights {
+                tensors.extend(self.stored(name, weight)?);
+            }
+            tensors.extend(self.others(number, &replaced));
+            let to = self.path_of(number);
+            let name = to.file_name().unwrap_or_default().to_string_lossy();
+            for tensor in &tensors {
+                bytes += tensor.bytes.len() as u64;
+                let before = weight_map.insert(tensor.name.clone(), name.to_string());
+                if before.is_some() {
+                    return Err(Error::SameName {
+                        path: self.path.to_owned(),
+                        name: tensor.name.clone(),
+                    });
+                }
+            }
+            let metadata = self.metadata(number, &weights)?;
+            partial.push(Partial::write(to.clone(), |file| {
+                write_file(file, tensors, metadata)
+            })?);
+        }
+        if let Some(index) = &self.input.index {
+            let text = json!({"metadata": {"total_size": bytes}, "weight_map": weight_map});
+            partial.push(Partial::of_json(self.path.join(index), &text)?);
+        }
+        partial.extend(self.config(&replaced)?);
+        let paths = partial.into_iter().map(Partial::put);
+        Ok((paths.collect::<Result<_, _>>()?, bytes))
+    }
+
+    /// The tensors that a packed weight becomes.
+    fn stored(&self, name: &str, weight: &PackedWeight) -> Result<Vec<Stored<'static>>, Error> {
+        let (packed, divisor) = weight;
+        let stored = match self.layout {
+            CheckpointLayout::Weights(layout) => layout.store(name, &packed.view(), *divisor),
+            CheckpointLayout::Microscaling => Ok(safetensors::store(name, &packed.view())),
+        };
+        let stored = stored.map_err(|source| Error::Layout {
+            path: self.input.path.clone(),
+            source: Box::new(source),
+        })?;
+        let stored = stored.into_iter().map(|tensor| Stored {
+            name: tensor.name,
+            dtype: tensor.dtype.name().to_owned(),
+            shape: tensor.shape,
+            bytes: tensor.bytes.into(),
+        });
+        Ok(stored.collect())
+    }
+
+    /// The tensors of a file of the input's that stay as they are.
+    fn others(&self, number: usize, replaced: &BTreeSet<&str>) -> Vec<Stored<'_>> {
+        let file = &self.read.files()[number];
+        let names = file.names().into_iter();
+        let names = names.filter(|name| !replaced.contains(name));
+        let others = names.filter_map(|name| {
+            let tensor = file.tensor(name)?;
+            Some(Stored {
+                name: name.to_owned(),
+                dtype: tensor.dtype,
+                shape: tensor.shape,
+                bytes: tensor.bytes.into(),
+            })
+        });
+        others.collect()
+    }
+
+    /// What the file says of itself: what the input's says, but for its packed weights.
+    fn metadata(
+        &self,
+        number: usize,
+        weights: &[(&str, PackedWeight)],
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let file = &self.read.files()[number];
+        let keys = file.metadata_keys().into_iter();
+        let keys = keys.filter(|key| ![METADATA_KEY, BURN_MX_KEY].contains(key));
+        let mut metadata: BTreeMap<String, String> = keys
+            .filter_map(|key| Some((key.to_owned(), file.metadata(key)?.to_owned())))
+            .collect();
+        if self.layout == CheckpointLayout::Microscaling {
+            let described = weights
+                .iter()
+                .map(|(name, (packed, _))| (*name, packed.format(), packed.shape(), packed.axis()));
+            let text = safetensors::metadata(described);
+            let text = text.map_err(|source| Error::file(self.path, source))?;
+            metadata.insert(METADATA_KEY.to_owned(), text);
+        } else {
+            // Whose tensors these are, which the readers of these layouts look for.
+            metadata.entry("format".into()).or_insert("pt".into());
+        }
+        Ok(metadata)
+    }
+
+    /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.
+    fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<Partial>, Error> {
+        let CheckpointLayout::Weights(layout) = self.layout else {
+            return Ok(None);
+        };
+        // The file does not say which of the other matrices belong to linear layers. Names of other layers do no harm.
+        let ignored = self.read.others().iter().filter(|name| {
+            let is_matrix = |name| self.read.tensor(name).is_some_and(|x| x.shape.len() == 2);
+            is_matrix(name) && !replaced.contains(name.as_str())
+        });
+        let ignored: Vec<&str> = ignored
+            .filter_map(|name| name.strip_suffix(".weight"))
+            .collect();
+        let Some(config) = layout.quantization_config(&ignored) else {
+            return Ok(None);
+        };
+        let path = match &self.input.index {
+            None => self.path.with_extension("config.json"),
+            Some(index) => {
+                let stem = index.strip_suffix(INDEX).unwrap_or(index);
+                self.path.join(format!("{stem}.config.json"))
+            }
+        };
+        Partial::of_json(path, &json!({ "quantization_config": config })).map(Some)
+    }
+
+    fn path_of(&self, number: usize) -> PathBuf {
+        match self.input.index {
+            None => self.path.to_owned(),
+            Some(_) => self
+                .path
+                .join(self.input.files[number].file_name().unwrap_or_default()),
+        }
+    }
+}
+
+/// A file that is whole, but does not have its name yet. Dropped, it is gone.
+struct Partial {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Partial {
+    fn write(
+        to: PathBuf,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<Self, Error> {
+        let mut from = to.clone().into_os_string();
+        from.push(".partial");
+        let partial = Self {
+            from: from.into(),
+            to,
+        };
+        let written = || {
+            if let Some(folder) = partial.to.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let mut file = BufWriter::new(File::create(&partial.from)?);
+            write(&mut file)?;
+            file.into_inner()?.sync_all()
+        };
+        written().map_err(|source| Error::io(&partial.to, source))?;
+        Ok(partial)
+    }
+
+    fn of_json(to: PathBuf, json: &Value) -> Result<Self, Error> {
+        Self::write(to, |file| Ok(serde_json::to_writer_pretty(file, json)?))
+    }
+
+    /// Gives the file its name. A file that had the name before is replaced.
+    fn put(self) -> Result<PathBuf, Error> {
+        fs::rename(&self.from, &self.to).map_err(|source| Error::io(&self.to, source))?;
+        Ok(self.to.clone())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After `put` nothing of this name is there.
+        let _ = fs::remove_file(&self.from);
+    }
+}
+
+/// Writes a safetensors file: the header's length, the header, and the tensors without gaps.
+fn write_file(
+    file: &mut impl Write,
+    mut tensors: Vec<Stored<'_>>,
+    metadata: BTreeMap<String, String>,
+) -> io::Result<()> {
+    // Tensors of wide elements first: each begins at a multiple of its element's size.
+    let width = |tensor: &Stored<'_>| {
+        let elements = tensor.shape.iter().product::<usize>();
+        tensor.bytes.len().checked_div(elements)
+    };
+    tensors.sort_by(|a, b| (Reverse(width(a)), &a.name).cmp(&(Reverse(width(b)), &b.name)));
+    let mut header = Map::new();
+    if !metadata.is_empty() {
+        header.insert("__metadata__".into(), json!(metadata));
+    }
+    let mut end = 0;
+    for tensor in &tensors {
+        let start = end;
+        end += tensor.bytes.len();
+        let described =
+            json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]});
+        header.insert(tensor.name.clone(), described);
+    }
+    let mut header = serde_json::to_vec(&header)?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(&header)?;
+    tensors
+        .iter()
+        .try_for_each(|tensor| file.write_all(&tensor.bytes))
+}

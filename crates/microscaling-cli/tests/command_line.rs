@@ -1,0 +1,249 @@
+//! The program on files: one, several, and what is refused.
+
+use microscaling::safetensors::{load, save};
+use microscaling::{BlockFormat, Dialect, Packed, Rounder, WeightLayout};
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize, serialize_to_file};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The exit status, and what the program said.
+fn run(folder: &Path, line: &str) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_microscaling"))
+        .args(line.split_whitespace())
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(said).unwrap(),
+    )
+}
+
+fn succeed(folder: &Path, line: &str) -> String {
+    let (status, said) = run(folder, line);
+    assert_eq!(status, 0, "{line}: {said}");
+    said
+}
+
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let number = |i: usize| ((i as u32 + 1).wrapping_mul(2_654_435_761 ^ seed) >> 8) as f32;
+    (0..count)
+        .map(|i| number(i) / 2.0_f32.powi(23) - 1.0)
+        .collect()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// A file with these tensors of float32.
+fn write(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
+    let tensors = tensors
+        .iter()
+        .map(|(name, shape, numbers)| (*name, *shape, bytes(numbers)));
+    let tensors: Vec<_> = tensors.collect();
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (
+            *name,
+            TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap(),
+        )
+    });
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    serialize_to_file(views, Some(metadata), path).unwrap();
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn packed_files_are_those_of_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let [up, down] = [numbers(64 * 96, 1), numbers(32 * 64, 2)];
+    let norm = numbers(64, 3);
+    write(
+        &folder.join("model.safetensors"),
+        &[
+            ("down", &[32, 64], &down),
+            ("norm", &[64], &norm),
+            ("up", &[64, 96], &up),
+        ],
+    );
+    succeed(
+        folder,
+        "quantize model.safetensors own.safetensors --format mx6 --axis 0 --skip n*",
+    );
+    let mx6: BlockFormat = "mx6".parse().unwrap();
+    let pack = |data, shape| Packed::encode(mx6, data, shape, 0, Rounder::NearestEven).unwrap();
+    let expected = BTreeMap::from([
+        ("down".to_owned(), pack(&down, &[32, 64])),
+        ("up".to_owned(), pack(&up, &[64, 96])),
+    ]);
+    let file = fs::read(folder.join("own.safetensors")).unwrap();
+    assert_eq!(load(&file).unwrap(), expected);
+    // Tensors that are no weights, and the metadata, stay.
+    let stored = SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(stored.tensor("norm").unwrap().data(), bytes(&norm));
+    let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+    assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+    // In place.
+    succeed(
+        folder,
+        "quantize model.safetensors model.safetensors --format mx6 --axis 0",
+    );
+    assert_eq!(fs::read(folder.join("model.safetensors")).unwrap(), file);
+    let said = succeed(folder, "inspect model.safetensors");
+    assert!(
+        said.contains("6.000 bits an element") && said.contains("norm"),
+        "{said}"
+    );
+    assert_eq!(run(folder, "diff own.safetensors model.safetensors").0, 0);
+}
+
+/// Parts of a weight may be in different files; every file becomes one.
+#[test]
+fn several_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let input = folder.join("in");
+    fs::create_dir(&input).unwrap();
+    let weight = numbers(16 * 64, 4);
+    let layout = WeightLayout::Mxfp4PackQuantized;
+    let packed = Dialect::Ocp
+        .encode(layout.format(), &weight, &[16, 64])
+        .unwrap()
+        .packed;
+    let stored = layout.store("w", &packed.view(), None).unwrap();
+    let mut map = serde_json::Map::new();
+    for (i, tensor) in stored.iter().enumerate() {
+        let view = TensorView::new(Dtype::U8, tensor.shape.clone(), &tensor.bytes).unwrap();
+        let name = format!("model-{i}.safetensors");
+        fs::write(
+            input.join(&name),
+            serialize([(&tensor.name, view)], None).unwrap(),
+        )
+        .unwrap();
+        map.insert(tensor.name.clone(), name.into());
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": map});
+    fs::write(
+        input.join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
+
+    succeed(folder, "convert in out --to microscaling");
+    let names = [
+        "model-0.safetensors",
+        "model-1.safetensors",
+        "model.safetensors.index.json",
+    ];
+    assert_eq!(files(&folder.join("out")), names);
+    let own = load(&fs::read(folder.join("out/model-0.safetensors")).unwrap()).unwrap();
+    assert_eq!(own, BTreeMap::from([("w".to_owned(), packed)]));
+    assert_eq!(run(folder, "diff in out/model.safetensors.index.json").0, 0);
+    succeed(folder, "convert out again --to mxfp4-pack-quantized");
+    assert!(folder.join("again/model.config.json").exists());
+    assert_eq!(run(folder, "diff in again").0, 0);
+
+    fs::write(
+        input.join("model.safetensors.index.json"),
+        r#"{"weight_map": {"w": "../x"}}"#,
+    )
+    .unwrap();
+    let (status, said) = run(folder, "inspect in");
+    assert!(
+        status == 2 && said.contains("`../x` is no file's name"),
+        "{said}"
+    );
+}
+
+/// An error in a later weight leaves nothing behind, and what was there stays.
+#[test]
+fn all_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let [a, b] = [numbers(64, 5), numbers(80, 6)];
+    write(
+        &folder.join("in.safetensors"),
+        &[("a", &[2, 32], &a), ("b", &[2, 40], &b)],
+    );
+    fs::write(folder.join("out.safetensors"), "as it was").unwrap();
+    let (status, said) = run(
+        folder,
+        "quantize in.safetensors out.safetensors --layout gpt-oss",
+    );
+    assert!(status == 2 && said.contains("`b`"), "{said}");
+    assert_eq!(
+        fs::read(folder.join("out.safetensors")).unwrap(),
+        b"as it was"
+    );
+    assert_eq!(files(folder), ["in.safetensors", "out.safetensors"]);
+    // A name that a packed weight would take from another tensor.
+    write(
+        &folder.join("in.safetensors"),
+        &[("a", &[2, 32], &a), ("a_scales", &[2, 1], &b[..2])],
+    );
+    let line = "quantize in.safetensors out.safetensors --layout gpt-oss --only a";
+    let (status, said) = run(folder, line);
+    assert!(
+        status == 2 && said.contains("two tensors would be `a_scales`"),
+        "{said}"
+    );
+    assert_eq!(files(folder), ["in.safetensors", "out.safetensors"]);
+}
+
+#[test]
+fn stochastic_rounding_has_a_seed_and_a_stream_for_each_weight() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = numbers(4 * 64, 7);
+    write(
+        &folder.join("in.safetensors"),
+        &[("a", &[4, 64], &data), ("b", &[4, 64], &data)],
+    );
+    let line = "quantize in.safetensors OUT --format mxfp4 --rounding stochastic --seed SEED";
+    for (out, seed) in [("one", "1"), ("again", "1"), ("other", "2")] {
+        succeed(folder, &line.replace("OUT", out).replace("SEED", seed));
+    }
+    let [one, again, other] =
+        ["one", "again", "other"].map(|name| fs::read(folder.join(name)).unwrap());
+    assert!(one == again && one != other);
+    let weights = load(&one).unwrap();
+    assert_ne!(weights["a"].elements(), weights["b"].elements());
+    assert_eq!(
+        save(&weights).map(|file| load(&file).unwrap()).unwrap(),
+        weights
+    );
+}
+
+/// NaN is one difference, and −0 another.
+#[test]
+fn differences() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut data = numbers(64, 8);
+    data[0] = 0.0;
+    write(
+        &folder.join("one"),
+        &[("a", &[64], &data), ("only", &[1], &[1.0])],
+    );
+    (data[0], data[7]) = (-0.0, f32::NAN);
+    write(&folder.join("other"), &[("a", &[64], &data)]);
+    let (status, said) = run(folder, "diff one other");
+    assert_eq!(status, 1);
+    assert!(
+        said.contains("2 of 64") && said.contains("NaN") && said.contains("missing"),
+        "{said}"
+    );
+    assert!(said.contains("2 of 2 tensors differ"), "{said}");
+}

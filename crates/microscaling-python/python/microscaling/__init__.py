@@ -1,0 +1,157 @@
+"""Number formats of OCP Microscaling (MX), NVFP4 and their kin, bit for bit.
+
+Arrays are NumPy arrays of float16, bfloat16 (of ml_dtypes), float32 or float64 with any strides, or tensors on the CPU that speak
+DLPack, as PyTorch's do. Their memory is read without a copy. A PyTorch tensor gives a PyTorch tensor, everything else a NumPy array.
+
+All functions compute in float32. float64 is rounded to float32 first. Results have the type of the input, and are rounded to that
+type, ties to even. Only float16 may lose something by that: numbers beyond 65504 become Inf, and small numbers lose bits.
+
+Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"mx(element=int4,block_size=16)"`;
+`Format.names()` has those with names.
+
+`axis` is the axis that blocks lie along; negative ones count from the last. `rounding` is `"even"` (ties to even), `"nearest"`
+(ties away from zero), `"floor"` (toward zero) or `"stochastic"`, which needs a `seed`: an integer of 64 bits. The same seed gives the
+same draws, whatever the number of threads; the draw of an element depends on its position in row-major order alone.
+
+A wrong value is a ValueError, another type than an array of floats a TypeError. The message names the argument, its value and the
+allowed values. Large arrays are shared among
+threads (`RAYON_NUM_THREADS` says how many), without the interpreter's lock.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _arrays, _native
+from ._native import Format, Packed, Statistics, __version__
+
+__all__ = [
+    "Format",
+    "Packed",
+    "Statistics",
+    "__version__",
+    "bfloat",
+    "fp",
+    "hadamard",
+    "load",
+    "pack",
+    "quantize",
+    "quantize_",
+    "statistics",
+    "unpack",
+]
+
+
+def quantize(x: Any, format: Format | str, axis: int = -1, rounding: str = "even", seed: int | None = None) -> Any:
+    """The values that the elements of `x` have in a block format ("fake quantization").
+
+    `x` has any shape of one axis or more; the result has the same shape and type. A block with a NaN or an Inf is all NaN (in
+    `bfp` formats they pass). The last block of an axis may be shorter than the others.
+
+    >>> quantize(np.array([1.0, 2.4, -5.1, 7.9]), "mxfp4")
+    array([ 1.,  2., -6.,  6.])
+    """
+    array = _arrays.view(x)
+    if array.dtype == np.float32:
+        return _arrays.like(x, _native.quantize(_arrays.contiguous(array), format, axis, rounding, seed))
+    return _arrays.changed(x, lambda copy: _native.quantize_(copy, format, axis, rounding, seed))
+
+
+def quantize_(x: Any, format: Format | str, axis: int = -1, rounding: str = "even", seed: int | None = None) -> Any:
+    """`quantize` in place; gives `x` back.
+
+    Without any copy if `x` is float32 in row-major order without gaps.
+    """
+    return _arrays.change_in_place(x, lambda array: _native.quantize_(array, format, axis, rounding, seed))
+
+
+def pack(
+    x: Any,
+    format: Format | str,
+    axis: int = -1,
+    rounding: str | None = None,
+    seed: int | None = None,
+    dialect: str | None = None,
+) -> Packed:
+    """The bytes of `x` in a block format: codes of elements and scales of blocks.
+
+    With a `dialect` they are the bytes that this tool makes of a weight `[..., in]`, whose blocks lie along the last axis: `"ocp"`,
+    `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"` or `"ggml"`. A dialect says itself how numbers are
+    rounded. Without one they are what `quantize` makes, and `rounding` is `"even"` unless it is given.
+
+    >>> packed = pack(np.array([[1.0, 2.4, -5.1, 7.9]]), "mxfp4")
+    >>> packed.scales, packed.elements
+    (array([[127]], dtype=uint8), array([[ 66, 127]], dtype=uint8))
+    """
+    if dialect is not None and rounding is not None:
+        raise ValueError(f"rounding is `{rounding}` and dialect is `{dialect}`, which says it itself, expected None")
+    array = _arrays.view(x)
+    halves = dialect is None and array.dtype in (np.dtype(np.float16), _arrays.BFLOAT16)
+    array = np.require(array, requirements=["C", "ALIGNED"]) if halves else _arrays.contiguous(array)
+    return _native.pack(array, format, axis, rounding or "even", seed, dialect)
+
+
+def unpack(packed: Packed, dtype: Literal["float32", "bfloat16", "float16"] = "float32") -> np.ndarray:
+    """The values of a packed tensor, an array of its shape: in `"float32"`, or rounded to `"bfloat16"` or `"float16"`.
+
+    For bytes of somebody else's: `unpack(Packed(format, shape, scales, elements))`.
+
+    >>> unpack(Packed("mxfp4", (4,), scales=[128], elements=[0x42, 0x7f]))
+    array([  2.,   4., -12.,  12.], dtype=float32)
+    """
+    return packed.unpack(dtype)
+
+
+def load(layout: str, name: str, tensors: Mapping[str, Any]) -> Packed:
+    """The packed weight `name` of a checkpoint in another tool's layout, the inverse of `Packed.store`.
+
+    `tensors` are a checkpoint's, by name, such as `safetensors.numpy.load_file` gives them: NumPy arrays or PyTorch tensors, of
+    which those of the weight are looked at.
+    """
+    own = {of: _arrays.stored(tensor) for of, tensor in tensors.items() if of.startswith(name)}
+    return _native.load(layout, name, {of: stored for of, stored in own.items() if stored[0] in _arrays.STORED})
+
+
+def statistics(x: Any, format: Format | str, axis: int = -1, rounding: str = "even", quantized: Any = None) -> Statistics:
+    """What quantization loses of `x`: SQNR, underflow, saturation, scales.
+
+    `quantized` is an array of the same shape, what somebody made of `x` in this format; without it that is what `quantize` makes, of
+    which nothing is kept.
+
+    >>> statistics(np.array([1.0, 0.3, -7.0, 0.01]), "mxfp4")
+    Statistics(elements=4, sqnr=16.83, underflow=1, saturated=1)
+    """
+    original = _arrays.contiguous(_arrays.view(x))
+    if quantized is None:
+        return _native.statistics(original, format, axis, rounding)
+    return _native.statistics_of(original, _arrays.contiguous(_arrays.view(quantized, "quantized")), format, axis)
+
+
+def bfloat(x: Any, bits: int, rounding: str = "even", seed: int | None = None, subnormals: bool = True) -> Any:
+    """The elements of `x` rounded to bfloatN, floats of `bits` bits (10 to 32) with 8 exponent bits; of any shape.
+
+    NaN and Inf pass, what is too large becomes Inf. Without `subnormals` numbers below the smallest normal one become 0.
+    """
+    return _arrays.changed(x, lambda copy: _native.round_(copy, "bfloat", bits, subnormals, rounding, seed))
+
+
+def fp(x: Any, bits: int, rounding: str = "even", seed: int | None = None, subnormals: bool = True) -> Any:
+    """The elements of `x` rounded to fpN, floats of `bits` bits (7 to 29) with 5 exponent bits; otherwise as `bfloat`."""
+    return _arrays.changed(x, lambda copy: _native.round_(copy, "fp", bits, subnormals, rounding, seed))
+
+
+def hadamard(
+    x: Any,
+    block_size: int = 32,
+    axis: int = -1,
+    seed: int | None = None,
+    signs: int | None = None,
+    inverse: bool = False,
+) -> Any:
+    """The Hadamard transform of the blocks of `x`, an orthonormal rotation that spreads outliers over their block, or its inverse.
+
+    Blocks have 16, 32, 64 or 128 elements along `axis`; a rest is cut into powers of two. Elements get signs first: random ones
+    by their index along the axis (`seed`), the same ones for every block (bit i of `signs` is set for a minus of element i), or none.
+    """
+    return _arrays.changed(x, lambda copy: _native.hadamard_(copy, block_size, axis, seed, signs, inverse))

@@ -1,0 +1,64 @@
+//! What functions are given.
+
+use crate::format::Format;
+use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::fmt::Display;
+
+/// An error of the library's as Python's `ValueError`, with its message.
+pub(crate) fn value_error(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// A format: a `Format`, or its text.
+pub(crate) struct FormatArgument(pub(crate) BlockFormat);
+
+impl<'py> FromPyObject<'_, 'py> for FormatArgument {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(format) = object.cast::<Format>() {
+            return Ok(Self(format.get().0));
+        }
+        match object.extract::<&str>() {
+            Ok(text) => text.parse().map(Self).map_err(value_error),
+            Err(_) => {
+                let of = object.get_type().name()?;
+                let message = format!("format is of type {of}, expected Format or str");
+                Err(PyTypeError::new_err(message))
+            }
+        }
+    }
+}
+
+/// The axis counted from the first.
+pub(crate) fn axis(axis: isize, rank: usize) -> PyResult<usize> {
+    let counted = if axis < 0 { axis + rank as isize } else { axis };
+    let within = usize::try_from(counted).ok().filter(|axis| *axis < rank);
+    within.ok_or_else(|| {
+        let allowed = match rank {
+            0 => "an array of one axis or more".to_owned(),
+            _ => format!("-{rank} to {}", rank - 1),
+        };
+        value_error(format!(
+            "axis is {axis} of an array of {rank} axes, expected {allowed}"
+        ))
+    })
+}
+
+/// How numbers are rounded.
+pub(crate) fn rounder(rounding: &str, seed: Option<u64>) -> PyResult<Rounder> {
+    let rounding: Rounding = rounding.parse().map_err(value_error)?;
+    match (rounding, seed) {
+        (Rounding::Stochastic, None) => Err(value_error(
+            "rounding is `stochastic` and seed is None, expected an integer",
+        )),
+        (Rounding::Stochastic, Some(_)) | (_, None) => {
+            Ok(rounding.with(RandomStream::new(seed.unwrap_or(0), 0)))
+        }
+        (_, Some(seed)) => Err(value_error(format!(
+            "seed is {seed} and rounding is `{rounding}`, which draws no random numbers, expected None"
+        ))),
+    }
+}

@@ -1,0 +1,158 @@
+//! Formats as Python sees them.
+
+use crate::arguments::value_error;
+use microscaling::{BlockFormat, ElementFormat, ScaleFormat};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+
+/// Types of NumPy and ml_dtypes, each with the element format that has the same codes.
+const TYPES: [(&str, &str); 12] = [
+    ("float4_e2m1fn", "fp4_e2m1"),
+    ("float6_e2m3fn", "fp6_e2m3"),
+    ("float6_e3m2fn", "fp6_e3m2"),
+    ("float8_e3m4", "fp8_e3m4"),
+    ("float8_e4m3fn", "fp8_e4m3"),
+    ("float8_e4m3fnuz", "fp8_e4m3fnuz"),
+    ("float8_e4m3b11fnuz", "fp8_e4m3b11fnuz"),
+    ("float8_e5m2", "fp8_e5m2"),
+    ("float8_e5m2fnuz", "fp8_e5m2fnuz"),
+    ("bfloat16", "bfloat16"),
+    ("float16", "float16"),
+    ("float32", "float32"),
+];
+
+/// A block format: how elements and the scales that blocks of them share are rounded and stored.
+///
+/// `Format("mxfp4")`, `Format("nvfp4(tensor_scale=true)")`, `Format("mx(element=int4,block_size=16,scale_mode=even)")`. `str` gives the
+/// text. Equal formats are equal, whatever the text that they were made from.
+#[pyclass(frozen, eq, hash, module = "microscaling")]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Format(pub(crate) BlockFormat);
+
+#[pymethods]
+impl Format {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        text.parse().map(Self).map_err(value_error)
+    }
+
+    /// The formats with names.
+    #[staticmethod]
+    fn names() -> Vec<&'static str> {
+        BlockFormat::NAMES.to_vec()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Format('{}')", self.0)
+    }
+
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
+    }
+
+    /// The format in one line.
+    fn describe(&self) -> String {
+        microscaling_cli::describe(&self.0)
+    }
+
+    /// Bits an element takes in a full block, with its part of the block's scale.
+    #[getter]
+    fn bits(&self) -> f64 {
+        self.0.bits_per_element()
+    }
+
+    /// Bits of an element's code.
+    #[getter]
+    fn element_bits(&self) -> u32 {
+        self.0.element_bits()
+    }
+
+    /// Elements in a block along its axis; 0 makes the whole axis one block.
+    #[getter]
+    fn block_size(&self) -> usize {
+        self.0.block_size()
+    }
+
+    /// Whether blocks lie along two axes.
+    #[getter]
+    fn is_square(&self) -> bool {
+        self.0.is_square()
+    }
+
+    /// Whether the whole tensor has one more scale, a float32.
+    #[getter]
+    fn has_tensor_scale(&self) -> bool {
+        self.0.has_tensor_scale()
+    }
+
+    /// The format of the elements, `"fp4_e2m1"`; None of those whose elements are a sign and a magnitude (`mx9`, `bfp16`).
+    #[getter]
+    fn element(&self) -> Option<String> {
+        self.0.element().map(|element| element.to_string())
+    }
+
+    /// The type of NumPy's or ml_dtypes' with the codes of the elements, if there is one: `packed.codes().view(format.dtype)`.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let name = self.0.element().and_then(ElementFormat::name);
+        let name = name.and_then(type_of);
+        name.map(|name| dtype(py, name)).transpose()
+    }
+
+    /// The type of NumPy's or ml_dtypes' with the codes of the scales, if there is one: `packed.scales.view(format.scale_dtype)`.
+    #[getter]
+    fn scale_dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let name = match (&self.0, self.0.float_scale()) {
+            // The record of a block has shifts or sub-scales beside the scale.
+            (_, Some(float)) if float.sub_scales.is_some() => None,
+            (BlockFormat::Microexponent(_), _) => None,
+            (BlockFormat::Mx(_) | BlockFormat::Bfp(_), _) => Some("float8_e8m0fnu"),
+            (_, Some(float)) => match float.scale {
+                ScaleFormat::FLOAT32 => Some("float32"),
+                scale => scale
+                    .float()
+                    .and_then(ElementFormat::name)
+                    .and_then(type_of),
+            },
+            _ => None,
+        };
+        name.map(|name| dtype(py, name)).transpose()
+    }
+
+    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. Of several tables the first one counts.
+    ///
+    /// Where elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
+    fn values<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {
+        let bits = self.0.element_bits();
+        let value = |code: u32| match self.0.element() {
+            Some(element) => element.decode(code),
+            None => {
+                let (sign, steps) = (code >> (bits - 1), code & ((1 << (bits - 1)) - 1));
+                let magnitude = steps as f32 * 0.5_f32.powi(bits as i32 - 2);
+                if sign == 1 { -magnitude } else { magnitude }
+            }
+        };
+        PyArray1::from_iter(py, (0..1 << bits).map(value))
+    }
+}
+
+fn type_of(element: &'static str) -> Option<&'static str> {
+    TYPES
+        .iter()
+        .find(|(_, format)| *format == element)
+        .map(|(name, _)| *name)
+}
+
+/// A type of NumPy's or of ml_dtypes', by its name.
+pub(crate) fn dtype<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py.import("numpy")?;
+    let of = match name {
+        "uint8" | "float16" | "float32" => numpy.getattr(name)?,
+        _ => py.import("ml_dtypes")?.getattr(name)?,
+    };
+    numpy.call_method1("dtype", (of,))
+}

@@ -1,0 +1,34 @@
+//! The native half of the Python module `microscaling`. The Python half, in `python/microscaling`, makes contiguous arrays of what
+//! its callers have; here they are quantized, packed and looked at, without the interpreter's lock.
+
+mod arguments;
+mod format;
+mod packed;
+mod pool;
+mod statistics;
+mod tensor;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::{
+        format::Format,
+        packed::{Packed, load, pack},
+        statistics::{Statistics, statistics, statistics_of},
+        tensor::{hadamard_, quantize, quantize_, round_},
+    };
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Runs the command line. `args` begin with the program's name; the result is the process's exit status.
+    #[pyfunction]
+    fn main(py: Python<'_>, args: Vec<std::ffi::OsString>) -> u8 {
+        py.detach(|| crate::pool::run(|| microscaling_cli::run(args)))
+    }
+}
