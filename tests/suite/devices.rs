@@ -293,12 +293,13 @@ fn a_path_matches_a_submodule_and_not_its_namesakes() {
 }
 
 #[test]
-fn a_path_that_matches_nothing_is_an_error_that_lists_the_paths() {
+fn a_path_that_matches_nothing_is_an_error_that_lists_the_nearest_paths() {
     for pattern in ["layers.12", "layer", "", "weight", "layers.1."] {
         let error = layers(pattern).expect_err("nothing matches").to_string();
         assert!(error.contains(&format!("`{pattern}`")), "{error}");
+        // Five of 24.
         assert!(
-            error.contains("layers.0.weight, layers.0.bias, layers.1.weight"),
+            error.contains("the module has layers.") && error.ends_with(" and 19 others"),
             "{error}"
         );
     }
