@@ -253,6 +253,7 @@ mod tests {
             "HADAMARD" => "32:step",
             "RATIO" => "4/3",
             "OPERANDS" => "forward",
+            "ACCUMULATOR" => "hopper",
             other => panic!("no sample for <{other}>"),
         })
     }
@@ -299,6 +300,10 @@ mod tests {
             headroom_bp: "4/3".parse().unwrap(),
             gradient_operands: GradientOperands::Forward,
             mask_clipped: true,
+            accumulator: Some("hopper".parse().unwrap()),
+            accumulator_forward: Some("ada".parse().unwrap()),
+            accumulator_input_grad: Some("ada".parse().unwrap()),
+            accumulator_weight_grad: Some("ada".parse().unwrap()),
             quantize_matmul: false,
             quantize_constants: true,
             quantize_loss: true,
