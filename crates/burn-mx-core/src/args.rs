@@ -421,6 +421,7 @@ mod tests {
                 "32:step" => "`:product`",
                 "4/3" => "less than 2",
                 "forward" => "original",
+                "hopper" => "blackwell",
                 _ => "a whole number from 0",
             };
             let mut bad = vec![("bogus", allowed)];
