@@ -29,7 +29,7 @@ pub enum PathError {
 
 microscaling::debug_is_display!(PathError);
 
-/// A path, the path of a module, or a glob over either. What matches a module matches all that is in it.
+/// A path, the path of a module, or a glob over either. A pattern that matches a module matches everything in it.
 #[derive(Debug)]
 pub struct Pattern {
     text: String,
@@ -63,8 +63,8 @@ impl Pattern {
     }
 }
 
-/// The paths that are most like a pattern, for a message that the pattern matches none of them: all of a few, else five and how
-/// many more there are.
+/// The paths that a message lists where a pattern matches none: all of up to ten, else the five that are most like the pattern and
+/// the number of the others.
 pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
     let mut paths: Vec<&str> = paths.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Matrix products whose sums are those of a matrix unit ([`Accumulation`]), in host memory, for any backend.
+//! Matrix products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// From a tensor in row-major order. Where it is `flat`, all axes before the last one are rows.
+    /// Lines of a tensor in row-major order. All axes before the last one of a `flat` tensor are rows.
     fn of(values: Vec<f32>, shape: &[usize], summed: usize, flat: bool) -> Self {
         let rank = shape.len();
         let [rows, columns] = [shape[rank - 2], shape[rank - 1]];
@@ -51,20 +51,12 @@ impl Lines {
                 length: columns,
             };
         }
+        // Of flat operands, a matrix is a segment.
+        let together = if flat { values.len() } else { rows * columns };
         let mut turned = Vec::with_capacity(values.len());
-        match flat {
-            // A matrix is a segment.
-            true => {
-                for column in 0..columns {
-                    turned.extend(values.iter().skip(column).step_by(columns));
-                }
-            }
-            false => {
-                for matrix in values.chunks_exact((rows * columns).max(1)) {
-                    for column in 0..columns {
-                        turned.extend(matrix.iter().skip(column).step_by(columns));
-                    }
-                }
+        for matrix in values.chunks_exact(together.max(1)) {
+            for column in 0..columns {
+                turned.extend(matrix.iter().skip(column).step_by(columns));
             }
         }
         Self {
@@ -75,7 +67,7 @@ impl Lines {
         }
     }
 
-    /// With segments of another length: what is new is `fill`, or the segment's last value.
+    /// Lengthens the segments by `fill`, or by their last value.
     fn with_length(&self, length: usize, fill: Option<f32>) -> Cow<'_, Self> {
         if length == self.length {
             return Cow::Borrowed(self);
@@ -107,6 +99,8 @@ pub(crate) fn kind_of(
     elementwise: Option<FloatFormat>,
 ) -> Option<OperandKind> {
     let element = match (blocks, elementwise) {
+        // Stochastic scales cannot be packed.
+        (Some(format), _) if format.float_scale().is_some_and(|format| format.eden) => return None,
         (Some(format), _) => return OperandKind::of_format(format),
         (None, None) => OperandType::Float32,
         (None, Some(format)) => match (format.exponent_bits(), format.mantissa_bits()) {
@@ -173,7 +167,7 @@ pub(crate) fn operand<B: MxKernels>(
     }))
 }
 
-/// The scales of square blocks, each as often along the free axis as its block has elements there. The shape is that of the result.
+/// The scales of square blocks, each as often along the free axis as its block has elements there. `shape` is the shape of the result.
 fn spread(scales: &[f32], shape: &[usize], free: usize, size: usize) -> Vec<f32> {
     let inner: usize = shape[free + 1..].iter().product();
     let blocks = shape[free].div_ceil(size);

@@ -9,7 +9,7 @@ use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Round
 use super::accumulated::Accumulated;
 use super::{KernelOp, MxKernels};
 
-/// What is said of operands that the core multiplies itself.
+/// Why no backend gets an accumulated operand.
 pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
 
 /// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of

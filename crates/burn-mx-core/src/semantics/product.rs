@@ -221,8 +221,8 @@ impl<B: MxKernels> Product<B> {
     ) -> FloatTensor<B> {
         let result = match (&lhs, &rhs, self.accumulation) {
             (Operand::Accumulated(lhs), Operand::Accumulated(rhs), Some(accumulation)) => {
-                let device = self.device.get().cloned().unwrap_or_default();
-                accumulated::product::<B>(accumulation, [lhs, rhs], &device)
+                let device = self.device.get().expect("the operands had one");
+                accumulated::product::<B>(accumulation, [lhs, rhs], device)
             }
             _ => B::kernels().product(lhs, rhs),
         };

@@ -87,7 +87,7 @@ pub enum SpecsError {
         accumulator: String,
         /// The products: forward, input gradient or weight gradient.
         product: &'static str,
-        /// What is wrong and what is allowed.
+        /// The accumulator's error, which names the operands and what is allowed.
         error: String,
     },
     /// No preset has this name.

@@ -152,13 +152,13 @@ pub struct MxSpecs {
     /// backend's own float32.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator: Option<Accumulation>,
-    /// The same for forward products. Default: that of `accumulator`.
+    /// The same for forward products. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_forward: Option<Accumulation>,
-    /// The same where an input's gradient is computed. Default: that of `accumulator`.
+    /// The same where an input's gradient is computed. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_input_grad: Option<Accumulation>,
-    /// The same where a weight's gradient is computed. Default: that of `accumulator`.
+    /// The same where a weight's gradient is computed. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_weight_grad: Option<Accumulation>,
     /// Whether products of two activations, as attention's are, are quantized in blocks, in both passes. If not, they have

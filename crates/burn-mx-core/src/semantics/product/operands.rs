@@ -74,6 +74,9 @@ impl<B: MxKernels> Product<B> {
         place: OperandLayout,
     ) -> Operand<FloatTensor<B>> {
         let along = Along::of(place, tensor.rank());
+        if self.accumulation.is_some() {
+            self.device.get_or_init(|| B::float_device(&tensor.inner));
+        }
         self.count_margin(slot);
         let observed = self.observe(slot, &tensor, along);
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
@@ -138,7 +141,6 @@ impl<B: MxKernels> Product<B> {
         let elementwise = self.specs.specs.float_format();
         let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
         let kind = kind.expect("the specs were resolved with an accumulator");
-        self.device.get_or_init(|| B::float_device(&tensor.inner));
         let (values, stream) = match observed {
             Some((views, stream)) => (views.original, stream),
             None => {
