@@ -8,8 +8,8 @@
 //! one process, on the same threads. A multiplication and an addition are two operations; the peak is that of the
 //! instruction that a path is made of, with nothing to wait for, on one thread, times the threads.
 //!
-//! With `--accumulator` the products are those of the accumulators of chips, of operands that are quantized already, and the peer
-//! is the bfloat16 product, quantizing included.
+//! With `--accumulator` the accumulator of a chip multiplies operands that are quantized already. The peer is the bfloat16 product,
+//! which quantizes its operands.
 
 #[path = "support/accumulators.rs"]
 mod accumulators;
