@@ -145,7 +145,7 @@ pub enum CheckpointError {
     NoCheckpoint {
         /// Its path.
         path: PathBuf,
-        /// What the path holds instead.
+        /// Description of the tensor or value at the path.
         reason: String,
     },
     /// An index, or the specs in a file's metadata, are not valid JSON of their kind.

@@ -171,7 +171,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, if
-    /// the folder has records, or if it cannot be written to.
+    /// the folder has records, or if the folder is not writable.
     pub fn start(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
         self.open(folder.as_ref(), false)
     }

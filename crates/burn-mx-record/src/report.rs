@@ -59,8 +59,8 @@ impl Report {
         self.runs.iter().flat_map(|run| run.steps.values())
     }
 
-    /// A table of the ten operands of each run that lost most in the last recorded step, with suggestions; and of the ten
-    /// worst roundings of elementwise ops, if these were recorded.
+    /// A table of the ten operands of each run that lost most in the last recorded step, with suggestions. A second table
+    /// has the ten worst roundings of elementwise ops, if these were recorded.
     pub fn table(&self) -> String {
         table::worst_operands(&self.runs)
     }

@@ -130,8 +130,8 @@ impl Running {
         work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
     }
 
-    /// The thread of the forward pass, if the backward pass on this thread belongs to another thread: this thread has computed
-    /// nothing in its step, and exactly one other thread has.
+    /// The thread of the forward pass, if the backward pass on this thread belongs to another thread. Then this thread has
+    /// computed nothing in its step, and exactly one other thread has.
     fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
         let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
         if !hooks::in_backward_pass()

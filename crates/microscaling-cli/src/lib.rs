@@ -33,7 +33,7 @@ enum Command {
     Formats(formats::Args),
 }
 
-/// What a command has to print, and the status that the process ends with.
+/// The output of a command, and the exit status of the process.
 struct Done {
     text: String,
     status: u8,
@@ -46,8 +46,7 @@ impl From<String> for Done {
 }
 
 /// Runs the program with these arguments, of which the first is its name. Results go to the standard output, errors to the
-/// standard error. The value is the status that the process should end with: 0; 1 where `diff` found a difference; 2 after an
-/// error.
+/// standard error. Returns the exit status: 0 for success, 1 if `diff` found a difference, 2 after an error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,

@@ -127,7 +127,7 @@ impl Output<'_> {
         others.collect()
     }
 
-    /// What the file says of itself: what the input's says, but for its packed weights.
+    /// The file's metadata: the input's metadata without the description of its packed weights.
     fn metadata(
         &self,
         number: usize,

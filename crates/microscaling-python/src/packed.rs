@@ -17,8 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
 
-/// A tensor in the bytes of a block format: `pack` makes it, or `Packed(format, shape, scales, elements, axis=-1, tensor_scale=None)` from
-/// bytes that are there.
+/// A tensor in the bytes of a block format. `pack` creates one from values, and
+/// `Packed(format, shape, scales, elements, axis=-1, tensor_scale=None)` creates one from existing bytes.
 ///
 /// `scales` and `elements` are arrays of any shape whose elements have one byte, in row-major order, or lists of numbers. They are
 /// copied. `shape` is the shape of the tensor, and `axis` the axis that its blocks lie along.

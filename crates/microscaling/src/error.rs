@@ -1,4 +1,4 @@
-//! What can go wrong: every error names the operation, what is allowed and what it got.
+//! The errors. Every error names the operation, the allowed values and the value that it got.
 
 use crate::accumulate::{Chip, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
@@ -55,7 +55,7 @@ impl FormatError {
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
 #[non_exhaustive]
 pub struct NameError {
-    /// What the name was to be, for example "element format".
+    /// The kind of name that was expected, for example "element format".
     pub kind: &'static str,
     /// The name that was given.
     pub value: String,
@@ -64,7 +64,7 @@ pub struct NameError {
 }
 
 impl NameError {
-    /// The error of an enum of another crate, whose names are parsed as those of this one's.
+    /// The error for an enum of another crate, whose names are parsed like the names of this crate's enums.
     pub fn new(kind: &'static str, value: impl Into<String>, allowed: Vec<&'static str>) -> Self {
         Self {
             kind,
@@ -153,7 +153,7 @@ pub enum FormatError {
     FloatScaleField {
         /// The parameter, for example "tensor_scale".
         field: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// Square blocks cannot have this parameter.
@@ -163,7 +163,7 @@ pub enum FormatError {
         field: &'static str,
         /// The value that was given.
         got: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A parameter is none of a few values.
@@ -211,7 +211,7 @@ pub enum FormatError {
         field: &'static str,
         /// The value that was given.
         got: i64,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A running sum is not rounded in this way.
@@ -223,7 +223,7 @@ pub enum FormatError {
     /// Integers have no place for scales but the promotion.
     #[error("accumulator of order integer: scale_at is product, expected promotion")]
     IntegerScale,
-    /// A headroom that is no fraction of at least 1/2 and less than 2.
+    /// A headroom that is not a fraction of at least 1/2 and less than 2.
     #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {
         /// Of the fraction that was given.
@@ -242,7 +242,7 @@ pub enum FormatError {
     SubScales {
         /// The sub-scales that were given.
         got: SubScales,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A float format cannot have this many bits.
@@ -293,7 +293,7 @@ pub enum ParseFormatError {
         field: &'static str,
         /// The value that was given.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// A parameter is out of range.
@@ -301,7 +301,7 @@ pub enum ParseFormatError {
     Format(#[from] FormatError),
 }
 
-/// Why a tensor was not quantized. It is untouched then.
+/// Why a tensor was not quantized. After an error the tensor is unchanged.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
@@ -340,7 +340,7 @@ pub enum QuantizeError {
     },
 }
 
-/// Why a tensor was not packed, or bytes are no packed tensor.
+/// Why a tensor was not packed, or why bytes are not a packed tensor.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {
@@ -445,7 +445,7 @@ pub enum PanelsError {
     /// The quantization draws random numbers, which go by the place of an element in its tensor.
     #[error("stochastic rounding goes by a whole tensor, not by the parts of an operand")]
     Stochastic,
-    /// Neither axis has stride 1, or `group` is no divisor of the summed axis, or `data` ends before a matrix does.
+    /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
     #[error(
         "matrices with free axis {free:?}, summed axis {summed:?} in groups of {group} do not lie in rows or columns within {length} elements"
     )]
@@ -491,8 +491,8 @@ pub enum PanelsError {
     /// be another number.
     #[error("an element is no bfloat16 number")]
     Inexact,
-    /// The tensor scale of the operand does not stand beside its elements: of a tensor of zeros, of numbers close to them, or of
-    /// a NaN or Inf, quantized elements in units of the scale are not what they are without.
+    /// The tensor scale cannot be stored apart from the elements. In a tensor of zeros, of numbers close to zero, or with a NaN
+    /// or Inf, dividing the elements by the scale would change them.
     #[error("the tensor scale is {tensor_scale:e}, expected a finite number of at least 2^-80")]
     TensorScale {
         /// The tensor scale that the elements have.
@@ -588,7 +588,7 @@ pub enum AccumulateError {
         /// The number that was given.
         got: usize,
     },
-    /// An element is no number of its type.
+    /// An element is not a number of its type.
     #[error(
         "{side} operand: element {free}, {summed} is {value:e}, expected a number of {expected}"
     )]
@@ -604,7 +604,7 @@ pub enum AccumulateError {
         /// The type of the elements.
         expected: OperandType,
     },
-    /// A scale is no number of its type.
+    /// A scale is not a number of its type.
     #[error("{side} operand: a scale is {value:e}, expected a number of {expected}")]
     Scale {
         /// Which operand.

@@ -7,11 +7,10 @@ use crate::round::bits::{ABS, INFINITY, MANTISSA_BITS};
 /// Little Shifting Goes a Long Way" (ISCA 2023), as AMD Quark's `to_bfp_prime` computes them. Not to be
 /// confused with OCP's MX formats.
 ///
-/// A block shares E, the biased exponent (exponent field of the float32) of its largest magnitude. Each
-/// sub-block of it has a shift d = min(E − its own largest biased exponent, 2^shift_bits − 1). With
-/// m = [`mantissa_bits`](Self::mantissa_bits), an element x becomes `round(x / u) · u` with
-/// u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over into
-/// 2^m, which m bits cannot say.)
+/// A block shares E, the biased exponent (exponent field of the float32) of its largest magnitude. Each sub-block has a
+/// shift d = min(E − its own largest biased exponent, 2^shift_bits − 1). With m =
+/// [`mantissa_bits`](Self::mantissa_bits), an element x becomes `round(x / u) · u` with u = 2^(E − 127 − d − (m − 1)),
+/// and saturates at ±(2^m − 1) · u. (Quark lets rounding run over into 2^m, which m bits cannot say.)
 ///
 /// Float32 subnormals count as zero, everywhere. A block with a NaN or an Inf is all NaN. A block of
 /// zeros stays zero; −0 stays −0, and a negative number that becomes zero becomes −0. There is no

@@ -4,10 +4,10 @@ use crate::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///
-/// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of so many
-/// along two; the last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
-/// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
-/// of the block, or from all of them, see [`scale_exponent`](Self::scale_exponent).
+/// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of `block_size` elements along each of two
+/// axes. The last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` rounds to the numbers of
+/// [`element`](Self::element) and saturates. The exponent s follows from the largest magnitude of the block, or from all magnitudes, see
+/// [`scale_exponent`](Self::scale_exponent).
 ///
 /// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
 /// number that rounds to zero becomes −0.
@@ -31,8 +31,7 @@ pub struct MxFormat {
     /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
     /// literature's recipes have such blocks for weights, which products read along both axes.
     pub square: bool,
-    /// h: magnitudes count for the scale as if they were h times what they are, see
-    /// [`scale_exponent`](Self::scale_exponent).
+    /// h: the scale is chosen as if every magnitude were multiplied by h, see [`scale_exponent`](Self::scale_exponent).
     pub headroom: Headroom,
 }
 
@@ -87,7 +86,7 @@ impl MxFormat {
         }
     }
 
-    /// What a scale mode must have.
+    /// Checks the format's elements against its scale mode.
     const fn validate_scale_mode(&self) -> Result<(), FormatError> {
         match (self.scale_mode, self.element) {
             (ScaleMode::Rms, ElementFormat::FP4_E2M1) => Ok(()),

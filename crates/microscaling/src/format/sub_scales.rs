@@ -28,7 +28,7 @@ pub struct SubScales {
 }
 
 impl SubScales {
-    /// What an error says is allowed.
+    /// The allowed values that an error lists.
     pub(crate) const EXPECTED: &'static str =
         "two lengths of 1 to 255, the second of which divides the first, such as 8/4";
 

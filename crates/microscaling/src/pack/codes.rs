@@ -61,7 +61,7 @@ struct ElementCodes {
     integer: bool,
     /// Whether −0 is 0: its code is NaN's.
     no_negative_zero: bool,
-    /// The lowest magnitude that is no number, and whether that is Inf; all others are NaN.
+    /// The lowest magnitude code for NaN or Inf, and whether this code is Inf; all codes above are NaN.
     special: u32,
     infinity: bool,
 }

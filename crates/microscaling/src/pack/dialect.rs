@@ -12,8 +12,9 @@ use thiserror::Error;
 
 /// Whose bytes: tools differ in the scale of a block, in ties, in the sign of zero, and in the limits of NVFP4's scales.
 ///
-/// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds bytes that they made (by
-/// `dialects.py` beside it, which has the versions). Where a tool takes a float32 logarithm, it is taken as correctly rounded.
+/// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds the bytes that they made.
+/// `tests/data/dialects.py` made the file and names the tools' versions. Where a tool takes a float32 logarithm, the logarithm
+/// here is correctly rounded.
 ///
 /// | dialect | formats | scale | ties | zeros |
 /// | --- | --- | --- | --- | --- |
@@ -25,14 +26,15 @@ use thiserror::Error;
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
 ///
-/// Two of them are not compared with bytes of the tool itself: Microxcaling has none, it computes values (to which the tests
-/// compare), and Quark's kernels are compiled where they are used; what is here follows its Python code. Of NVFP4, `ggml` has
-/// its own in llama.cpp, not in the package `gguf`; it is not here.
+/// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
+/// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
+/// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
 ///
 /// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
 /// rounded to float32:
 /// * `torchao`: [`Nvfp4Format`](crate::Nvfp4Format);
-/// * `compressed-tensors`: g = 2688 · (1 / A), 1 where that is Inf; c of g · (a / 6), 2^−3 in place of 0; elements are x / (c / g);
+/// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
+///   of 0, and elements are x / (c / g);
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -115,7 +117,7 @@ impl Dialect {
     ///
     /// # Errors
     /// * [`DialectError::Format`]: the dialect does not have the format.
-    /// * [`DialectError::Ragged`]: the last axis is no whole number of blocks; the tools pad it, or refuse.
+    /// * [`DialectError::Ragged`]: the last axis is not a whole number of blocks; the tools pad the axis, or refuse.
     /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
     /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero, of which the tool makes
     ///   NaN.
@@ -184,7 +186,7 @@ impl Dialect {
         Ok(DialectTensor { packed, divisor })
     }
 
-    /// What the dialects that are no format of ours do with MX.
+    /// The treatment of MX in the dialects that differ from this crate's formats.
     fn mx(self, element: ElementFormat) -> MxRecipe {
         let of = |scale, ties, signs| MxRecipe {
             element,
@@ -238,7 +240,7 @@ pub enum DialectError {
         dialect: Dialect,
         /// The format that was given.
         format: BlockFormat,
-        /// Those that it has.
+        /// The formats that the dialect has.
         allowed: &'static [&'static str],
     },
     /// The last axis ends within a block.
@@ -251,7 +253,7 @@ pub enum DialectError {
         /// Elements in a block.
         block: usize,
     },
-    /// A weight is no number.
+    /// A weight is NaN or Inf.
     #[error("dialect: the element at position {position} is NaN or Inf, expected numbers")]
     NotFinite {
         /// Position of the first one in the data.

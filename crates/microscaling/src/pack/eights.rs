@@ -1,5 +1,5 @@
-//! From codes of a byte each to codes of a few bits one after the other, eight at a time: the words that eight codes make are the
-//! lanes of vectors.
+//! From codes of a byte each to codes of a few bits one after the other, eight at a time. Eight codes make one word, and the
+//! words are the lanes of vectors.
 
 /// What takes codes of so many bits together, as constants.
 struct Steps<const BITS: usize>;

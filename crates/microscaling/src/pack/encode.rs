@@ -1,8 +1,8 @@
 //! The loops over memory that pack blocks.
 //!
 //! An ordinary block is quantized, and [divided by its scale](Units). A few operations, the same for every element, make codes of
-//! the results. The codecs are the specification. They pack all other blocks: those with a very large or very small number, and
-//! those of lengths that begin within a byte.
+//! the results. The codecs are the specification. They pack all other blocks: blocks with a very large or very small number, and
+//! blocks that begin within a byte.
 
 use super::bitstream::Writer;
 use super::blocks::{Job, spread};
@@ -200,8 +200,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, each of so many sub-blocks. In the units the scales of neighbouring blocks, and
-    /// those of neighbouring sub-blocks, are so far apart.
+    /// Writes the records of some tame blocks, each of so many sub-blocks. The units have the distance between the scales of
+    /// neighbouring blocks, and between the scales of neighbouring sub-blocks.
     fn records(
         &self,
         records: &mut [u8],

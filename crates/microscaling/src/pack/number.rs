@@ -32,7 +32,7 @@ mod sealed {
         /// The pattern of the same number as float32; of a NaN for a NaN.
         fn pattern(self) -> u32;
 
-        /// The numbers where they are float32 already.
+        /// The numbers, if they are float32 already.
         fn as_f32(_: &[Self]) -> Option<&[f32]> {
             None
         }
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Truncation is exact of all that bf16 has but subnormals.
+    /// Truncation is exact for every bf16 number but subnormals.
     #[test]
     fn short_patterns() {
         for bits in 0..=u16::MAX {
@@ -175,7 +175,7 @@ mod tests {
         );
     }
 
-    /// Of every upper half of a pattern: the numbers, the ties, and what is next to them.
+    /// For every upper half of a pattern: the numbers, the ties, and the neighbours of both.
     #[test]
     fn halves_as_the_crate_half_rounds_them() {
         let ends = [

@@ -42,13 +42,12 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Quantizes and packs a tensor; `data` stay as they are. The arguments are those of
-    /// [`BlockFormat::quantize`].
+    /// Quantizes and packs a tensor without changing `data`. The arguments are as in [`BlockFormat::quantize`].
     ///
     /// # Errors
     /// * [`PackError::Quantize`]: what [`BlockFormat::quantize`] refuses.
     /// * [`PackError::NotFinite`]: a NaN or Inf in BFP, which passes them but has no code for them.
-    /// * [`PackError::Eden`]: stochastic rounding where it is [MS-EDEN](crate::FloatScaleFormat::eden).
+    /// * [`PackError::Eden`]: stochastic rounding by [MS-EDEN](crate::FloatScaleFormat::eden).
     /// * [`PackError::SizeOverflow`]: the number of bytes overflows.
     pub fn encode(
         format: BlockFormat,
@@ -60,11 +59,11 @@ impl Packed {
         Self::encode_from(format, data, shape, axis, rounder)
     }
 
-    /// [`encode`](Self::encode) of a tensor in any of these number types: the same bytes as of the float32 numbers that its
-    /// elements are, of which a few thousand are written at a time, or as many as one row of blocks has.
+    /// [`encode`](Self::encode) for a tensor in any of these number types. The bytes are the same as for the elements
+    /// converted to float32. A few thousand elements are converted at a time, or one row of blocks if this is more.
     ///
     /// # Errors
-    /// Those of [`encode`](Self::encode).
+    /// The errors of [`encode`](Self::encode).
     pub fn encode_from<T: EncodeNumber>(
         format: BlockFormat,
         data: &[T],
@@ -129,10 +128,10 @@ impl Packed {
 
     /// The tensor, in row-major order. The length is the product of the shape.
     ///
-    /// Every code has a value, also those that [`encode`](Self::encode) does not write: an exponent of
-    /// 255 and E4M3's NaN make their block NaN, as does a tensor scale that is negative or not finite;
-    /// element codes mean what [`ElementFormat::decode`](crate::ElementFormat::decode) says. A product
-    /// beyond float32 is ±Inf; one too fine for it is truncated in MX blocks.
+    /// Every code has a value, also the codes that [`encode`](Self::encode) does not write. A scale exponent of 255 and
+    /// E4M3's NaN make their block NaN. A tensor scale that is negative or not finite makes every block NaN.
+    /// [`ElementFormat::decode`](crate::ElementFormat::decode) defines the element codes. A product beyond float32 is
+    /// ±Inf; in MX blocks, a product with too many bits for float32 is truncated.
     pub fn decode(&self) -> Vec<f32> {
         self.view().decode()
     }
@@ -242,14 +241,14 @@ impl Packed {
         &self.scales
     }
 
-    /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis, or
-    /// of either of the two that square blocks lie along, and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
+    /// The shape of the scales: the tensor's shape with the number of blocks in place of the axis' length. Square blocks replace the lengths of both of their
+    /// axes. A block whose record is more than a byte adds one more axis. `[0]` if there are none.
     pub fn scales_shape(&self) -> Vec<usize> {
         self.view().scales_shape()
     }
 
-    /// The shape of the element codes: that of the tensor with the bytes of a row for the length of its last axis;
-    /// flat where a row is no whole number of bytes, or where there are none.
+    /// The shape of the element codes: the tensor's shape with the bytes of a row in place of the last axis' length.
+    /// The shape is flat if a row is not a whole number of bytes, or if there are no elements.
     pub fn elements_shape(&self) -> Vec<usize> {
         self.view().elements_shape()
     }
@@ -261,7 +260,7 @@ impl Packed {
     }
 }
 
-/// What a [`Packed`] tensor is made of.
+/// The parts of a [`Packed`] tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackedParts {
     /// The format.

@@ -2,8 +2,8 @@
 //!
 //! Each tensor `NAME` is stored as
 //! * `NAME.scales`, u8: the [scales](Packed::scales), in their [shape](Packed::scales_shape), or `[0]` if there are none;
-//! * `NAME.elements`, u8: the [element codes](Packed::elements), in the shape of the tensor with the bytes
-//!   of a row for the length of its last axis, or flat where a row is no whole number of bytes;
+//! * `NAME.elements`, u8: the [element codes](Packed::elements), in the tensor's shape with the bytes of a row in place
+//!   of the last axis' length. The shape is flat if a row is not a whole number of bytes;
 //! * `NAME.tensor_scale`, f32 of shape `[1]`: the [tensor scale](Packed::tensor_scale), of NVFP4 with one.
 //!
 //! The file's metadata have one key, `microscaling`. Its value is JSON, an object with one entry a tensor:
@@ -45,7 +45,7 @@ impl StoredType {
     }
 }
 
-/// What the metadata say of a tensor.
+/// The metadata of a tensor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -142,11 +142,11 @@ pub fn metadata<'a>(
 
 /// The tensors of a file, by name.
 ///
-/// A file that somebody made to do harm is an error at worst: nothing panics, and what is allocated is no
-/// more than a small multiple of the file's length.
+/// A crafted file gives an error at worst: nothing panics, and memory stays below a small multiple of the file's
+/// length.
 ///
 /// # Errors
-/// [`FileError`], which says what is wrong with which tensor.
+/// [`FileError`], which names the tensor and its defect.
 pub fn load(file: &[u8]) -> Result<BTreeMap<String, Packed>, FileError> {
     let file = PackedFile::read(file)?;
     if file.metadata(METADATA_KEY).is_none() {
@@ -205,7 +205,7 @@ impl<'a> PackedFile<'a> {
         })
     }
 
-    /// What the file's metadata have under a key.
+    /// The value of a key in the file's metadata.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.metadata.get(key).map(String::as_str)
     }

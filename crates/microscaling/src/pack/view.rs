@@ -44,7 +44,7 @@ impl<'a> PackedView<'a> {
     /// A packed tensor of these parts. They are checked here, once; every element code and every scale has a value.
     ///
     /// # Errors
-    /// Those of [`Packed::from_parts`].
+    /// The errors of [`Packed::from_parts`].
     pub fn new(
         format: BlockFormat,
         shape: &'a [usize],
@@ -136,7 +136,7 @@ impl<'a> PackedView<'a> {
         elements_shape(self.shape, self.format.element_bits(), self.elements.len())
     }
 
-    /// A copy with bytes of its own.
+    /// A copy with its own bytes.
     pub fn to_packed(&self) -> Packed {
         Packed::of_view(self)
     }
@@ -180,12 +180,11 @@ impl<'a> PackedView<'a> {
         data
     }
 
-    /// Decodes some rows, all that the calling thread is asked for: the last axis is a row, and `out` gets `rows.len()` of
-    /// them in row-major order. The numbers are those of [`decode`](Self::decode), rounded half to even where `T` is not
-    /// `f32`.
+    /// Decodes some rows, on the calling thread. A row lies along the last axis, and `out` gets `rows.len()` rows in
+    /// row-major order. The numbers equal [`decode`](Self::decode)'s, rounded half to even if `T` is not `f32`.
     ///
-    /// Rows of blocks along the last axis, of MX with float elements of at most 8 bits or int8, NVFP4, and microexponents as
-    /// `mx4`, `mx6` and `mx9` have them, are decoded by vectors where the axis is a multiple of eight.
+    /// Vector instructions decode rows of blocks along the last axis, if its length is a multiple of eight. They do so for
+    /// MX with int8 or with float elements of at most 8 bits, for NVFP4, and for the microexponents `mx4`, `mx6` and `mx9`.
     ///
     /// # Errors
     /// * [`PackError::Rows`]: the range ends behind the last row, or before it begins.

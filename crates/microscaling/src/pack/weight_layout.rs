@@ -24,11 +24,11 @@ pub use error::WeightLayoutError;
 /// | `gpt-oss` | MXFP4 | `NAME_blocks` u8 \[…, in / 32, 16\], `NAME_scales` u8 \[…, in / 32\] |
 /// | `gguf-mxfp4` | MXFP4 | `NAME` u8 \[…, in / 32 · 17\]: the scale of a block, then elements j and j + 16 in the nibbles of byte j |
 ///
-/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0, two FP4 elements
-/// share a byte with the even one in the low nibble where nothing else is said. How a scale was chosen is no matter of a
-/// layout, so formats may differ from those named in their scale mode, their headroom, and in `four_over_six`; what is read has
-/// the defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The
-/// decoders of ggml and of Model Optimizer take FP4's −0 for 0.)
+/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0. Two FP4 elements
+/// share a byte, the even one in the low nibble, unless the table says otherwise. A layout does not record how a scale was
+/// chosen. So a stored format may differ from the named one in scale mode, headroom and `four_over_six`, and a loaded format
+/// has their defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The decoders
+/// of ggml and of Model Optimizer take FP4's −0 for 0.)
 ///
 /// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with what these and the
 /// gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no `mxfp8-quantized`.
@@ -151,7 +151,7 @@ impl WeightLayout {
         &[]
     }
 
-    /// The format of what is read.
+    /// The format of a loaded tensor.
     pub const fn format(self) -> BlockFormat {
         match self {
             Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
@@ -218,8 +218,8 @@ impl WeightLayout {
 
     /// The tensors that a packed weight becomes.
     ///
-    /// `divisor` is what `nvfp4-pack-quantized` stores in place of the tensor scale, if it is known, as it is of a
-    /// [`DialectTensor`](crate::DialectTensor); otherwise one is found. The other layouts do not look at it.
+    /// `nvfp4-pack-quantized` stores `divisor` in place of the tensor scale. A [`DialectTensor`](crate::DialectTensor)
+    /// knows its divisor; for `None`, a divisor is computed. The other layouts ignore `divisor`.
     ///
     /// # Errors
     /// [`WeightLayoutError`], by which the layout cannot say this weight.

@@ -11,7 +11,8 @@ use crate::{BlockFormat, FloatFormat, PanelsError, QuantizeError, Rounding};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What is done to the elements of an operand on the way. No rounding is stochastic: such operands are quantized before.
+/// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
+/// operands are quantized before.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OperandQuantization {
     /// Rounding to a float format, which comes first.
@@ -27,7 +28,7 @@ impl Panels {
     /// tensor scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
-    /// See [`PanelsError`]. That an element is no bfloat16 number is known when all of them are quantized.
+    /// See [`PanelsError`]. [`PanelsError::Element`] is known only after all elements are quantized.
     ///
     /// # Panics
     /// If the panels are larger than all memory.
@@ -53,9 +54,9 @@ impl Panels {
         Ok(panels)
     }
 
-    /// Panels of values that `write` gives, line by line: `lengths` are the number of matrices and those of their free and
-    /// summed axes, lines lie along the `dense` axis, and each is asked for in parts, by any thread. What `write` leaves as
-    /// it is is zero.
+    /// Panels of values that `write` gives, line by line. `lengths` are the number of matrices, the length of the free axis
+    /// and the length of the summed axis. Lines lie along the `dense` axis. `write` gets each line in parts, on any thread;
+    /// values that it does not write are zero.
     ///
     /// # Errors
     /// [`PanelsError::Inexact`].
@@ -152,7 +153,7 @@ impl Tiles {
     }
 }
 
-/// What is known of elements.
+/// Known properties of elements.
 #[derive(Clone, Copy)]
 struct Seen {
     /// All of them, or-ed.

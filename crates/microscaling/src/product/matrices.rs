@@ -24,8 +24,8 @@ pub struct Matrices<'a> {
     pub free: Axis,
     /// The axis that is summed over.
     pub summed: Axis,
-    /// Blocks begin anew after so many elements along the summed axis: its length, or a divisor of it where it is
-    /// several axes taken as one.
+    /// Blocks begin anew after this number of elements along the summed axis. The number is the axis' length, or a
+    /// divisor if several axes are taken as one.
     pub group: usize,
 }
 

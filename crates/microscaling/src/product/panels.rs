@@ -40,9 +40,9 @@ const LINE: usize = 16;
 /// One operand of a matrix product, or of several ones: matrices of bfloat16 in the order in which the kernels read
 /// them, made by [`Panels::quantize`] or [`Panels::from_lines`].
 ///
-/// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
-/// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
-/// right operand pair of rows by pair of rows. A tensor scale is beside them.
+/// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed axis, tile after tile along the
+/// summed axis. Zeros fill the last tiles. A tile of a left operand has its elements row by row, a tile of a right
+/// operand pair of rows by pair of rows. A tensor scale is beside them.
 ///
 /// ```
 /// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};

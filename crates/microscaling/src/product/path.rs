@@ -28,7 +28,7 @@ pub enum ProductPath {
     NeonBf16,
 }
 
-/// Names the path that all products take, or `float32` for none of them.
+/// Names the path that all products take, or `float32` for products in plain float32.
 #[cfg(feature = "std")]
 const VARIABLE: &str = "MICROSCALING_PRODUCT";
 
@@ -113,8 +113,8 @@ impl ProductPath {
         (paths.into_iter()).find(|path| path.is_available() && is_fast(*path))
     }
 
-    /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another, or
-    /// `float32` for none. It is looked at once.
+    /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another
+    /// path, or `float32` for none. The variable is read once.
     ///
     /// # Panics
     /// If it names one that there is not, or that this processor does not have.

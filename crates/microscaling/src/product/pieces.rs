@@ -124,7 +124,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Values in memory, and what is done to them.
+/// Values in memory, and the steps that they go through.
 pub(super) struct Quantized<'a> {
     matrices: Matrices<'a>,
     quantization: OperandQuantization,
@@ -139,7 +139,8 @@ impl<'a> Quantized<'a> {
     /// With the pieces that go with it.
     ///
     /// # Errors
-    /// [`PanelsError::TensorScale`] if the tensor scale is so small that elements in units of it are others, or no number.
+    /// [`PanelsError::TensorScale`] if the tensor scale is NaN, Inf, or so small that dividing by it changes the
+    /// elements.
     pub(super) fn of(
         side: Side,
         matrices: Matrices<'a>,

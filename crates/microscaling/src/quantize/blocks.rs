@@ -135,14 +135,14 @@ impl Kernel for Second<'_> {
     }
 }
 
-/// What the elements of some neighbours have: one grid for all, or one each, word by word.
+/// The grids of neighbouring elements: one grid for all, or one each, word by word.
 #[derive(Clone, Copy)]
 pub(super) enum Grids<'a> {
     One(Grid),
     Each([&'a [u32]; 2]),
 }
 
-/// What the grids of some neighbours are.
+/// The kinds of grids that neighbouring elements have.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
     /// [`ScalePair`]s, of [tame](BlockRule::tame) blocks.

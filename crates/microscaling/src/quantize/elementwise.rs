@@ -31,7 +31,7 @@ impl FloatFormat {
     }
 }
 
-/// Replaces every number by a function of it and the draw at its position.
+/// Replaces every number by a function of the number and the draw at its position.
 fn map_with_draws<R: RoundingRule>(
     data: &mut [f32],
     stream: RandomStream,

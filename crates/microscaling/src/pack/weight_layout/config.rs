@@ -1,4 +1,4 @@
-//! What a model's `config.json` says of a layout.
+//! The description of a layout in a model's `config.json`.
 
 use super::WeightLayout;
 use serde_json::{Value, json};

@@ -16,7 +16,8 @@ pub enum WeightLayoutError {
         layout: WeightLayout,
         /// Name of the weight.
         name: String,
-        /// Its format, which is not [that of the layout](WeightLayout::format). The scale's rule does not matter.
+        /// Its format, which differs from [the layout's format](WeightLayout::format). The scale's rule does not
+        /// matter.
         format: BlockFormat,
     },
     /// The layout has no place for such a shape, or for blocks along such an axis.
@@ -75,7 +76,7 @@ pub enum WeightLayoutError {
         /// The one that it has.
         got: StoredType,
     },
-    /// A tensor's shape is none of the layout, or is not that of its bytes.
+    /// The layout does not have a tensor of this shape, or the shape contradicts the number of bytes.
     #[error(
         "layout: `{part}` has shape {shape:?} and {bytes} bytes, which is no part of a weight in this layout"
     )]
