@@ -1,7 +1,6 @@
 //! Rounded arithmetic, of tensors or of single numbers, and every function's formula, written once over both.
 //!
-//! A formula takes its operands rounded. It stands above neither the kernels nor the semantics: those run it, one on
-//! rows of memory, the other on whole tensors.
+//! A formula takes rounded operands. Kernels run the formulas on rows of memory, semantics run them on whole tensors.
 
 pub(crate) mod activation;
 mod exp;

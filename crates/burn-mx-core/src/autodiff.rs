@@ -43,10 +43,9 @@ type Ad<B, C> = Autodiff<MxBackend<B>, C>;
 
 /// Autodiff over [`MxBackend<B>`]: write it where a program says `Autodiff<B>`.
 ///
-/// It differs from `Autodiff<MxBackend<B>>` in that backward products are known as such and take the backward
-/// formats, leaves that require gradients take the weight formats, and gradients and parameters that leave
-/// autodiff are computed by the optimizer in untouched full precision. Where no specs are set, values and
-/// gradients are those of `Autodiff<B>`.
+/// Three things differ from `Autodiff<MxBackend<B>>`. Backward products take the backward formats. Leaves that require
+/// gradients take the weight formats. The optimizer computes with gradients and parameters that leave autodiff in full
+/// precision. Without specs, values and gradients equal `Autodiff<B>`'s.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MxAutodiff<B, C = NoCheckpointing> {
     _inner: PhantomData<(B, C)>,
@@ -209,8 +208,8 @@ where
     }
 }
 
-/// A gradient as it leaves autodiff: whatever it takes part in is an optimizer's arithmetic, and it goes by
-/// the specs of its parameter.
+/// A gradient that leaves autodiff. Every op on the gradient is an optimizer's arithmetic, and the gradient has the
+/// specs of its parameter.
 fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
     let meta = Meta {
         specs: parameter.specs,

@@ -43,13 +43,13 @@ pub(crate) fn named<B: MxKernels>(op: Op, mut weight: Tracked<B>) -> Tracked<B> 
     weight
 }
 
-/// What an op on these tensors is joined from.
+/// The metas of an op's tensors.
 pub(crate) fn metas<B: MxKernels, const N: usize>(tensors: [&Tracked<B>; N]) -> [Option<Meta>; N] {
     tensors.map(|tensor| Some(tensor.primitive.meta))
 }
 
 /// Refuses to record an elementwise op on these tensors where gradient checkpointing (`BalancedCheckpointing`) would
-/// compute it again in the backward pass, to other numbers than those of the forward pass. Products are never computed
+/// compute the op again in the backward pass, with other results than in the forward pass. Products are never computed
 /// again.
 ///
 /// # Panics

@@ -8,10 +8,10 @@ use crate::tensor::{Meta, MxTensor};
 
 /// A device of the wrapped backend together with the specs that tensors created on it are computed with.
 ///
-/// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made
-/// by `Default` or from an id has no specs; tensors on it are computed by the process-wide default
-/// ([`process::install_default`](crate::process::install_default)) if there is one, else exactly as the
-/// wrapped backend does.
+/// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made by
+/// `Default` or from an id has no specs. The process-wide default
+/// ([`process::install_default`](crate::process::install_default)) applies to its tensors. Without a default, results
+/// equal the wrapped backend's.
 ///
 /// The device of a tensor has the tensor's specs (those that it would have, if its own were set by path), also where the
 /// tensor itself is exempt from the emulation. `to_device` to a device with specs gives a tensor those; to a device
@@ -48,7 +48,7 @@ impl<D> MxDevice<D> {
         self.meta.specs.map(|interned| &interned.specs)
     }
 
-    /// What a tensor that is created of given numbers on this device carries.
+    /// The meta of a tensor that is created from given numbers on this device.
     pub(crate) fn meta_of_created(&self) -> Meta {
         self.meta.created()
     }

@@ -1,4 +1,4 @@
-//! What the decorator shows to those who watch it.
+//! Events that the decorator shows to observers.
 //!
 //! An [`Observer`] sees products, elementwise roundings and the calls of layers, and may have ops computed by other specs: a
 //! recorder, a diagnosis, a calibration. The decorator calls every installed observer through this trait. Without an
@@ -70,7 +70,7 @@ pub(crate) use thread::{Thread, again, tracked};
 pub use thread::{in_backward_pass, in_training, thread_of_work, work_for};
 
 bitflags::bitflags! {
-    /// What an [`Observer`] wants to be told of.
+    /// The events that an [`Observer`] wants.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Events: u8 {
         /// Products, their operands and results ([`Observer::product`]), and when a backward pass is over.

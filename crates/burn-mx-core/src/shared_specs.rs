@@ -27,7 +27,7 @@ static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
 static WARNED_UNMASKED: AtomicBool = AtomicBool::new(false);
 
 impl SharedSpecs {
-    /// Those that tensors with these specs share.
+    /// The shared specs of tensors with these specs.
     pub fn of(specs: &ResolvedSpecs) -> &'static Self {
         let mut interned = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
         if let Some(found) = interned.get(specs) {

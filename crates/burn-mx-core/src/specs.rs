@@ -1,8 +1,7 @@
-//! What is emulated: [`MxSpecs`] as a user writes it, [`ResolvedSpecs`] as the backend reads it.
+//! The description of the emulation: [`MxSpecs`] as a user writes it, [`ResolvedSpecs`] as the backend reads it.
 //!
-//! The field names, their meaning and their defaults are those of the reference emulation library
-//! (microxcaling, `mx/specs.py`), so that its JSON loads here. [`MxSpecs::resolve`] follows its
-//! chain of defaults and checks every value once; nothing downstream has to.
+//! The fields have the names, meanings and defaults of the reference emulation library (microxcaling, `mx/specs.py`),
+//! so that its JSON loads here. [`MxSpecs::resolve`] follows its chain of defaults and checks every value once.
 
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;

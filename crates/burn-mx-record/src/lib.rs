@@ -170,8 +170,8 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, if
-    /// the folder has records, or if the folder is not writable.
+    /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, or
+    /// if the folder has records or is not writable.
     pub fn start(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
         self.open(folder.as_ref(), false)
     }

@@ -113,12 +113,13 @@ impl Statistics {
         Ok(Self::seen(&source, original.len(), layout, scales))
     }
 
-    /// The statistics of a tensor, in row-major order without gaps, that is rounded elementwise and then quantized in blocks
-    /// along `axis`: what [`of`](Self::of) says of what [`FloatFormat::round_slice`](crate::FloatFormat::round_slice)
-    /// makes of it, and of what [`BlockFormat::quantize`] makes of that, in one pass over memory that keeps nothing.
+    /// The statistics of a tensor that is rounded elementwise and then quantized in blocks along `axis`. The tensor is in
+    /// row-major order without gaps. The result equals [`of`](Self::of) with two tensors: the result of
+    /// [`FloatFormat::round_slice`](crate::FloatFormat::round_slice), and its quantization by [`BlockFormat::quantize`]. One
+    /// pass over memory computes the statistics and stores neither tensor.
     ///
     /// # Errors
-    /// Those of [`of`](Self::of).
+    /// The errors of [`of`](Self::of).
     ///
     /// # Panics
     /// If a rounding is stochastic.
@@ -188,7 +189,7 @@ impl Statistics {
         }
     }
 
-    /// Takes the elements of another tensor in: all figures are those of both together.
+    /// Adds the elements of another tensor: all figures then describe both together.
     pub fn merge(&mut self, other: Self) {
         self.elements += other.elements;
         self.non_finite += other.non_finite;
@@ -239,7 +240,7 @@ impl Statistics {
         self.overflow
     }
 
-    /// Number of blocks, those of zeros included; 0 without a block format.
+    /// Number of blocks, including blocks of zeros; 0 without a block format.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }

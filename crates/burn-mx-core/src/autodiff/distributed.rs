@@ -41,7 +41,7 @@ impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBacken
         MxBackend::<B>::submit_gradient_sync(TensorRef(primitive), distributed_params);
     }
 
-    /// With a gradient: that of the result, reduced likewise.
+    /// Has a gradient: the result's gradient, reduced likewise.
     fn all_reduce(
         tensor: FloatTensor<Self>,
         op: ReduceOperation,

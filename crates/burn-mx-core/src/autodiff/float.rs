@@ -96,7 +96,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         float_div = elementwise::Div;
     }
 
-    /// A square is an op of its own, with a gradient of its own; a tensor times itself stays a product.
+    /// A square is a separate op with its own gradient; a tensor times itself stays a product.
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
         powi_scalar::<Self>(lhs, rhs, |x| {
             match emulation(&OpContext::of(metas::<B, 1>([&x]))) {

@@ -25,7 +25,7 @@ use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
 use crate::tensor::OpContext;
 
-/// What the op of a layer is joined from; the place says what is a weight, and `x` is in the role of an activation.
+/// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
 fn join_of_layer<B: MxKernels>(
     x: &Tracked<B>,
     weight: &Tracked<B>,

@@ -11,7 +11,7 @@ use super::{Events, Observer, ProductKind, ProductOp};
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
 
-/// How many observers want which events: where there is none, this is all that an op looks at.
+/// How many observers want which events. Without observers, an op reads nothing else.
 static WANTED: [AtomicUsize; EVENTS] = [const { AtomicUsize::new(0) }; EVENTS];
 const EVENTS: usize = Events::all().bits().count_ones() as usize;
 
@@ -42,7 +42,7 @@ pub(super) fn is_any(events: Events) -> bool {
     counters(events).any(|counter| counter.load(Ordering::Relaxed) > 0)
 }
 
-/// Those of this thread's work who want such events.
+/// The observers of this thread's work that want this event.
 pub(super) fn observers(event: Events) -> Vec<Arc<dyn Observer>> {
     if !is_any(event) {
         return Vec::new();

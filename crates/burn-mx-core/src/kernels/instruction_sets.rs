@@ -18,7 +18,7 @@ pub(super) fn chosen() -> Arch {
     CHOSEN.get().unwrap_or_default()
 }
 
-/// All that this processor has, the plainest first.
+/// The instruction sets of this processor, the plainest first.
 fn available() -> Vec<Arch> {
     #[cfg(target_arch = "x86_64")]
     let vectors = [

@@ -1,4 +1,4 @@
-//! Kernels as data: what is to be done to tensors of `f32`.
+//! Kernels as data: the ops on tensors of `f32`.
 
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
@@ -63,8 +63,8 @@ pub enum KernelOp {
     BinaryFunction(BinaryFunction, FunctionRounding),
     /// Of x `[.., D]`, γ and perhaps β `[D]`, none of which need be rounded: a normalization over the last axis.
     Norm(Normalization),
-    /// Of an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the normalized
-    /// input, which sum up to that of γ.
+    /// For an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the
+    /// normalized input. The products sum up to the gradient of γ.
     NormBackward(Normalization),
     /// Of x, which need not be rounded: softmax over the last axis.
     Softmax(Softmax),
@@ -111,7 +111,7 @@ impl KernelOp {
         }
     }
 
-    /// What a stream of ops knows it by.
+    /// The name of the op in a stream of ops.
     #[cfg(feature = "fusion")]
     pub(super) fn name(&self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use super::in_turn::Awaited;
 use super::in_turn::in_turn;
 use super::portable;
 
-/// Words of a part: float64 patterns, upper word first; counts; float32 patterns of magnitudes.
+/// Words of a part: float64 patterns, upper word first, then counts, then float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;
 pub(super) const QUANTIZED_POWER: usize = 2;
 pub(super) const ERROR: usize = 4;
@@ -124,8 +124,8 @@ impl PendingStatistics {
     }
 }
 
-/// The statistics of a tensor as a device sums them up: 32-bit words, those of the parts that [`StatisticsParts`] says one after
-/// the other, and then those of the blocks.
+/// The statistics of a tensor as a device sums them up, in 32-bit words. The words of the parts come first, in the order of
+/// [`StatisticsParts`], then the words of the blocks.
 #[derive(Clone, Debug)]
 pub struct StatisticsWords<B: Backend> {
     words: IntTensor<B>,

@@ -14,7 +14,7 @@ use super::{GradientOperands, Hadamard, MxSpecs, SlotFormat};
 /// Fields of the reference that change no number, and whether the process has logged that they are dropped.
 static WITHOUT_EFFECT: [(&str, Once); 2] = [("round_m", Once::new()), ("custom_cuda", Once::new())];
 
-/// Drops a field of the reference that changes no number, and logs so once in the process. False if the field is another one.
+/// Drops a field of the reference that changes no number, and logs this once in the process. False for any other field.
 fn drop_field(field: &str) -> bool {
     let Some((_, logged)) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == field) else {
         return false;

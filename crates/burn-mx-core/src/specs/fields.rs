@@ -58,8 +58,8 @@ pub struct MxSpecs {
     /// Whether a block shares the exponent of its largest element (`max`, the default), or every
     /// element is its own block (`none`).
     pub shared_exp_method: SharedExpMethod,
-    /// How the shared scale follows from a block's largest element. Default: `floor`, that of OCP
-    /// MX v1.0. Beyond the reference, therefore not written to JSON at its default.
+    /// How the shared scale follows from a block's largest element. Default: `floor`, the rule of OCP MX v1.0. Beyond
+    /// the reference, therefore not written to JSON at its default.
     #[serde(skip_serializing_if = "is_default")]
     pub scale_mode: ScaleMode,
     /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
@@ -114,28 +114,28 @@ pub struct MxSpecs {
     pub vec_use_exp2: bool,
     /// Whether a / b is computed as a · (1 / b). Default: false.
     pub vec_use_recip: bool,
-    /// Block size of a random Hadamard transform of both operands of every gradient product, before
-    /// they are quantized, along the axis that the product sums over: 16, 32, 64 or 128; 0, the
-    /// default, is off. It leaves the exact product as it is and spreads outliers over their block, see
-    /// [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No effect while no backward slot has a
-    /// format. Beyond the reference, therefore not written to JSON at its default, like all that follow.
+    /// Block size of a random Hadamard transform: 16, 32, 64 or 128; 0, the default, is off. Every gradient product transforms
+    /// both operands along the summed axis, before quantization. The transform does not change the exact product, and spreads
+    /// outliers over their block, see [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No
+    /// effect while no backward slot has a format. Beyond the reference, therefore not written to JSON at its default, like the
+    /// fields below.
     #[serde(skip_serializing_if = "is_default")]
     pub hadamard_block_size: usize,
     /// Hadamard transform of both operands of every forward product. Default: none.
     #[serde(skip_serializing_if = "is_default")]
     pub hadamard_forward: Option<Hadamard>,
-    /// Hadamard transform of both operands where an input's gradient is computed. Default: that of
+    /// Hadamard transform of both operands where an input's gradient is computed. Default: the transform of
     /// `hadamard_block_size`.
     #[serde(skip_serializing_if = "is_default")]
     pub hadamard_input_grad: Option<Hadamard>,
-    /// Hadamard transform of both operands where a weight's gradient is computed. Default: that of
+    /// Hadamard transform of both operands where a weight's gradient is computed. Default: the transform of
     /// `hadamard_block_size`.
     #[serde(skip_serializing_if = "is_default")]
     pub hadamard_weight_grad: Option<Hadamard>,
-    /// Headroom of the MX blocks of the gradient products' operands, such as 4/3: the operands are divided by it after
-    /// their block has its scale, so that with scale mode `floor` and FP4 elements no element saturates, which stochastic
-    /// rounding needs to be without bias; the product is multiplied by it again, once for each operand. Default: 1. The
-    /// headroom of an NVFP4 slot is a parameter of its format.
+    /// Headroom of the MX blocks in the operands of gradient products, such as 4/3. Operands are divided by the headroom
+    /// after their blocks have their scales, and the product is multiplied by the headroom once for each operand. With
+    /// 4/3, scale mode `floor` and FP4 elements no element saturates. Stochastic rounding is unbiased only without
+    /// saturation. Default: 1. The headroom of an NVFP4 slot is a parameter of its format.
     #[serde(skip_serializing_if = "is_default")]
     pub headroom_bp: Headroom,
     /// Which operands the gradient products read: the `original` ones, the default, or those that the `forward` product
@@ -170,8 +170,8 @@ pub struct MxSpecs {
     /// not, both operands have the elementwise format alone. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub quantize_constants: bool,
-    /// Whether `log_softmax`, and what is computed of its result up to the loss, is emulated as every other op is. If not, all
-    /// of that is computed in full precision. Default: false.
+    /// Whether `log_softmax`, and the ops from its result up to the loss, are emulated like every other op. If not, they are
+    /// computed in full precision. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub quantize_loss: bool,
     /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
@@ -232,7 +232,7 @@ impl Default for MxSpecs {
     }
 }
 impl MxSpecs {
-    /// What the field of that slot holds.
+    /// The value of the slot's field.
     pub(super) fn slot_format(&self, slot: Slot) -> Option<SlotFormat> {
         match slot {
             Slot::W => self.w_elem_format,

@@ -46,7 +46,7 @@ pub enum HadamardSigns {
     Given(u128),
 }
 
-/// What is no [`Hadamard`] transform.
+/// The error for a text that is not a [`Hadamard`] transform.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "`{text}` is no Hadamard transform; allowed: a block size of 16, 32, 64 or 128, alone or with `:step`, `:product`, `:none` \
@@ -72,7 +72,7 @@ impl Hadamard {
         Self { signs, ..self }
     }
 
-    /// Whether the block size is allowed, and the signs are those of one block.
+    /// Whether the block size is allowed, and the signs fit one block.
     pub(super) fn is_valid(self) -> bool {
         let fits = match self.signs {
             HadamardSigns::Given(signs) => signs
@@ -90,7 +90,7 @@ impl Hadamard {
         }
     }
 
-    /// Whether the signs are those of every product alike.
+    /// Whether every product has the same signs.
     pub(crate) const fn is_fixed(self) -> bool {
         matches!(self.signs, HadamardSigns::Seed | HadamardSigns::Given(_))
     }

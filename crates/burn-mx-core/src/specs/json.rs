@@ -9,9 +9,9 @@ impl MxSpecs {
     /// their default.
     ///
     /// # Errors
-    /// [`SpecsError::JsonField`] for an unknown field or a value that its field cannot hold (an
-    /// unknown format, a string for a number), [`SpecsError::Json`] for what is no JSON object or
-    /// has a field twice. Ranges are checked by [`resolve`](Self::resolve).
+    /// [`SpecsError::JsonField`] for an unknown field or a value that its field cannot hold (an unknown format, a
+    /// string for a number), [`SpecsError::Json`] for a text that is not a JSON object or has a field twice. Ranges are
+    /// checked by [`resolve`](Self::resolve).
     pub fn from_json(json: &str) -> Result<Self, SpecsError> {
         let fail = |error: serde_json::Error| SpecsError::Json {
             reason: error.to_string(),
@@ -30,8 +30,8 @@ impl MxSpecs {
 }
 
 impl SpecsError {
-    /// What is wrong with the first field that does not load. A parser's error names a place in the
-    /// text but no field, so they are tried one by one.
+    /// The error of the first field that does not load. A parser's error names a place in the text but no field, so the
+    /// fields are tried one by one.
     fn of_field(fields: Map<String, Value>) -> Option<Self> {
         fields.into_iter().find_map(|(field, value)| {
             let alone = Map::from_iter([(field.clone(), value.clone())]);

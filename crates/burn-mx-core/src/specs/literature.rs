@@ -32,10 +32,10 @@ const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 const MXFP4: MxFormat = MxFormat::new(ElementFormat::FP4_E2M1, 32);
 
 impl MxSpecs {
-    /// Pretraining in MXFP8 as NVIDIA does it (Mishra et al., "Recipes for Pre-training LLMs with MXFP8",
-    /// arXiv 2506.08027; TransformerEngine's `MXFP8BlockScaling`): E4M3 for weights, activations and gradients, blocks of 32
-    /// along one axis, scales rounded up, each product quantizing the original operands; products of activations,
-    /// as attention's are, in bfloat16, and so is the head, see [`Recipe`](crate::Recipe).
+    /// NVIDIA's pretraining in MXFP8 (Mishra et al., "Recipes for Pre-training LLMs with MXFP8", arXiv 2506.08027;
+    /// TransformerEngine's `MXFP8BlockScaling`). Weights, activations and gradients are E4M3 in blocks of 32 along one axis,
+    /// with scales rounded up. Each product quantizes the original operands. Products of activations, such as attention's,
+    /// and the head stay in bfloat16, see [`Recipe`](crate::Recipe).
     pub fn mxfp8_pretraining() -> Self {
         Self {
             quantize_matmul: false,
@@ -54,9 +54,10 @@ impl MxSpecs {
     }
 
     /// Gradients in MXFP4 (Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv 2502.20586, algorithms 2 and 3, and their
-    /// code): the forward pass in bfloat16; gradient products in MXFP4 with a Hadamard transform in blocks of 64 whose
-    /// signs are drawn for each product, operands times 3/4 under the scale that they have without, stochastic
-    /// rounding, and the product times 16/9. Products of activations and the head stay in bfloat16.
+    /// code). The forward pass is in bfloat16, gradient products are in MXFP4. A gradient product first transforms its
+    /// operands by a Hadamard transform in blocks of 64, with new signs for each product. Operands are multiplied by 3/4
+    /// after the choice of the scale and rounded stochastically, and the product is multiplied by 16/9. Products of
+    /// activations and the head stay in bfloat16.
     ///
     /// Their code rounds the transformed operands to bfloat16; here they stay float32 until they are quantized.
     pub fn mxfp4_backward() -> Self {
@@ -69,15 +70,15 @@ impl MxSpecs {
         }
     }
 
-    /// Pretraining in NVFP4 as NVIDIA does it ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4
-    /// and appendices A to C; TransformerEngine's `NVFP4BlockScaling`): activations and gradients in blocks of 16 along the
-    /// axis that is summed over, weights in blocks of 16 × 16, a scale a tensor; ties to even, the output's gradient
-    /// stochastically, in both gradient products; a Hadamard transform of 16 with fixed signs where a weight's gradient
-    /// is computed. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
+    /// NVIDIA's pretraining in NVFP4 ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4 and
+    /// appendices A to C; TransformerEngine's `NVFP4BlockScaling`). Activations and gradients have blocks of 16 along the
+    /// summed axis, weights have blocks of 16 × 16, and each tensor has a scale. Rounding is to nearest, ties to even; both
+    /// gradient products round the output's gradient stochastically. The weight's gradient has a Hadamard transform of 16
+    /// with fixed signs. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
     /// [`Recipe`](crate::Recipe).
     ///
-    /// The scales are those of [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
-    /// TransformerEngine's, and transformed operands stay float32 until they are quantized.
+    /// The scales follow [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
+    /// TransformerEngine's. Transformed operands stay float32 until they are quantized.
     pub fn nvfp4_pretraining() -> Self {
         let one_axis = Nvfp4Format::new(true);
         let square = Nvfp4Format {
@@ -99,19 +100,20 @@ impl MxSpecs {
     }
 
     /// Quartet (Castro et al., "Quartet: Native FP4 Training Can Be Optimal for Large Language Models", arXiv 2505.14669,
-    /// algorithm 1 of its last version): both passes in MXFP4. Forward: a fixed Hadamard transform of 32, and scales from
-    /// the blocks' root mean squares, which clip. Backward: on the operands that the forward product used, with a
-    /// Hadamard transform whose signs are drawn, times 3/4 under the scale that they have without, to nearest, and the
-    /// product times 16/9; then zero where the forward operand was clipped, and transformed back. Products of activations
-    /// and the head stay in bfloat16.
+    /// algorithm 1 of its last version). Both passes are in MXFP4. The forward pass has a fixed Hadamard transform of 32,
+    /// and scales from the blocks' root mean squares, which clip. Gradient products take the operands that the forward
+    /// product used, with a Hadamard transform whose signs are drawn. Operands are multiplied by 3/4 after the choice of
+    /// the scale and rounded to nearest, and the product is multiplied by 16/9. The result becomes zero where the forward
+    /// operand was clipped, and is transformed back. Products of activations and the head stay in bfloat16.
     ///
-    /// The scale is the power of two that 3/2 times the root mean square's optimum rounds down to, which is nearest in the
-    /// middle of a binade: with that the errors are those of the paper's table 2 (mean squared 1.33 %, misaligned by 1.3 %).
-    /// The authors' released code rounds the optimum itself down: [`quartet_code`](Self::quartet_code).
+    /// The scale is 3/2 times the root mean square's optimum, rounded down to a power of two. This rounds the optimum to the
+    /// nearest power, with the middle of a binade as the limit. So the errors equal the paper's table 2 (mean squared 1.33
+    /// %, misaligned by 1.3 %). The authors' released code rounds the optimum itself down:
+    /// [`quartet_code`](Self::quartet_code).
     ///
-    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX fields
-    /// gives that); the last one says that this was no better. Their code takes the standard deviation for the root mean
-    /// square, draws signs for a layer and not for a product, and breaks ties toward zero.
+    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX
+    /// fields). According to the last version, stochastic rounding was not better. Their code takes the standard
+    /// deviation for the root mean square, draws signs for a layer and not for a product, and breaks ties toward zero.
     pub fn quartet() -> Self {
         let headroom = THREE_HALVES;
         Self::quartet_with(MxFormat { headroom, ..MXFP4 })

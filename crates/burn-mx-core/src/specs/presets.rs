@@ -54,7 +54,7 @@ impl MxSpecs {
         names
     };
 
-    /// Those of [`PRESETS`](Self::PRESETS) that are training recipes of the literature; [`Recipe`](crate::Recipe) knows their
+    /// The [`PRESETS`](Self::PRESETS) that are training recipes of the literature; [`Recipe`](crate::Recipe) has their
     /// exemptions.
     pub const LITERATURE: &'static [&'static str] = &[
         "mxfp8_pretraining",
@@ -152,8 +152,8 @@ impl MxSpecs {
         Self::of(BfpFormat::BFP16)
     }
 
-    /// NVFP4 ([`Nvfp4Format`]), else as [`mx4`](Self::mx4). It has the tensor scale, without which the blocks'
-    /// scales, E4M3 numbers themselves, are too large for most gradients.
+    /// NVFP4 ([`Nvfp4Format`]) with the tensor scale, else as [`mx4`](Self::mx4). Without the tensor scale, the blocks'
+    /// E4M3 scales are too large for most gradients.
     pub fn nvfp4() -> Self {
         Self::of(Nvfp4Format::new(true))
     }
@@ -198,10 +198,10 @@ impl MxSpecs {
         Self::of(FloatScaleFormat::HIF4)
     }
 
-    /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in
-    /// blocks of 64, which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for
-    /// most of what MXFP4 loses. It is nobody's recipe but ours: the paper's, in [`mxfp4_backward`](Self::mxfp4_backward), leaves
-    /// the forward pass in bfloat16.
+    /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in blocks of 64,
+    /// which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for most of what MXFP4 loses. This
+    /// preset is this project's own. The paper's recipe, [`mxfp4_backward`](Self::mxfp4_backward), leaves the forward pass in
+    /// bfloat16.
     ///
     /// Backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
     /// saturates, as the paper's own factor of 3/4 sees to.

@@ -35,7 +35,7 @@ pub struct Exemptions {
 }
 
 impl Recipe {
-    /// The recipe of a [preset](MxSpecs::preset): those of the literature have exemptions, the others have none.
+    /// The recipe of a [preset](MxSpecs::preset). Presets of the literature have exemptions, other presets have none.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].
@@ -55,7 +55,7 @@ impl Recipe {
         Ok(Self { specs, exemptions })
     }
 
-    /// The specs of exempt layers: those of the others without their block formats.
+    /// The specs of exempt layers: the other layers' specs without block formats.
     pub fn exempt_specs(&self) -> MxSpecs {
         let specs = &self.specs;
         MxSpecs {

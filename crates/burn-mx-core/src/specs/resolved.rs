@@ -157,7 +157,7 @@ impl ResolvedSpecs {
         self.formats[slot as usize]
     }
 
-    /// What a forward product does to a weight that it quantizes in blocks as it lies there; `None` if the weight has no blocks or
+    /// The forward product's quantization of a weight in blocks, in the weight's own layout; `None` if the weight has no blocks or
     /// is transformed before.
     pub fn weight_quantization(&self) -> Option<OperandQuantization> {
         let format = self.block_format(Slot::W)?;
@@ -188,7 +188,7 @@ impl ResolvedSpecs {
         self.hadamard_of_gradients(self.specs.hadamard_weight_grad)
     }
 
-    /// The transform of a kind of gradient products that has this one of its own.
+    /// The transform of a kind of gradient products with this setting of its kind.
     fn hadamard_of_gradients(&self, own: Option<Hadamard>) -> Option<Hadamard> {
         let block_size = self.specs.hadamard_block_size;
         let common = (block_size > 0).then(|| Hadamard::new(block_size));

@@ -1,4 +1,4 @@
-//! What stands in one slot of the specs: an element or a whole format.
+//! The value of one slot of the specs: an element or a whole format.
 
 use std::{
     borrow::Cow,
@@ -11,8 +11,8 @@ use microscaling::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// What a field like `w_elem_format` holds: the element of an MX block, whose other parameters the slots of a
-/// model share, or a block format that brings all of its own.
+/// The value of a field like `w_elem_format`: the element of an MX block, or a whole block format. All slots of the
+/// specs share the other parameters of MX blocks; a block format has its own parameters.
 ///
 /// As text (`FromStr`, `Display`, serde) it is what the [`ElementFormat`] or the [`BlockFormat`] is: `fp8_e4m3`,
 /// `mx6`, `nvfp4`, `mx(element=int4,block_size=16)`. A text that the program holds converts by `into` too; whether it names a
@@ -35,16 +35,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 pub enum SlotFormat {
     /// An MX block of these elements.
     Element(ElementFormat),
-    /// A block format with parameters of its own.
+    /// A block format with its own parameters.
     Block(BlockFormat),
-    /// A text that names no format, as a conversion by `into` leaves it.
-    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) says so, and what is allowed.
+    /// A text that names no format, as a conversion by `into` leaves it. The error of
+    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) lists the allowed names.
     Unknown(&'static str),
 }
 
 impl SlotFormat {
-    /// The names without parameters, aliases not among them: those of the element formats, then those of the
-    /// block formats.
+    /// The names without parameters and aliases: first the element formats, then the block formats.
     pub const NAMES: [&'static str; ElementFormat::NAMED.len() + BlockFormat::NAMES.len()] = {
         let mut names = [""; ElementFormat::NAMED.len() + BlockFormat::NAMES.len()];
         let mut i = 0;
@@ -59,9 +58,9 @@ impl SlotFormat {
         names
     };
 
-    /// The block format of this slot. All of `shared` but its element applies to an
-    /// [`Element`](Self::Element): block size, scale bits, scale mode, method and flush; none of it to a
-    /// [`Block`](Self::Block). An [`Unknown`](Self::Unknown) text has none; resolved specs have no such text.
+    /// The block format of this slot. An [`Element`](Self::Element) takes block size, scale bits, scale mode, method
+    /// and flush from `shared`; a [`Block`](Self::Block) ignores `shared`. An [`Unknown`](Self::Unknown) text gives
+    /// `None`; resolved specs have no such text.
     pub const fn block_format(&self, shared: &MxFormat) -> Option<BlockFormat> {
         match *self {
             Self::Element(element) => Some(BlockFormat::Mx(MxFormat { element, ..*shared })),
@@ -73,7 +72,8 @@ impl SlotFormat {
     /// Checks the parameters; an unknown name has none.
     ///
     /// # Errors
-    /// A block format has the errors of [`BlockFormat::validate`]. An element has those of an MX block of such elements.
+    /// A block format has the errors of [`BlockFormat::validate`]. An element has the errors of an MX block of such
+    /// elements.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
             Self::Element(element) => MxFormat::new(*element, 32).validate(),

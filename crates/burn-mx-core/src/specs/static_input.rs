@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ResolvedSpecs;
 
-/// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the axis that the
-/// product sums over: its scale is that of a block with this magnitude, whatever comes.
+/// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the summed axis.
+/// This magnitude fixes the block's scale for every later input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticInput {
@@ -61,8 +61,8 @@ pub(crate) fn block_length(format: BlockFormat, length: usize) -> usize {
 
 impl ResolvedSpecs {
     /// Whether the scales of a layer's input are fixed, by a calibration
-    /// ([`ptq::Activations::Static`](https://docs.rs/burn-mx/latest/burn_mx/ptq/enum.Activations.html)). They belong to the
-    /// layer that was calibrated, and are no part of [`specs`](Self::specs): text and JSON leave them out.
+    /// ([`ptq::Activations::Static`](https://docs.rs/burn-mx/latest/burn_mx/ptq/enum.Activations.html)). The scales belong
+    /// to the calibrated layer, not to [`specs`](Self::specs): text and JSON leave them out.
     pub fn has_static_input(&self) -> bool {
         self.static_input.is_some()
     }

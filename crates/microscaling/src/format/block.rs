@@ -11,7 +11,7 @@ use crate::{
 /// `BFP16`, …), or a family with parameters:
 /// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
-/// * `bfp(bit_width=12,block_size=16)`; parameters that are left out have their values in `bfp16`;
+/// * `bfp(bit_width=12,block_size=16)`, where omitted parameters are as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
 /// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;

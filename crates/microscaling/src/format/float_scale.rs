@@ -201,10 +201,9 @@ pub struct FloatScaleFormat {
     pub sub_scales: Option<SubScales>,
     /// Whether [`Rounding::Stochastic`](crate::Rounding::Stochastic) means MS-EDEN (arXiv 2601.22813). MS-EDEN rounds elements
     /// half to even. Then it multiplies the scales of [`EDEN_GROUP`](Self::EDEN_GROUP) elements by S = Σu² / Σu·q and rounds
-    /// them stochastically; u and q are the elements before and after rounding, in units of their scales. After a random
-    /// rotation ([`RandomHadamard`](crate::RandomHadamard)) the expectation of the result is the number itself, with less noise
-    /// than stochastic rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be
-    /// packed.
+    /// the scales stochastically. Here u and q are the elements before and after rounding, in units of their scales. After a
+    /// random rotation ([`RandomHadamard`](crate::RandomHadamard)) the result is unbiased, with less noise than stochastic
+    /// rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be packed.
     pub eden: bool,
     /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Of `fp4_e2m1` with
     /// scales `ue4m3` alone.

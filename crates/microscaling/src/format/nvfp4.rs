@@ -27,8 +27,8 @@ use crate::Headroom;
 /// Without a tensor scale a block with a NaN or an Inf is all NaN. With a tensor scale the whole tensor is NaN, because
 /// all blocks share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that t or t · c is
 /// zero. −0 stays −0, and a negative number that rounds to zero becomes −0. Where (1 / t) / c overflows, in tensors below
-/// about 2^−116, q is round(x / (t · c)). The product q · (t · c) overflows to ±Inf in one case only: in a tensor in the
-/// highest two binades of float32, headroom or four over six lets an element round up beyond the largest number.
+/// about 2^−116, q is round(x / (t · c)). The product q · (t · c) overflows to ±Inf in one case only: headroom or four
+/// over six lets an element round up in a tensor in the highest two binades of float32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Nvfp4Format {
     /// Whether the tensor has a scale.

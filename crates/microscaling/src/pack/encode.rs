@@ -200,8 +200,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, each of so many sub-blocks. The units have the distance between the scales of
-    /// neighbouring blocks, and between the scales of neighbouring sub-blocks.
+    /// Writes the records of some tame blocks, each of so many sub-blocks. `block` and `sub_block` are the distances in
+    /// `units` between the scales of neighbouring blocks and of neighbouring sub-blocks.
     fn records(
         &self,
         records: &mut [u8],

@@ -28,7 +28,7 @@ impl Panels {
     /// tensor scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
-    /// See [`PanelsError`]. [`PanelsError::Element`] is known only after all elements are quantized.
+    /// See [`PanelsError`]. Whether every element is a bfloat16 number is known only after all of them are quantized.
     ///
     /// # Panics
     /// If the panels are larger than all memory.

@@ -9,8 +9,7 @@ pub(crate) trait Divide: Sized + Send {
     /// How many elements are worked on.
     fn elements(&self) -> usize;
 
-    /// Two pieces that together are all of the work, each less than that, or the work as it is if there is no place to
-    /// divide it.
+    /// Two smaller pieces that together are the whole work, or the unchanged work if there is no place to divide it.
     fn halves(self) -> Result<[Self; 2], Self>;
 }
 

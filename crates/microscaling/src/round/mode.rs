@@ -3,10 +3,10 @@
 use crate::RandomStream;
 use crate::format::names::impl_by_name;
 
-/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
-/// sign; a number on the grid stays as it is.
+/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the sign, and keep a
+/// number on the grid.
 ///
-/// The modes are all that there will be, so that a `match` needs no case for others.
+/// There will be no other modes, so a `match` needs no case for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
     /// `nearest`: the nearer one, a tie goes away from zero.

@@ -7,7 +7,7 @@ use crate::quantize::rules::BlockRule;
 use crate::round::with_rule;
 use crate::{FloatFormat, OperandQuantization, RandomStream, Rounding};
 
-/// The roundings of a tensor, none of them stochastic.
+/// The roundings of a tensor, without stochastic ones.
 pub(super) struct Quantizer {
     elementwise: Option<(FloatFormat, Rounding)>,
     blocks: Option<(BlockRule, Rounding)>,

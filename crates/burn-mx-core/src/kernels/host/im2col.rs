@@ -17,8 +17,8 @@ const TOGETHER: usize = 4 << 20;
 /// Rows of a product below which most of what its kernel computes would be thrown away.
 const FEW_ROWS: usize = 4;
 
-/// The product of two tensors, x or the output's gradient first, in row-major order; `None` if the backend's own op is to
-/// compute it: where it is no product of bfloat16 numbers, or one of few rows, as of a depthwise convolution.
+/// The product of two tensors, x or the output's gradient first, in row-major order; `None` leaves the product to the
+/// backend's own op, if operands are not bfloat16 numbers or the product has few rows, as in a depthwise convolution.
 pub(in crate::kernels) fn convolve<T: InMemory>(
     convolution: &Convolution,
     product: &ConvolutionProduct,
@@ -135,8 +135,8 @@ fn windows_times(
     Ok((result, shape))
 }
 
-/// Of each group, the gradient [O, images · positions] times the windows [images · positions, C · taps]. What is laid out at
-/// once is summed, then added.
+/// For each group, the gradient [O, images · positions] times the windows [images · positions, C · taps]. The windows that
+/// are laid out at once are summed; then these sums are added.
 fn weight_gradient(
     convolution: &Convolution,
     x: Planes<'_>,

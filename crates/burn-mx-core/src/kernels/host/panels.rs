@@ -71,8 +71,8 @@ pub(in crate::kernels) fn operand<T: InMemory, P>(
     })
 }
 
-/// Whether an operand is quantized before it goes into panels: random numbers are those of an element's place in the whole
-/// tensor, and square blocks of several matrices that are taken as one are of each of them.
+/// Whether an operand is quantized before it goes into panels. Random numbers depend on an element's place in the whole
+/// tensor. Square blocks belong to one matrix, also if several matrices are taken as one.
 fn is_taken_as_a_whole<T: InMemory>(
     tensor: &T,
     form: OperandForm,
@@ -82,7 +82,8 @@ fn is_taken_as_a_whole<T: InMemory>(
     rounding == Rounding::Stochastic || (format.is_square() && is_several)
 }
 
-/// The tensor quantized, and what is left to be done to it; `None` if there is a tensor scale that cannot be told apart.
+/// The quantized tensor, and the form that remains; `None` if there is a tensor scale that cannot be taken out of the
+/// elements.
 fn quantized<T: InMemory>(
     tensor: T,
     form: OperandForm,
@@ -171,7 +172,7 @@ pub(in crate::kernels) fn multiply<T: InMemory, P>(
     Some(T::from_values(result, shape))
 }
 
-/// Quantizes what lies in rows or columns; `None` if it is no bfloat16 numbers.
+/// Quantizes an operand in rows or columns; `None` if the results are not bfloat16 numbers.
 fn quantize(
     data: &[f32],
     shape: &[usize],

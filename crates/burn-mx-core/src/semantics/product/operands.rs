@@ -52,8 +52,8 @@ impl Along {
         }
     }
 
-    /// The axis along which blocks of this format lie. Square ones lie along another one, too, that of a weight's outputs:
-    /// it is the one before it, where this is the later one of the two.
+    /// The axis along which blocks of this format lie. Square blocks also lie along the axis of a weight's outputs. The
+    /// result is then the later of the two axes, and the other axis is the one before.
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
         match (self.place, format) {
             (Some(place), Some(format)) => place.block_axis(rank, &format),
@@ -65,8 +65,8 @@ impl Along {
 }
 
 impl<B: MxKernels> Product<B> {
-    /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
-    /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
+    /// The tensor as a matrix product takes it: `f32`, rounded elementwise, transformed if the specs have a transform, then
+    /// quantized in blocks along the summed axis. A weight may have kept a copy of this operand.
     pub(crate) fn operand(
         &self,
         slot: Slot,
@@ -191,7 +191,7 @@ impl<B: MxKernels> Product<B> {
         operand.into_values()
     }
 
-    /// What is done to an operand where it is [plain](Self::is_plain).
+    /// The quantization of a [plain](Self::is_plain) operand.
     fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
         let rounder = self.rounder(slot);
         let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
@@ -304,8 +304,8 @@ impl<B: MxKernels> Product<B> {
         B::float_reshape(B::kernel(op, [values]), shape)
     }
 
-    /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
-    /// have at most: rounded to the elementwise format, which does not take random numbers here.
+    /// The operand before transform and quantization in blocks, rounded to the elementwise format without random
+    /// numbers. Also the largest number of significant bits of its elements.
     fn original(&self, slot: Slot, tensor: Float<B>, place: Option<OperandLayout>) -> Original<B> {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
         let significant_bits = match rounder {
@@ -467,7 +467,7 @@ impl<B: MxKernels> Product<B> {
         );
     }
 
-    /// What an operand of the slot is multiplied by before it is quantized: 1 / headroom.
+    /// The factor of the slot's operand before quantization: 1 / headroom.
     pub(super) fn margin(&self, slot: Slot) -> Option<f32> {
         let headroom = self.specs.specs.headroom_bp();
         let has_margin = self.kind.is_gradient() && !headroom.is_none();

@@ -6,7 +6,7 @@ use microscaling::{BlockFormat, Rounding};
 
 use crate::specs::{GradientOperands, MxSpecs, Slot, SlotFormat, SpecsError};
 
-/// What a field with a transform may hold.
+/// The allowed values of a field with a transform.
 const HADAMARD: &str = "a block size of 16, 32, 64 or 128 and signs of one block";
 
 impl MxSpecs {

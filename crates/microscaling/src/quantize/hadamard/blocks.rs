@@ -13,9 +13,9 @@ const COLUMNS: usize = 64;
 /// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
 pub(super) struct Transform<'a> {
     pub(super) layout: Layout,
-    /// What the elements of an axis are multiplied by first.
+    /// The factors that multiply the elements of an axis first.
     pub(super) factors: &'a [f32],
-    /// Whose signs they are multiplied by in the end; empty for none.
+    /// Numbers whose signs multiply the elements in the end; empty for none.
     pub(super) signs: &'a [f32],
     pub(super) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.

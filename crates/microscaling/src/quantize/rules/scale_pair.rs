@@ -3,7 +3,7 @@
 use super::grid::Grid;
 use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS};
 
-/// What the elements of a block are multiplied by, as patterns.
+/// The factors of the elements of a block, as patterns.
 #[derive(Clone, Copy)]
 pub(crate) struct ScalePair {
     /// After rounding: the scale, or NaN.
