@@ -1,5 +1,5 @@
 //! An unmodified Burn model learns to read handwritten digits: in FP32, then in MX formats, from the same weights on the
-//! same batches. All that changes is the backend's type and its device: look for "the swap" in `main`.
+//! same batches. Only the backend's type and its device change: look for "the swap" in `main`.
 //! ```text
 //! cargo run --release --example ffn
 //! cargo run --release --example ffn -- --preset mxfp4 --preset mxint8 --no-quantize-backprop --epochs 30

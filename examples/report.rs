@@ -19,7 +19,7 @@ struct Cli {
     #[arg(required = true, value_name = "DIR")]
     records: Vec<PathBuf>,
 
-    /// Folder for report.html and report.json, created if missing [default: that of the first records]
+    /// Folder for report.html and report.json, created if missing [default: the folder of the first records]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

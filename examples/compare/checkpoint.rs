@@ -60,7 +60,7 @@ const TRAIN_BATCH: usize = 64;
 /// Test items whose logits are compared.
 const TEST_ITEMS: usize = 256;
 
-/// Save models with packed weights, and look at what was saved
+/// Save models with packed weights, and inspect or compare checkpoints
 #[derive(Debug, Parser)]
 #[command(name = "checkpoint", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -72,7 +72,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a transformer, save it in each layout, load it again and compare (what is done without a command)
+    /// Train a transformer, save it in each layout, load it again and compare (the default command)
     Train(TrainArgs),
     /// Print what a checkpoint holds
     Inspect {
@@ -142,11 +142,11 @@ impl TrainArgs {
     }
 }
 
-/// A layout as a checkpoint is saved in it, and what is told of it.
+/// A layout of a checkpoint, with its description.
 struct Way {
     name: String,
     checkpoint: Checkpoint,
-    /// Whether the weights are the tool's own bytes, not those of the forward product.
+    /// Whether the weights are the tool's own bytes, not the bytes of the forward product.
     is_of_a_tool: bool,
 }
 
@@ -323,7 +323,7 @@ fn largest_difference(got: &[f32], wanted: &[f32]) -> f32 {
     })
 }
 
-/// Prints all of it, or as much as somebody wants to read: `| head`.
+/// Prints the text, or the part that a reader such as `| head` takes.
 fn print(text: String) -> Result<(), Box<dyn Error>> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -34,7 +34,7 @@ use super::{
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Cli {
-    /// What is trained, and on what
+    /// Model to train, with its data
     #[arg(long, value_enum, default_value_t = ModelName::Ffn)]
     model: ModelName,
 
@@ -99,7 +99,7 @@ pub(crate) struct Cli {
     )]
     seeds: Vec<u64>,
 
-    /// What is shown of a run while it trains
+    /// Progress display of a run
     #[arg(long, value_enum, value_name = "KIND", default_value_t = ProgressKind::Auto)]
     progress: ProgressKind,
 
@@ -144,7 +144,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// Resolves every preset with the overrides, tries the layers' paths, and opens the outputs.
     ///
-    /// The message of an error names the option, its value and what is wrong with it.
+    /// The message of an error names the option, its value and the defect.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
         let architecture = self.model.of(Sizes {
             hidden: self.hidden,
@@ -239,7 +239,7 @@ impl Cli {
         })
     }
 
-    /// What is recorded, and where: tried before the work.
+    /// The recorder's configuration and folder, tried before the work.
     fn record_plan(&self, folder: &Path) -> Result<(RecorderConfig, PathBuf), String> {
         let config = RecorderConfig {
             every: self.record_every,

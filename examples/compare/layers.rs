@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 /// The name that stands for no emulation, beside the presets' names.
 const FP32: &str = "fp32";
 
-/// A preset's name, fields that differ from it, and what they come to.
+/// A preset's name with fields that differ, and the resulting specs.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSpecs {
     text: String,

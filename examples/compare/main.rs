@@ -1,5 +1,5 @@
-//! Trains a model in FP32 and then in MX formats, from the same weights on the same batches, and compares what comes
-//! out: any model, any preset, other specs for single layers, several seeds, on any backend; runs can be resumed.
+//! Trains a model in FP32 and then in MX formats, from the same weights on the same batches, and compares the results.
+//! Options choose the model, presets, specs for single layers, seeds and the backend. Runs can be resumed.
 //!
 //! ```text
 //! cargo run --release --example compare -- --model cnn --preset mxfp8_e4m3 --preset mxfp4

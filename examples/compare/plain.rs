@@ -127,7 +127,7 @@ impl MetricsRendererTraining for Plain {
     }
 }
 
-/// The learner evaluates nothing but what is held out.
+/// The learner evaluates only the held-out items.
 impl MetricsRendererEvaluation for Plain {
     fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
     fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}

@@ -1,4 +1,4 @@
-//! A command line that was checked: what runs there are, and where they are kept.
+//! A checked command line: the runs, and the folders that keep them.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use super::{
     train::Hyperparameters,
 };
 
-/// All that is left of a command line is work.
+/// The work that a command line asks for.
 pub(crate) struct Plan {
     pub(crate) model: ModelName,
     pub(crate) architecture: Architecture,
@@ -34,11 +34,11 @@ pub(crate) struct Plan {
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
     pub(crate) json: Option<OutputFile>,
-    /// What is recorded of the MX runs, and where.
+    /// The recorder's configuration for the MX runs, and its folder.
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
 }
 
-/// What a run trains in.
+/// The format that a run trains in.
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
     pub(crate) name: String,
@@ -46,7 +46,7 @@ pub(crate) struct Format {
     pub(crate) specs: Option<ResolvedSpecs>,
     /// Specs by path: of the layers that the preset exempts, then those that the command line names.
     pub(crate) layers: Vec<Layer>,
-    /// Whether MX options change what the preset is.
+    /// Whether MX options change the preset.
     pub(crate) overridden: bool,
 }
 
@@ -60,7 +60,7 @@ impl Format {
         }
     }
 
-    /// The name for people, with a star if the preset is not what it usually is.
+    /// The name for people, with a star if options change the preset.
     pub(crate) fn label(&self) -> String {
         format!("{}{}", self.name, if self.overridden { "*" } else { "" })
     }

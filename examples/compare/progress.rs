@@ -1,4 +1,4 @@
-//! What is seen of a run while it trains.
+//! The progress display of a run.
 
 use std::io::{self, IsTerminal};
 
@@ -12,9 +12,9 @@ use super::plain::Plain;
 /// How a run is shown, and how it is stopped.
 pub(crate) struct Monitor {
     pub(crate) kind: ProgressKind,
-    /// What is trained.
+    /// The name of the run.
     pub(crate) name: String,
-    /// Which of how many runs it is.
+    /// The number of the run, and how many runs there are.
     #[cfg_attr(
         not(feature = "tui"),
         expect(dead_code, reason = "the dashboard's alone")
@@ -89,7 +89,7 @@ impl ProgressKind {
     }
 }
 
-/// Whether somebody sees what is drawn, and whether the keys are theirs.
+/// Whether a terminal shows the drawing, and whether its keys reach this program.
 #[cfg(feature = "tui")]
 fn is_interactive() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");

@@ -7,8 +7,8 @@
 //!     cargo run --release --example quantize -- --model run/fp32/seed-0/model.mpk --config MX6
 //! ```
 //!
-//! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items; accuracies are
-//! those of the test items, of the model as it comes out of the checkpoint that it was saved in, whose size the table has.
+//! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items. The table has
+//! the size of each checkpoint, and the accuracy of the loaded checkpoint on the test items.
 
 #![allow(dead_code, reason = "what is shared with `compare` is needed in part")]
 
@@ -59,7 +59,7 @@ const TRAIN_BATCH: usize = 64;
 /// Items in a batch of an evaluation.
 const TEST_BATCH: usize = 256;
 
-/// Quantize a trained model by named configurations, and measure what is left of it
+/// Quantize a trained model by named configurations, and measure its accuracy
 #[derive(Debug, Parser)]
 #[command(name = "quantize")]
 struct Cli {
@@ -204,7 +204,7 @@ fn saved_and_loaded(
     each! { Ffn Cnn Lstm Transformer }
 }
 
-/// The model with the values of a record as `compare` saves it, which is that of the model's own type.
+/// The model with the values of a record that `compare` saved, which has the model's own record type.
 fn load(
     model: Model<B>,
     file: &Path,

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::{layers::Layer, plan::Format, train::Trained};
 
-/// One run, as it stands in the JSON.
+/// One run, in the form of the JSON.
 #[derive(Serialize)]
 pub(crate) struct Run {
     name: String,

@@ -76,7 +76,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the recorder saw of the MX runs, if any was begun.
+/// Writes the report of the recorder on the MX runs, if any was begun.
 fn report_records(folder: &Path) -> Result<(), Box<dyn Error>> {
     if !folder.join(RECORDS).exists() {
         return Ok(());

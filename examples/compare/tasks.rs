@@ -16,7 +16,7 @@ use burn::{
 use digits::{Digit, DigitBatch};
 use sums::{Sum, SumBatch};
 
-/// Data, and what solving an item of it means.
+/// Data, and the criterion for a solved item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Which of the ten digits is it?
@@ -54,7 +54,7 @@ impl Task {
         }
     }
 
-    /// What the share of test items that are solved is called.
+    /// The name of the share of test items that are solved.
     pub(crate) fn score(self) -> &'static str {
         match self {
             Self::Digits => "test accuracy",

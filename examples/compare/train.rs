@@ -71,7 +71,7 @@ pub(crate) struct Hyperparameters {
     pub(crate) lr: f64,
 }
 
-/// What a run starts from.
+/// The state from which a run starts.
 pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) model: Model<B>,
     pub(crate) device: B::Device,
@@ -79,7 +79,7 @@ pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) seed: u64,
     pub(crate) reseed: Reseed,
     pub(crate) saved: Option<SavedRun>,
-    /// Of what quantization does, with the folder of the records.
+    /// The recorder, with the folder of its records.
     pub(crate) recorder: Option<(MxRecorder, PathBuf)>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Outcome {
     },
 }
 
-/// What a run leaves behind.
+/// The results of a run.
 pub(crate) struct Trained {
     /// Number of steps, those before a resume included.
     pub(crate) steps: usize,
@@ -212,7 +212,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     }))
 }
 
-/// What was saved of a run of `model` and `optimizer`, whose values say the records' types and no more.
+/// The saved state of a run of `model` and `optimizer`, which are there only for their record types.
 fn progress<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>>(
     saved: &SavedRun,
     _model: &M,

@@ -1,4 +1,4 @@
-//! Quantizes networks that others trained, and shows how much of what they compute is left.
+//! Quantizes networks that others trained, and measures how well their outputs survive.
 //!
 //! ```text
 //! python3 examples/pretrained/fetch.py target/pretrained
@@ -6,9 +6,9 @@
 //! cargo run --release --example pretrained -- --model minilm --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
 //! ```
 //!
-//! The script brings weights, photographs and sentences, and what PyTorch computes of them: the float model here has to agree
-//! with that before anything is quantized. Scores are agreement with the float model, on other photographs and sentences than
-//! those of the calibration, of the model as it comes out of the checkpoint that it was saved in.
+//! The script brings weights, photographs, sentences, and PyTorch's outputs for them. The float model here has to agree with
+//! PyTorch before anything is quantized. Scores measure the agreement of the loaded checkpoint with the float model, on other
+//! photographs and sentences than the calibration's.
 
 mod efficientnet;
 mod minilm;
@@ -124,7 +124,7 @@ trait Network: Module<B> + Sync {
     fn new(device: &Device) -> Self;
     fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>>;
     fn output(&self, batch: &Self::Batch) -> Tensor<B, 2>;
-    /// How far outputs agree with those of the float model.
+    /// How well outputs agree with the float model's outputs.
     fn scores(outputs: &[f32], float: &[f32]) -> Vec<Score>;
 }
 
@@ -229,7 +229,7 @@ struct Items<N: Network> {
     test: Vec<N::Batch>,
     /// What PyTorch computes of the test items.
     outputs: TensorData,
-    /// Without specs: what is not quantized is float32.
+    /// Without specs: weights that are not quantized stay float32.
     device: Device,
 }
 
@@ -359,7 +359,7 @@ fn wide(row: &[f32]) -> Vec<f64> {
     row.iter().map(|value| f64::from(*value)).collect()
 }
 
-/// Of the rows of one with those of the other.
+/// The mean cosine of the rows of one with the rows of the other.
 fn mean_cosine(outputs: &[f32], float: &[f32], width: usize) -> f64 {
     let rows = outputs.chunks(width).zip(float.chunks(width));
     let sum: f64 = rows.map(|(a, b)| cosine(&wide(a), &wide(b))).sum();

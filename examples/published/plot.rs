@@ -127,7 +127,8 @@ fn draw(
     Ok(())
 }
 
-/// The formats, with their bits and their decibels on normal numbers: those of the same bits together, the best first.
+/// The formats, with their bits and their decibels on normal numbers. Formats with the same bits stand together, the
+/// best first.
 fn columns(measured: &[Measured]) -> Vec<Vec<(&'static str, f64, f64)>> {
     let entry = |(name, bits, of_format): &Measured| (*name, *bits, of_format[0]);
     let mut all: Vec<_> = measured.iter().map(entry).collect();

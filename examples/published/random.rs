@@ -62,7 +62,7 @@ impl Numbers {
     }
 }
 
-/// What a tensor of rows becomes, with blocks along the rows.
+/// A quantized tensor of rows, with blocks along the rows.
 pub(crate) fn quantized(
     format: BlockFormat,
     x: &[f32],

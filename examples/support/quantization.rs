@@ -1,4 +1,4 @@
-//! What programs that quantize models have in common: configurations on the command line, the work, and what came of it as a
+//! Common code of the programs that quantize models: configurations on the command line, the work, and the results as a
 //! table, a chart and JSON.
 
 use std::{
@@ -25,10 +25,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::output::OutputFile;
 
-/// The backend, on which what is not quantized is float32.
+/// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;
 
-/// Options that say what is quantized, how, and where to.
+/// Options for the configurations and the output.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Configuration, one of AMD Quark's names (MX9, MXFP4E2M1_ADAQUANT, ...), `all`, or a JSON file; repeat it
@@ -43,19 +43,19 @@ pub(crate) struct Options {
     #[arg(long = "static")]
     is_static: bool,
 
-    /// Algorithm of fast fine-tuning, in place of that of the configurations: adaquant or adaround
+    /// Algorithm of fast fine-tuning, in place of the configurations' own: adaquant or adaround
     #[arg(long, value_parser = algorithm)]
     algorithm: Option<OptimAlgorithm>,
 
-    /// Steps of fast fine-tuning for a layer, in place of those of the configurations
+    /// Steps of fast fine-tuning for a layer, in place of the configurations' own
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     iterations: Option<u64>,
 
-    /// Learning rate of fast fine-tuning, in place of that of the configurations
+    /// Learning rate of fast fine-tuning, in place of the configurations' own
     #[arg(long)]
     learning_rate: Option<f64>,
 
-    /// Items in a step of fast fine-tuning, in place of those of the configurations
+    /// Items in a step of fast fine-tuning, in place of the configurations' own
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     batch_size: Option<u64>,
 
@@ -76,10 +76,10 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What is to be done, checked.
+/// The work, checked.
 pub(crate) struct Plan {
     pub(crate) configs: Vec<Named>,
-    /// What the model's files begin with.
+    /// The prefix of the model's files.
     model: String,
     out: PathBuf,
     svg: OutputFile,
@@ -104,7 +104,7 @@ pub(crate) fn run<C: CommandFactory>(
     }
 }
 
-/// What is wrong with the path that an option has.
+/// The error text for an option's path.
 pub(crate) fn unusable(option: &str, path: &Path, error: io::Error) -> String {
     format!("{option} '{}': {error}", path.display())
 }
@@ -115,7 +115,7 @@ fn algorithm(name: &str) -> Result<OptimAlgorithm, String> {
 
 /// A configuration by its name.
 pub(crate) struct Named {
-    /// With what the command line changes of it.
+    /// The name, with the command line's changes.
     pub(crate) name: String,
     pub(crate) quantizer: Quantizer,
 }
@@ -217,7 +217,7 @@ impl Plan {
         Ok((checkpoint.load(fresh)?.model, bytes))
     }
 
-    /// The rows of a model and of what each configuration makes of it, measured as they come out of their checkpoints.
+    /// The rows of the float model and of each configuration's model, measured after loading their checkpoints.
     pub(crate) fn rows<S: Subject>(&self, subject: &S) -> Result<Vec<Row>, Box<dyn Error>> {
         let (model, bytes) = self.saved_and_loaded(FLOAT, subject.model(), subject.fresh())?;
         let float = subject.outputs(&model);
@@ -273,7 +273,7 @@ pub(crate) trait Subject {
     /// Of calibration data.
     type Batch: Sync;
 
-    /// As it was trained.
+    /// The trained model.
     fn model(&self) -> Self::Model;
     /// One to load into.
     fn fresh(&self) -> Self::Model;
@@ -305,7 +305,7 @@ pub(crate) fn progress(name: &str) -> Result<ProgressBar, Box<dyn Error>> {
     Ok(bar)
 }
 
-/// What a configuration made of a model.
+/// A model's results under a configuration.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) config: String,
@@ -313,7 +313,7 @@ pub(crate) struct Row {
     pub(crate) bytes: u64,
     #[serde(flatten, serialize_with = "by_key")]
     pub(crate) scores: Vec<Score>,
-    /// ‖y‖² / ‖q − y‖² in dB, with q all outputs and y those of the model that is not quantized.
+    /// ‖y‖² / ‖q − y‖² in dB, with q all outputs, and y the outputs of the float model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sqnr: Option<f64>,
     /// What fast fine-tuning did.
@@ -387,7 +387,7 @@ pub(crate) fn among_first(logits: &[f32], classes: &[usize]) -> [f64; 2] {
     })
 }
 
-/// How many of an item's logits are before that of this class.
+/// How many of an item's logits rank before this class.
 fn rank(logits: &[f32], class: usize) -> usize {
     let wanted = logits[class];
     // A number that is none is right of nothing.

@@ -1,9 +1,9 @@
 //! Delegation to another backend.
 //!
 //! [`delegate!`] takes a table of signatures, copied from Burn's traits. Each line becomes a method that calls the
-//! method of the same name: the wrapped backend's method, with unwrapped arguments and a wrapped result, or the method
-//! of a backend with the same tensors. The impls of [`Unwrap`] and [`Wrap`] define once how each type is unwrapped and
-//! wrapped.
+//! method of the same name. Calls to the wrapped backend unwrap the arguments and wrap the result. Calls to a backend
+//! with the same tensors change nothing. The impls of [`Unwrap`] and [`Wrap`] define once how each type is unwrapped
+//! and wrapped.
 
 pub(crate) mod tables;
 

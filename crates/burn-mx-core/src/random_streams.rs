@@ -153,9 +153,9 @@ impl Draws {
         self.op
     }
 
-    /// The random numbers of the op's next rounding. Only stochastic rounding uses numbers up. It does so also for
-    /// values that are known to be rounded already. Otherwise the later roundings would depend on this knowledge, which
-    /// a record does not hold.
+    /// The random numbers of the op's next rounding. Only stochastic rounding uses numbers up. Values that are known to
+    /// be rounded already use numbers up, too. Otherwise the later roundings would depend on this knowledge, which a
+    /// record does not hold.
     pub(crate) fn next(&self, rounding: Rounding) -> RandomStream {
         if rounding != Rounding::Stochastic {
             return RandomStream::new(0, 0);

@@ -80,8 +80,8 @@ impl<B: Backend> SumBatch<B> {
 
     /// Number of sums whose result is right in all digits, each told from the model's own digits before it.
     ///
-    /// Not from the right digits in their place: an MX block of attention's operands lies along the tokens, so that the
-    /// scale of a block would know of tokens still to come, in spite of the causal mask.
+    /// The right digits are not in their place: an MX block of attention's operands lies along the tokens. So the scale
+    /// of a block would reveal later tokens, in spite of the causal mask.
     pub(crate) fn solved(self, model: &impl Language<B>) -> usize {
         let text = (0..ANSWER).fold(self.questions, |text, _| {
             let last = text.dims()[1] - 1;

@@ -9,7 +9,7 @@ use super::golden::{Case, Golden, GoldenError, Specs};
 use super::report::{Outcome, Report};
 use super::tensors::{Example, Op};
 
-/// What the list says of a case.
+/// The parameters of a case.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OpCase<P> {
     pub(crate) op: String,

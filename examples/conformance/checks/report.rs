@@ -7,7 +7,7 @@ use std::{
 
 use super::compare::Mismatch;
 
-/// What one check found.
+/// The outcome of one check.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// Everything agrees.
@@ -39,11 +39,11 @@ impl From<Option<Mismatch>> for Outcome {
 pub(crate) struct Report {
     name: String,
     passed: usize,
-    /// What the case is, and what is wrong with it.
+    /// The failed cases, with their mismatches.
     failed: Vec<(String, Vec<Mismatch>)>,
     /// Number of skipped checks by kind.
     skipped: BTreeMap<String, usize>,
-    /// What was compared, by the rule.
+    /// The results that were compared, by the rule.
     rules: BTreeMap<String, BTreeSet<String>>,
 }
 

@@ -224,7 +224,7 @@ impl Example<'_> {
     }
 }
 
-/// What an op gave.
+/// The results of an op.
 struct Trained {
     out: Array<f32>,
     /// The gradient that reached the output.

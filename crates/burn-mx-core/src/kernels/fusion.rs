@@ -1,7 +1,7 @@
 //! burn-fusion around a backend with kernels: each kernel is an operation of its stream.
 //!
 //! The stream runs a closure for each operation. The closure holds everything that changes from call to call. So streams
-//! look alike from step to step, and burn-fusion reuses what it has optimized.
+//! look alike from step to step, and burn-fusion reuses its optimizations.
 
 use core::fmt;
 use std::marker::PhantomData;

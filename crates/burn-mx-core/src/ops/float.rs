@@ -263,7 +263,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         MxTensor::new(inner, meta).with_values_of(unpacked)
     }
 
-    /// The tensor is no longer an optimizer's: `Module::valid` calls this method, optimizers do not.
+    /// The tensor stops being an optimizer's: `Module::valid` calls this method, optimizers do not.
     fn float_set_require_grad(tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
         MxTensor {
             inner: B::float_set_require_grad(tensor.inner, require_grad),

@@ -106,13 +106,13 @@ impl MxSpecs {
     /// the scale and rounded to nearest, and the product is multiplied by 16/9. The result becomes zero where the forward
     /// operand was clipped, and is transformed back. Products of activations and the head stay in bfloat16.
     ///
-    /// The scale is 3/2 times the root mean square's optimum, rounded down to a power of two. This rounds the optimum to the
-    /// nearest power, with the middle of a binade as the limit. So the errors equal the paper's table 2 (mean squared 1.33
-    /// %, misaligned by 1.3 %). The authors' released code rounds the optimum itself down:
+    /// The scale is 3/2 times the root mean square's optimum, rounded down to a power of two. So an optimum of at least 4/3
+    /// of a power of two rounds up, a smaller one rounds down. With this rule the errors equal the paper's table 2 (mean
+    /// squared 1.33 %, misaligned by 1.3 %). The authors' released code rounds the optimum itself down:
     /// [`quartet_code`](Self::quartet_code).
     ///
     /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX
-    /// fields). According to the last version, stochastic rounding was not better. Their code takes the standard
+    /// fields). According to the last version, stochastic rounding was not better. The authors' code takes the standard
     /// deviation for the root mean square, draws signs for a layer and not for a product, and breaks ties toward zero.
     pub fn quartet() -> Self {
         let headroom = THREE_HALVES;

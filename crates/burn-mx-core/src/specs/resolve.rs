@@ -10,7 +10,7 @@ impl MxSpecs {
     /// `round_mx_output` ← `round`, and last the five `round_mx_*_grad_*` ← `round_grad_input`.
     ///
     /// # Errors
-    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`], and others.
+    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`] and [`SpecsError::Format`] name the field.
     /// [`SpecsError::WithoutEffect`] is for a field of MX blocks if every set slot has a whole block format.
     /// [`SpecsError::Contradiction`] is for a field that contradicts the others, and [`SpecsError::Accumulator`] for
     /// operands that an accumulator does not take.

@@ -1,4 +1,4 @@
-//! What an accumulator is, as data.
+//! The description of an accumulator, as data.
 
 use super::output::SumFormat;
 use crate::FormatError;
@@ -84,8 +84,8 @@ pub enum Order {
         /// The format of d; `f32_rne` if left out.
         output: SumFormat,
     },
-    /// `pairs`: the products are added in pairs, those sums in pairs, and so on, and the last one to c; each sum is rounded to
-    /// `output` (a tree of adders; CDNA2).
+    /// `pairs`: the products are added in pairs, the sums again in pairs, and so on, and the last sum is added to c. Each sum
+    /// is rounded to `output` (a tree of adders, as in CDNA2).
     Pairs {
         /// Products of an addition: a power of two, 2 to 1024.
         terms: usize,
@@ -105,7 +105,7 @@ pub enum Order {
     Integer {
         /// Bits of the sum, sign included, 2 to 62.
         bits: u32,
-        /// What a sum beyond that becomes; `wrap` if left out.
+        /// The treatment of sums beyond this range; `wrap` if left out.
         overflow: Overflow,
     },
 }
@@ -171,7 +171,7 @@ impl_by_name!(Overflow, "overflow");
 
 /// The floor of the largest exponent if none is given: Hopper's and Blackwell's.
 pub(super) const FLOOR_EXPONENT: i32 = -133;
-/// What a field may be.
+/// The allowed values of a field.
 pub(super) const TERMS: (i64, i64) = (1, 1024);
 pub(super) const FRACTION_BITS: (i64, i64) = (1, 60);
 pub(super) const LATE_FRACTION_BITS: (i64, i64) = (1, 31);

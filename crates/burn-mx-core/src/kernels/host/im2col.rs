@@ -17,7 +17,7 @@ const TOGETHER: usize = 4 << 20;
 /// Rows of a product below which most of what its kernel computes would be thrown away.
 const FEW_ROWS: usize = 4;
 
-/// The product of two tensors, x or the output's gradient first, in row-major order; `None` leaves the product to the
+/// The product of two tensors, x or the output's gradient first, in row-major order. `None` leaves the product to the
 /// backend's own op, if operands are not bfloat16 numbers or the product has few rows, as in a depthwise convolution.
 pub(in crate::kernels) fn convolve<T: InMemory>(
     convolution: &Convolution,

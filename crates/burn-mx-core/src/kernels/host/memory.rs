@@ -53,7 +53,7 @@ pub(in crate::kernels) fn change_in_place(
     }
 }
 
-/// The work of [`InMemory::change`], in a copy. Each piece is worked on as soon as it is copied.
+/// The work of [`InMemory::change`], in a copy. Work on a piece begins as soon as the piece is copied.
 pub(in crate::kernels) fn changed_copy(
     source: &[f32],
     unit: usize,

@@ -30,7 +30,7 @@ impl Joint {
         tops
     }
 
-    /// What the sum of the cut terms becomes.
+    /// The rounding of the sum of the cut terms.
     #[inline(always)]
     fn finish(&self, sums: &Lanes<f64>, tops: &Lanes<i32>, c: &mut Lanes<f32>) {
         let mut totals = [0.0; LANES];

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 const LATE_SUM_BITS: i32 = 32;
 /// Fraction bits that CDNA3 keeps of the whole sum.
 const LATE_FRACTION_BITS: i32 = 31;
-/// What is aligned: a product, a group of products, or c.
+/// A term that is aligned: a product, a group of products, or c.
 pub(super) struct Term {
     sum: ExactSum,
     /// `None` of a zero, which has none.
