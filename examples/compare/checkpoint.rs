@@ -136,7 +136,7 @@ impl TrainArgs {
         match specs.hadamard_forward() {
             None => Ok((specs, format)),
             Some(transform) => Err(unusable(format!(
-                "weights are transformed ({transform}): packed ones are not"
+                "the specs transform weights ({transform}), but packed weights are not transformed"
             ))),
         }
     }

@@ -280,7 +280,7 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
     let mut seen = HashSet::new();
     match values.iter().find(|value| !seen.insert(*value)) {
         Some(twice) => Err(format!(
-            "{option} '{twice}' is given more than once; runs are told apart by it"
+            "{option} '{twice}' is given more than once; allowed: each value once, because it identifies a run"
         )),
         None => Ok(()),
     }
@@ -288,7 +288,7 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
 
 fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
     format!(
-        "{option}: cannot write '{}' ({error}); name a place that can be written to",
+        "{option}: cannot write '{}' ({error}); name a writable path",
         path.display()
     )
 }

@@ -112,7 +112,7 @@ impl MetricsRendererTraining for Plain {
         let due = epoch % epochs.div_ceil(LINES) == 0 || epoch == epochs;
         if self.lines && due {
             eprintln!(
-                "{}: epoch {epoch}/{epochs}, loss {loss:.4}, {accuracy:.1} % of what is held out right",
+                "{}: epoch {epoch}/{epochs}, loss {loss:.4}, {accuracy:.1} % of held-out items right",
                 self.name
             );
         }

@@ -170,7 +170,7 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
         said.push(&run.name);
         let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
         text.push_str(&format!(
-            "\nlayers with specs of their own in {}: {}",
+            "\nlayers with their own specs in {}: {}",
             run.name,
             layers.join(" ")
         ));

@@ -121,7 +121,7 @@ impl SavedRun {
             match whole {
                 Ok(history) => return Ok(Some(Progress { epoch, history })),
                 Err(error) => eprintln!(
-                    "epoch {epoch} in '{}' is not whole ({error}): going on from the one before",
+                    "epoch {epoch} in '{}' is incomplete ({error}): continuing from the epoch before",
                     self.folder.display()
                 ),
             }

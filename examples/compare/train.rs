@@ -136,7 +136,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     });
     if done > hyperparameters.epochs {
         return Err(format!(
-            "{}: {done} epochs are done; --epochs '{}' has to be as many at least",
+            "{}: {done} epochs are done; --epochs '{}' must be at least this number",
             monitor.name, hyperparameters.epochs
         )
         .into());

@@ -97,7 +97,9 @@ fn run(cli: &Cli) -> Result<bool, String> {
         return Err(format!("no golden file here has a case `{id}`"));
     }
     if passed + failed == 0 {
-        return Err("nothing was checked: no case here is of a kind that is built".to_owned());
+        return Err(
+            "nothing was checked: no case here is of a kind that is implemented".to_owned(),
+        );
     }
     Ok(failed == 0 && unknown.is_empty())
 }

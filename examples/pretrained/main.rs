@@ -276,7 +276,7 @@ impl<N: Network> Subject for Items<N> {
     fn check(&self, float: &[f32]) -> Result<()> {
         let wanted = self.outputs.as_slice();
         let agreement = sqnr(float, wanted.map_err(|error| format!("{error:?}"))?);
-        println!("PyTorch's outputs and those of the float model here: {agreement:.1} dB");
+        println!("PyTorch's outputs and the outputs of the float model here: {agreement:.1} dB");
         match agreement >= 60.0 {
             true => Ok(()),
             false => Err(format!(

@@ -555,7 +555,8 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
         .quantize(net(), &batches, Net::forward)
         .unwrap_err();
     assert!(
-        nan.to_string().contains("layer `conv` meets a NaN"),
+        nan.to_string()
+            .contains("layer `conv`: its input on the calibration data has a NaN"),
         "{nan}"
     );
     let calls = AtomicUsize::new(0);
@@ -567,7 +568,7 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
     assert!(
         changes
             .to_string()
-            .contains("layer `conv` is called otherwise"),
+            .contains("calls layer `conv` differently"),
         "{changes}"
     );
 }

@@ -77,7 +77,9 @@ impl Lent {
                 .start_handler(|_| IS_OURS.set(true))
                 .build()
                 .unwrap_or_else(|error| {
-                    panic!("burn-mx: no threads for a piece of work in a rayon task: {error}")
+                    panic!(
+                        "burn-mx: the thread pool for work in a rayon task did not start: {error}"
+                    )
                 }),
         };
         pools.lent += 1;

@@ -184,7 +184,7 @@ impl Running {
             return;
         }
         if let Err(error) = lock(&self.file).write(&record) {
-            log::error!("burn-mx: a step was not recorded, and none after it will be: {error}");
+            log::error!("burn-mx: recording stops, because a step could not be written: {error}");
             *failed = Some(error);
         }
         *lock(&self.latest) = Some(Arc::new(record));

@@ -162,7 +162,7 @@ fn several_files() {
     .unwrap();
     let (status, said) = run(folder, "inspect in");
     assert!(
-        status == 2 && said.contains("`../x` is no file's name"),
+        status == 2 && said.contains("`../x` is not a file name"),
         "{said}"
     );
 }
@@ -196,7 +196,7 @@ fn all_or_nothing() {
     let line = "quantize in.safetensors out.safetensors --layout gpt-oss --only a";
     let (status, said) = run(folder, line);
     assert!(
-        status == 2 && said.contains("two tensors would be `a_scales`"),
+        status == 2 && said.contains("two tensors would have the name `a_scales`"),
         "{said}"
     );
     assert_eq!(files(folder), ["in.safetensors", "out.safetensors"]);

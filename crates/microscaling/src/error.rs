@@ -443,7 +443,7 @@ pub enum PanelsError {
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
     /// The quantization draws random numbers, which go by the place of an element in its tensor.
-    #[error("stochastic rounding goes by a whole tensor, not by the parts of an operand")]
+    #[error("stochastic rounding needs a whole tensor, not parts of an operand")]
     Stochastic,
     /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
     #[error(
@@ -461,7 +461,7 @@ pub enum PanelsError {
     },
     /// Square blocks lie along the whole summed axis, and it is several axes taken as one.
     #[error(
-        "square blocks do not lie along groups of {group} of the {summed} elements along the summed axis"
+        "square blocks do not fit groups of {group} of the {summed} elements along the summed axis"
     )]
     SquareGroups {
         /// The length of a group.
@@ -489,7 +489,7 @@ pub enum PanelsError {
     },
     /// A quantized element has more than 8 significant bits, or is a subnormal that bfloat16 does not have: bfloat16 would
     /// be another number.
-    #[error("an element is no bfloat16 number")]
+    #[error("an element is not a bfloat16 number")]
     Inexact,
     /// The tensor scale cannot be stored apart from the elements. In a tensor of zeros, of numbers close to zero, or with a NaN
     /// or Inf, dividing the elements by the scale would change them.

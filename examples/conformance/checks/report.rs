@@ -100,7 +100,7 @@ impl Report {
             lines.push(format!("  … and {} more", failed - max_failures));
         }
         for (kind, count) in &self.skipped {
-            lines.push(format!("  skipped {count}: {kind}: not built yet"));
+            lines.push(format!("  skipped {count}: {kind}: not implemented"));
         }
         for (rule, compared) in &self.rules {
             let compared: Vec<&str> = compared.iter().map(String::as_str).collect();

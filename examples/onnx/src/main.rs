@@ -109,7 +109,7 @@ impl Subject for Digits {
 
     fn check(&self, float: &[f32]) -> Result<(), Box<dyn Error>> {
         let agreement = sqnr(float, &self.logits);
-        println!("ONNX Runtime's logits and those of the float model here: {agreement:.1} dB");
+        println!("ONNX Runtime's logits and the logits of the float model here: {agreement:.1} dB");
         match agreement >= 100.0 {
             true => Ok(()),
             false => Err("they differ by more than rounding leaves, which is 100 dB".into()),

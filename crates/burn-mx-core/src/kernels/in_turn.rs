@@ -50,8 +50,9 @@ pub(crate) fn in_turn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// As many threads as the program's pool has; they sleep where there is no work.
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new().thread_name(|thread| format!("burn-mx-beside-{thread}"));
-    pool.build()
-        .unwrap_or_else(|error| panic!("burn-mx: no threads for what a recorder sees: {error}"))
+    pool.build().unwrap_or_else(|error| {
+        panic!("burn-mx: the recorder's thread pool did not start: {error}")
+    })
 });
 
 struct Queue {

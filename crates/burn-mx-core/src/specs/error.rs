@@ -48,7 +48,7 @@ pub enum SpecsError {
     },
     /// A field that shapes MX blocks, where no slot names an element to make them of.
     #[error(
-        "`{field}` is {value}, but shapes only blocks of slots that name an element, and `{slot}` is {format}; \
+        "`{field}` is {value}, but applies only to slots that name an element, and `{slot}` is {format}; \
          allowed: {allowed}"
     )]
     WithoutEffect {
@@ -106,7 +106,7 @@ pub enum SpecsError {
         reason: String,
     },
     /// Not a JSON object, or a field twice.
-    #[error("specs are no JSON object of `MxSpecs` fields: {reason}")]
+    #[error("specs are not a JSON object of `MxSpecs` fields: {reason}")]
     Json {
         /// The parser's message with line and column.
         reason: String,

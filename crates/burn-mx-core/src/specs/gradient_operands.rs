@@ -23,7 +23,7 @@ pub enum GradientOperands {
 
 /// The error for a text that is not a [`GradientOperands`].
 #[derive(Clone, PartialEq, Eq, Error)]
-#[error("unknown gradient operands `{text}`: expected one of original, forward")]
+#[error("gradient operands `{text}` are unknown; allowed: original, forward")]
 pub struct ParseGradientOperandsError {
     text: String,
 }

@@ -49,7 +49,7 @@ pub enum HadamardSigns {
 /// The error for a text that is not a [`Hadamard`] transform.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{text}` is no Hadamard transform; allowed: a block size of 16, 32, 64 or 128, alone or with `:step`, `:product`, `:none` \
+    "`{text}` is not a Hadamard transform; allowed: a block size of 16, 32, 64 or 128, alone or with `:step`, `:product`, `:none` \
      or signs for the block such as `:0xd7e8`"
 )]
 pub struct ParseHadamardError {

@@ -289,7 +289,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "`{field}` is {value}, but shapes only blocks of slots that name an element, and \
+                    "`{field}` is {value}, but applies only to slots that name an element, and \
                      `a_elem_format` is mx9; allowed: {allowed}"
                 )
             );

@@ -92,7 +92,7 @@ impl Level {
         named.map(|(_, level)| level).ok_or_else(|| {
             let allowed: Vec<&str> = Self::up_to(best).map(|(name, _)| name).collect();
             let allowed = allowed.join(", ");
-            format!("{VARIABLE} is `{name}`: this processor has {allowed}")
+            format!("{VARIABLE} is `{name}`; allowed on this processor: {allowed}")
         })
     }
 }
@@ -442,7 +442,7 @@ mod tests {
         for name in ["avx2", "AVX512", ""] {
             assert_eq!(
                 Level::named(name, Level::Baseline).unwrap_err(),
-                format!("MICROSCALING_LEVEL is `{name}`: this processor has baseline")
+                format!("MICROSCALING_LEVEL is `{name}`; allowed on this processor: baseline")
             );
         }
     }

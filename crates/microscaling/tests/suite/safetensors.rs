@@ -141,11 +141,11 @@ fn truncated() {
     }
     assert_eq!(
         error(&whole[..5]),
-        "packed tensors: no safetensors file: header too small"
+        "packed tensors: not a safetensors file: header too small"
     );
     assert_eq!(
         error(&whole[..20]),
-        "packed tensors: no safetensors file: invalid header length"
+        "packed tensors: not a safetensors file: invalid header length"
     );
     assert!(matches!(
         load(&whole[..whole.len() - 1]),

@@ -27,7 +27,7 @@ pub(in crate::kernels) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> 
         Ok(panels) => Some(panels),
         Err(PanelsError::Inexact | PanelsError::TensorScale { .. }) => {
             log::debug!(
-                "burn-mx: an operand is no bfloat16 numbers: its product is computed in float32"
+                "burn-mx: bfloat16 does not hold the numbers of an operand: the product is computed in float32"
             );
             None
         }

@@ -136,7 +136,7 @@ impl<B: MxKernels> Product<B> {
     ) -> Operand<FloatTensor<B>> {
         assert!(
             self.static_input(slot).is_none(),
-            "burn-mx: {self}: scales that are static have no accumulator; allowed: accumulator none"
+            "burn-mx: {self}: static scales cannot be combined with an accumulator; allowed: accumulator none"
         );
         let elementwise = self.specs.specs.float_format();
         let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum FileError {
     /// The bytes are not a safetensors file: they are truncated, or the header contradicts their length.
-    #[error("packed tensors: no safetensors file: {0}")]
+    #[error("packed tensors: not a safetensors file: {0}")]
     Safetensors(#[from] SafeTensorError),
     /// The header says that a tensor lies outside of the file, or does not say where.
     #[error("packed tensors: `{name}` does not lie within the {size} bytes of data")]
@@ -68,7 +68,7 @@ pub enum FileError {
         source: PackError,
     },
     /// Two files of one checkpoint have a tensor of one name.
-    #[error("packed tensors: two tensors would be `{name}`; names have to differ")]
+    #[error("packed tensors: two tensors would have the name `{name}`; allowed: names that differ")]
     SameName {
         /// The name.
         name: String,

@@ -78,7 +78,7 @@ pub enum WeightLayoutError {
     },
     /// The layout does not have a tensor of this shape, or the shape contradicts the number of bytes.
     #[error(
-        "layout: `{part}` has shape {shape:?} and {bytes} bytes, which is no part of a weight in this layout"
+        "layout: `{part}` has shape {shape:?} and {bytes} bytes, which matches no part of a weight in this layout"
     )]
     Part {
         /// Name of the tensor.
