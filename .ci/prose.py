@@ -128,7 +128,7 @@ What is code?
         ("a.md", 16, "4 passives"),
         ("b.rs", 1, "starts with “Those”"),
         ("b.rs", 1, "“Those of”"),
-        ("b.rs", 7, "starts with “What it”"),
+        ("b.rs", 7, "starts with “What”"),
         ("b.rs", 7, "“What it”"),
         ("b.rs", 9, "“is no”"),
     ]

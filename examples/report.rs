@@ -1,4 +1,4 @@
-//! What quantization did to runs that were recorded: their records side by side, as a table and as a page.
+//! Shows the records of several runs side by side, as a table and as a page.
 //!
 //! ```text
 //! cargo run --release --example compare -- --model cnn --preset mxfp4 --record out/cnn --what-if mxfp8_rceil

@@ -331,7 +331,7 @@ fn print(text: String) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What `inspect` prints.
+/// The output of `inspect`.
 fn contents(path: &Path) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     let contents = inspect(path)?;
@@ -386,7 +386,7 @@ fn contents(path: &Path) -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
-/// What `diff` prints.
+/// The output of `diff`.
 fn differences(one: &Path, other: &Path) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     let (differences, alone) = difference(one, other)?;

@@ -46,7 +46,7 @@ struct State {
 }
 
 impl History {
-    /// Goes on after `epochs` with epochs of so many `steps`, and writes them to `folder`. If it cannot, it stops the
+    /// Goes on after `epochs` with epochs of `steps` steps, and writes them to `folder`. A failed write stops the
     /// training.
     pub(crate) fn new(
         epochs: Vec<EpochHistory>,

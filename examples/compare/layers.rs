@@ -80,7 +80,7 @@ fn split_fields(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// What clap has to say, without its advice on usage, which is another program's.
+/// clap's message without its advice on usage, which belongs to another program.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

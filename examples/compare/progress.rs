@@ -24,7 +24,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Shows `training` from now on, of whose epochs of so many `steps` some are `done` already.
+    /// Shows `training` from now on. Its epochs have `steps` steps, and some epochs are `done` already.
     pub(crate) fn show<LC: LearningComponentsTypes>(
         &self,
         training: SupervisedTraining<LC>,

@@ -91,7 +91,7 @@ fn report_records(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What ended a sweep before its time: the user, or a checkpoint that cannot be written.
+/// The reason why a sweep ended early: the user, or a checkpoint that cannot be written.
 struct Stop {
     reason: String,
     name: String,

@@ -1,4 +1,4 @@
-//! What models are trained for: items, split once and for all, and how a batch of them becomes tensors.
+//! The tasks of the models: items with a fixed split, and the tensors of a batch of items.
 //!
 //! Nothing in here knows of MX: what the numbers are is decided by the backend `B` and by the device that the tensors
 //! are made on. One enum stands for the batches of all tasks, so that the training is compiled once for each backend.

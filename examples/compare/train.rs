@@ -86,7 +86,7 @@ pub(crate) struct Start<B: AutodiffBackend> {
 /// How a run ended.
 pub(crate) enum Outcome {
     Trained(Trained),
-    /// Before its time, after so many whole epochs.
+    /// Before its time, after this number of whole epochs.
     Stopped {
         epochs: usize,
     },

@@ -114,7 +114,7 @@ trait Network: Module<B> + Sync {
     const NAMES: &[(&str, &str)];
     /// The file of its inputs.
     const INPUTS: &str;
-    /// Of those, what PyTorch computes of the test items.
+    /// PyTorch's outputs for the test items.
     const OUTPUTS: &str;
     /// Of the chart, which shows the first score.
     const TITLE: &str;
@@ -227,7 +227,7 @@ struct Items<N: Network> {
     model: N,
     calibration: Vec<N::Batch>,
     test: Vec<N::Batch>,
-    /// What PyTorch computes of the test items.
+    /// PyTorch's outputs for the test items.
     outputs: TensorData,
     /// Without specs: weights that are not quantized stay float32.
     device: Device,
@@ -324,7 +324,7 @@ impl Inputs {
         })
     }
 
-    /// The first items of a tensor of so many axes.
+    /// The first items of a tensor with this number of axes.
     fn tensor(&self, name: &str, axes: usize, count: u64) -> Result<TensorData> {
         let unusable = |reason: String| format!("{}: `{name}`: {reason}", self.path.display());
         let file = SafeTensors::deserialize(&self.bytes).map_err(|e| unusable(e.to_string()))?;

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 pub(crate) enum Distribution {
     Gauss,
     Laplace,
-    /// With so many degrees of freedom.
+    /// With this number of degrees of freedom.
     Student(u32),
 }
 

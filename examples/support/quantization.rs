@@ -121,7 +121,7 @@ pub(crate) struct Named {
 }
 
 impl Options {
-    /// Of a model of this name, whose batch norms have this ε.
+    /// The plan for a model of this name, whose batch norms have this ε.
     pub(crate) fn plan(&self, model: &str, epsilon: f64) -> Result<Plan, String> {
         let mut configs = Vec::new();
         for name in &self.configs {
@@ -316,7 +316,7 @@ pub(crate) struct Row {
     /// ‖y‖² / ‖q − y‖² in dB, with q all outputs, and y the outputs of the float model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sqnr: Option<f64>,
-    /// What fast fine-tuning did.
+    /// The results of fast fine-tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tuned: Vec<TunedLayer>,
 }

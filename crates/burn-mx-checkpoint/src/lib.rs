@@ -178,8 +178,8 @@ impl Checkpoint {
     }
 
     /// Saves the model. All checks come before the first byte is written. The new file replaces the old one when it is
-    /// complete, even if the process is killed. Of other files, only the shards of the old index are removed. Saving needs
-    /// memory for one tensor beside the model.
+    /// complete, even if the process is killed. The save removes the shards of the old index, and no other file. Saving
+    /// needs memory for one tensor beside the model.
     ///
     /// # Errors
     ///

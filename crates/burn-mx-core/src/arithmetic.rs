@@ -26,7 +26,7 @@ pub(crate) trait Arithmetic {
     /// The difference, not rounded.
     fn sub_unrounded(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn mul(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
-    /// The quotient, whatever [`divides_by_reciprocal`](Self::divides_by_reciprocal) says.
+    /// The quotient, independent of [`divides_by_reciprocal`](Self::divides_by_reciprocal).
     fn quotient(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn add_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
     fn mul_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;

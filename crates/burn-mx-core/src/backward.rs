@@ -27,7 +27,7 @@ use crate::semantics::product::Op;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Meta, OpContext};
 
-/// A float tensor of `MxAutodiff<B>`, whatever its checkpointing strategy.
+/// A float tensor of `MxAutodiff<B>`, for every checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
 
 /// The tensor in the role of an activation, which its place in an op may say.

@@ -186,7 +186,7 @@ pub trait ProductObserver {
         false
     }
 
-    /// What quantization in blocks did to the result.
+    /// Shows the effect of the operands' quantization in blocks on the result.
     fn result(&self, statistics: ObservedStatistics) {
         let _ = statistics;
     }
@@ -233,6 +233,7 @@ pub trait OperandView: View {
     /// Its block format.
     fn format(&self) -> Option<BlockFormat>;
 
-    /// What these specs would do to it. They draw other random numbers for each `number`, none of which the training draws.
+    /// The statistics of the operand under these specs. Each `number` draws other random numbers, and training draws
+    /// none of these.
     fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics;
 }

@@ -53,7 +53,7 @@ pub trait MxKernels: Backend {
         &Portable
     }
 
-    /// The result of an op on so many tensors.
+    /// The result of an op on N tensors.
     #[doc(hidden)]
     fn kernel<const N: usize>(op: KernelOp, inputs: [FloatTensor<Self>; N]) -> FloatTensor<Self> {
         let mut inputs = inputs.into_iter();
@@ -159,8 +159,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         product::of_tensors::<B>(lhs, rhs)
     }
 
-    /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors of numbers with so many
-    /// significant bits. What has to know that before, as burn-fusion around a backend does, asks for it. By default it is none.
+    /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors with this number of
+    /// significant bits. burn-fusion around a backend has to know this before. The default is `false`.
     fn has_own_convolution(&self, _device: &B::Device, _significant_bits: u32) -> bool {
         false
     }
@@ -213,7 +213,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         )))
     }
 
-    /// What quantization in blocks along `axis` did: of a tensor before and after, what [`Statistics::of`] says.
+    /// The statistics of quantization in blocks along `axis`: [`Statistics::of`] the tensor before and after.
     fn quantization_statistics(
         &self,
         before_and_after: [&FloatTensor<B>; 2],
@@ -248,8 +248,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         false
     }
 
-    /// Sums up on the device what quantization did to a tensor with elements, which has these parts: [`StatisticsWords`] says
-    /// what the words are.
+    /// Sums up the statistics of quantization on the device, for a tensor with elements and these parts: [`StatisticsWords`]
+    /// says what the words are.
     fn statistics_words(
         &self,
         _before_and_after: [&FloatTensor<B>; 2],

@@ -1,4 +1,4 @@
-//! What holds for the whole process: the specs of what has none, switches, and a counter.
+//! Settings of the whole process: the default for tensors without their own specs, switches, and a counter.
 
 pub use crate::kernels::host_round_trips;
 #[cfg(feature = "cube")]

@@ -16,7 +16,7 @@ use crate::specs::{HadamardSigns, MxSpecs, ResolvedSpecs};
 /// The numbers that the ops of some specs get, one after another.
 #[derive(Debug)]
 pub(crate) struct OpNumbers {
-    /// Of the specs, so that others with the same seed have other random numbers.
+    /// A hash of the specs, so that other specs with the same seed have other random numbers.
     fingerprint: u64,
     /// Whether the specs draw anything: numbers are given out only then.
     drawn: bool,
@@ -148,7 +148,7 @@ impl Draws {
         }
     }
 
-    /// What [`replay`](Self::replay) takes to draw these numbers again.
+    /// The argument with which [`replay`](Self::replay) draws these numbers again.
     pub(crate) fn op(&self) -> OpNumber {
         self.op
     }

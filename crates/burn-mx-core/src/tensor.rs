@@ -23,7 +23,7 @@ pub(crate) use op_context::OpContext;
 pub struct MxTensor<P> {
     pub(crate) inner: P,
     pub(crate) meta: Meta,
-    /// Of a weight: its quantized copies. No op passes it on but those that leave values and axes alone.
+    /// The quantized copies of a weight. Only ops that leave values and axes alone pass them on.
     pub(crate) kept: Option<WeightCache<Operand<P>>>,
 }
 
@@ -213,17 +213,17 @@ pub(crate) struct Meta {
     /// Unset, or the interned specs.
     pub(crate) specs: Option<&'static SharedSpecs>,
     pub(crate) flags: Flags,
-    /// Of a parameter whose specs were set by name: the specs that it would have otherwise, which is what its
-    /// device passes on.
+    /// For a parameter whose specs were set by name: the specs that it would have otherwise. Its device passes these
+    /// specs on.
     pub(crate) home: Option<&'static SharedSpecs>,
-    /// Of a parameter: its path in the module, if it is labelled. Its products have this name.
+    /// For a parameter: its path in the module, if it is labelled. Its products have this name.
     pub(crate) label: Option<&'static str>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
     pub(crate) rounded: Option<FloatFormat>,
     /// The float type of the tensor, where that is not `f32`.
     pub(crate) storage: Option<FloatDType>,
-    /// Of a tensor that was created on the device of a weight: the weight's shape, as a hash. Loading a record creates the
-    /// new value of a weight there. Programs that ask a model for its device create inputs there, too.
+    /// For a tensor that was created on the device of a weight: the weight's shape, as a hash. Loading a record creates
+    /// the new value of a weight there. Programs that ask a model for its device create inputs there, too.
     pub(crate) replaces: Option<u64>,
 }
 

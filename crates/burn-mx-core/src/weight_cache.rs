@@ -86,8 +86,8 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Of a packed weight whose forward product sums over this axis of the weight as the layer has it, by these specs. All values
-    /// have the factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
+    /// For a packed weight whose forward product sums over this axis of the layer's weight, by these specs. All values have the
+    /// factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
     pub fn new(
         packed: Packed,
         tensor_scale: Option<f32>,

@@ -63,8 +63,8 @@ impl Pattern {
     }
 }
 
-/// The paths that an error lists if a pattern matches none. Up to ten paths are listed in full. Of more paths, the error lists the
-/// five most like the pattern and counts the others.
+/// The paths that an error lists if a pattern matches none. Up to ten paths are listed in full. If there are more, the error lists
+/// the five most like the pattern and counts the others.
 pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
     let mut paths: Vec<&str> = paths.into_iter().collect();

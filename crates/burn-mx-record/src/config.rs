@@ -170,8 +170,8 @@ pub enum Statistic {
     BlockSqnr,
     /// The scales of the blocks.
     Scales,
-    /// Of a product: the error of its result against the product of the unquantized operands. The recorder computes this
-    /// second product.
+    /// For a product: the error of its result against the product of the unquantized operands. The recorder computes
+    /// this second product.
     Result,
 }
 

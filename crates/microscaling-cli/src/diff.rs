@@ -11,7 +11,7 @@ use microscaling::{Comparison, Packed, PackedDifference, Statistics};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Compare the tensors of two checkpoints, whatever their layouts; the exit status is 1 if any differ
+/// Compare the tensors of two checkpoints in any layouts; the exit status is 1 if any differ
 ///
 /// Tensors are compared by name: packed weights by codes, scales and values, a packed weight and a tensor of floats by values, all
 /// others by bytes.

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors.
 
 use microscaling::WeightLayoutError;
 use microscaling::safetensors::FileError;
@@ -71,7 +71,7 @@ impl Error {
         }
     }
 
-    /// What went wrong with a tensor of a checkpoint.
+    /// The errors of a checkpoint's tensor.
     pub(crate) fn tensor<E: std::error::Error + 'static>(
         path: &Path,
         tensor: &str,

@@ -12,7 +12,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What burn-mx's checkpoints say of themselves: the layout, and specs by weight, which are not true of another file.
+/// The key of the metadata in burn-mx's checkpoints: the layout, and specs by weight, which do not hold for another
+/// file.
 const BURN_MX_KEY: &str = "burn_mx";
 
 /// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.

@@ -24,7 +24,7 @@ const TYPES: [(&str, &str); 12] = [
 /// A block format: how elements and the scales that blocks of them share are rounded and stored.
 ///
 /// `Format("mxfp4")`, `Format("nvfp4(tensor_scale=true)")`, `Format("mx(element=int4,block_size=16,scale_mode=even)")`. `str` gives the
-/// text. Equal formats are equal, whatever the text that they were made from.
+/// text. Formats with the same parameters are equal, also if their texts differ.
 #[pyclass(frozen, eq, hash, module = "microscaling")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Format(pub(crate) BlockFormat);
@@ -123,7 +123,8 @@ impl Format {
         name.map(|name| dtype(py, name)).transpose()
     }
 
-    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. Of several tables the first one counts.
+    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. With several tables the
+    /// first one counts.
     ///
     /// Where elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
     fn values<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {

@@ -32,7 +32,7 @@ pub(crate) struct Packed {
     /// The scale of the tensor, which multiplies.
     #[pyo3(get)]
     tensor_scale: Option<f32>,
-    /// What compressed-tensors stores in place of the tensor's scale, if the bytes are of that dialect.
+    /// The number that compressed-tensors stores in place of the tensor's scale, if the bytes have its dialect.
     #[pyo3(get)]
     divisor: Option<f32>,
     /// The scales, uint8, read-only: the shape of the tensor with a block for an element; one more axis where a scale has several

@@ -1,4 +1,4 @@
-//! What quantization did to a tensor, as Python sees it.
+//! Statistics of a tensor's quantization, for Python.
 
 use crate::arguments::{FormatArgument, axis, value_error};
 use crate::pool;
@@ -7,7 +7,8 @@ use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 
-/// What quantization did to a tensor. Elements that are not finite before or after are counted, and are in no other figure.
+/// Statistics of a tensor's quantization. Elements that are not finite before or after are counted, and are in no other
+/// figure.
 #[pyclass(frozen, module = "microscaling")]
 pub(crate) struct Statistics(microscaling::Statistics);
 

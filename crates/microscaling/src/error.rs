@@ -169,7 +169,7 @@ pub enum FormatError {
     /// A parameter is none of a few values.
     #[error("{format}: {field} is {got}, expected one of {allowed:?}")]
     OneOf {
-        /// What has the parameter, for example "random Hadamard transform".
+        /// The owner of the parameter, for example "random Hadamard transform".
         format: &'static str,
         /// The parameter, for example "block_size".
         field: &'static str,
@@ -542,7 +542,7 @@ pub enum AccumulateError {
         /// The type of the elements.
         got: ElementFormat,
     },
-    /// What shares a scale lies in two blocks.
+    /// A group of elements with one scale lies in two blocks.
     #[error(
         "accumulator: {field} is {got}, expected a divisor of the block of {block} elements (0: of all)"
     )]
@@ -559,9 +559,9 @@ pub enum AccumulateError {
         "product: the left operand has {lhs} elements along the summed axis, the right one {rhs}"
     )]
     Summed {
-        /// Of the left operand.
+        /// Elements of the left operand.
         lhs: usize,
-        /// Of the right operand.
+        /// Elements of the right operand.
         rhs: usize,
     },
     /// The elements end before the matrix does.

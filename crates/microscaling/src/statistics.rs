@@ -1,4 +1,4 @@
-//! What quantization did to a tensor, in figures.
+//! Statistics of a tensor's quantization.
 
 mod lanes;
 mod look;
@@ -36,7 +36,7 @@ pub struct Comparison<'a> {
     pub format: Option<BlockFormat>,
 }
 
-/// What quantization did to the elements of one tensor, or of several taken together.
+/// Statistics of the quantization of one tensor, or of several tensors together.
 ///
 /// Sums are float64 sums of all elements, in an order that the shape alone fixes: neither the number of threads nor
 /// the processor changes a bit. Elements that are not finite before or after are counted, and are in no other figure.
@@ -77,11 +77,11 @@ pub struct Statistics {
     /// Patterns of the largest magnitude and of the smallest that is not zero; 0 if there is none.
     amax: u32,
     smallest: u32,
-    /// Of each block that is not zero: Σ (x − q)² / Σ x².
+    /// For each block that is not zero: Σ (x − q)² / Σ x².
     ratios: Vec<f32>,
     /// How many blocks that are not zero have a scale of this binade.
     scales: BTreeMap<i32, u64>,
-    /// Of the logarithms of their scales: Σ s and Σ s².
+    /// Sums over the logarithms of their scales: Σ s and Σ s².
     scale_sum: f64,
     scale_squares: f64,
     scale_range: Option<[f32; 2]>,
@@ -322,9 +322,9 @@ impl Statistics {
         }))
     }
 
-    /// The histogram of the scales of blocks that are not zero, one bin a binade: ⌊log₂ scale⌋ and how many blocks
-    /// have such a scale, in ascending order. Of microexponents and block floating point the scale is the power of two that
-    /// is the block's exponent, of NVFP4 the product of block and tensor scale.
+    /// The histogram of the scales of blocks that are not zero, one bin a binade: ⌊log₂ scale⌋ and how many blocks have
+    /// such a scale, in ascending order. The scale of microexponents and block floating point is the power of two with the
+    /// block's exponent. The scale of NVFP4 is the product of block and tensor scale.
     pub fn scales(&self) -> impl Iterator<Item = (i32, u64)> {
         self.scales.iter().map(|(&binade, &count)| (binade, count))
     }

@@ -70,7 +70,7 @@ impl<B: Backend> SumBatch<B> {
         }
     }
 
-    /// Of the tokens of the result alone, the loss among it: what the operands are cannot be told.
+    /// Scores and loss of the result's tokens alone, because the operands cannot be predicted.
     pub(crate) fn output(self, model: &impl Language<B>) -> ClassificationOutput<B> {
         let given = self.answers.clone().narrow(1, 0, ANSWER - 1);
         let logits = model.next_token(Tensor::cat(vec![self.questions, given], 1));

@@ -1,4 +1,4 @@
-//! What `layers` and `vector` share: cases that name an op and specs and have an output and gradients.
+//! Common code of `layers` and `vector`: cases that name an op and specs and have an output and gradients.
 
 use burn_mx::{MxKernels, ResolvedSpecs};
 use microscaling::FloatFormat;
@@ -14,7 +14,7 @@ use super::tensors::{Example, Op};
 pub(crate) struct OpCase<P> {
     pub(crate) op: String,
     pub(crate) spec: String,
-    /// What only some ops have.
+    /// Parameters that only some ops have.
     #[serde(flatten)]
     pub(crate) more: P,
 }

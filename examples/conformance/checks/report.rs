@@ -1,4 +1,4 @@
-//! What came out of the checks of one golden file on one backend.
+//! The outcomes of the checks of one golden file on one backend.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,7 +85,7 @@ impl Report {
         self.skipped.values().sum()
     }
 
-    /// The report as text, with at most so many failing cases.
+    /// The report as text, with at most this number of failing cases.
     pub(crate) fn text(&self, max_failures: usize) -> String {
         let (passed, failed, skipped) = (self.passed(), self.failed(), self.skipped());
         let mut lines = vec![format!(

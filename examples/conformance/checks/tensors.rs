@@ -39,7 +39,7 @@ pub(crate) trait Op {
     /// The output of rank `D`, the rank of the golden output.
     fn forward<B: MxTensorOps, const D: usize>(&self, inputs: &Inputs<B>) -> Tensor<B, D>;
 
-    /// What reports call it, given what the golden file does.
+    /// The name in reports, given the name in the golden file.
     fn name(&self, golden: &str) -> String {
         golden.to_owned()
     }

@@ -142,7 +142,7 @@ impl VectorOp {
             .collect())
     }
 
-    /// Of the gradient of an input, or (`None`) of the output.
+    /// The rule for the gradient of an input, or (`None`) for the output.
     fn arithmetic(&self, grad: Option<&str>) -> Arithmetic {
         match (self, grad) {
             (Self::Relu | Self::LeakyRelu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,

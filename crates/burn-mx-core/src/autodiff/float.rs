@@ -1,7 +1,7 @@
 //! Float ops: burn-autodiff's, and backward ops of our own where its gradients are not the emulation's.
 //!
-//! What burn-autodiff itself leaves to Burn's defaults is left to them here too, so that it is composed of
-//! backward ops of our own.
+//! Ops that burn-autodiff leaves to Burn's defaults stay Burn's defaults here. So they are composed of this crate's
+//! backward ops.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
@@ -155,7 +155,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     float_new_ops!(delegate_used! Ad<B, C>:);
     float_creation_ops!(unmarked!);
 
-    /// Of burn-autodiff it is made of data, as an input is.
+    /// burn-autodiff creates the tensor from data, like an input.
     fn float_full(
         shape: Shape,
         fill_value: Scalar,

@@ -107,7 +107,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
 
     // Composed
 
-    /// Of our own ops; its operands are activations by their place.
+    /// Composed of this crate's ops; the operands are activations by their place.
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,

@@ -23,7 +23,7 @@ pub(crate) struct Saved<B: MxKernels> {
 }
 
 impl<B: MxKernels> Saved<B> {
-    /// Of a tensor that is saved, or computed again, by its node.
+    /// The operand of a tensor that its node saves or computes again.
     pub(crate) fn new(tensor: &Tracked<B>) -> Self {
         let Float::<B> { meta, kept, .. } = &tensor.primitive;
         Self {

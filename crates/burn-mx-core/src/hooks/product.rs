@@ -80,8 +80,8 @@ impl<B: MxKernels> ProductObservers<B> {
         }
     }
 
-    /// Shows the result of a product that is another op, which `op` computes of two operands of so many significant bits at
-    /// most, if they were [kept](Self::keep).
+    /// Shows the result of a product that is not a matrix product. If the operands were [kept](Self::keep), `op` computes
+    /// the product from two operands with at most this number of significant bits.
     pub(crate) fn result_of(
         &self,
         result: &FloatTensor<B>,

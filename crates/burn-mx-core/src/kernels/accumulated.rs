@@ -16,7 +16,7 @@ use super::{MxKernels, read_values};
 /// An operand of a product as a matrix unit takes it: elements and block scales apart.
 #[derive(Debug)]
 pub struct Accumulated {
-    /// What elements and scales are.
+    /// The kinds of elements and scales.
     kind: OperandKind,
     /// The axes before the last two.
     leading: Vec<usize>,

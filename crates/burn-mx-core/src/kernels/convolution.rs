@@ -21,11 +21,12 @@ pub struct Convolution {
 /// windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConvolutionProduct {
-    /// Of x and the weight: the first windows of x, as many as this shape has.
+    /// From x and the weight: the first windows of x, as many as this shape has.
     Output(Vec<usize>),
-    /// Of the output's gradient and the weight, for an x of this shape.
+    /// From the output's gradient and the weight, for an x of this shape.
     InputGradient(Vec<usize>),
-    /// Of x and the output's gradient, for a weight of this shape; x may have room for more windows than the gradient has.
+    /// From x and the output's gradient, for a weight of this shape. x may have room for more windows than the gradient
+    /// has.
     WeightGradient(Vec<usize>),
 }
 

@@ -1,7 +1,7 @@
 //! Loops over slices: on several threads where there is enough to do, compiled for each instruction set.
 //!
-//! What can be inlined of a `function` (mark closures that matter `#[inline(always)]`) is compiled for the widest
-//! vectors of the processor. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
+//! The inlined part of a `function` is compiled for the widest vectors of the processor: mark closures in inner loops
+//! `#[inline(always)]`. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
 /// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
 /// Measured: a rayon context costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.

@@ -1,4 +1,4 @@
-//! Operands of matrix products, in whatever form a backend multiplies them, and the products.
+//! Operands of matrix products, in the form in which a backend multiplies them, and the products.
 
 use std::sync::Arc;
 

@@ -123,7 +123,7 @@ pub(crate) fn log_sigmoid_gradient<B: MxKernels>(
     arith.mul(pass.gradient(grad), derivative)
 }
 
-/// What both passes compute of a sigmoid's logarithm.
+/// The parts of a sigmoid's logarithm that both passes compute.
 struct LogSigmoid<B: MxKernels> {
     positive: BoolTensor<B>,
     /// `-max(-x, 0)`

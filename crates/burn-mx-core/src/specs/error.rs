@@ -1,4 +1,4 @@
-//! What can be wrong with specs.
+//! The errors of specs.
 
 use microscaling::{FormatError, ParseFormatError};
 

@@ -65,9 +65,8 @@ pub struct MxSpecs {
     /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
     /// OCP MX v1.0 have 32.
     pub block_size: usize,
-    /// Total bits of the elementwise format with 8 exponent bits: 10 to 32, 16 is bfloat16. 0, the
-    /// default, is off; 32 is float32 itself and the same as off, whatever `bfloat_subnorms` says.
-    /// Excludes `fp`.
+    /// Total bits of the elementwise format with 8 exponent bits: 10 to 32, 16 is bfloat16. 0, the default, is off; 32
+    /// is float32 itself and the same as off, with any `bfloat_subnorms`. Excludes `fp`.
     pub bfloat: u32,
     /// Total bits of the elementwise format with 5 exponent bits: 7 to 29, 16 is IEEE half
     /// precision. 0, the default, is off. Excludes `bfloat`.

@@ -24,8 +24,8 @@ pub struct Recipe {
     pub exemptions: Exemptions,
 }
 
-/// Layers that go without block formats. A layer is whatever multiplies by a parameter, in the order of a forward pass
-/// (`module::exempt_layers`).
+/// Layers that go without block formats. A layer is a module that multiplies by a parameter. Layers count in the order
+/// of a forward pass (`module::exempt_layers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exemptions {
     /// The last layer that runs.
@@ -79,7 +79,7 @@ impl Recipe {
 }
 
 impl Exemptions {
-    /// How many of so many layers are exempt: they are the last ones.
+    /// How many of this number of layers are exempt: the last ones are.
     pub fn count(self, layers: usize) -> usize {
         let head = usize::from(self.head).min(layers);
         let others = layers - head;

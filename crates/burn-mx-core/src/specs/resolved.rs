@@ -51,7 +51,7 @@ impl<T: AsResolvedSpecs + ?Sized> AsResolvedSpecs for &T {
     }
 }
 
-/// What specs may be given as where they can be refused: [`MxSpecs`], the name of a preset, or [`ResolvedSpecs`].
+/// Types that a fallible function takes as specs: [`MxSpecs`], the name of a preset, or [`ResolvedSpecs`].
 pub trait ToResolvedSpecs {
     /// The specs, checked and filled in.
     ///

@@ -18,7 +18,7 @@ pub struct StaticInput {
 }
 
 impl StaticInput {
-    /// Of the largest magnitude at each place along the axis, which is not empty, and the format of the input.
+    /// From the largest magnitude at each place along the axis, which is not empty, and the format of the input.
     pub fn new(largest: &[f32], format: BlockFormat) -> Self {
         let blocks = largest.chunks(block_length(format, largest.len()));
         let amax = blocks.map(|block| block.iter().copied().fold(0.0, f32::max).to_bits());

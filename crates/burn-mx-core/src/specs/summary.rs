@@ -7,9 +7,8 @@ use microscaling::{ScaleMode, SharedExpMethod};
 use super::{GradientOperands, ResolvedSpecs, Slot, SlotFormat};
 
 impl Display for ResolvedSpecs {
-    /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. What equals
-    /// its default is left out, roundings are; [`MxSpecs::to_json`](crate::MxSpecs::to_json) of [`specs`](Self::specs) has
-    /// everything.
+    /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. Fields with default values and
+    /// roundings are left out; [`MxSpecs::to_json`](crate::MxSpecs::to_json) of [`specs`](Self::specs) has every field.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
             return f.write_str("no emulation");

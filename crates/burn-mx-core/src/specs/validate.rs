@@ -1,4 +1,4 @@
-//! What values the fields may have, alone and together.
+//! The allowed values of the fields, alone and together.
 
 mod accumulators;
 mod recipe;

@@ -31,9 +31,10 @@ use crate::format::names::impl_by_name;
 pub struct Accumulator {
     /// How products and running sum are added up.
     pub order: Order,
-    /// After so many elements of the summed axis the partial sum is added to a float32 register, with one rounding to nearest,
-    /// half to even. With [`ScaleAt::Promotion`] the exact product of partial sum and scales is added. The running sum starts
-    /// again at 0. A shorter partial sum at the end is promoted, too. The register starts from the c that the caller gives.
+    /// After this number of elements of the summed axis the partial sum is added to a float32 register, with one rounding to
+    /// nearest, half to even. With [`ScaleAt::Promotion`] the exact product of partial sum and scales is added. The running
+    /// sum starts again at 0. A shorter partial sum at the end is promoted, too. The register starts from the c that the
+    /// caller gives.
     ///
     /// 0 means never: the running sum starts from the caller's c.
     pub promote_every: usize,
@@ -57,8 +58,8 @@ pub enum Order {
         fraction_bits: u32,
         /// The largest exponent counts as at least this, −300 to 0; −133 if left out.
         floor_exponent: i32,
-        /// So many products, a divisor of `terms`, are summed exactly before they are cut off; 1 if left out. The
-        /// scales alone make the exponent of a larger group.
+        /// This number of products, a divisor of `terms`, is summed exactly before the cut; 1 if left out. The scales
+        /// alone make the exponent of a larger group.
         group: usize,
         /// The format of d, and so of the running sum.
         output: SumFormat,
@@ -140,7 +141,7 @@ impl ScaleAt {
 
 impl_by_name!(ScaleAt, "place of scales");
 
-/// What becomes of an integer sum that has too many bits.
+/// The treatment of an integer sum with too many bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Overflow {
     /// `wrap`: the upper bits are lost.

@@ -183,8 +183,8 @@ impl From<ElementFormat> for OperandKind {
 }
 
 impl OperandKind {
-    /// What quantizing to a block format gives, along the summed axis; `None` for formats whose elements have other factors, too, or
-    /// are numbers of a table. A tensor scale is left to whoever multiplies.
+    /// The kind of an operand quantized to a block format along the summed axis. `None` for formats whose elements have other
+    /// factors, too, or are numbers of a table. A tensor scale is left to the caller.
     pub fn of_format(format: &BlockFormat) -> Option<Self> {
         let (element, scale) = match format {
             // Not one of each element.

@@ -70,7 +70,7 @@ struct Conversion {
 }
 
 impl Packed {
-    /// Packs an operand for an accumulator, in strips of so many lines.
+    /// Packs an operand for an accumulator, in strips of this number of lines.
     pub(super) fn new(
         accumulator: &Accumulator,
         operand: &AccumulatorOperand<'_>,

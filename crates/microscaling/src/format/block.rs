@@ -137,9 +137,8 @@ impl BlockFormat {
         }
     }
 
-    /// Significant bits of a quantized value at most, as a float's significand has them, whatever the block's scale; a
-    /// tensor scale, which is any float32, is left out. Values of at most 8 are bfloat16 numbers, if they are not too
-    /// small.
+    /// The most significant bits that a quantized value has, with any block scale and without the tensor scale, as bits
+    /// of a float's significand. Values of at most 8 bits are bfloat16 numbers, if they are not too small.
     ///
     /// The format must be [valid](Self::validate).
     pub const fn significant_bits(&self) -> u32 {

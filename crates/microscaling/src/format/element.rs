@@ -325,8 +325,8 @@ impl ElementFormat {
     /// The value of an element code, exactly; bits of `code` above [`bits`](Self::bits) are ignored.
     ///
     /// Float codes are sign and magnitude (0x80 of an fp8 is −0), but for the [special](SpecialCodes) ones; any NaN code gives
-    /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one.
-    /// Of several tables the first one gives the value.
+    /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one. With several
+    /// tables the first one gives the value.
     pub const fn decode(self, code: u32) -> f32 {
         if let Kind::Table(tables) = self.kind {
             let mask = (1 << self.bits()) - 1;

@@ -189,7 +189,7 @@ pub struct FloatScaleFormat {
     /// Format of a block's scale.
     pub scale: ScaleFormat,
     /// Whether a scale may be a subnormal number of its format, down to the smallest one; else it is at least the smallest normal
-    /// number. Of [`ScaleFormat::FLOAT32`] none is subnormal.
+    /// number. [`ScaleFormat::FLOAT32`] has no subnormal scales.
     pub subnormal_scales: bool,
     /// Whether the tensor has a scale.
     pub tensor_scale: bool,
@@ -205,8 +205,8 @@ pub struct FloatScaleFormat {
     /// random rotation ([`RandomHadamard`](crate::RandomHadamard)) the result is unbiased, with less noise than stochastic
     /// rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be packed.
     pub eden: bool,
-    /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Of `fp4_e2m1` with
-    /// scales `ue4m3` alone.
+    /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Only for
+    /// `fp4_e2m1` with scales `ue4m3`.
     pub four_over_six: bool,
 }
 

@@ -99,7 +99,7 @@ impl MxFormat {
         }
     }
 
-    /// What square blocks must have.
+    /// Checks the fields of square blocks.
     const fn validate_square(&self) -> Result<(), FormatError> {
         if self.block_size == 0 {
             return Err(FormatError::SquareBlocks {

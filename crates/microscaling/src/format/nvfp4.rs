@@ -5,10 +5,10 @@ use crate::Headroom;
 /// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
 /// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.
 ///
-/// Without a tensor scale t is 1, otherwise t = amax(tensor) / (448 · 6). A block's scale c is
-/// (amax(block) / 6) / t, limited to 2^−6 … 448 and rounded to E4M3, half to even whatever the rounding
-/// mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the FP4 numbers,
-/// saturating at ±6. Each of these operations rounds to float32.
+/// Without a tensor scale t is 1, otherwise t = amax(tensor) / (448 · 6). A block's scale c is (amax(block) / 6) / t,
+/// limited to 2^−6 … 448 and rounded to E4M3, half to even in every rounding mode. An element x becomes `q · (t · c)`
+/// with q = round(x · ((1 / t) / c)) among the FP4 numbers, saturating at ±6. Each of these operations rounds to
+/// float32.
 ///
 /// With [`headroom`](Self::headroom) h, t = (amax(tensor) / (448 · 6)) · h, and c follows from ((amax(block) / 6) / t) · h,
 /// with h as a float32, 1 without a tensor scale in place of t. So with one the codes of the blocks' scales hardly change and t

@@ -47,7 +47,7 @@ impl SubScales {
         [self.blocks[0] as usize, self.blocks[1] as usize]
     }
 
-    /// How many bits a block of so many elements has, of each level.
+    /// The number of bits of each level, in a block with this number of elements.
     pub(crate) const fn bits(self, block: usize) -> [usize; 2] {
         let [first, second] = self.block_sizes();
         [block.div_ceil(first), block.div_ceil(second)]

@@ -320,7 +320,7 @@ fn either() -> String {
     "true or false".to_string()
 }
 
-/// What sub-scales may be.
+/// The allowed values of sub-scales.
 fn sub_scales() -> String {
     SubScales::EXPECTED.to_string()
 }
@@ -330,7 +330,7 @@ fn headrooms() -> String {
     Headroom::EXPECTED.to_string()
 }
 
-/// What to say of a number that is none.
+/// The allowed values of a number.
 fn range((min, max): (usize, usize)) -> String {
     format!("{min} to {max}")
 }

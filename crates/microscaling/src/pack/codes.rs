@@ -17,9 +17,9 @@ const NAN_EXPONENT: u8 = 255;
 /// A block format as codes. A block is a record of bytes, its scale and what belongs to it, and one
 /// code an element.
 pub(crate) trait BlockCodec: Copy + Sync {
-    /// What encoding an element needs to know of its sub-block.
+    /// The data of a sub-block that encoding an element needs.
     type Scale: Copy;
-    /// What decoding one does.
+    /// The data of a sub-block that decoding an element needs.
     type Unit: Copy;
 
     /// How elements are rounded.

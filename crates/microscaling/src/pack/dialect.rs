@@ -224,8 +224,8 @@ impl_by_name!(Dialect, "dialect");
 pub struct DialectTensor {
     /// The bytes, with NVFP4's tensor scale as a factor.
     pub packed: Packed,
-    /// What compressed-tensors stores in place of that factor, which is its reciprocal, rounded: a number that scales are
-    /// divided by.
+    /// The number that compressed-tensors stores in place of this factor: its rounded reciprocal, a divisor of the
+    /// scales.
     pub divisor: Option<f32>,
 }
 

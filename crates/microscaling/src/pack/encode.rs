@@ -200,8 +200,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, each of so many sub-blocks. `block` and `sub_block` are the distances in
-    /// `units` between the scales of neighbouring blocks and of neighbouring sub-blocks.
+    /// Writes the records of some tame blocks, each with this number of sub-blocks. `block` and `sub_block` are the
+    /// distances in `units` between the scales of neighbouring blocks and of neighbouring sub-blocks.
     fn records(
         &self,
         records: &mut [u8],
@@ -447,7 +447,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
 
-    /// Of blocks that are packed together, and of others.
+    /// For blocks that are packed together, and for other blocks.
     const FORMATS: [&str; 28] = [
         "mxfp8_e5m2",
         "mxfp8_e4m3",

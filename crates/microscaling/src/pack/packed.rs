@@ -15,9 +15,9 @@ use alloc::{vec, vec::Vec};
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
 /// crate's README.
 ///
-/// What [`decode`](Self::decode) gives is what [`BlockFormat::quantize`] makes of the tensor, bit for bit,
-/// with one exception: elements [without a −0](BlockFormat::has_negative_zero), such as integers, give 0 where quantizing gives
-/// −0. And one format cannot say all: [`encode`](Self::encode) refuses a NaN or Inf in BFP.
+/// [`decode`](Self::decode) gives the result of [`BlockFormat::quantize`], bit for bit, with one exception: elements [without a
+/// −0](BlockFormat::has_negative_zero), such as integers, give 0 where quantizing gives −0. BFP has no codes for NaN and Inf,
+/// so [`encode`](Self::encode) refuses them.
 ///
 /// ```
 /// use microscaling::{BlockFormat, Packed, Rounder};

@@ -42,7 +42,7 @@ impl Places {
         places
     }
 
-    /// Of so many magnitude bits, the largest of which is worth `smallest`, and a sign.
+    /// With this number of magnitude bits, the largest of which is worth `smallest`, and a sign.
     pub(crate) const fn of_fixed_point(magnitude_bits: u32) -> Self {
         Self::new(magnitude_bits - 1, magnitude_bits + 1)
     }

@@ -344,7 +344,7 @@ fn tensor_scale(stored: &SafeTensors<'_>, tensor: &str) -> Result<f32, FileError
     Ok(f32::from_le_bytes(bytes.expect("one f32 is 4 bytes")))
 }
 
-/// Where a stored tensor lies, or whatever else stands in its place.
+/// The place of a stored tensor, or any other JSON in its place.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Offsets {

@@ -133,7 +133,7 @@ impl Strip {
 }
 
 impl Job {
-    /// The job in parts of at most so many rows, all of one tile, and columns: each with its first row.
+    /// The job in parts with at most this number of rows and columns, each within one tile and with its first row.
     #[cfg_attr(
         not(all(any(target_arch = "x86_64", target_arch = "aarch64"), feature = "std")),
         expect(dead_code, reason = "the rule takes a job as a whole")

@@ -81,7 +81,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of zeros: so many matrices, with free and summed axes of these lengths.
+    /// Panels of zeros: this number of matrices, with free and summed axes of these lengths.
     pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
         let [matrices, free, summed] = lengths;
         // The kernels go by pointers: a length that wraps around must not get as far as there.
@@ -171,7 +171,7 @@ impl Panels {
     /// [`f32::NAN`].
     ///
     /// # Panics
-    /// If there are not so many matrices, or `values` is not as long as one of them.
+    /// If there is no matrix of this number, or `values` is not as long as a matrix.
     pub fn read(&self, matrix: usize, values: &mut [f32]) {
         assert!(
             matrix < self.matrices,

@@ -37,7 +37,7 @@ pub(super) struct Piece {
     pub(super) summed: Range<usize>,
 }
 
-/// What fills pieces.
+/// A source of pieces.
 pub(super) trait Source: Sync {
     /// Writes the quantized values of a piece, `[matrices, free, summed]` if the summed axis is the dense one, else
     /// `[matrices, summed, free]`.

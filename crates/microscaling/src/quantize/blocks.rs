@@ -149,7 +149,7 @@ pub(super) enum Way {
     Tame,
     /// Those too, with 1 for a scale: results are in [`Units`].
     Units,
-    /// What [`BlockRule::grid`] says.
+    /// Grids of any kind, from [`BlockRule::grid`].
     Any,
 }
 

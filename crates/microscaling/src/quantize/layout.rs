@@ -257,7 +257,7 @@ impl Runs {
         self.all_of(data.len())
     }
 
-    /// All runs of a tensor of so many elements.
+    /// All runs of a tensor with this number of elements.
     pub(crate) fn all_of(&self, count: usize) -> Range<usize> {
         0..count / (self.layout.axis * self.layout.inner) * self.per_axis
     }

@@ -45,7 +45,7 @@ pub(crate) enum BlockRule {
 }
 
 impl BlockRule {
-    /// Of a tensor with this scale, if the format has tensor scales.
+    /// The rule for a tensor with this scale, if the format has tensor scales.
     pub(crate) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
         match format {
             BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
@@ -80,7 +80,7 @@ impl BlockRule {
         }
     }
 
-    /// Whether a block of so many elements has sub-blocks.
+    /// Whether a block with this number of elements has sub-blocks.
     #[inline(always)]
     pub(crate) fn has_sub_blocks(&self, length: usize) -> bool {
         self.sub_block() < length || self.first_sub_block().is_some()
@@ -131,7 +131,7 @@ impl BlockRule {
 
 /// Any block: the specification.
 impl BlockRule {
-    /// What of a magnitude takes part in the largest one.
+    /// The part of a magnitude that counts for the largest one.
     #[inline(always)]
     fn counted(&self, abs: u32) -> u32 {
         match self {

@@ -41,7 +41,7 @@ pub(crate) fn share_all<W: Divide>(work: W, run: &(impl Fn(W) + Sync)) {
     share(work, run, &|(), ()| ());
 }
 
-/// Whether work on so many elements is divided.
+/// Whether work on this number of elements is divided.
 pub(crate) fn is_divided(elements: usize) -> bool {
     elements >= PARALLEL_THRESHOLD
 }

@@ -127,8 +127,8 @@ pub(crate) trait RoundingRule: Copy + Send + Sync {
     /// From where on a magnitude between two neighbours becomes the upper one. Never looked at if the rule wants draws.
     const UPPER: Upper;
 
-    /// What to add to `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are
-    /// cut off; 0 for `shift` = 0.
+    /// The addend of `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are cut off; 0 for
+    /// `shift` = 0.
     fn addend(significand: u32, shift: u32, draw: u32) -> u32;
 
     /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of

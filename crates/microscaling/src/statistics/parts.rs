@@ -108,8 +108,8 @@ impl StatisticsParts {
         self.rows
     }
 
-    /// Of blocks of several columns, as square ones are: how many columns they have at most, and how far these lie apart.
-    /// Columns from one multiple of the product of both to the next have as many blocks as they lie apart.
+    /// For blocks of several columns, such as square ones: how many columns a block has at most, and the distance of its
+    /// columns. Columns from one multiple of the product of both numbers to the next have as many blocks as the distance.
     pub fn columns_of_blocks(&self) -> Option<[usize; 2]> {
         self.pool
     }
@@ -204,7 +204,7 @@ pub struct PartStatistics {
     pub smallest: f32,
     /// Blocks, including blocks of zeros.
     pub blocks: u64,
-    /// Of each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
+    /// For each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
     pub ratios: Vec<f32>,
     /// The scale of each of these blocks, in order. A scale that is not positive and finite stands for a block without a
     /// scale, as in [`Statistics::of`].
@@ -212,7 +212,7 @@ pub struct PartStatistics {
 }
 
 impl Statistics {
-    /// The statistics of a tensor of so many elements that were taken part by part; see [`StatisticsParts`].
+    /// The statistics of a tensor with this number of elements, from its parts; see [`StatisticsParts`].
     pub fn of_parts(elements: u64, parts: impl IntoIterator<Item = PartStatistics>) -> Self {
         let mut statistics = Self {
             elements,

@@ -14,7 +14,7 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    /// Of a tensor with this scale, if the format has tensor scales.
+    /// The quantizer of a tensor with this scale, if the format has tensor scales.
     pub(super) fn of(quantization: &OperandQuantization, tensor_scale: Option<f32>) -> Self {
         let blocks = quantization.blocks;
         let blocks =

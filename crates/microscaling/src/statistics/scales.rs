@@ -70,7 +70,7 @@ const BINADES: usize = (BIAS - LOWEST_EXPONENT + 1) as usize;
 /// The scales of some blocks.
 pub(super) struct SeenScales {
     counts: [u32; BINADES],
-    /// Of their logarithms to base 2, and of the squares of these.
+    /// Sums of their logarithms to base 2, and of the squares of the logarithms.
     pub(super) sum: f64,
     pub(super) squares: f64,
     /// The smallest and the largest.

@@ -15,7 +15,7 @@ use crate::kernels::{Convolution, ConvolutionProduct};
 /// Significant bits of a tensor-float-32 number.
 const TENSOR_FLOAT_BITS: u32 = 11;
 
-/// Whether [`convolve`] is to compute the products of tensors of numbers with so many significant bits.
+/// Whether [`convolve`] computes the products of tensors with this number of significant bits.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>, significant_bits: u32) -> bool {
     let is_rounded = Float32::of(client) == Float32::Device && significant_bits > TENSOR_FLOAT_BITS;
     is_rounded || product::is_reproducible()

@@ -1,4 +1,4 @@
-//! What every kernel's launch has in common.
+//! Common code for launching kernels.
 
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;

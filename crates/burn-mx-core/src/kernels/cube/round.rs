@@ -5,7 +5,7 @@ use microscaling::{FloatFormat, Rounding};
 
 use super::bits::{self, ABS, IMPLICIT, INFINITY, SIGN};
 
-/// What to add to `significand` before its low `shift` bits are cut off.
+/// The addend of `significand` before its low `shift` bits are cut off.
 #[cube]
 fn addend(significand: u32, shift: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
     match rounding {

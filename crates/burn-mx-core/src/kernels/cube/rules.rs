@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// What of a magnitude takes part in the largest one.
+/// The part of a magnitude that counts for the largest one.
 #[cube]
 pub(super) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
     match format {
@@ -296,7 +296,7 @@ fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> (u32, u32) {
     (exponent as u32, bits::scale(largest, exponent))
 }
 
-/// The pattern of the largest number with exponent 0 and so many bits below the point.
+/// The pattern of the largest number with exponent 0 and this number of bits below the point.
 fn largest_fixed(fraction_bits: i32) -> u32 {
     (2.0 - (-fraction_bits as f32).exp2()).to_bits()
 }

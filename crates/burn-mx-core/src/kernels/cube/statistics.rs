@@ -1,4 +1,5 @@
-//! What quantization did, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same order.
+//! Statistics of quantization, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same
+//! order.
 //!
 //! A unit a block, a unit a lane of a part, a unit a part. The host reads some words for each part and two for each block, as
 //! float64 and float32 patterns.

@@ -17,8 +17,8 @@ pub(super) const VERDICT: i32 = 1 << 10;
 /// The verdict on a block whose largest magnitude is to become 4.
 pub(super) const FOUR: u32 = 1;
 
-/// A block has fewer than this number of elements. The words hold the sums of so many elements, and the mean of twice as
-/// many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
+/// A block has fewer than this number of elements. The words hold the sums of this number of elements, and the mean of
+/// twice as many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
 /// Whether a kernel has the rule of these blocks. Tables, sub-scales and MS-EDEN go through the host's memory.

@@ -53,7 +53,7 @@ pub(in crate::kernels) fn convolve<T: InMemory>(
 /// Values and shape of a result.
 type Computed = Result<Option<(Vec<f32>, Vec<usize>)>, PanelsError>;
 
-/// Of each group, the weight [O, C · taps] times the windows [C · taps, positions].
+/// For each group, the weight [O, C · taps] times the windows [C · taps, positions].
 fn output<T: InMemory>(
     convolution: &Convolution,
     x: Planes<'_>,
@@ -80,8 +80,8 @@ fn output<T: InMemory>(
     windows_times(&lhs, x, &windows).map(Some)
 }
 
-/// Of each group, the weight [C, O · taps], its windows from back to front, times the windows [O · taps, positions] that slide
-/// over the gradient with zeros in between.
+/// For each group, the weight [C, O · taps] times the windows [O · taps, positions]. The weight's windows are flipped. The
+/// windows slide over the gradient with zeros in between.
 fn input_gradient<T: InMemory>(
     convolution: &Convolution,
     grad: Planes<'_>,
@@ -209,7 +209,7 @@ fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
     }
 }
 
-/// Images whose windows, of so many elements each, are laid out at once.
+/// The number of images whose windows are laid out at once, given the elements of an image's windows.
 fn together(elements: usize) -> usize {
     (TOGETHER / 2 / elements.max(1)).max(1)
 }

@@ -99,7 +99,7 @@ fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockF
     })
 }
 
-/// Changes every value, in whatever order they lie in memory.
+/// Changes every value, in any order of the tensor in memory.
 pub(in crate::kernels) fn elementwise<T: InMemory>(
     tensor: T,
     work: impl Fn(&mut [f32]) + Sync,

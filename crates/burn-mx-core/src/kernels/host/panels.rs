@@ -15,7 +15,8 @@ use crate::kernels::rounding::BFLOAT16;
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
-/// Whether values of so many significant bits at most are multiplied in bfloat16 by this process; which way is said once.
+/// Whether this process multiplies values of at most this number of significant bits in bfloat16. The log names the
+/// path once.
 pub(in crate::kernels) fn multiplies(significant_bits: u32) -> bool {
     let path = ProductPath::current().filter(|_| significant_bits <= SIGNIFICANT_BITS);
     path.inspect(|path| say_once(*path)).is_some()

@@ -1,4 +1,4 @@
-//! What products there are.
+//! The kinds of products.
 
 use core::fmt::{self, Display};
 

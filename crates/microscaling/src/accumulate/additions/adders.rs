@@ -6,7 +6,7 @@ use crate::accumulate::pack::{LANES, Lanes};
 
 /// Sums of products of `pairs` and `fma`: how two numbers are added.
 pub(in crate::accumulate) trait Adder: Copy {
-    /// What products and sums are held in.
+    /// The type of products and sums.
     type Number: Copy;
     const ZERO: Self::Number;
     fn product(&self, a: f32, b: f32) -> Self::Number;

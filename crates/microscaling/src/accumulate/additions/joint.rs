@@ -13,7 +13,7 @@ pub(in crate::accumulate) struct Joint {
     pub(in crate::accumulate) fraction_bits: i32,
     pub(in crate::accumulate) floor_exponent: i32,
     pub(in crate::accumulate) output: Output,
-    /// So many cut products are below 2^31 together.
+    /// This number of cut products is below 2^31 together.
     pub(in crate::accumulate) chunk: usize,
 }
 

@@ -30,7 +30,7 @@ impl Term {
         }
     }
 
-    /// Of the finite products of a group, of which there may be fewer at the end.
+    /// From the finite products of a group; the last group may have fewer.
     pub(super) fn of(products: &[Product], group: usize) -> Self {
         let mut sum = ExactSum::ZERO;
         let mut exponent = None;

@@ -81,7 +81,7 @@ impl Elements {
 pub(super) enum ScaleRule {
     /// One of ours.
     Mode(ScaleMode),
-    /// `even` as FP4's, whatever the element.
+    /// `even` as for FP4, with any element.
     EvenAsFp4,
     /// ceil(log2(amax / max)), in float32.
     CeilLog2,
@@ -158,7 +158,7 @@ pub(super) struct Blocks {
 pub(super) struct MxRecipe {
     pub(super) element: ElementFormat,
     pub(super) scale: ScaleRule,
-    /// Elements are divided by 2^this at least, whatever the scale.
+    /// Elements are divided by 2^this at least, with any scale.
     pub(super) least_exponent: i32,
     pub(super) ties: Ties,
     pub(super) signs: Signs,
@@ -210,7 +210,7 @@ const BOTH_MAX: u32 = 2688.0_f32.to_bits();
 const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
 
 impl Nvfp4Recipe {
-    /// Of finite numbers, the largest of which has this pattern, a whole number of blocks; `None` where the tool makes NaN of
+    /// For finite numbers, a whole number of blocks, the largest of which has this pattern; `None` if the tool makes NaN of
     /// them.
     pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
         let (fp4, e4m3) = (

@@ -64,7 +64,7 @@ pub enum FileError {
     Pack {
         /// Name of the tensor.
         tensor: String,
-        /// What does not fit.
+        /// The defect.
         source: PackError,
     },
     /// Two files of one checkpoint have a tensor of one name.

@@ -1,4 +1,4 @@
-//! The safetensors files of one checkpoint, and the packed weights in them, in whatever layout.
+//! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
 use super::{CheckpointLayout, FileError, FileTensor, PackedFile};
 use crate::{Packed, StoredType, StoredView, WeightLayout};

@@ -103,7 +103,7 @@ pub enum WeightLayoutError {
     Pack {
         /// Name of the weight.
         name: String,
-        /// What does not fit.
+        /// The defect.
         source: PackError,
     },
 }

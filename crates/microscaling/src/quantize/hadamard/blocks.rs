@@ -6,7 +6,7 @@ use crate::quantize::layout::Layout;
 use crate::round::bits::SIGN;
 use alloc::vec;
 
-/// Columns of interleaved blocks that are worked on together: so many of the longest blocks just fit the nearest
+/// Columns of interleaved blocks that are worked on together: this number of the longest blocks just fits the nearest
 /// cache.
 const COLUMNS: usize = 64;
 

@@ -4,7 +4,7 @@ use crate::RandomStream;
 use crate::round::bits::SIGN;
 use alloc::{vec, vec::Vec};
 
-/// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: of the element at each index of the axis, whatever the
+/// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: one for each index of the axis, the same along the
 /// other axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signs {

@@ -53,7 +53,7 @@ impl MxFormat {
     /// One element of a block whose largest magnitude has the float32 pattern `amax`: rounded,
     /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
     ///
-    /// NaN if the scale is NaN, whatever `x` is; zero if the block is flushed. Subnormals of the element format are kept; below the
+    /// NaN for any `x` if the scale is NaN; zero if the block is flushed. Subnormals of the element format are kept; below the
     /// smallest one the rounding decides between it and zero. Scale modes `ceil`, `even` and `rceil` let an element of a block near
     /// the top of float32 round up to 2^128. The result is then ±Inf, the only float32 for 2^128. With `floor` and no headroom this
     /// cannot happen.
@@ -74,7 +74,7 @@ impl MxFormat {
     }
 }
 
-/// What rounding has to know of an element format, as integers.
+/// The properties of an element format that rounding needs, as integers.
 #[derive(Clone, Copy)]
 pub(crate) struct ElementRow {
     pub(crate) mantissa_bits: i32,

@@ -13,7 +13,7 @@ pub(crate) struct ScalePair {
 }
 
 impl ScalePair {
-    /// Of a scale that is a power of two, neither it nor its reciprocal subnormal.
+    /// From a scale that is a power of two, if neither the scale nor its reciprocal is subnormal.
     #[inline(always)]
     pub(crate) const fn of_power(scale: u32) -> Self {
         const TWICE: u32 = (2 * BIAS as u32) << MANTISSA_BITS;

@@ -47,8 +47,8 @@ impl FloatScaleFormat {
     }
 
     /// One element of a block with the scale c, one that [`block_scale_of`](Self::block_scale_of) gives, in a tensor with the
-    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`]. Of
-    /// several tables it is the first.
+    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    /// With several tables the first one counts.
     pub fn round_scaled(
         &self,
         x: f32,
