@@ -1,4 +1,4 @@
-//! Command-line flags for [`MxSpecs`], one a field, as the reference's `add_mx_args` adds them.
+//! Command-line flags for [`MxSpecs`], one for each field, like the reference's `add_mx_args`.
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id};
 use serde_json::{Map, Value};
@@ -76,7 +76,7 @@ fn field(flag: &str) -> &str {
 /// or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read, dropped and
 /// logged once.
 ///
-/// The flags stand under the heading "MX specs", or the one that `next_help_heading` sets.
+/// The flags stand under the heading "MX specs", or under the heading that `next_help_heading` sets.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;

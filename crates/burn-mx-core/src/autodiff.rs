@@ -41,7 +41,7 @@ use crate::tensor::{Flags, Meta, MxTensor};
 /// The autodiff backend that `MxAutodiff` decorates.
 type Ad<B, C> = Autodiff<MxBackend<B>, C>;
 
-/// Autodiff over [`MxBackend<B>`]: write it where a program says `Autodiff<B>`.
+/// Autodiff over [`MxBackend<B>`]: write `MxAutodiff<B>` in place of `Autodiff<B>`.
 ///
 /// Three things differ from `Autodiff<MxBackend<B>>`. Backward products take the backward formats. Leaves that require
 /// gradients take the weight formats. The optimizer computes with gradients and parameters that leave autodiff in full

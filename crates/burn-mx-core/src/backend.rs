@@ -13,11 +13,11 @@ use crate::kernels::{MxKernels, from_f32};
 use crate::shared_specs;
 use crate::tensor::MxTensor;
 
-/// A backend that computes on `B` and emulates what the [`MxSpecs`](crate::MxSpecs) of its tensors set. Matrix products
+/// A backend that computes on `B` and emulates the [`MxSpecs`](crate::MxSpecs) of its tensors. Matrix products
 /// fake-quantize their operands to MX formats, and elementwise ops compute in an emulated bfloat or fp format.
 ///
-/// Tensors and devices without specs are computed exactly by `B`. For training use `MxAutodiff<B>`, not
-/// `Autodiff<MxBackend<B>>`, which cannot tell a backward product from a forward one.
+/// Without specs, results equal `B`'s. For training use `MxAutodiff<B>`, not `Autodiff<MxBackend<B>>`, which cannot
+/// tell a backward product from a forward one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MxBackend<B> {
     _inner: PhantomData<B>,

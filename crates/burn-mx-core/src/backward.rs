@@ -1,5 +1,4 @@
-//! `MxAutodiff`'s own backward steps, for the ops whose gradients burn-autodiff would compute otherwise than
-//! the emulation asks for.
+//! `MxAutodiff`'s own backward steps, for ops whose gradients differ between burn-autodiff and the emulation.
 //!
 //! Each step saves its unrounded inputs ([`saved`]) and calls the semantics' backward function; the gradient it hands on
 //! carries the specs of the tensor it belongs to.

@@ -13,9 +13,9 @@ use crate::tensor::{Meta, MxTensor};
 /// ([`process::install_default`](crate::process::install_default)) applies to its tensors. Without a default, results
 /// equal the wrapped backend's.
 ///
-/// The device of a tensor has the tensor's specs (those that it would have, if its own were set by path), also where the
-/// tensor itself is exempt from the emulation. `to_device` to a device with specs gives a tensor those; to a device
-/// without, it leaves a tensor those that it has.
+/// The device of a tensor has the tensor's specs, also if the tensor itself is exempt from the emulation. If the
+/// tensor's specs were set by path, its device has the specs that the tensor would have otherwise. `to_device` gives a
+/// tensor the specs of the target device. If the target has no specs, the tensor keeps its own.
 #[derive(Clone, Debug, Default)]
 pub struct MxDevice<D> {
     pub(crate) inner: D,
@@ -28,8 +28,8 @@ impl<D> MxDevice<D> {
     ///
     /// # Errors
     ///
-    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) refuses the specs, or [`MxSpecs::preset`](crate::MxSpecs::preset) does not
-    /// know the name.
+    /// The errors of [`MxSpecs::resolve`](crate::MxSpecs::resolve), or of [`MxSpecs::preset`](crate::MxSpecs::preset) for a
+    /// name.
     pub fn new(inner: D, specs: impl ToResolvedSpecs) -> Result<Self, SpecsError> {
         let specs = specs.to_resolved()?;
         Ok(Self {

@@ -86,8 +86,8 @@ bitflags::bitflags! {
     }
 }
 
-/// Watches what the decorator computes. Each method is called on the thread that computes, before or after the op, and must
-/// not compute on emulated tensors itself.
+/// Watches the decorator's computations. Each method is called on the thread that computes, before or after the op. A
+/// method must not compute on emulated tensors.
 pub trait Observer: Send + Sync {
     /// The events that the observer is told of. [`install`] asks once.
     fn events(&self) -> Events;
@@ -163,7 +163,7 @@ pub struct ProductCall {
     pub label: Option<&'static str>,
 }
 
-/// Sees one product.
+/// Observes one product.
 pub trait ProductObserver {
     /// The name by which the roundings of the product's result to the elementwise format go.
     fn layer(&self) -> Option<&'static str> {
@@ -203,7 +203,7 @@ pub struct ElementwiseCall {
     pub format: FloatFormat,
 }
 
-/// Sees the roundings of one elementwise op.
+/// Observes the roundings of one elementwise op.
 pub trait RoundingObserver {
     /// A rounding, by its name: `lhs`, `output`, `input gradient`.
     fn rounding(&self, name: &'static str, view: &dyn View);
@@ -221,8 +221,8 @@ pub trait View {
     fn values(&self) -> [Vec<f32>; 2];
 }
 
-/// An operand of a product before and after it is quantized in blocks. Before means: rounded to the elementwise format, and in
-/// the basis of the Hadamard transform where there is one.
+/// An operand of a product before and after it is quantized in blocks. The operand before quantization is rounded to the
+/// elementwise format, and in the basis of the Hadamard transform, if there is one.
 pub trait OperandView: View {
     /// The slot of the specs whose format it has.
     fn slot(&self) -> Slot;

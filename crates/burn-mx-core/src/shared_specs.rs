@@ -1,4 +1,4 @@
-//! Interned specs and labels: every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
+//! Interned specs and labels. Every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
 //! so that a tensor carries each as one pointer.
 
 use std::collections::{HashMap, HashSet};
@@ -78,7 +78,8 @@ impl SharedSpecs {
     }
 }
 
-/// The one copy of a layer's name, a parameter's path most often, so that tensors carry it as a pointer.
+/// The interned copy of a layer's name, so that tensors carry the name as a pointer. Most names are the paths of
+/// parameters.
 pub fn label(path: &str) -> &'static str {
     let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());
     if let Some(found) = labels.get(path) {

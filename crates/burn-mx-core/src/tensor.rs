@@ -17,8 +17,7 @@ use crate::shared_specs::{self, SharedSpecs};
 use crate::weight_cache::{Unpacked, WeightCache};
 pub(crate) use op_context::OpContext;
 
-/// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
-/// computed with.
+/// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs of its computations.
 #[derive(Clone, Debug)]
 pub struct MxTensor<P> {
     pub(crate) inner: P,

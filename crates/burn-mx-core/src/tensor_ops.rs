@@ -83,7 +83,7 @@ pub struct Packing {
     pub stream: RandomStream,
 }
 
-/// A change of what a tensor is to the emulation.
+/// A change of a tensor's role or exemption in the emulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TensorChange {
@@ -142,7 +142,7 @@ impl TensorChange {
     }
 }
 
-/// A function that Burn composes and the reference has as one.
+/// A function that Burn composes of smaller ops and the reference defines as one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Function {

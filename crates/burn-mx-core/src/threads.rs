@@ -9,7 +9,8 @@
 //! * The thread that began the piece sleeps until the piece is over. If the thread waited as rayon's threads do
 //!   (`install` across pools), it would take up the next task. That task begins a piece, too, and waits with yet another task:
 //!   one stack would hold a frame of every task. The pool of a piece needs none of the threads that sleep.
-//! * A panic drops the marks on the thread that has them, and goes on where the piece was begun; the pool goes back in between.
+//! * A panic drops the marks on the thread that has them, returns the pool, and goes on in the thread that began the
+//!   piece.
 //!
 //! A thread that is none of rayon's runs the piece in place: kernels make it wait without taking up work.
 

@@ -36,9 +36,9 @@
 //!   relu, gelu, sigmoid, softmax and layer norm follow the reference's formulas. If Burn composes an op of smaller
 //!   ops, burn-mx emulates the smaller ops.
 //! * Data movement, comparison, minimum and maximum round nothing.
-//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32` (of those only
-//!   `f64` may be rounded), computes there, and rounds its result once more, to nearest even, where the tensors' own
-//!   type does not hold it. Operands of different float types are refused.
+//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32`, which may
+//!   round `f64`, and computes in `f32`. The result is rounded to the tensors' own type, to nearest even. Operands of
+//!   different float types are refused.
 //! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
 //! * Where no specs are set, everything is exactly the wrapped backend's.
 

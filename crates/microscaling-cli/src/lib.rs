@@ -45,8 +45,8 @@ impl From<String> for Done {
     }
 }
 
-/// Runs the program with these arguments, of which the first is its name. Results go to the standard output, errors to the
-/// standard error. Returns the exit status: 0 for success, 1 if `diff` found a difference, 2 after an error.
+/// Runs the program with these arguments; the first argument is the program's name. Results go to the standard output,
+/// errors to the standard error. Returns the exit status: 0 for success, 1 if `diff` found a difference, 2 after an error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,

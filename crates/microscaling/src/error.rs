@@ -50,14 +50,14 @@ impl FormatError {
     }
 }
 
-/// A name that stands for no value of the named enum.
+/// A name without a value in its enum.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
 #[non_exhaustive]
 pub struct NameError {
     /// The kind of name that was expected, for example "element format".
     pub kind: &'static str,
-    /// The name that was given.
+    /// The given name.
     pub value: String,
     /// The names that are allowed (aliases are not listed).
     pub allowed: Vec<&'static str>,
@@ -259,7 +259,7 @@ pub enum FormatError {
     },
 }
 
-/// A text that stands for no format.
+/// A text that is not a format.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseFormatError {

@@ -28,27 +28,27 @@ use tensor::quantize_blocks;
 impl MxFormat {
     /// Replaces every element of a tensor by the value it has in this format ("fake quantization").
     ///
-    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and
-    /// blocks lie along `axis`, counted from 0. They start anew at the beginning of the axis; the last
-    /// one is shorter if the block size does not divide its length, as if padded with zeros. A block
-    /// size larger than the axis gives one short block, and block size 0 one block of the whole axis.
+    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and blocks lie along
+    /// `axis`, counted from 0. The first block starts at the beginning of the axis. The last block is shorter if the
+    /// block size does not divide the axis, as if padded with zeros. A block size larger than the axis gives one short
+    /// block, and block size 0 one block of the whole axis.
     ///
     /// [`round_element`](Self::round_element) defines the new value of every element, also for NaN, Inf, zero,
     /// saturation and overflow. The draw of an element for [`Rounder::Stochastic`] is word number i of its stream, with
     /// i its position in `data`. Results depend neither on the number of threads nor on the processor. A tensor may
     /// have no elements.
     ///
-    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it where `axis` is 0: of a matrix it
-    /// does not matter which axis is given.
+    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it if `axis` is 0. For a matrix both
+    /// axes give the same blocks.
     ///
-    /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
-    /// on by the threads of the current rayon pool (feature `rayon`).
+    /// One pass over memory for any axis, in place: nothing is transposed. The threads of the current rayon pool share
+    /// the work on large tensors (feature `rayon`).
     ///
     /// # Errors
     /// The data are untouched then.
     /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
-    /// * [`QuantizeError::OneAxis`]: square blocks of a tensor of one axis.
+    /// * [`QuantizeError::OneAxis`]: square blocks in a tensor with one axis.
     /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
     /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
     pub fn quantize(
@@ -117,7 +117,7 @@ impl FloatScaleFormat {
 impl Nvfp4Format {
     /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
     /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors. A tensor scale
-    /// takes one more pass over the data, which reads them.
+    /// takes one more pass, which only reads the data.
     ///
     /// # Errors
     /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
@@ -133,9 +133,9 @@ impl Nvfp4Format {
 }
 
 impl BlockFormat {
-    /// [`quantize`](Self::quantize), but for the tensor scale, which is returned instead of being in the values: these have
-    /// the format's [significant bits](Self::significant_bits). Their products with it are what [`quantize`](Self::quantize)
-    /// gives, up to its own rounding to `f32`.
+    /// [`quantize`](Self::quantize) without the tensor scale, which is returned instead. The values then have the format's
+    /// [significant bits](Self::significant_bits). The values times the tensor scale equal [`quantize`](Self::quantize)'s,
+    /// up to the rounding of this product to `f32`.
     ///
     /// `None`, with unchanged data, if the format has no tensor scale, or if the data's tensor scale is NaN, Inf or below
     /// 2^−80. A scale below 2^−80 takes part in the rounding of elements.

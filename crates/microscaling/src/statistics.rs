@@ -24,7 +24,7 @@ use scales::Scales;
 /// A tensor before and after quantization, in row-major order without gaps, and how it was quantized.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
-    /// The elements before: those that the block format was given.
+    /// The elements before quantization to the block format.
     pub original: &'a [f32],
     /// The elements after.
     pub quantized: &'a [f32],
@@ -88,12 +88,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The statistics of one tensor. Large tensors are worked on by the threads of the current rayon pool.
+    /// The statistics of one tensor. The threads of the current rayon pool share the work on large tensors.
     ///
     /// # Errors
     /// * [`QuantizeError::Format`]: the format is not valid.
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
-    /// * [`QuantizeError::LengthMismatch`]: one of the slices has not as many elements as the shape.
+    /// * [`QuantizeError::LengthMismatch`]: the number of elements of a slice differs from the shape's.
     /// * [`QuantizeError::ShapeOverflow`]: that number overflows.
     pub fn of(comparison: Comparison<'_>) -> Result<Self, QuantizeError> {
         let Comparison {
@@ -235,7 +235,8 @@ impl Statistics {
         self.non_finite
     }
 
-    /// Number of elements that are finite before and ±Inf after, which are among the [`non_finite`](Self::non_finite) ones.
+    /// Number of elements that are finite before and ±Inf after. [`non_finite`](Self::non_finite) counts these
+    /// elements, too.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
@@ -283,8 +284,8 @@ impl Statistics {
         self.underflow
     }
 
-    /// Number of elements beyond the largest number that their block can hold under its scale. Where a table has other numbers above 0
-    /// than below, that is the larger one of both.
+    /// Number of elements beyond the largest number that their block can hold under its scale. If a table has other numbers above 0
+    /// than below, the larger magnitude counts.
     pub fn saturated(&self) -> u64 {
         self.saturated
     }
@@ -322,9 +323,9 @@ impl Statistics {
         }))
     }
 
-    /// The histogram of the scales of blocks that are not zero, one bin a binade: ⌊log₂ scale⌋ and how many blocks have
-    /// such a scale, in ascending order. The scale of microexponents and block floating point is the power of two with the
-    /// block's exponent. The scale of NVFP4 is the product of block and tensor scale.
+    /// The histogram of the scales of blocks that are not zero, one bin for each binade: ⌊log₂ scale⌋ and the number of
+    /// blocks with such a scale, in ascending order. The scale of microexponents and block floating point is the power of
+    /// two with the block's exponent. The scale of NVFP4 is the product of block and tensor scale.
     pub fn scales(&self) -> impl Iterator<Item = (i32, u64)> {
         self.scales.iter().map(|(&binade, &count)| (binade, count))
     }

@@ -1,4 +1,4 @@
-//! Our own exponential functions.
+//! This crate's exponential functions.
 
 /// e^x to within one unit in the last place, by IEEE operations alone. The code vectorizes, and every processor that
 /// does not fuse the operations gives the same bits. Mathematical libraries differ from each other in these bits.

@@ -1,4 +1,4 @@
-//! Rows of numbers: what a reduction needs beside the arithmetic of numbers.
+//! Rows of numbers: the operations that a reduction needs beside the arithmetic of numbers.
 
 use core::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Float ops: burn-autodiff's, and backward ops of our own where its gradients are not the emulation's.
+//! Float ops: burn-autodiff's, and this crate's backward ops where the emulation has other gradients.
 //!
 //! Ops that burn-autodiff leaves to Burn's defaults stay Burn's defaults here. So they are composed of this crate's
 //! backward ops.

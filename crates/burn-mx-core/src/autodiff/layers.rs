@@ -1,4 +1,4 @@
-//! Module ops and activations: burn-autodiff's, and backward ops of our own for what holds products or formulas.
+//! Module ops and activations: burn-autodiff's, and this crate's backward ops for products and formulas.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::Scalar;

@@ -1,4 +1,4 @@
-//! Who is installed, and who of them is told.
+//! The installed observers, and the observers that an event reaches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -76,12 +76,12 @@ impl fmt::Debug for Installed {
     }
 }
 
-/// Has `observer` told what all threads compute that have no observer of their own.
+/// Installs `observer` for all threads without their own observer.
 pub fn install(observer: Arc<dyn Observer>) -> Installed {
     install_for(None, observer)
 }
 
-/// Has `observer`, and nobody else, told what this thread computes, and what other threads compute for it.
+/// Installs `observer` for this thread and for threads that work for it. No other observer sees their computations.
 pub fn install_on_this_thread(observer: Arc<dyn Observer>) -> Installed {
     install_for(Some(thread_of_work()), observer)
 }

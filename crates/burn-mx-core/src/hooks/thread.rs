@@ -17,12 +17,12 @@ thread_local! {
     static AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread whose work this one does: itself, or the one that it works for.
+/// The thread whose work the current thread does: itself, or another thread.
 pub fn thread_of_work() -> ThreadId {
     OWNER.get().unwrap_or_else(|| thread::current().id())
 }
 
-/// Has what this thread computes from here on belong to another one's work, up to the end of the backward pass that it is in.
+/// Counts the computations of this thread as another thread's work, from here to the end of the current backward pass.
 pub fn work_for(thread: ThreadId) {
     OWNER.set(Some(thread));
 }
@@ -32,7 +32,7 @@ pub fn in_backward_pass() -> bool {
     phase::is_backward()
 }
 
-/// Whether what this thread computes belongs to a training step: it is in an op of `MxAutodiff`, or in a backward pass.
+/// Whether this thread is in a training step: in an op of `MxAutodiff`, or in a backward pass.
 pub fn in_training() -> bool {
     in_backward_pass() || TRACKED.get() > 0
 }

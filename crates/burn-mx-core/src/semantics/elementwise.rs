@@ -2,7 +2,7 @@
 //!
 //! Tensors of another float type are converted to `f32` before and back after.
 //!
-//! `number` is an op's number where its random numbers are to be drawn again; without one it is a new op.
+//! `number` is an op's number if its random numbers are drawn again. Without a number the op is new.
 
 mod arithmetic;
 mod passes;

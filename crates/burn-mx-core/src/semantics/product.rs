@@ -1,5 +1,5 @@
-//! The seam of all products: every matrix product and convolution that is emulated is one [`Product`], and each of its
-//! operands passes here.
+//! The seam of all products: every emulated matrix product and convolution is one [`Product`], and each of its operands
+//! passes here.
 
 mod kind;
 mod operands;

@@ -8,9 +8,9 @@ use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 
 /// Which number formats the emulation uses, and where.
 ///
-/// Block formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot
-/// a role, see [`Slot`]); a bfloat or fp format applies to elementwise operations and to the
-/// results of products. Nothing set, the default, means no emulation at all.
+/// Block formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot for each role,
+/// see [`Slot`]). A bfloat or fp format applies to elementwise operations and to the results of products. The default
+/// sets no field and emulates nothing.
 ///
 /// A slot holds the element of an MX block, such as `fp8_e4m3`, or a whole [block
 /// format](microscaling::BlockFormat), such as `mx6`, `nvfp4` or `mx(element=int4,block_size=16)`.
@@ -19,10 +19,9 @@ use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 ///
 /// Nothing is checked until [`resolve`](Self::resolve).
 ///
-/// In JSON every field may be missing, unknown ones are errors. `null` is the default of any field
-/// but a boolean or the seed; formats and the roundings after `round` can be unset by `""` and
-/// `"none"` too. The reference's `round_m` and `custom_cuda` change no number: they are read, dropped
-/// and reported once to the log.
+/// In JSON every field may be missing, and unknown fields are errors. `null` is the default of any field but a boolean
+/// or the seed. `""` and `"none"` also unset formats and the roundings after `round`. The reference's `round_m` and
+/// `custom_cuda` change no number: they are read, dropped and reported once to the log.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
@@ -78,8 +77,8 @@ pub struct MxSpecs {
     /// inputs, and all `*_bp*` formats and gradient roundings are ignored, set or not, as in the
     /// reference. Default: true.
     pub quantize_backprop: bool,
-    /// Rounding of elementwise operations, and the default of all others. Default: `nearest` (ties
-    /// away from zero).
+    /// Rounding of elementwise operations, and the default of all other roundings. Default: `nearest` (ties away from
+    /// zero).
     pub round: Rounding,
     /// Elementwise rounding of weights and biases. Default: `round`.
     pub round_weight: Option<Rounding>,
@@ -137,18 +136,18 @@ pub struct MxSpecs {
     /// saturation. Default: 1. The headroom of an NVFP4 slot is a parameter of its format.
     #[serde(skip_serializing_if = "is_default")]
     pub headroom_bp: Headroom,
-    /// Which operands the gradient products read: the `original` ones, the default, or those that the `forward` product
-    /// used, quantized again.
+    /// Which operands the gradient products read. `original`, the default: the operands before quantization. `forward`:
+    /// the operands that the forward product used, quantized again.
     #[serde(skip_serializing_if = "is_default")]
     pub gradient_operands: GradientOperands,
-    /// Whether the gradient of an operand is zero where the forward product's quantization clipped it (a masked
-    /// straight-through gradient), in the basis of the forward product's transform if that has one. Default: false.
+    /// Whether the gradient of an operand is zero where the forward product's quantization clipped the operand (a
+    /// masked straight-through gradient). The mask applies in the basis of the forward product's transform, if there is
+    /// one. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub mask_clipped: bool,
-    /// How the sums of every product are formed: as the matrix unit of a chip forms them (`hopper`, `blackwell`, …), or
-    /// by one with parameters of your choice (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`), see
-    /// [`Accumulation`]. The sums are then of elements and block scales apart, in host memory. Default: none, which is the
-    /// backend's own float32.
+    /// The accumulator that sums up every product, see [`Accumulation`]: the matrix unit of a chip (`hopper`, `blackwell`,
+    /// …), or a unit with your own parameters (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`). The
+    /// unit sums elements and block scales apart, in host memory. Default: none, which is the backend's own float32.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator: Option<Accumulation>,
     /// The same for forward products. Default: `accumulator`.

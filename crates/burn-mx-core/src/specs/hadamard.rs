@@ -1,4 +1,4 @@
-//! The Hadamard transform of a product's operands, as a field of the specs says it.
+//! The Hadamard transform of a product's operands, as a field of the specs.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;

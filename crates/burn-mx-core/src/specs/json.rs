@@ -1,4 +1,4 @@
-//! [`MxSpecs`] as JSON, the reference's and our own.
+//! [`MxSpecs`] as JSON, the reference's and this project's.
 
 use serde_json::{Map, Value};
 

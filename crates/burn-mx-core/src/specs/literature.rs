@@ -119,8 +119,8 @@ impl MxSpecs {
         Self::quartet_with(MxFormat { headroom, ..MXFP4 })
     }
 
-    /// [`quartet`](Self::quartet) as its released code has it (github.com/IST-DASLab/Quartet): the scale's exponent is rounded
-    /// down, which clips 5 % of the elements in place of 0.5 %.
+    /// [`quartet`](Self::quartet) with the rule of its released code (github.com/IST-DASLab/Quartet): the scale's exponent is
+    /// rounded down, which clips 5 % of the elements in place of 0.5 %.
     pub fn quartet_code() -> Self {
         Self::quartet_with(MXFP4)
     }
@@ -147,10 +147,10 @@ impl MxSpecs {
     }
 
     /// Quartet II (Panferov et al., "Quartet II: Accurate LLM Pre-Training in NVFP4 by Improved Unbiased Gradient Estimation",
-    /// arXiv 2601.22813): both passes in NVFP4. Forward: four over six, to nearest. Backward: the operands that the forward product
-    /// used, and the gradient, after a Hadamard transform of 128 whose signs are drawn, by
-    /// [MS-EDEN](FloatScaleFormat::eden) with the released code's scales, 17/16 · 0.93 of what fits. Products of activations and
-    /// the head stay in bfloat16.
+    /// arXiv 2601.22813): both passes in NVFP4. The forward pass has four over six and rounds to nearest. Gradient products take
+    /// the operands that the forward product used, and the gradient. A Hadamard transform of 128 with drawn signs comes first, then
+    /// [MS-EDEN](FloatScaleFormat::eden). Scales have the released code's headroom, 17/16 · 0.93. Products of activations and the
+    /// head stay in bfloat16.
     ///
     /// The released code (github.com/IST-DASLab/Quartet-II) takes 1 for a block scale that would round to 0, where this preset takes
     /// the smallest scale, 2^−9, and has the same signs for both products of a layer.

@@ -43,7 +43,7 @@ const PRESETS: [Preset; 29] = [
 ];
 
 impl MxSpecs {
-    /// The names that [`preset`](Self::preset) knows; it understands AMD Quark's names of the formats too.
+    /// The names for [`preset`](Self::preset), which also takes AMD Quark's names of the formats.
     pub const PRESETS: &'static [&'static str] = &{
         let mut names = [""; PRESETS.len()];
         let mut i = 0;
@@ -83,15 +83,13 @@ impl MxSpecs {
         }
     }
 
-    /// Deliberately no emulation. Equal to the default, but says at the place of use that float32
-    /// is meant.
+    /// No emulation, on purpose. Equal to the default, but a reader sees that float32 is meant.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// MXFP8 with E4M3 elements (OCP MX v1.0) for weights and activations, forward and backward;
-    /// block 32, 8 scale bits, bfloat16 elementwise, ties to even. So are the other five but for
-    /// their element.
+    /// MXFP8 with E4M3 elements (OCP MX v1.0) for weights and activations, forward and backward; block 32, 8 scale
+    /// bits, bfloat16 elementwise, ties to even. The other five presets of MX formats differ only in their element.
     pub fn mxfp8_e4m3() -> Self {
         Self::concrete(ElementFormat::FP8_E4M3)
     }
@@ -121,7 +119,7 @@ impl MxSpecs {
         Self::concrete(ElementFormat::INT8)
     }
 
-    /// MXFP8 with E4M3 elements and scale mode `rceil`, as NVIDIA's recipe for MXFP8 training has it, else as
+    /// MXFP8 with E4M3 elements and scale mode `rceil`, NVIDIA's recipe for MXFP8 training; else as
     /// [`mxfp8_e4m3`](Self::mxfp8_e4m3).
     pub fn mxfp8_rceil() -> Self {
         Self {
@@ -130,8 +128,8 @@ impl MxSpecs {
         }
     }
 
-    /// Microexponents with 4 bits an element ([`MicroexponentFormat::MX4`]) for weights and activations, forward
-    /// and backward; bfloat16 elementwise, ties to even. So are the next four but for their format.
+    /// Microexponents with 4 bits an element ([`MicroexponentFormat::MX4`]) for weights and activations, forward and
+    /// backward; bfloat16 elementwise, ties to even. The next four presets differ only in their format.
     pub fn mx4() -> Self {
         Self::of(MicroexponentFormat::MX4)
     }
@@ -198,10 +196,10 @@ impl MxSpecs {
         Self::of(FloatScaleFormat::HIF4)
     }
 
-    /// [`mxfp4`](Self::mxfp4) whose gradient products have stochastic rounding and a random Hadamard transform in blocks of 64,
-    /// which Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025) found to make up for most of what MXFP4 loses. This
-    /// preset is this project's own. The paper's recipe, [`mxfp4_backward`](Self::mxfp4_backward), leaves the forward pass in
-    /// bfloat16.
+    /// [`mxfp4`](Self::mxfp4) with stochastic rounding and a random Hadamard transform in blocks of 64 in gradient products.
+    /// According to Tseng, Yu and Park ("Training LLMs with MXFP4", AISTATS 2025), this recovers most of MXFP4's loss of
+    /// accuracy. This preset is this project's own. The paper's recipe, [`mxfp4_backward`](Self::mxfp4_backward), leaves the
+    /// forward pass in bfloat16.
     ///
     /// Backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
     /// saturates, as the paper's own factor of 3/4 sees to.
@@ -247,8 +245,8 @@ impl MxSpecs {
         }
     }
 
-    /// The specs of that name, one of [`PRESETS`](Self::PRESETS) in upper or lower case; the constructor of the same name
-    /// gives the same. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are understood too.
+    /// The specs of this name, one of [`PRESETS`](Self::PRESETS) in upper or lower case. The constructor of the same name
+    /// returns the same specs. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are allowed, too.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MxSpecs, SpecsError};
 
-/// Specs, and the layers that go without their block formats: what a paper's recipe says of any model.
+/// A paper's recipe for any model: specs, and the layers that have no block formats.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
@@ -30,7 +30,7 @@ pub struct Recipe {
 pub struct Exemptions {
     /// The last layer that runs.
     pub head: bool,
-    /// How much of the layers before the head, from the last of them on, in percent; at least one if it is not 0.
+    /// The share of the last layers before the head, in percent; at least one layer if the share is not 0.
     pub last_percent: u32,
 }
 

@@ -22,7 +22,7 @@ pub struct ResolvedSpecs {
     pub(super) static_input: static_input::Shared,
 }
 
-/// [`ResolvedSpecs`], or a reference to them; what takes specs and cannot fail takes a reference to this.
+/// [`ResolvedSpecs`], or a reference to them. Infallible functions take their specs as a reference to this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no resolved specs",
     label = "specs have to be checked and completed before they are computed with",
@@ -57,7 +57,7 @@ pub trait ToResolvedSpecs {
     ///
     /// # Errors
     ///
-    /// If they cannot be used, or there is no preset of that name.
+    /// The errors of [`MxSpecs::resolve`], or an unknown name of a preset.
     fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError>;
 }
 
@@ -135,8 +135,7 @@ impl ResolvedSpecs {
         }
     }
 
-    /// The specs with every `Option` filled in that has a default, for what has no accessor here
-    /// (`softmax_exp2`, …).
+    /// The specs with their defaults filled in, for fields without an accessor here (`softmax_exp2`, …).
     pub fn specs(&self) -> &MxSpecs {
         &self.specs
     }
@@ -177,13 +176,13 @@ impl ResolvedSpecs {
     }
 
     /// The transform of the operands where an input's gradient is computed, see [`MxSpecs::hadamard_input_grad`];
-    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    /// `None`: no transform, also if no backward slot has a format.
     pub fn hadamard_input_grad(&self) -> Option<Hadamard> {
         self.hadamard_of_gradients(self.specs.hadamard_input_grad)
     }
 
     /// The transform of the operands where a weight's gradient is computed, see [`MxSpecs::hadamard_weight_grad`];
-    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    /// `None`: no transform, also if no backward slot has a format.
     pub fn hadamard_weight_grad(&self) -> Option<Hadamard> {
         self.hadamard_of_gradients(self.specs.hadamard_weight_grad)
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// A convolution or transposed convolution has the roles of the linear layer. If one operand of a matmul is a weight,
 /// it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along
-/// the axis that the product at hand sums over.
+/// the summed axis of the product.
 ///
 /// In JSON a slot is its field's name without `_elem_format`: `a_bp_ex`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

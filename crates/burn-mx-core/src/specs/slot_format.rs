@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// The value of a field like `w_elem_format`: the element of an MX block, or a whole block format. All slots of the
 /// specs share the other parameters of MX blocks; a block format has its own parameters.
 ///
-/// As text (`FromStr`, `Display`, serde) it is what the [`ElementFormat`] or the [`BlockFormat`] is: `fp8_e4m3`,
-/// `mx6`, `nvfp4`, `mx(element=int4,block_size=16)`. A text that the program holds converts by `into` too; whether it names a
-/// format shows when the specs are resolved.
+/// The text form (`FromStr`, `Display`, serde) is the text of the [`ElementFormat`] or the [`BlockFormat`]: `fp8_e4m3`,
+/// `mx6`, `nvfp4`, `mx(element=int4,block_size=16)`. A text also converts by `into`.
+/// [`MxSpecs::resolve`](crate::MxSpecs::resolve) then checks whether the text names a format.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;

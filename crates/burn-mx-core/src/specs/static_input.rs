@@ -45,7 +45,7 @@ impl StaticInput {
         self.length > 0 && format.is_some_and(fits)
     }
 
-    /// The largest magnitudes, one a block.
+    /// The largest magnitudes, one for each block.
     pub fn amax(&self) -> impl Iterator<Item = f32> {
         self.amax.iter().copied().map(f32::from_bits)
     }

@@ -80,8 +80,8 @@ impl BlockFormat {
         }
     }
 
-    /// Elements in a block along its axis, or along either of the two that a [square](Self::is_square) one lies along; 0
-    /// makes the whole axis one block.
+    /// Elements in a block along its axis, or along each of the two axes of a [square](Self::is_square) block; 0 makes
+    /// the whole axis one block.
     pub const fn block_size(&self) -> usize {
         match self {
             Self::Mx(format) => match format.shared_exp_method {

@@ -1,4 +1,4 @@
-//! Element formats: what one number of a block may be.
+//! Element formats: the numbers that an element of a block may have.
 
 mod named;
 mod special_codes;
@@ -19,9 +19,8 @@ pub use special_codes::SpecialCodes;
 /// Elements of a block saturate: a value beyond [`max`](Self::max) becomes ±max. No element becomes NaN or Inf, even if
 /// the format has codes for them. The scale marks a block that holds a NaN or an Inf.
 ///
-/// As text (`FromStr`, `Display`, serde) it is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`,
-/// `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`, `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`; what may be left out is the bias (2^(exponent bits − 1) − 1, and 1 of a single exponent
-/// bit) and the specials (none).
+/// The text form (`FromStr`, `Display`, serde) is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`, `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`,
+/// `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`. Two parameters are optional: the bias (2^(exponent bits − 1) − 1, or 1 for a single exponent bit) and the specials (none).
 ///
 /// ```
 /// use microscaling::{ElementFormat, SpecialCodes};
@@ -210,7 +209,7 @@ impl ElementFormat {
         }
     }
 
-    /// The name, for example `fp8_e4m3`, of a format that has one.
+    /// The name, for example `fp8_e4m3`, of a named format.
     pub fn name(self) -> Option<&'static str> {
         let row = Self::ROWS.iter().find(|(.., format)| *format == self);
         row.map(|(name, ..)| *name)
@@ -275,7 +274,7 @@ impl ElementFormat {
         1 - self.emin as i32
     }
 
-    /// The largest number; of tables the largest magnitude of the first one.
+    /// The largest number. For tables: the largest magnitude of the first table.
     pub const fn max(self) -> f32 {
         if let Kind::Table(tables) = self.kind {
             return f32::from_bits(tables.0[0].max());

@@ -7,8 +7,7 @@ use core::fmt;
 /// A float format narrower than float32, for rounding each number on its own (the `bfloat` and `fp`
 /// of the reference emulation library).
 ///
-/// * bfloatN, N = 10 … 32: sign, 8 exponent bits, N − 9 mantissa bits. bfloat16 is the usual one,
-///   bfloat32 is float32.
+/// * bfloatN, N = 10 … 32: sign, 8 exponent bits, N − 9 mantissa bits. N = 16 is bfloat16, N = 32 is float32.
 /// * fpN, N = 7 … 29: sign, 5 exponent bits, N − 6 mantissa bits. fp16 is IEEE binary16.
 ///
 /// NaN and ±Inf pass unchanged. A finite number that rounds beyond [`max`](Self::max) becomes ±Inf. (With

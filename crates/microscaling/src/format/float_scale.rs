@@ -68,7 +68,7 @@ impl ScaleFormat {
         }
     }
 
-    /// The magnitudes of a float, one that has a code for NaN, which is the scale of a block that becomes NaN. `None` for any
+    /// The magnitudes of a float that has a code for NaN. This code is the scale of a block that becomes NaN. `None` for any
     /// other element format.
     pub fn of_magnitudes(float: ElementFormat) -> Option<Self> {
         let has_nan = matches!(
@@ -162,7 +162,7 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// otherwise t = (amax(tensor) / (C · Q)) · h, with h the [`headroom`](Self::headroom). A block's scale c is ((amax(block) / Q) / t) · h, limited to
 /// the range of the scale's format and rounded to its numbers, half to even in every rounding mode. An element x becomes `q · (t · c)` with q =
 /// round(x · ((1 / t) / c)) among the numbers of the element's format, saturating. Each of these operations rounds to float32. A block is NaN where t
-/// · c is too large for it, which takes a Q of less than 2. Otherwise NaN, Inf, zeros and small tensors are as [`Nvfp4Format`] says. With
+/// · c is too large for it, which takes a Q of less than 2. [`Nvfp4Format`] describes NaN, Inf, zeros and small tensors otherwise. With
 /// [sub-scales](SubScales) Q is 4 times the largest element, and each sub-block multiplies c by 1, 2 or 4.
 ///
 /// As text it is `block(element=fp4_e2m1,scale=ue5m3,block_size=32)`.
@@ -181,8 +181,8 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FloatScaleFormat {
-    /// Format of the elements, of at most 8 bits; of several [tables](ElementFormat::tables) each block has one, with Q its largest
-    /// magnitude.
+    /// Format of the elements, of at most 8 bits. With several [tables](ElementFormat::tables) each block has one, and Q is its
+    /// largest magnitude.
     pub element: ElementFormat,
     /// Elements in a block; 0 makes the whole axis one block.
     pub block_size: usize,
@@ -193,7 +193,7 @@ pub struct FloatScaleFormat {
     pub subnormal_scales: bool,
     /// Whether the tensor has a scale.
     pub tensor_scale: bool,
-    /// Makes the blocks square, as [`MxFormat::square`](crate::MxFormat::square) says.
+    /// Makes the blocks square, see [`MxFormat::square`](crate::MxFormat::square).
     pub square: bool,
     /// h: both scales are chosen as if every magnitude were multiplied by h.
     pub headroom: Headroom,
@@ -205,8 +205,8 @@ pub struct FloatScaleFormat {
     /// random rotation ([`RandomHadamard`](crate::RandomHadamard)) the result is unbiased, with less noise than stochastic
     /// rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be packed.
     pub eden: bool,
-    /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Only for
-    /// `fp4_e2m1` with scales `ue4m3`.
+    /// Whether the scale of a block is the better one of two, see [`Nvfp4Format::four_over_six`]. Only for `fp4_e2m1`
+    /// with scales `ue4m3`.
     pub four_over_six: bool,
 }
 
@@ -269,7 +269,7 @@ impl FloatScaleFormat {
     /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32, four over six for other elements or
     ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
     ///   square blocks, with four over six, and for blocks that do not divide its group.
-    /// * [`FormatError::SubScales`]: sub-scales of blocks that they do not divide, or beside what does not go with them.
+    /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
         let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
@@ -323,7 +323,7 @@ impl FloatScaleFormat {
         })
     }
 
-    /// Q: what the largest magnitude of a block becomes in units of its scale.
+    /// Q: the largest magnitude of a block in units of its scale.
     pub const fn largest_unit(&self) -> f32 {
         match self.sub_scales {
             Some(_) => 4.0 * self.element.max(),

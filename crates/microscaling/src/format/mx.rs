@@ -26,19 +26,18 @@ pub struct MxFormat {
     pub shared_exp_method: SharedExpMethod,
     /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
     pub flush_fp32_subnorms: bool,
-    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis, of
-    /// the axis that blocks lie along and the one before it; the one after it where there is none before. A
-    /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
-    /// literature's recipes have such blocks for weights, which products read along both axes.
+    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis. The two axes
+    /// are the axis that blocks lie along and the axis before it, or after it if there is none before. A quantized
+    /// matrix is then the same along either axis, and its transpose is the quantized transpose. Recipes of the
+    /// literature have square blocks for weights, which products read along both axes.
     pub square: bool,
     /// h: the scale is chosen as if every magnitude were multiplied by h, see [`scale_exponent`](Self::scale_exponent).
     pub headroom: Headroom,
 }
 
 impl MxFormat {
-    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom.
-    /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
-    /// v1.0 have 32.
+    /// A format of OCP MX: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom. `block_size` counts
+    /// elements, 0 makes the whole axis one block. The concrete formats of OCP MX v1.0 have 32.
     pub const fn new(element: ElementFormat, block_size: usize) -> Self {
         Self {
             element,

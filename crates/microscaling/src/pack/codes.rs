@@ -1,4 +1,4 @@
-//! Blocks as codes: what the bits of each format mean.
+//! Blocks as codes: the meaning of each format's bits.
 
 mod float_scale;
 

@@ -10,7 +10,8 @@ use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, Sc
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 
-/// Whose bytes: tools differ in the scale of a block, in ties, in the sign of zero, and in the limits of NVFP4's scales.
+/// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
+/// of NVFP4's scales.
 ///
 /// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds the bytes that they made.
 /// `tests/data/dialects.py` made the file and names the tools' versions. Where a tool takes a float32 logarithm, the logarithm
@@ -112,15 +113,15 @@ impl Dialect {
         }
     }
 
-    /// Packs a weight as the tool does, in blocks along the last axis of its shape, \[out, in\] as they all have it. `data` are in
-    /// row-major order.
+    /// Packs a weight by the tool's rules, in blocks along the last axis of its shape, which is \[out, in\] in all tools. `data`
+    /// are in row-major order.
     ///
     /// # Errors
     /// * [`DialectError::Format`]: the dialect does not have the format.
     /// * [`DialectError::Ragged`]: the last axis is not a whole number of blocks; the tools pad the axis, or refuse.
     /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
-    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero, of which the tool makes
-    ///   NaN.
+    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero. The tool turns such a
+    ///   tensor into NaN.
     /// * [`DialectError::Empty`]: a tensor without elements, which has no largest magnitude for the tool's scale.
     /// * [`DialectError::Pack`]: the data do not fit the shape.
     pub fn encode(

@@ -1,7 +1,7 @@
 //! Decodes vectors of elements at a time, from blocks that are contiguous in memory and whose numbers are all normal or zero.
 //! Other numbers need the care of [`BlockCodec::value`].
 //!
-//! The scalar codec is the specification: blocks with a scale near either end of float32, or with NaN for one, are its own.
+//! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
 use super::bitstream;
 use super::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};

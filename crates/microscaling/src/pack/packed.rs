@@ -45,7 +45,7 @@ impl Packed {
     /// Quantizes and packs a tensor without changing `data`. The arguments are as in [`BlockFormat::quantize`].
     ///
     /// # Errors
-    /// * [`PackError::Quantize`]: what [`BlockFormat::quantize`] refuses.
+    /// * [`PackError::Quantize`]: the errors of [`BlockFormat::quantize`].
     /// * [`PackError::NotFinite`]: a NaN or Inf in BFP, which passes them but has no code for them.
     /// * [`PackError::Eden`]: stochastic rounding by [MS-EDEN](crate::FloatScaleFormat::eden).
     /// * [`PackError::SizeOverflow`]: the number of bytes overflows.
@@ -136,7 +136,7 @@ impl Packed {
         self.view().decode()
     }
 
-    /// The same tensor, as one whose bytes are borrowed.
+    /// The same tensor with borrowed bytes.
     pub fn view(&self) -> PackedView<'_> {
         PackedView {
             format: self.format,
@@ -161,8 +161,8 @@ impl Packed {
 
     /// A packed tensor from its parts, for example from a file.
     ///
-    /// Nothing is allocated but a copy of the shape, and what [`decode`](Self::decode) will is at most 16
-    /// times `elements`.
+    /// The call allocates only a copy of the shape. A later [`decode`](Self::decode) allocates at most 16 times
+    /// `elements`.
     ///
     /// # Errors
     /// * [`PackError::Quantize`]: the format, the axis or the shape are not valid.
@@ -170,7 +170,7 @@ impl Packed {
     /// * [`PackError::ScalesLength`], [`PackError::ElementsLength`]: there are more or fewer bytes than
     ///   the format needs for the shape.
     /// * [`PackError::Padding`]: a bit after the last code, or after the last shift of a record, is set.
-    /// * [`PackError::TensorScale`]: there is one although the format has none, or the other way round.
+    /// * [`PackError::TensorScale`]: a tensor scale without one in the format, or the other way round.
     pub fn from_parts(
         format: BlockFormat,
         shape: &[usize],
@@ -190,8 +190,8 @@ impl Packed {
         })
     }
 
-    /// The same tensor with what `change` makes of each code, given the element's position in row-major order; its low
-    /// [bits](BlockFormat::element_bits) count.
+    /// The same tensor with each code replaced by the result of `change`, which gets the element's position in
+    /// row-major order and the code. The low [bits](BlockFormat::element_bits) of the result count.
     pub fn map_codes(mut self, mut change: impl FnMut(usize, u32) -> u32) -> Self {
         let bits = self.format.element_bits();
         let mut codes = self.view().codes();
@@ -226,17 +226,17 @@ impl Packed {
         &self.shape
     }
 
-    /// The axis that blocks lie along.
+    /// The axis along which blocks lie.
     pub const fn axis(&self) -> usize {
         self.axis
     }
 
-    /// The tensor scale, of formats with one.
+    /// The tensor scale, if the format has one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
     }
 
-    /// The scales: one record a block, in row-major order of the tensor with a block as one element.
+    /// The scales: one record for each block, in row-major order of the tensor with a block as one element.
     pub fn scales(&self) -> &[u8] {
         &self.scales
     }
@@ -267,9 +267,9 @@ pub struct PackedParts {
     pub format: BlockFormat,
     /// The lengths of the tensor's axes.
     pub shape: Vec<usize>,
-    /// The axis that blocks lie along.
+    /// The axis along which blocks lie.
     pub axis: usize,
-    /// The tensor scale, of formats with one.
+    /// The tensor scale, if the format has one.
     pub tensor_scale: Option<f32>,
     /// The scales, see [`Packed::scales`].
     pub scales: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Where the bits of a code stand, for codes and numbers of ordinary blocks: both ways by a handful of operations that are the
-//! same for every code.
+//! Converts between codes and numbers of ordinary blocks, by the places of a code's bits. A handful of operations, the same
+//! for every code, converts either way.
 
 use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 use crate::{ElementFormat, SpecialCodes};

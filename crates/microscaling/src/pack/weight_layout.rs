@@ -12,7 +12,7 @@ use crate::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, PackedView, Share
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 
-/// How a checkpoint of somebody else's lays a packed weight out, with blocks along the last axis: \[out, in\] of a linear
+/// How another tool's checkpoint lays out a packed weight, with blocks along the last axis: \[out, in\] for a linear
 /// layer. `NAME` is the name of the weight, `layers.0.proj.weight` for example.
 ///
 /// | layout | format | tensors |
@@ -30,8 +30,9 @@ pub use error::WeightLayoutError;
 /// has their defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The decoders
 /// of ggml and of Model Optimizer take FP4's −0 for 0.)
 ///
-/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with what these and the
-/// gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no `mxfp8-quantized`.
+/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with the tensors that
+/// these tools and the gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no
+/// `mxfp8-quantized`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WeightLayout {
@@ -82,7 +83,7 @@ impl StoredType {
     }
 }
 
-/// A tensor as a file has it.
+/// A tensor in the form of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StoredTensor {
     /// Its name.
@@ -175,7 +176,7 @@ impl WeightLayout {
         parts.into_iter().flatten().map(named).collect()
     }
 
-    /// Whether the layout can say what a format's bytes mean.
+    /// Whether the layout can represent the format.
     pub fn has(self, format: BlockFormat) -> bool {
         match (self.format(), format) {
             (BlockFormat::Mx(own), BlockFormat::Mx(other)) => {
@@ -222,7 +223,7 @@ impl WeightLayout {
     /// knows its divisor; for `None`, a divisor is computed. The other layouts ignore `divisor`.
     ///
     /// # Errors
-    /// [`WeightLayoutError`], by which the layout cannot say this weight.
+    /// [`WeightLayoutError`], the reason why the layout cannot represent this weight.
     pub fn store(
         self,
         name: &str,

@@ -17,15 +17,15 @@ use core::ops::Range;
 pub struct OperandQuantization {
     /// Rounding to a float format, which comes first.
     pub elementwise: Option<(FloatFormat, Rounding)>,
-    /// Rounding to a block format, in blocks along the summed axis; square ones along the free axis, too.
+    /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
 }
 
 impl Panels {
-    /// Quantizes an operand into panels: one pass over memory, which `matrices` are read in, and one more before it for a
-    /// tensor scale. Large ones are worked on by the threads of the current rayon pool (feature `rayon`). The elements are
-    /// what [`FloatFormat::round_slice`] and then [`BlockFormat::quantize`] make of them; all matrices together have one
-    /// tensor scale, which stays beside them and multiplies the product.
+    /// Quantizes an operand into panels: one pass over memory, and one pass before it for a tensor scale. The threads of
+    /// the current rayon pool share the work on large operands (feature `rayon`). The elements are rounded by
+    /// [`FloatFormat::round_slice`] and then quantized by [`BlockFormat::quantize`]. All matrices together have one tensor
+    /// scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
     /// See [`PanelsError`]. Whether every element is a bfloat16 number is known only after all of them are quantized.
@@ -101,7 +101,7 @@ impl Panels {
     }
 }
 
-/// Along which axis lines of an operand lie.
+/// The axis along which lines of an operand lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenseAxis {
     /// The one that the result has, too.

@@ -16,7 +16,7 @@ pub struct Axis {
 /// without gaps: one of the axes has stride 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrices<'a> {
-    /// The memory that they lie in.
+    /// The memory of the matrices.
     pub data: &'a [f32],
     /// Where each of them begins.
     pub starts: &'a [usize],

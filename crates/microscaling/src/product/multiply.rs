@@ -27,11 +27,11 @@ const NEVER_INFINITE: u32 = 2 * (127 - 1) + 127 - 1;
 
 impl Panels {
     /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
-    /// times matrix `r` of `rhs`, row by row, one after another in `result`. Large products are worked on by the threads of
-    /// the current rayon pool (feature `rayon`).
+    /// times matrix `r` of `rhs`, row by row, one after another in `result`. The threads of the current rayon pool share
+    /// the work on large products (feature `rayon`).
     ///
-    /// By the best path that this processor has, or the one that the environment names ([`ProductPath::current`]); by
-    /// [`ProductPath::Portable`] if there is none.
+    /// The path is the processor's best one, or the path that the environment names ([`ProductPath::current`]). Without
+    /// either, the path is [`ProductPath::Portable`].
     ///
     /// # The sum
     /// The product of two bfloat16 numbers has at most 16 significant bits, so float32 holds it. Each 512 elements along the

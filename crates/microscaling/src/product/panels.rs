@@ -104,7 +104,7 @@ impl Panels {
         }
     }
 
-    /// The same elements, all of which are to be multiplied by this: a product is multiplied by it once.
+    /// The same elements with this common factor, which multiplies a product once.
     pub fn with_tensor_scale(mut self, scale: f32) -> Self {
         self.scale = scale;
         self
@@ -167,8 +167,8 @@ impl Panels {
         ((matrix * self.free_tiles() + free) * self.summed_tiles() + summed) * TILE
     }
 
-    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one. Every NaN is
-    /// [`f32::NAN`].
+    /// The values of one matrix, row by row: `[free, summed]` for a left operand, `[summed, free]` for a right operand. Every
+    /// NaN is [`f32::NAN`].
     ///
     /// # Panics
     /// If there is no matrix of this number, or `values` is not as long as a matrix.

@@ -1,4 +1,4 @@
-//! The ways to multiply, and which one a processor takes.
+//! The paths of products, and the choice of a path for a processor.
 
 #[cfg(feature = "std")]
 use crate::error::NameError;
@@ -61,7 +61,7 @@ impl ProductPath {
         }
     }
 
-    /// Whether this processor has what the path needs.
+    /// Whether this processor has the instructions of the path.
     pub fn is_available(self) -> bool {
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
         {
@@ -117,7 +117,7 @@ impl ProductPath {
     /// path, or `float32` for none. The variable is read once.
     ///
     /// # Panics
-    /// If it names one that there is not, or that this processor does not have.
+    /// If the variable names an unknown path, or a path that this processor does not have.
     pub fn current() -> Option<Self> {
         #[cfg(feature = "std")]
         {

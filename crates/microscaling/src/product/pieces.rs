@@ -1,4 +1,4 @@
-//! How an operand is cut into pieces that are filled one by one, and what fills them.
+//! How an operand is cut into pieces that are filled one by one, and the sources that fill them.
 
 use super::fill::OperandQuantization;
 use super::matrices::Matrices;

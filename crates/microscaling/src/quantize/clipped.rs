@@ -8,8 +8,8 @@ use super::threads::{Divide, share_all};
 use crate::{BlockFormat, QuantizeError, Rounder};
 
 impl BlockFormat {
-    /// Sets a gradient to zero where quantizing clips: the mask of a straight-through gradient as Quartet has it
-    /// (arXiv 2505.14669, M of algorithm 1; its code keeps a gradient where |x| / scale < 6).
+    /// Sets a gradient to zero where quantizing clips: Quartet's mask of a straight-through gradient (arXiv 2505.14669,
+    /// M of algorithm 1; its code keeps a gradient where |x| / scale < 6).
     ///
     /// `values` are the elements before quantization, and `gradient` is the gradient with respect to the quantized
     /// elements. Both have this shape, and blocks lie along `axis`, as in [`quantize`](Self::quantize). An element is

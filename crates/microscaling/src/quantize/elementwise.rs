@@ -8,7 +8,7 @@ use crate::{FloatFormat, RandomStream, Rounder};
 use core::marker::PhantomData;
 
 impl FloatFormat {
-    /// Rounds every number of `data` in place; the draw of a number, where there is one, is that at its position.
+    /// Rounds every number of `data` in place. A stochastic rounding takes the draw at the number's position.
     pub fn round_slice(&self, data: &mut [f32], rounder: Rounder) {
         if self.is_identity() {
             return;

@@ -80,8 +80,8 @@ impl RandomHadamard {
         })
     }
 
-    /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, which is the inverse one
-    /// in exact arithmetic.
+    /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, the inverse in exact
+    /// arithmetic.
     ///
     /// In float32: an element is multiplied by the 1/√n of its block, then sums and differences are formed in the same order,
     /// then the element takes its sign. Everything else is as in `transform`.

@@ -1,5 +1,4 @@
-//! One source, several instruction sets: a kernel is compiled for each and the best one that the
-//! processor has is called.
+//! One source, several instruction sets: a kernel is compiled for each, and the processor's best version is called.
 
 use crate::float_state::ieee;
 

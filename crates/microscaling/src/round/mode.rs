@@ -65,7 +65,7 @@ impl Rounding {
     }
 }
 
-/// How a tensor is rounded: a [`Rounding`] mode, and the random numbers of the one that draws them.
+/// How a tensor is rounded: a [`Rounding`] mode, and the random numbers of stochastic rounding.
 ///
 /// ```
 /// use microscaling::{RandomStream, Rounder, Rounding};

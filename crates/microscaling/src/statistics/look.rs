@@ -1,4 +1,5 @@
-//! The look at a part: contiguous blocks are seen one after another, interleaved ones side by side, a lane for each.
+//! The look at a part: contiguous blocks are seen one after another, interleaved blocks side by side, with a lane for
+//! each block.
 
 use super::lanes::{
     BLOCK_LANES, PART_LANES, VECTOR, add_to, fold, product, square_of_difference, sum_of, vector,

@@ -103,7 +103,7 @@ impl StatisticsParts {
         self.inner
     }
 
-    /// Elements of a block along the axis; the last one may have less.
+    /// Elements of a block along the axis; the last block may have fewer.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -124,12 +124,12 @@ impl StatisticsParts {
         self.runs
     }
 
-    /// Runs of a part, the last one of which may have less.
+    /// Runs of a part; the last part may have fewer.
     pub fn runs_together(&self) -> usize {
         self.runs_together
     }
 
-    /// Columns of a part, the last one of a run of which may have less.
+    /// Columns of a part; the last part of a run may have fewer.
     pub fn columns(&self) -> usize {
         self.columns
     }

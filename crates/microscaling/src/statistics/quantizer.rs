@@ -1,4 +1,4 @@
-//! Quantization of a part of a tensor, to be looked at and forgotten.
+//! Quantization of a part of a tensor for its statistics; the values are not kept.
 
 use crate::quantize::blocks::Job;
 use crate::quantize::instruction_set::at_level;

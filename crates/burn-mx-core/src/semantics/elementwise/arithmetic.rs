@@ -1,4 +1,4 @@
-//! Rounded arithmetic on tensors, step by step, for what no kernel computes in one pass.
+//! Rounded arithmetic on tensors, step by step, for functions that no kernel computes in one pass.
 
 use core::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! The fields of training recipes: what each needs of the others.
+//! The fields of training recipes, and the other fields that each one needs.
 
 use std::fmt::Display;
 

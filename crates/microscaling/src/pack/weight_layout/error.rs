@@ -5,7 +5,7 @@ use crate::{BlockFormat, PackError};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
-/// Why a layout cannot say a weight, or a file's tensors are none in it.
+/// Why a layout cannot represent a weight, or why a file's tensors are not a weight in the layout.
 #[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WeightLayoutError {

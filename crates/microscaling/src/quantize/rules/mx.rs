@@ -17,9 +17,9 @@ impl MxFormat {
     /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
     /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
     ///
-    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A smaller one than 2^−E
-    /// becomes 2^−E; in particular 2^−127, a subnormal float32, is a scale like any other. The largest pattern of a
-    /// block, compared as an integer, is the pattern of its largest magnitude, or of a NaN or Inf in the block.
+    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A scale below 2^−E
+    /// becomes 2^−E. 2^−127, a subnormal float32, is an ordinary scale. The largest pattern of a block, compared as an
+    /// integer, is the pattern of its largest magnitude, or of a NaN or Inf in the block.
     ///
     /// With [`headroom`](Self::headroom) h, a block has the exponent of a block whose largest magnitude is h · amax,
     /// computed without rounding. With [`ScaleMode::Rceil`] the exponent is ceil(log2(h · p)), with p the float32
@@ -40,7 +40,7 @@ impl MxFormat {
     /// With [`ScaleMode::Rms`], let 2^e be the power of two of the largest magnitude. Let m be the magnitudes in units of
     /// 2^(e − 15), rounded down to whole numbers, which have 16 bits at most. With M the mean of m², rounded down, s =
     /// floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom). Every step is
-    /// exact in real numbers. (M, if 0, as in a block of more than 2^30 elements it may be, counts as 1.)
+    /// exact in real numbers. (In a block of more than 2^30 elements M may be 0, and counts as 1.)
     ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
@@ -66,7 +66,7 @@ impl MxFormat {
 
     /// One finite element of a block with the scale 2^`exponent`, which must be one of the format's
     /// ([`scale_exponent_of`](Self::scale_exponent_of) gives one): rounded, saturated and scaled back. `draw` matters only
-    /// to [`Rounding::Stochastic`]. A block that is to be flushed is not known here.
+    /// to [`Rounding::Stochastic`]. The function does not flush blocks.
     pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
         let rule = MxRule::of(self);
         let (grid, element) = (rule.grid_of(exponent).words(), rule.step_element());

@@ -1,4 +1,4 @@
-//! By what the elements of a block are multiplied before and after they are rounded.
+//! The factors that multiply the elements of a block before and after rounding.
 
 use super::grid::Grid;
 use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS};

@@ -77,8 +77,8 @@ impl Nvfp4Format {
     /// tensor has the scale `tensor_scale`. Codes are 0x08 (2^−6) to 0x7e (448), or 0x7f, NaN, if either argument is
     /// NaN or Inf. A tensor scale of 0 gives 0x08. The sign bit of `amax` is ignored.
     ///
-    /// With [`four_over_six`](Self::four_over_six) it is the first of the two candidates;
-    /// [`block_scale_of`](Self::block_scale_of) knows which one a block has.
+    /// With [`four_over_six`](Self::four_over_six) the result is the first of the two candidates;
+    /// [`block_scale_of`](Self::block_scale_of) chooses between them.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
         let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         ieee(|| rule.block_scale_code([amax & ABS, 0]) as u8)
@@ -96,10 +96,10 @@ impl Nvfp4Format {
         ieee(|| rule.block_scale_code(BlockRule::FloatScale(rule).maxima(elements)) as u8)
     }
 
-    /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
-    /// the scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to
-    /// [`Rounding::Stochastic`]. Not with [`four_over_six`](Self::four_over_six), where the scale follows from
-    /// all elements: [`round_scaled`](Self::round_scaled) is.
+    /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with the scale
+    /// `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    /// With [`four_over_six`](Self::four_over_six) the scale follows from all elements, so use
+    /// [`round_scaled`](Self::round_scaled) there.
     pub fn round_element(
         &self,
         x: f32,
