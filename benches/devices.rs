@@ -31,7 +31,7 @@ use backends::BackendName;
 
 #[derive(Parser)]
 struct Args {
-    /// Backend to measure; may be repeated [default: every one that is compiled]
+    /// Backend to measure; may be repeated [default: every compiled backend]
     #[arg(long = "backend", value_enum)]
     backends: Vec<BackendName>,
     /// Block format to measure; may be repeated

@@ -32,10 +32,10 @@ use serde::Serialize;
 
 #[derive(Parser)]
 struct Args {
-    /// Lengths of the product; may be repeated [default: those of a training step's products, and odd ones]
+    /// Lengths of the product; may be repeated [default: lengths of a training step's products, and odd lengths]
     #[arg(long = "shape", value_name = "MxKxN")]
     shapes: Vec<Shape>,
-    /// Path to measure; may be repeated [default: every one that this processor has but the portable one]
+    /// Path to measure; may be repeated [default: every path of this processor except portable]
     #[arg(long = "path", value_name = "NAME", value_parser = path)]
     paths: Vec<ProductPath>,
     /// Number of threads; may be repeated [default: 1 and all]

@@ -54,7 +54,7 @@ struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value_t = Work::Quantize)]
     work: Work,
-    /// Block format to measure; may be repeated [default: every one with a name]
+    /// Block format to measure; may be repeated [default: every named format]
     #[arg(long = "preset", value_name = "NAME")]
     presets: Vec<BlockFormat>,
     /// Number of threads; may be repeated [default: 1 and all]

@@ -35,11 +35,11 @@ struct Args {
 struct Overhead {
     #[command(flatten)]
     times: Times,
-    /// Of how many steps one is recorded
+    /// Record one of this many steps
     #[arg(long, default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// How many steps a recorder records
+    /// Number of steps that a recorder records
     #[arg(long, default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,

@@ -120,7 +120,7 @@ struct Cli {
     /// MX preset to train in, after FP32; repeat it for several. MX specs override its fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<String>,
-    /// Burn backend that computes underneath; others than the two on processors are features, such as `cuda`
+    /// Wrapped Burn backend; all but flex and ndarray need a feature of their name, such as `cuda`
     #[arg(long, value_enum, default_value_t = BackendName::Flex)]
     backend: BackendName,
     /// Passes over the training digits

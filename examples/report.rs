@@ -11,11 +11,11 @@ use std::{path::PathBuf, process::ExitCode};
 use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
 use clap::Parser;
 
-/// Show what a recorder saw of one run or of several, side by side
+/// Show the records of one run or of several runs, side by side
 #[derive(Debug, Parser)]
 #[command(name = "report")]
 struct Cli {
-    /// Folders with a records.jsonl, or such files
+    /// Folders with a records.jsonl, or records.jsonl files
     #[arg(required = true, value_name = "DIR")]
     records: Vec<PathBuf>,
 

@@ -24,13 +24,13 @@ pub(crate) struct Common {
     /// Preset to measure; may be repeated
     #[arg(long = "preset", value_name = "NAME", default_values_t = [String::from("mxfp8_e4m3")])]
     presets: Vec<String>,
-    /// What is emulated of the preset; may be repeated
+    /// Part of the preset to emulate; may be repeated
     #[arg(long = "variant", value_enum, default_values_t = [Variant::Full])]
     variants: Vec<Variant>,
     /// Model to measure; may be repeated
     #[arg(long = "model", value_enum, default_values_t = [Kind::Ffn])]
     models: Vec<Kind>,
-    /// Backend underneath; may be repeated
+    /// Wrapped backend; may be repeated
     #[arg(long = "backend", value_enum, default_values_t = [BackendName::Flex])]
     backends: Vec<BackendName>,
     /// Also writes the figures as JSON

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Ffn,
     /// Burn's transformer encoder, with causal attention
     Transformer,
-    /// The same of 2048 features and 1024 tokens, which wants a graphics processor
+    /// The same with 2048 features and 1024 tokens, for GPUs
     #[value(name = "transformer2048")]
     Transformer2048,
     /// Burn's LSTM, over sequences

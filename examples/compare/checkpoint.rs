@@ -74,7 +74,7 @@ struct Cli {
 enum Command {
     /// Train a transformer, save it in each layout, load it again and compare (the default command)
     Train(TrainArgs),
-    /// Print what a checkpoint holds
+    /// Print the contents of a checkpoint
     Inspect {
         /// A safetensors file, the index of several, or a folder with one of either
         path: PathBuf,
@@ -83,14 +83,14 @@ enum Command {
     Diff {
         /// One checkpoint
         one: PathBuf,
-        /// The other one
+        /// The other checkpoint
         other: PathBuf,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct TrainArgs {
-    /// Specs to train with, by the name of a preset
+    /// Preset to train in
     #[arg(long, value_name = "NAME", default_value = "mxfp4")]
     preset: String,
 

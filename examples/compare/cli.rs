@@ -38,7 +38,7 @@ pub(crate) struct Cli {
     #[arg(long, value_enum, default_value_t = ModelName::Ffn)]
     model: ModelName,
 
-    /// Width of the residual stream of ffn [default: 128] and of transformer [default: 64], of the state of lstm
+    /// Width of the residual stream of ffn [default: 128] and transformer [default: 64], or of the state of lstm
     /// [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     hidden: Option<usize>,
@@ -51,15 +51,14 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     blocks: Option<usize>,
 
-    /// MX preset to train in, after FP32, or literature for its recipes, or all; repeat it for a sweep. AMD Quark's name of a
-    /// format (MXFP6E3M2, MX6, BFP16) will do. MX specs override the preset's fields. Layers that a recipe leaves in high
-    /// precision are so, unless --layer says otherwise
+    /// MX preset to train in, after FP32, or literature for its recipes, or all; repeat it for a sweep. AMD Quark's names of
+    /// formats (MXFP6E3M2, MX6, BFP16) are allowed. MX specs override the preset's fields. A recipe's layers in high
+    /// precision stay so, unless --layer sets other specs
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<Presets>,
 
-    /// Specs of the layers whose path is PATTERN or matches it, in every MX run: 'head=fp32',
-    /// 'blocks.*=mxfp4,block_size=16'. SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last
-    /// match counts
+    /// Specs of the layers whose path matches PATTERN, in every MX run: 'head=fp32', 'blocks.*=mxfp4,block_size=16'.
+    /// SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last match counts
     #[arg(long = "layer", value_name = "PATTERN=SPECS", value_parser = Layer::parse)]
     layers: Vec<Layer>,
 
@@ -67,11 +66,11 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "SPECS", value_parser = LayerSpecs::parse)]
     first_last: Option<LayerSpecs>,
 
-    /// Burn backend that computes underneath, for FP32 and MX alike
+    /// Wrapped Burn backend, for FP32 and MX alike
     #[arg(long, value_enum, default_value_t = BackendName::Flex)]
     backend: BackendName,
 
-    /// Passes over the training items [default: 20, of lstm 30, of transformer 15]
+    /// Passes over the training items [default: 20, for lstm 30, for transformer 15]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     epochs: Option<usize>,
@@ -86,7 +85,7 @@ pub(crate) struct Cli {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch_size: usize,
 
-    /// Learning rate of AdamW [default: of ffn 5e-4, of cnn and transformer 2e-3, of lstm 3e-3]
+    /// Learning rate of AdamW [default: for ffn 5e-4, for cnn and transformer 2e-3, for lstm 3e-3]
     #[arg(long, allow_negative_numbers = true, value_parser = positive)]
     lr: Option<f64>,
 
@@ -107,7 +106,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
-    /// Go on with the runs in --save's folder from where they stopped; --epochs may be more than before
+    /// Continue the runs in --save's folder from their last checkpoint; --epochs may be larger than before
     #[arg(long, requires = "save")]
     resume: bool,
 
@@ -115,21 +114,20 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Record what quantization does to every operand of every product of the MX runs: records.jsonl and report.html in DIR
+    /// Record the quantization of every operand of every product in the MX runs: records.jsonl and report.html in DIR
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Every how many steps one is recorded
+    /// Record one of this many steps
     #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
     #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     record_every: u64,
 
-    /// Another format to quantize the recorded operands by, to see whether it would lose less: a preset or a block format.
-    /// Repeat it
+    /// Also quantize the recorded operands to this format, and record its loss: a preset or a block format. Repeat it
     #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
     what_if: Vec<String>,
 
-    /// Record what the roundings of elementwise ops did, too
+    /// Record the roundings of elementwise ops, too
     #[arg(long, requires = "record")]
     record_elementwise: bool,
 

@@ -26,7 +26,7 @@ use ffn::{Ffn, FfnConfig};
 use lstm::{Reader, ReaderConfig};
 use transformer::{Adder, AdderConfig, HEADS};
 
-/// Which model.
+/// The model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModelName {
     /// residual MLP with layer norm and gelu, on handwritten digits

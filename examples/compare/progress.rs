@@ -48,7 +48,7 @@ pub(crate) enum ProgressKind {
         feature = "tui",
         doc = "tui where all standard streams are a terminal, else"
     )]
-    /// bar where standard error is one, else lines
+    /// bar if standard error is a terminal, else lines
     Auto,
     /// burn-train's dashboard: metrics, plots, and q to stop
     #[cfg(feature = "tui")]

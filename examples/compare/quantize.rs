@@ -66,7 +66,7 @@ struct Cli {
     #[command(flatten)]
     options: Options,
 
-    /// Record of a trained model, as `compare --save` leaves it; without, one is trained
+    /// Record of a trained model from `compare --save`; without this option, the program trains a model
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
@@ -74,7 +74,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = ModelName::Cnn)]
     architecture: ModelName,
 
-    /// Passes over the training items, where the model is trained
+    /// Passes over the training items, if the program trains the model
     #[arg(long, conflicts_with = "model", value_parser = value_parser!(u64).range(1..=10_000))]
     epochs: Option<u64>,
 

@@ -39,7 +39,7 @@ struct Cli {
     #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden"))]
     dir: PathBuf,
 
-    /// Backend to check; can be given several times [default: all]
+    /// Backend to check; may be repeated [default: all]
     #[arg(long)]
     backend: Vec<BackendName>,
 

@@ -43,7 +43,7 @@ use quantization::{B, Options, Plan, Score, Subject, among_first, sqnr, unusable
 type Device = MxDevice<FlexDevice>;
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Quantize a pretrained network by named configurations, and measure how far it agrees with itself in float
+/// Quantize a pretrained network by named configurations, and measure how well it agrees with the float network
 #[derive(Debug, Parser)]
 #[command(name = "pretrained")]
 struct Cli {
@@ -51,7 +51,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = ModelName::EfficientnetLite0)]
     model: ModelName,
 
-    /// Folder of what fetch.py brought
+    /// Folder that fetch.py filled
     #[arg(long, value_name = "DIR", default_value = "target/pretrained")]
     data: PathBuf,
 

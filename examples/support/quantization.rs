@@ -59,11 +59,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     batch_size: Option<u64>,
 
-    /// Folder that keeps each layer that was tuned, by configuration: a run that is broken off goes on from there
+    /// Folder that keeps each tuned layer, by configuration; an interrupted run continues from these layers
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Seed of the tuning, and of the training where there is one
+    /// Seed of the tuning, and of the training if the program trains
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
 

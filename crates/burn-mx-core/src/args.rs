@@ -19,14 +19,14 @@ const FLAGS: &[(&str, &str, &str)] = &[
     ("a_elem_format_bp_ex", "FORMAT", "Backward: format of the gradient in a weight's gradient [default: a_elem_format]"),
     ("a_elem_format_bp_os", "FORMAT", "Backward: format of the gradient in an input's gradient [default: a_elem_format]"),
     ("mx_flush_fp32_subnorms", "", "Make a block of float32 subnormals zero"),
-    ("shared_exp_method", "METHOD", "What shares an exponent: max (a block) or none (every element has its own)"),
-    ("scale_mode", "MODE", "How the scale follows from a block's largest element: floor, ceil, even or rceil"),
+    ("shared_exp_method", "METHOD", "Elements that share an exponent: max (a block) or none (every element has its own)"),
+    ("scale_mode", "MODE", "Rule for the scale of a block: floor, ceil, even, rceil or rms"),
     ("block_size", "ELEMENTS", "Elements of an MX block, 0 for the whole axis"),
     ("bfloat", "BITS", "Bits of the elementwise format with 8 exponent bits: 10 to 32, 0 for none; excludes fp"),
     ("fp", "BITS", "Bits of the elementwise format with 5 exponent bits: 7 to 29, 0 for none; excludes bfloat"),
     ("no_bfloat_subnorms", "", "Flush subnormals of the elementwise format to zero"),
     ("no_quantize_backprop", "", "Run the backward pass in float32"),
-    ("round", "ROUNDING", "Rounding, and the default of all others: nearest, even, floor or stochastic"),
+    ("round", "ROUNDING", "Elementwise rounding, and the default of all other roundings: nearest, even, floor or stochastic"),
     ("round_m", "ROUNDING", "Rounding of optimizer state; has no effect"),
     ("round_weight", "ROUNDING", "Elementwise rounding of weights and biases [default: round]"),
     ("round_output", "ROUNDING", "Elementwise rounding of activations [default: round]"),
@@ -41,7 +41,7 @@ const FLAGS: &[(&str, &str, &str)] = &[
     ("softmax_exp2", "", "Take powers of 2 instead of e in softmax"),
     ("vec_use_exp2", "", "Compute e^x as a power of 2"),
     ("vec_use_recip", "", "Compute a / b as a * (1 / b)"),
-    ("custom_cuda", "", "Has no effect: native kernels are always used where there are some"),
+    ("custom_cuda", "", "Has no effect: native kernels always run where they exist"),
     ("hadamard_block_size", "ELEMENTS", "Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none"),
     ("hadamard_forward", "HADAMARD", "Hadamard transform in forward products: a block size as above, then :step, :product, :none or signs such as :0xd7e8"),
     ("hadamard_input_grad", "HADAMARD", "Hadamard transform in an input's gradient [default: hadamard_block_size]"),
@@ -53,7 +53,7 @@ const FLAGS: &[(&str, &str, &str)] = &[
     ("accumulator_forward", "ACCUMULATOR", "Matrix unit of forward products [default: accumulator]"),
     ("accumulator_input_grad", "ACCUMULATOR", "Matrix unit of an input's gradient [default: accumulator]"),
     ("accumulator_weight_grad", "ACCUMULATOR", "Matrix unit of a weight's gradient [default: accumulator]"),
-    ("no_quantize_matmul", "", "Leave products of two activations, as attention's, without block formats"),
+    ("no_quantize_matmul", "", "Leave products of two activations, such as attention's, without block formats"),
     ("quantize_constants", "", "Quantize products of an activation with a constant in blocks, too"),
     ("quantize_loss", "", "Emulate log_softmax and the loss that follows from it, too"),
     ("mx_seed", "SEED", "Seed of stochastic rounding and of the Hadamard transform"),
@@ -67,14 +67,13 @@ fn field(flag: &str) -> &str {
     }
 }
 
-/// The fields of [`MxSpecs`] that a command line sets, to be applied over specs of your choice.
+/// The fields of [`MxSpecs`] that a command line sets. [`apply`](Self::apply) puts them over specs of your choice.
 ///
-/// Flatten it into a clap parser. Every flag is read with `-` or, as the reference spells it, with
-/// `_` between words. Booleans that default to true are negated: `--no-quantize-backprop`,
-/// `--no-bfloat-subnorms`, `--no-quantize-matmul`. The seed is `--mx-seed`, because programs that train have a `--seed` of
-/// their own. A flag can switch a boolean from its default, not back to it. `none` unsets a format
-/// or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read, dropped and
-/// logged once.
+/// Flatten it into a clap parser. Words of a flag are joined by `-` or, as in the reference, by `_`. Booleans that default to
+/// true are negated: `--no-quantize-backprop`, `--no-bfloat-subnorms`, `--no-quantize-matmul`. The seed is `--mx-seed`, because
+/// programs that train have their own `--seed`. A flag can switch a boolean from its default, not back to it. `none` unsets a
+/// format or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read,
+/// dropped and logged once.
 ///
 /// The flags stand under the heading "MX specs", or under the heading that `next_help_heading` sets.
 ///

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The file to write; of an input of several files the folder
+    /// The file to write, or the folder if the input has several files
     output: PathBuf,
     /// The layout to write, see `formats`
     #[arg(long)]
     to: CheckpointLayout,
-    /// The layout of the input; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout of the input; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     .into())
 }
 
-/// That a checkpoint has packed weights.
+/// Checks that a checkpoint has packed weights.
 pub(crate) fn check_packed(
     input: &Checkpoint,
     read: &PackedFiles<'_>,

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 
 /// Compare the tensors of two checkpoints in any layouts; the exit status is 1 if any differ
 ///
-/// Tensors are compared by name: packed weights by codes, scales and values, a packed weight and a tensor of floats by values, all
-/// others by bytes.
+/// Tensors are compared by name. Two packed weights are compared by codes, scales and values, a packed weight and a tensor of
+/// floats by values, and all other tensors by bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     one: PathBuf,
-    /// Another one
+    /// Another checkpoint
     other: PathBuf,
-    /// The layout of both; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout of both; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }

@@ -6,7 +6,7 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use microscaling::safetensors::CheckpointLayout;
 use microscaling::{BlockFormat, Dialect, Packed};
 
-/// Show the block formats, the tools whose bytes are known, and the layouts of files
+/// Show the block formats, the tools whose bytes can be written, and the layouts of files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these block formats, each with the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`

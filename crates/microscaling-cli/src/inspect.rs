@@ -7,12 +7,12 @@ use crate::formats::{bytes_of, table};
 use microscaling::safetensors::CheckpointLayout;
 use std::path::PathBuf;
 
-/// Show what a checkpoint holds: its packed weights, each of which is read, and all other tensors
+/// Show the contents of a checkpoint: its packed weights, which are read and checked, and all other tensors
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The layout; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }
