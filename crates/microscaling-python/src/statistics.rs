@@ -32,7 +32,7 @@ impl Statistics {
         self.0.overflow()
     }
 
-    /// Blocks, blocks of zeros included.
+    /// Blocks, including blocks of zeros.
     #[getter]
     fn blocks(&self) -> u64 {
         self.0.blocks()
@@ -74,7 +74,7 @@ impl Statistics {
         self.0.cosine()
     }
 
-    /// Elements that were not zero and are.
+    /// Elements that are not zero before and are zero after.
     #[getter]
     fn underflow(&self) -> u64 {
         self.0.underflow()
@@ -104,7 +104,7 @@ impl Statistics {
         self.0.dynamic_range()
     }
 
-    /// ⌊log₂ scale⌋, and how many blocks have such a scale; without blocks of zeros.
+    /// ⌊log₂ scale⌋, and the number of blocks with such a scale, without blocks of zeros.
     #[getter]
     fn scales(&self) -> BTreeMap<i32, u64> {
         self.0.scales().collect()
@@ -165,7 +165,7 @@ pub(crate) fn statistics(
     statistics.map(Statistics).map_err(value_error)
 }
 
-/// Of two contiguous arrays, before and after.
+/// Statistics of two contiguous arrays, before and after.
 #[pyfunction]
 pub(crate) fn statistics_of(
     py: Python<'_>,
