@@ -188,7 +188,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     drop(renderer); // which gives the terminal back
     if let Some(Err(error)) = recording.map(Recording::stop) {
         // The run itself is as good as without records.
-        eprintln!("{}: not all was recorded: {error}", monitor.name);
+        eprintln!("{}: some steps were not recorded: {error}", monitor.name);
     }
 
     let history = history.take();

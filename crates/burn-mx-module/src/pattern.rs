@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum PathError {
     /// The pattern is not a glob.
     #[error(
-        "path pattern `{pattern}`: {reason}; allowed: a parameter path such as `layers.0.weight`, a prefix of one, or a glob such as `blocks.*`"
+        "path pattern `{pattern}`: {reason}; allowed: the path of a parameter (`layers.0.weight`) or a module (`layers.0`), or a glob (`blocks.*`)"
     )]
     Pattern {
         /// The pattern given.

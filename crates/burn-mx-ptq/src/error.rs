@@ -38,7 +38,7 @@ pub enum PtqError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// No layer matches a pattern.
-    #[error("pattern `{pattern}` matches no layer; the model has {layers}")]
+    #[error("pattern `{pattern}` matches no layer; the model has the layers {layers}")]
     NoMatch {
         /// The pattern given.
         pattern: String,

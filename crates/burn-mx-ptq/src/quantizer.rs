@@ -82,7 +82,7 @@ impl Quantizer {
             return Err(PtqError::Field {
                 field: "fast_finetune",
                 value: "missing".into(),
-                allowed: "fast fine-tuning, the one thing that can be resumed",
+                allowed: "a `FastFinetune`, because only tuning can be resumed",
             });
         }
         Ok(Self {

@@ -125,7 +125,7 @@ fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
     let specs = MxSpecs::preset(name).or_else(|_| {
         let format: SlotFormat = name.parse().map_err(|error| {
             let presets = MxSpecs::PRESETS.join(", ");
-            format!("{error}; allowed, too: a preset, {presets}")
+            format!("{error}; also allowed: a preset, {presets}")
         })?;
         Ok::<_, String>(MxSpecs {
             w_elem_format: Some(format),

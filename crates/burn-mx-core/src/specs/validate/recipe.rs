@@ -36,7 +36,7 @@ impl MxSpecs {
         for (field, transform, has_formats) in transforms {
             let Some(transform) = transform else { continue };
             if !transform.is_valid() {
-                let reason = "that is no transform of one block";
+                let reason = "this is not a transform of one block";
                 return contradiction(field, &transform, reason, HADAMARD);
             }
             if !has_formats || backward.iter().all(Option::is_none) {
@@ -57,7 +57,7 @@ impl MxSpecs {
         }
         let headroom = self.headroom_bp;
         if headroom.is_below_one() {
-            let reason = "MX formats have none below 1";
+            let reason = "MX formats allow no headroom below 1";
             return contradiction("headroom_bp", &headroom, reason, "at least 1");
         }
         if !headroom.is_none() {
@@ -92,7 +92,7 @@ impl MxSpecs {
                 .hadamard_forward
                 .is_some_and(|transform| !transform.is_fixed())
             {
-                "the signs of hadamard_forward are drawn, and are not kept"
+                "the drawn signs of hadamard_forward are not kept"
             } else {
                 return Ok(());
             };
@@ -129,7 +129,7 @@ mod tests {
             ),
             (
                 r#"{ "headroom_bp": "3/4", "a_elem_format": "mxfp4" }"#,
-                "`headroom_bp` is 3/4, but MX formats have none below 1; allowed: at least 1",
+                "`headroom_bp` is 3/4, but MX formats allow no headroom below 1; allowed: at least 1",
             ),
             (
                 r#"{ "headroom_bp": "4/3", "a_elem_format": "nvfp4" }"#,
@@ -147,7 +147,7 @@ mod tests {
             ),
             (
                 r#"{ "mask_clipped": true, "a_elem_format": "mxfp4", "hadamard_forward": "32:product" }"#,
-                "`mask_clipped` is true, but the signs of hadamard_forward are drawn, and are not kept; allowed: false",
+                "`mask_clipped` is true, but the drawn signs of hadamard_forward are not kept; allowed: false",
             ),
         ] {
             let specs = MxSpecs::from_json(json).unwrap();
@@ -159,7 +159,7 @@ mod tests {
         };
         assert_eq!(
             invalid.resolve().unwrap_err().to_string(),
-            "`hadamard_input_grad` is 20, but that is no transform of one block; allowed: a block size of 16, 32, 64 or 128 \
+            "`hadamard_input_grad` is 20, but this is not a transform of one block; allowed: a block size of 16, 32, 64 or 128 \
              and signs of one block"
         );
         // Without a backward pass to quantize nothing of it is refused, as no backward format is.
