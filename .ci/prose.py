@@ -6,8 +6,8 @@
     python3 .ci/prose.py --test     # the checker's own test
     python3 .ci/prose.py FILE…      # checks these files
 
-Pages: Markdown outside of code, tables and headings. Rust: the comments `//!` and `///` of crates/*/src and examples, and so the
-`--help` of the programs. Change logs and licenses are left out.
+Pages: Markdown outside of code, tables and headings. Rust: the comments `//!` and `///` of crates/*/src, examples and benches, and
+so the `--help` of the programs. Change logs and licenses are left out.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "docs/src/*.md", "docs/src/notes/*.md", "crates/*/README.md"]
-SOURCES = ["crates/*/src/*.rs", "examples/*.rs", "docs/*.rs"]
+SOURCES = ["crates/*/src/*.rs", "examples/*.rs", "benches/*.rs", "docs/*.rs", "build.rs"]
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 # A sentence ends with its mark. A colon ends a sentence if a capital, code, a link or emphasis follows.
 END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\**\s+|(?<=:)\s+(?=[A-Z\u0001*\[(])")

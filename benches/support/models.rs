@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What is measured of it.
+    /// The measurements of a model.
     pub(crate) fn workloads(self) -> Vec<Workload> {
         let ffn = |hidden, batch| Workload::Ffn { hidden, batch };
         match self {
@@ -283,7 +283,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         B::sync(&self.x.device()).expect("the device computes");
     }
 
-    /// Inference by the model as it is now.
+    /// Inference by the current model.
     pub(crate) fn inference(&self) -> impl FnMut() + use<B> {
         let model = self
             .model
