@@ -7,7 +7,7 @@
     python3 .ci/prose.py FILE…      # checks these files
 
 Pages: Markdown outside of code, tables and headings. Rust: the comments `//!` and `///` of crates/*/src, examples and benches, and
-so the `--help` of the programs. Change logs and licenses are left out.
+so the `--help` of the programs; and the messages of errors. Change logs and licenses are left out.
 """
 
 import pathlib
@@ -49,6 +49,13 @@ def paragraphs(path, text):
             part.append(line[item.end() :].strip() if item else line.strip())
 
 
+def errors(path, text):
+    """(line number, text) of each error message, `#[error("…")]` of the crate thiserror, with its values blanked out."""
+    for found in re.finditer(r'#\[error\(\s*"((?:[^"\\]|\\.|\\\n)*)"', text if path.endswith(".rs") else "", re.S):
+        message = re.sub(r"\\\n\s*", "", found[1])
+        yield text.count("\n", 0, found.start()) + 1, re.sub(r"`?\{[^}]*\}`?", "`…`", message)
+
+
 def sentences(text):
     """Each sentence, with code blanked out and links reduced to their text."""
     text = CODE.sub("\u0001", text)
@@ -79,7 +86,7 @@ def check(files, rules):
     """(file, line, what it breaks, what instead, the sentence) for each broken rule, and the exceptions that no sentence needs."""
     exceptions, used, wrong = rules.get("exception", []), set(), []
     for path, text in files.items():
-        for line, paragraph in paragraphs(path, text):
+        for line, paragraph in [*paragraphs(path, text), *errors(path, text)]:
             for sentence in sentences(paragraph):
                 faults = list(broken(sentence, rules))
                 named = [i for i, e in enumerate(exceptions) if e["file"] == path and e["text"] in sentence] if faults else []
@@ -114,6 +121,10 @@ What is code?
 // That of a plain comment.
     /// What it takes.
     fn f() {}
+    #[error(
+        "`{x}` is \\
+         no number"
+    )]
 /// Such specs are good. `x` is no `f32`.
 """
     wrong, unused = check({"a.md": page, "b.rs": source}, rules)
@@ -130,6 +141,7 @@ What is code?
         ("b.rs", 1, "“Those of”"),
         ("b.rs", 7, "starts with “What”"),
         ("b.rs", 7, "“What it”"),
+        ("b.rs", 13, "“is no”"),
         ("b.rs", 9, "“is no”"),
     ]
     assert found == expected, "\n".join(["found:", *map(str, found), "expected:", *map(str, expected)])

@@ -104,8 +104,8 @@ pub enum PtqError {
     },
     /// The quantized model calls a layer in another way than the unquantized model.
     #[error(
-        "the quantized model calls layer `{layer}` differently from the float model on the same calibration data; the number \
-         and the shapes of its calls must not depend on values or change between passes"
+        "the quantized model calls layer `{layer}` differently from the float model on the same calibration data; number \
+         and shapes of calls must not depend on values or change between passes"
     )]
     Changes {
         /// The layer's path.

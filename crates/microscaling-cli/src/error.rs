@@ -41,7 +41,7 @@ pub(crate) enum Error {
         shape: Vec<usize>,
     },
     #[error(
-        "{}: `{weight}` is packed already, in layout {layout}; allowed: tensors of floats; `convert` changes the layout",
+        "{}: `{weight}` is packed already, in layout {layout}; allowed: tensors of floats (`convert` changes the layout)",
         .path.display()
     )]
     Packed {
