@@ -7,7 +7,7 @@
     python3 .ci/prose.py FILE…      # checks these files
 
 Pages: Markdown outside of code, tables and headings. Rust: the comments `//!` and `///` of crates/*/src, examples and benches, and
-so the `--help` of the programs; and the messages of errors. Change logs and licenses are left out.
+so the `--help` of the programs; and the messages of errors. The crates' change logs are left out.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "docs/src/*.md", "docs/src/notes/*.md", "crates/*/README.md"]
+PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "tests/data/README.md", "docs/src/*.md", "docs/src/notes/*.md", "crates/*/README.md"]
 SOURCES = ["crates/*/src/*.rs", "examples/*.rs", "benches/*.rs", "docs/*.rs", "build.rs"]
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 # A sentence ends with its mark. A colon ends a sentence if a capital, code, a link or emphasis follows.
