@@ -17,7 +17,7 @@ use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 /// `block_size`, `scale_bits`, `scale_mode`, `shared_exp_method` and `mx_flush_fp32_subnorms` shape the
 /// MX blocks of the slots that name an element.
 ///
-/// Nothing is checked until [`resolve`](Self::resolve).
+/// Only [`resolve`](Self::resolve) checks the fields.
 ///
 /// In JSON every field may be missing, and unknown fields are errors. `null` is the default of any field but a boolean
 /// or the seed. `""` and `"none"` also unset formats and the roundings after `round`. The reference's `round_m` and
@@ -57,8 +57,8 @@ pub struct MxSpecs {
     /// Whether a block shares the exponent of its largest element (`max`, the default), or every
     /// element is its own block (`none`).
     pub shared_exp_method: SharedExpMethod,
-    /// How the shared scale follows from a block's largest element. Default: `floor`, the rule of OCP MX v1.0. Beyond
-    /// the reference, therefore not written to JSON at its default.
+    /// The rule that computes a block's scale. Default: `floor`, the rule of OCP MX v1.0. Beyond the reference,
+    /// therefore not written to JSON at its default.
     #[serde(skip_serializing_if = "is_default")]
     pub scale_mode: ScaleMode,
     /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
@@ -70,12 +70,11 @@ pub struct MxSpecs {
     /// Total bits of the elementwise format with 5 exponent bits: 7 to 29, 16 is IEEE half
     /// precision. 0, the default, is off. Excludes `bfloat`.
     pub fp: u32,
-    /// Whether the elementwise format, `bfloat` or `fp`, has subnormals; without, they become zero
-    /// before rounding. Default: true.
+    /// Whether the elementwise format, `bfloat` or `fp`, has subnormals; without subnormals, they become zero before
+    /// rounding. Default: true.
     pub bfloat_subnorms: bool,
-    /// Whether the backward pass is emulated. If false it runs in plain float32 on the unrounded
-    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, set or not, as in the
-    /// reference. Default: true.
+    /// Whether the backward pass is emulated. If false, the backward pass runs in plain float32 on the unrounded
+    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, as in the reference. Default: true.
     pub quantize_backprop: bool,
     /// Rounding of elementwise operations, and the default of all other roundings. Default: `nearest` (ties away from
     /// zero).
@@ -150,26 +149,26 @@ pub struct MxSpecs {
     /// unit sums elements and block scales apart, in host memory. Default: none, which is the backend's own float32.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator: Option<Accumulation>,
-    /// The same for forward products. Default: `accumulator`.
+    /// The accumulator of forward products. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_forward: Option<Accumulation>,
-    /// The same where an input's gradient is computed. Default: `accumulator`.
+    /// The accumulator where an input's gradient is computed. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_input_grad: Option<Accumulation>,
-    /// The same where a weight's gradient is computed. Default: `accumulator`.
+    /// The accumulator where a weight's gradient is computed. Default: `accumulator`.
     #[serde(skip_serializing_if = "is_default")]
     pub accumulator_weight_grad: Option<Accumulation>,
-    /// Whether products of two activations, as attention's are, are quantized in blocks, in both passes. If not, they have
-    /// the elementwise format alone. Default: true.
+    /// Whether products of two activations, such as attention's, are quantized in blocks, in both passes. If false, they
+    /// have the elementwise format alone. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub quantize_matmul: bool,
     /// Whether a matrix product of an activation with a constant is quantized in blocks, in both passes. A constant is a
     /// tensor that neither an input nor a parameter has taken part in, such as a table of positions or a matrix of signs. If
-    /// not, both operands have the elementwise format alone. Default: false.
+    /// false, both operands have the elementwise format alone. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub quantize_constants: bool,
-    /// Whether `log_softmax`, and the ops from its result up to the loss, are emulated like every other op. If not, they are
-    /// computed in full precision. Default: false.
+    /// Whether `log_softmax`, and the ops from its result up to the loss, are emulated like every other op. If false, they
+    /// are computed in full precision. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub quantize_loss: bool,
     /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
@@ -179,7 +178,7 @@ pub struct MxSpecs {
 }
 
 impl Default for MxSpecs {
-    /// Nothing set: no emulation.
+    /// No field is set: no emulation.
     fn default() -> Self {
         Self {
             scale_bits: 0,

@@ -7,11 +7,10 @@ use microscaling::RandomHadamard;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use thiserror::Error;
 
-/// A Hadamard transform of both operands of a product, along the axis that the product sums over, before they are
-/// quantized.
+/// A Hadamard transform of both operands of a product, along the summed axis, before quantization.
 ///
-/// As text (`FromStr`, `Display`, serde) it is the block size and, after a colon, where the signs come from, which may be
-/// left out: `64`, `64:product`, `32:step`, `32:none`, `16:0xd7e8`.
+/// The text form (`FromStr`, `Display`, serde) is the block size and, optionally after a colon, the source of the signs:
+/// `64`, `64:product`, `32:step`, `32:none`, `16:0xd7e8`.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
@@ -26,23 +25,25 @@ use thiserror::Error;
 pub struct Hadamard {
     /// Elements in a block, one of [`RandomHadamard::BLOCK_SIZES`].
     pub block_size: usize,
-    /// Where the signs come from.
+    /// The source of the signs.
     pub signs: HadamardSigns,
 }
 
-/// Where the random signs of a [`Hadamard`] transform come from.
+/// The source of the random signs of a [`Hadamard`] transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum HadamardSigns {
-    /// Nothing after the block size: the seed. They are the same in every product until it is set anew.
+    /// The seed, if the text has only a block size. The signs are the same in every product until the seed is set
+    /// again.
     #[default]
     Seed,
-    /// `step`: drawn anew for each training step, for all of its products. A step ends with its gradient products: the next
-    /// forward product begins another.
+    /// `step`: new signs for each training step, the same for all of its products. A step ends with its gradient products,
+    /// and the next forward product begins the next step.
     Step,
-    /// `product`: drawn anew for each product.
+    /// `product`: new signs for each product.
     Product,
-    /// `0x…`, or `none` for 0: bit i set is a minus for the element at index i of every block, bit 0 the lowest.
+    /// `0x…`, or `none` for 0: given signs. Bit i is the sign of the element at index i of every block, one for minus;
+    /// bit 0 is the lowest.
     Given(u128),
 }
 
@@ -59,7 +60,7 @@ pub struct ParseHadamardError {
 microscaling::debug_is_display!(ParseHadamardError);
 
 impl Hadamard {
-    /// Of this block size, with signs by the seed.
+    /// A transform of this block size, with signs from the seed.
     pub const fn new(block_size: usize) -> Self {
         Self {
             block_size,

@@ -7,13 +7,13 @@ use microscaling::{
 
 use super::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
 
-/// 4/3: what makes the largest FP4 element under scale mode `floor`, less than 8 steps, less than 6 of them.
+/// 4/3: the headroom that brings the largest FP4 element under scale mode `floor` from less than 8 steps to less than 6.
 const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
     Ok(headroom) => headroom,
     Err(_) => panic!("4/3 is a headroom"),
 };
 
-/// 3/2: what makes the power of two below it the nearest one, of numbers in the middle of a binade.
+/// 3/2: the headroom that rounds the scale's exponent to nearest.
 const THREE_HALVES: Headroom = match Headroom::new(3, 2) {
     Ok(headroom) => headroom,
     Err(_) => panic!("3/2 is a headroom"),
@@ -25,7 +25,7 @@ const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
     Err(_) => panic!("it is one"),
 };
 
-/// The signs of TransformerEngine's Hadamard transform, of every layer and step.
+/// The signs of TransformerEngine's Hadamard transform, the same in every layer and step.
 const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 
 /// MXFP4 blocks of 32 elements.
@@ -43,9 +43,9 @@ impl MxSpecs {
         }
     }
 
-    /// Training in MXFP6 as the formats' authors show it (Rouhani et al., "Microscaling Data Formats for Deep Learning",
-    /// arXiv 2310.10537, by the settings of their library's example): E3M2 for all operands of all products, blocks
-    /// of 32, scale mode `floor`, half away from zero, which is how the bfloat16 of all other ops rounds, too.
+    /// The formats' authors' training in MXFP6 (Rouhani et al., "Microscaling Data Formats for Deep Learning", arXiv 2310.10537,
+    /// by the settings of their library's example): E3M2 for all operands of all products, blocks of 32, scale mode `floor`,
+    /// ties away from zero, also in the bfloat16 of all other ops.
     pub fn mxfp6_training() -> Self {
         Self {
             round: Rounding::NearestAway,
@@ -59,7 +59,7 @@ impl MxSpecs {
     /// after the choice of the scale and rounded stochastically, and the product is multiplied by 16/9. Products of
     /// activations and the head stay in bfloat16.
     ///
-    /// Their code rounds the transformed operands to bfloat16; here they stay float32 until they are quantized.
+    /// The authors' code rounds the transformed operands to bfloat16. Here they stay float32 until they are quantized.
     pub fn mxfp4_backward() -> Self {
         let transform = Hadamard::new(64).with_signs(HadamardSigns::Product);
         Self {
@@ -177,7 +177,7 @@ impl MxSpecs {
         }
     }
 
-    /// bfloat16 alone, ties to even; no blocks, and none between activations if there will be some elsewhere.
+    /// bfloat16 alone, ties to even, without blocks. Products of activations stay without blocks if formats are added.
     fn bfloat16() -> Self {
         Self {
             bfloat: 16,
@@ -187,7 +187,7 @@ impl MxSpecs {
         }
     }
 
-    /// The same with this format and rounding in all gradient products.
+    /// The specs with this format and rounding in all gradient products.
     fn with_gradients(self, format: BlockFormat, rounding: Option<Rounding>) -> Self {
         let format = Some(format.into());
         Self {

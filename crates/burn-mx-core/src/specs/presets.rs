@@ -201,8 +201,8 @@ impl MxSpecs {
     /// accuracy. This preset is this project's own. The paper's recipe, [`mxfp4_backward`](Self::mxfp4_backward), leaves the
     /// forward pass in bfloat16.
     ///
-    /// Backward operands have scale mode `rceil`: stochastic rounding has no bias only where nothing
-    /// saturates, as the paper's own factor of 3/4 sees to.
+    /// Backward operands have scale mode `rceil`: stochastic rounding is unbiased only without saturation. The paper
+    /// avoids saturation by its factor of 3/4.
     pub fn mxfp4_sr_rht() -> Self {
         let backward = BlockFormat::Mx(MxFormat {
             scale_mode: ScaleMode::Rceil,

@@ -18,14 +18,14 @@ use super::{MxSpecs, SpecsError};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipe {
-    /// For the model's device.
+    /// The specs for the model's device.
     pub specs: MxSpecs,
-    /// The layers that they are not for.
+    /// The layers without block formats.
     pub exemptions: Exemptions,
 }
 
-/// Layers that go without block formats. A layer is a module that multiplies by a parameter. Layers count in the order
-/// of a forward pass (`module::exempt_layers`).
+/// Layers without block formats. A layer is a module that multiplies by a parameter. Layers count in the order of a
+/// forward pass (`module::exempt_layers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exemptions {
     /// The last layer that runs.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A role that an operand plays in a product, and so the field that names its format.
+/// The role of an operand in a product, which selects the field of its format.
 ///
 /// A convolution or transposed convolution has the roles of the linear layer. If one operand of a matmul is a weight,
 /// it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along

@@ -13,7 +13,7 @@ use super::ResolvedSpecs;
 #[serde(deny_unknown_fields)]
 pub struct StaticInput {
     pub(crate) length: usize,
-    /// Patterns of float32, one a block.
+    /// Patterns of float32, one for each block.
     amax: Vec<u32>,
 }
 
@@ -28,13 +28,13 @@ impl StaticInput {
         }
     }
 
-    /// The length of that axis.
+    /// The length of this axis.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether these are scales of inputs in this format. They never are where a scale is a float: that does not follow from the
-    /// exponent of the largest magnitude alone.
+    /// Whether these scales fit inputs in this format. They never fit a format whose scale is a float, because a float does not
+    /// follow from the exponent of the largest magnitude alone.
     pub fn fits(&self, format: Option<BlockFormat>) -> bool {
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
         let fits = |format| {
@@ -51,7 +51,7 @@ impl StaticInput {
     }
 }
 
-/// Elements of a block along an axis of this length, of which the last one may have fewer.
+/// Elements of a block along an axis of this length; the last block may have fewer.
 pub(crate) fn block_length(format: BlockFormat, length: usize) -> usize {
     match format.block_size() {
         0 => length,
@@ -67,7 +67,7 @@ impl ResolvedSpecs {
         self.static_input.is_some()
     }
 
-    /// The scales of the input of the layer that these are the specs of.
+    /// The scales of the input, if these are the specs of a layer with static scales.
     pub fn static_input(&self) -> Option<&StaticInput> {
         self.static_input.as_deref()
     }
