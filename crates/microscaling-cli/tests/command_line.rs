@@ -1,4 +1,4 @@
-//! The program on files: one, several, and what is refused.
+//! The program on one file, on several files, and on refused files.
 
 use microscaling::safetensors::{load, save};
 use microscaling::{BlockFormat, Dialect, Packed, Rounder, WeightLayout};
@@ -167,7 +167,7 @@ fn several_files() {
     );
 }
 
-/// An error in a later weight leaves nothing behind, and what was there stays.
+/// An error in a later weight leaves no new file, and keeps the old files.
 #[test]
 fn all_or_nothing() {
     let folder = tempfile::tempdir().unwrap();

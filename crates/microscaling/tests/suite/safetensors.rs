@@ -1,4 +1,4 @@
-//! Files of packed tensors: what is saved is loaded, other readers find what the docs say, and every
+//! Files of packed tensors: loading returns the saved tensors, other readers find the documented tensors, and every
 //! defect has its error.
 
 use crate::inputs::{formats, numbers};
