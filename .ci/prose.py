@@ -39,7 +39,7 @@ def paragraphs(path, text):
         inside = fence is not None
         if mark and (fence is None or line.strip().startswith(fence)):
             fence = None if inside else mark[1]
-        skip = inside or mark or not line.strip() or re.match(r"    (?! *[*\-\d])|\s*[|#<]|\{\{|\[[^]]+\]: ", line)
+        skip = inside or mark or not line.strip() or re.match(r"    (?! *[*\-\d])|\s*[|#<]|\{\{|\[[^]]+\]: \S+$", line)
         item = re.match(r"\s*([*\-]|\d+\.) +", line)
         if (skip or item) and part:
             yield began, " ".join(part)

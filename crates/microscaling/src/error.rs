@@ -419,7 +419,7 @@ pub enum PackError {
         /// How many the tensor has.
         rows: usize,
     },
-    /// There is no room for some rows, or too much.
+    /// The output has room for fewer or more rows.
     #[error("pack: {rows} rows are {expected} elements, there is room for {got}")]
     RowsLength {
         /// How many rows were asked for.

@@ -188,7 +188,8 @@ impl<'a> PackedFile<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`FileError`]: it is no safetensors file, or what it says of packed tensors is not to be read. It need not have any.
+    /// [`FileError`]: the bytes are not a safetensors file, or the description of packed tensors is not valid. A file
+    /// without packed tensors is allowed.
     pub fn read(file: &'a [u8]) -> Result<Self, FileError> {
         check_offsets(file)?;
         let (_, header) = SafeTensors::read_metadata(file)?;

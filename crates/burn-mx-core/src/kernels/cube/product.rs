@@ -41,7 +41,8 @@ static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
 /// gives the same bits again. By default (feature `autotune`) a trial finds the fastest of several strategies. The winner, and with it
 /// the order of sums, may differ from run to run.
 ///
-/// For the whole process, from the next product on. Without feature `autotune` it changes nothing: there is no trial then.
+/// The setting holds for the whole process, from the next product on. Without feature `autotune` there is no trial, so
+/// the setting changes nothing.
 pub fn reproducible_products(on: bool) {
     REPRODUCIBLE.store(on, Ordering::Relaxed);
 }
