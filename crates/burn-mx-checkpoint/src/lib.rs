@@ -89,8 +89,8 @@ impl Checkpoint {
         self
     }
 
-    /// Packs the weights of linear layers by the rules of another tool, in the tool's format of this name. The packed values
-    /// are the ones that the forward product would quantize. The file has the tool's bytes, so a model that loads it
+    /// Packs the weights of linear layers by the rules of another tool, in the tool's format of this name. The dialect packs
+    /// the values that the forward product would quantize. The file has the tool's bytes, so a model that loads it
     /// multiplies by other values than the saved model. [Leave convolutions unpacked](Self::leave_unpacked).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = Some(dialect);

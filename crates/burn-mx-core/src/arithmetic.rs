@@ -16,7 +16,7 @@ pub(crate) use scalar::ScalarArithmetic;
 /// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
 pub(crate) const LOG2_E: f32 = 1.4453125;
 
-/// Rounded ops: each is computed in `f32` and rounded, but for those that say otherwise.
+/// Rounded ops: each is computed in `f32` and rounded, unless its documentation differs.
 pub(crate) trait Arithmetic {
     type Value: Clone;
 

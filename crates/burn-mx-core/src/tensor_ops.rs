@@ -130,7 +130,7 @@ impl TensorChange {
         }
     }
 
-    /// Copies that a weight keeps are left to those who share them: there will be others now.
+    /// A weight's kept copies stay with the other owners; this tensor makes new copies.
     fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
         let meta = self.meta(tensor.meta);
         let unpacked = self.unpacked(&tensor);

@@ -85,7 +85,7 @@ pub enum FormatError {
         min: u32,
         /// Greatest number of bits.
         max: u32,
-        /// The number that was given.
+        /// The given number.
         got: u32,
     },
     /// A free parameter of a block format is out of range.
@@ -99,7 +99,7 @@ pub enum FormatError {
         min: usize,
         /// Greatest value.
         max: usize,
-        /// The value that was given.
+        /// The given value.
         got: usize,
     },
     /// A parameter of an element format is out of range.
@@ -113,7 +113,7 @@ pub enum FormatError {
         min: i32,
         /// Greatest value.
         max: i32,
-        /// The value that was given.
+        /// The given value.
         got: i32,
     },
     /// Elements of a table need a scale that is a float.
@@ -145,7 +145,7 @@ pub enum FormatError {
         "block format: element is {got}, expected one of at most 8 bits, its smallest number at least 2^-32, its largest 1 to 2^33, beside a scale that is a float"
     )]
     FloatScaleElement {
-        /// The element format that was given.
+        /// The given element format.
         got: ElementFormat,
     },
     /// Blocks with a float for a scale cannot have this parameter beside the others.
@@ -161,7 +161,7 @@ pub enum FormatError {
     SquareBlocks {
         /// The parameter, for example "block_size".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: &'static str,
         /// The allowed values.
         allowed: &'static str,
@@ -175,7 +175,7 @@ pub enum FormatError {
         field: &'static str,
         /// The values that are allowed.
         allowed: &'static [usize],
-        /// The value that was given.
+        /// The given value.
         got: usize,
     },
     /// A scale mode that is made for one element format.
@@ -185,7 +185,7 @@ pub enum FormatError {
         scale_mode: ScaleMode,
         /// The element format that it is made for.
         expected: ElementFormat,
-        /// The one that was given.
+        /// The given element format.
         got: ElementFormat,
     },
     /// A field of an accumulator is out of range.
@@ -199,17 +199,17 @@ pub enum FormatError {
         min: i64,
         /// Greatest value.
         max: i64,
-        /// The value that was given.
+        /// The given value.
         got: i64,
     },
-    /// A field of an accumulator does not go with the others.
+    /// A field of an accumulator contradicts the others.
     #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
     AccumulatorField {
         /// The order, for example "joint", or a chip.
         order: &'static str,
         /// The field, for example "group".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: i64,
         /// The allowed values.
         allowed: &'static str,
@@ -217,7 +217,7 @@ pub enum FormatError {
     /// A running sum is not rounded in this way.
     #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
     SumRounding {
-        /// The rounding that was given.
+        /// The given rounding.
         got: Rounding,
     },
     /// Integers have no place for scales but the promotion.
@@ -226,21 +226,21 @@ pub enum FormatError {
     /// A headroom that is not a fraction of at least 1/2 and less than 2.
     #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {
-        /// Of the fraction that was given.
+        /// Part of the given fraction.
         numerator: u16,
-        /// Of the fraction that was given.
+        /// Part of the given fraction.
         denominator: u16,
     },
     /// An MX block cannot have a headroom below 1.
     #[error("MX format: headroom is {got}, expected at least 1")]
     MxHeadroom {
-        /// The headroom that was given.
+        /// The given headroom.
         got: Headroom,
     },
     /// Sub-scales that no block can have.
     #[error("block format: sub_scales is {got}, expected {allowed}")]
     SubScales {
-        /// The sub-scales that were given.
+        /// The given sub-scales.
         got: SubScales,
         /// The allowed values.
         allowed: &'static str,
@@ -254,7 +254,7 @@ pub enum FormatError {
         min: u32,
         /// Greatest number of bits.
         max: u32,
-        /// The number that was given.
+        /// The given number.
         got: u32,
     },
 }
@@ -271,7 +271,7 @@ pub enum ParseFormatError {
     Syntax {
         /// The family of formats, for example "bfp".
         format: &'static str,
-        /// The text that was given.
+        /// The given text.
         value: String,
     },
     /// The family has no such parameter, or it is given twice.
@@ -279,7 +279,7 @@ pub enum ParseFormatError {
     UnknownField {
         /// The family of formats.
         format: &'static str,
-        /// The parameter that was given.
+        /// The given parameter.
         field: String,
         /// The parameters of the family.
         allowed: &'static [&'static str],
@@ -291,7 +291,7 @@ pub enum ParseFormatError {
         format: &'static str,
         /// The parameter.
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
         /// The allowed values.
         allowed: String,
@@ -311,7 +311,7 @@ pub enum QuantizeError {
     /// The axis does not exist; a tensor of rank 0 has none.
     #[error("quantize: axis {axis} is out of range for a tensor of rank {rank}")]
     AxisOutOfRange {
-        /// The axis that was given.
+        /// The given axis.
         axis: usize,
         /// The number of axes.
         rank: usize,
@@ -319,13 +319,13 @@ pub enum QuantizeError {
     /// Square blocks lie along two axes, and the tensor has one.
     #[error("quantize: square blocks lie along two axes, the tensor of shape {shape:?} has one")]
     OneAxis {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
     /// The data do not have as many elements as the shape says.
     #[error("quantize: shape {shape:?} has {expected} elements, the data have {got}")]
     LengthMismatch {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of elements of that shape.
         expected: usize,
@@ -335,7 +335,7 @@ pub enum QuantizeError {
     /// The number of elements of the shape does not fit a `usize`.
     #[error("quantize: the number of elements of shape {shape:?} overflows")]
     ShapeOverflow {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
 }
@@ -350,7 +350,7 @@ pub enum PackError {
     /// The number of bytes does not fit a `usize`.
     #[error("pack: the number of bytes of shape {shape:?} overflows")]
     SizeOverflow {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
     /// The format has no code for a NaN or an Inf among the elements.
@@ -371,21 +371,21 @@ pub enum PackError {
     /// The scales are not as many bytes as the blocks of the tensor need.
     #[error("pack: the scales of shape {shape:?} are {expected} bytes, got {got}")]
     ScalesLength {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of bytes of that shape.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
     /// The element codes are not as many bytes as the tensor needs.
     #[error("pack: the elements of shape {shape:?} are {expected} bytes, got {got}")]
     ElementsLength {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of bytes of that shape.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
     /// A bit is set that no code has.
@@ -412,9 +412,9 @@ pub enum PackError {
     /// Rows that the tensor does not have.
     #[error("pack: rows {start} to {end} are not among the {rows} rows of the tensor")]
     Rows {
-        /// The first one that was asked for.
+        /// The first row.
         start: usize,
-        /// The one behind the last.
+        /// The row after the last one.
         end: usize,
         /// How many the tensor has.
         rows: usize,
@@ -442,7 +442,7 @@ pub enum PanelsError {
     /// The format or the lengths are wrong.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The quantization draws random numbers, which go by the place of an element in its tensor.
+    /// The quantization draws random numbers, which depend on the place of an element in its tensor.
     #[error("stochastic rounding needs a whole tensor, not parts of an operand")]
     Stochastic,
     /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
@@ -527,7 +527,7 @@ pub enum AccumulateError {
         "accumulator: the block format is {got}, expected floats or fixed point with one scale a block"
     )]
     BlockFormat {
-        /// The format that was given.
+        /// The given format.
         got: BlockFormat,
     },
     /// Integers are summed up, and the elements are floats.
@@ -549,7 +549,7 @@ pub enum AccumulateError {
     Block {
         /// "group" or "promote_every".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: usize,
         /// Elements of a block.
         block: usize,
@@ -585,7 +585,7 @@ pub enum AccumulateError {
         side: Side,
         /// As many as there are blocks.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
     /// An element is not a number of its type.

@@ -57,7 +57,7 @@ fn tensor<B: MxKernels>(tensor: &dyn Any) -> Option<FloatTensor<B>> {
     Some(to_f32::<B>(tensor.clone()))
 }
 
-/// The output of a layer, by `forward`, shown to those who want to see it.
+/// The output of a layer, by `forward`, shown to its observers.
 pub(crate) fn layer<B: MxKernels>(
     op: impl FnOnce() -> LayerOp,
     x: Float<B>,

@@ -49,7 +49,7 @@ impl<B: MxKernels> ProductObservers<B> {
         observers.any(|observer| observer.wants_operand(slot))
     }
 
-    /// Shows an operand to those who want to see it.
+    /// Shows an operand to its observers.
     pub(crate) fn operand(&self, view: &dyn OperandView) {
         for observer in &self.observers {
             if observer.wants_operand(view.slot()) {

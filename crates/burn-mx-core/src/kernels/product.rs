@@ -57,8 +57,8 @@ impl OperandLayout {
         rank - 1 - usize::from(self.sums_rows())
     }
 
-    /// The axis that blocks of an operand of this rank lie along: the one that is summed over. Square blocks lie along it and
-    /// the other one of the last two.
+    /// The axis along which blocks of an operand of this rank lie: the summed axis. Square blocks lie along it and the other
+    /// one of the last two.
     pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
         match format.is_square() {
             true => rank - 1,

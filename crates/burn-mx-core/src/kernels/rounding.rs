@@ -2,8 +2,8 @@
 
 use microscaling::{FloatFormat, Rounding};
 
-/// How the rounded ops of a function round. Stochastic rounding is not among the modes: its random numbers go by the
-/// tensors of a composition.
+/// How the rounded ops of a function round. Stochastic rounding is not among the modes, because its random numbers
+/// follow the tensors of a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRounding {
     /// The format of every result.

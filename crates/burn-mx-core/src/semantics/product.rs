@@ -68,7 +68,7 @@ pub(crate) struct Product<B: MxKernels> {
     /// The margins' factor in both operands together; the product is divided by this factor.
     margins: Cell<f32>,
     /// The scales of the input, if a calibration fixed them for the layer whose weight this is. Activations may carry a layer's
-    /// specs on to products of others, which have nothing to do with its input.
+    /// specs on to other products, which do not read this input.
     static_input: Option<&'static StaticInput>,
     /// The matrix unit that sums up, if it is not the backend's own float32.
     accumulation: Option<Accumulation>,
@@ -271,7 +271,7 @@ impl<B: MxKernels> Product<B> {
         rounded
     }
 
-    /// Shows a rounding to the elementwise format to those who see the product, if anybody does.
+    /// Shows a rounding to the elementwise format to the product's observers.
     pub(crate) fn observe_rounding(
         &self,
         name: &'static str,

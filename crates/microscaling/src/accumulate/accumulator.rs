@@ -207,8 +207,8 @@ impl Accumulator {
     /// That all fields are in range.
     ///
     /// # Errors
-    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] one that
-    /// does not go with the others.
+    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] names a
+    /// field that contradicts the others.
     pub fn validate(&self) -> Result<(), FormatError> {
         let check = |field, got: i64, (min, max): (i64, i64)| {
             if got >= min && got <= max {

@@ -36,8 +36,7 @@ pub struct AccumulatorMatrix {
 
 impl AccumulatorMatrix {
     /// Quantizes a row-major matrix in blocks along the axis that is summed over, 0 or 1. The elements, times their scales and the
-    /// tensor scale, are what [`BlockFormat::quantize`] makes of the matrix, but for the sign of zeros where the elements have no
-    /// −0.
+    /// tensor scale, equal the result of [`BlockFormat::quantize`], except the sign of zeros in elements without a −0.
     ///
     /// # Errors
     /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).

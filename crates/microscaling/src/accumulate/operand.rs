@@ -86,7 +86,7 @@ impl AccumulatorOperand<'_> {
         }
     }
 
-    /// That every number is one of its type; an error tells the first one that is none.
+    /// Checks that every number has its type; the error names the first other number.
     pub(super) fn check_numbers(&self, side: Side) -> Result<(), AccumulateError> {
         let facts = self.kind.element.facts();
         let (outer, inner) = match self.free.stride {

@@ -239,7 +239,7 @@ pub enum DialectError {
     Format {
         /// The dialect.
         dialect: Dialect,
-        /// The format that was given.
+        /// The given format.
         format: BlockFormat,
         /// The formats that the dialect has.
         allowed: &'static [&'static str],

@@ -104,9 +104,9 @@ impl Panels {
 /// The axis along which lines of an operand lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenseAxis {
-    /// The one that the result has, too.
+    /// The free axis, which the result has, too.
     Free,
-    /// The one that is summed over.
+    /// The summed axis.
     Summed,
 }
 

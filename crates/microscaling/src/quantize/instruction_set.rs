@@ -50,7 +50,7 @@ impl Level {
     /// The one to use: the best one, unless the environment names another, which is looked at once.
     ///
     /// # Panics
-    /// If the environment names one that this processor does not have.
+    /// If the environment names an instruction set that this processor does not have.
     #[cfg(feature = "std")]
     #[inline]
     fn current() -> Self {
@@ -96,7 +96,7 @@ impl Level {
     }
 }
 
-/// Runs a kernel with the widest vectors of this processor, or those that the environment says.
+/// Runs a kernel with the widest vectors of this processor, or with the instruction set that the environment names.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(kernel: K) {
     at_level(move |level| level.run(kernel));

@@ -33,8 +33,7 @@ use crate::kernels::rounding::BFLOAT16;
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
-/// Whether products on graphics processors go by a strategy that their shapes fix, and not by the one that was found to be
-/// the fastest by trial.
+/// Whether products on GPUs take a strategy that their shapes fix, and not the fastest one of a trial.
 static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
 
 /// Makes CubeCL's backends choose the strategy of matrix products and convolutions by their shapes alone. A run on the same device then

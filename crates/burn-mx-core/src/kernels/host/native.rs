@@ -110,7 +110,7 @@ pub(in crate::kernels) fn elementwise<T: InMemory>(
     }
 }
 
-/// The tensor in the order in which random numbers go by its elements, if there are any.
+/// The tensor in row-major order if its rounding draws random numbers, else unchanged.
 fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
     match rounding {
         Rounding::Stochastic => tensor.row_major(),

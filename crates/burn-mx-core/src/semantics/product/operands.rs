@@ -207,7 +207,7 @@ impl<B: MxKernels> Product<B> {
         format.map(|format| (format, self.roundings(slot).mx))
     }
 
-    /// Shows an operand to those who see the product. Where random numbers are drawn they may be used up by that, and this
+    /// Shows an operand to the product's observers. Where random numbers are drawn they may be used up by that, and this
     /// returns what became of the operand, and the random numbers of its blocks.
     fn observe(
         &self,
@@ -375,7 +375,7 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Whether the values are what this product would make of them.
+    /// Whether the values equal this product's quantization of them.
     pub(super) fn is_quantized(&self, slot: Slot, tensor: &Float<B>, along: Along) -> bool {
         let kept = tensor.kept.as_ref();
         kept.is_some_and(|kept| kept.unpacked_by(self.key(slot, along)).is_some())

@@ -18,7 +18,7 @@ pub(super) enum Ties {
 pub(super) enum Signs {
     /// The signs of the numbers, also of −0.
     Kept,
-    /// Negative are numbers below 0, also those that become 0.
+    /// Numbers below 0 are negative, also if they become 0.
     OfNumbers,
     /// Zeros are positive, also the results that underflow.
     NoNegativeZero,

@@ -38,7 +38,7 @@ pub enum WeightLayoutError {
         /// Elements in a block.
         block: usize,
     },
-    /// A block, or the whole weight, is NaN or Inf: those who read the layout take the scale for a number.
+    /// A block, or the whole weight, is NaN or Inf. Readers of the layout would take the scale for a number.
     #[error("layout {layout}: block {block} of `{name}` is NaN or Inf, expected numbers")]
     NotANumber {
         /// The layout.
@@ -71,9 +71,9 @@ pub enum WeightLayoutError {
     Type {
         /// Name of the tensor.
         part: String,
-        /// The type that it has to have.
+        /// The expected type.
         expected: StoredType,
-        /// The one that it has.
+        /// The value in the file.
         got: StoredType,
     },
     /// The layout does not have a tensor of this shape, or the shape contradicts the number of bytes.
@@ -95,7 +95,7 @@ pub enum WeightLayoutError {
         part: String,
         /// The shape that belongs to the elements.
         expected: Vec<usize>,
-        /// The one that it has.
+        /// The value in the file.
         got: Vec<usize>,
     },
     /// The parts do not make up a packed tensor.
