@@ -13,9 +13,9 @@
 //! # Ok::<(), burn_mx::record::RecordError>(())
 //! ```
 //!
-//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]). It sees operands
-//! before and after quantization, and the result next to the result of the same product of unquantized operands. A recorder
-//! changes no bit of the computation and none of its random numbers. Models need no change;
+//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]). The recorder
+//! sees operands before and after quantization, and the result next to the result of the same product of unquantized
+//! operands. A recorder changes no bit of the computation and none of its random numbers. Models need no change;
 //! [`module::label_parameters`](burn_mx_module::label_parameters) tells products the paths of their parameters.
 //!
 //! # Steps

@@ -15,11 +15,11 @@ pub enum ProductPath {
     Avx2,
     /// Float32 fused multiply-adds in 512 bits (AVX-512 F and BW).
     Avx512,
-    /// `vdpbf16ps` in 512 bits (AVX-512 BF16). It flushes subnormals to zero, so a product in which one could occur is
-    /// [`Avx512`](Self::Avx512)'s.
+    /// `vdpbf16ps` in 512 bits (AVX-512 BF16). The instruction flushes subnormals to zero. So [`Avx512`](Self::Avx512)
+    /// computes products in which a subnormal could occur.
     Avx512Bf16,
-    /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). It adds up [in another order](super::Panels::multiply). It flushes subnormals
-    /// to zero as well, which leaves such products to [`Avx512`](Self::Avx512).
+    /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). The instruction adds [in another order](super::Panels::multiply) and flushes
+    /// subnormals to zero. So [`Avx512`](Self::Avx512) computes products in which a subnormal could occur.
     AmxBf16,
     /// Float32 fused multiply-adds in 128 bits (NEON, 64-bit Arm).
     Neon,
