@@ -22,6 +22,10 @@ struct Cli {
     /// Folder for report.html and report.json, created if missing [default: the folder of the first records]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Write every recorded operand as CSV, a line each
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,13 @@ fn report(cli: &Cli) -> Result<(), RecordError> {
     });
     report.save(&out)?;
     println!("{}", report.table());
+    if let Some(path) = &cli.csv {
+        std::fs::write(path, report.csv()).map_err(|error| RecordError::Io {
+            path: path.clone(),
+            error,
+        })?;
+        println!("{}", path.display());
+    }
     for file in [REPORT_HTML, REPORT_JSON] {
         println!("{}", out.join(file).display());
     }

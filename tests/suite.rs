@@ -55,6 +55,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod bad_input;
     #[cfg(test_backend = "flex")]
+    mod book;
+    #[cfg(test_backend = "flex")]
     mod checkpointing;
     #[cfg(test_backend = "flex")]
     mod constants;
@@ -106,6 +108,8 @@ mod suite {
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;
+    #[cfg(test_backend = "flex")]
+    mod specs;
     #[cfg(test_backend = "flex")]
     mod specs_by_path;
     #[cfg(test_backend = "flex")]

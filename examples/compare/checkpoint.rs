@@ -16,6 +16,8 @@ mod layers;
 mod models;
 mod output;
 mod saved;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod trainee;
 
@@ -101,6 +103,10 @@ struct TrainArgs {
     /// Seed of the training
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 
     /// Folder for the checkpoints; created if missing
     #[arg(long, value_name = "DIR", default_value = "out/checkpoint")]
@@ -206,6 +212,10 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}");
+    if let Some(path) = &args.csv {
+        let written = fs::write(path, tables::csv(&table)?);
+        written.map_err(|error| format!("--csv '{}': {error}", path.display()))?;
+    }
     println!("checkpoints: {}", args.out.display());
     Ok(())
 }

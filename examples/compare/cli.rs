@@ -135,6 +135,15 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write the loss of each run as TensorBoard event files in DIR; with --record also the recorded figures, in one folder
+    /// for each run beside the records
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
+
     #[command(flatten)]
     specs: MxArgs,
 }
@@ -182,6 +191,12 @@ impl Cli {
         };
         let json = self.json.as_deref();
         let json = json.map(|path| open("--json", path)).transpose()?;
+        let csv = self.csv.as_deref();
+        let csv = csv.map(|path| open("--csv", path)).transpose()?;
+        if let Some(folder) = &self.tensorboard {
+            fs::create_dir_all(folder)
+                .map_err(|error| unwritable("--tensorboard", folder, &error))?;
+        }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
         let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
         let record = self.record.as_deref();
@@ -202,6 +217,8 @@ impl Cli {
             split,
             plot: open("--out", &plot)?,
             json,
+            csv,
+            tensorboard: self.tensorboard.clone(),
             record,
         };
         plan.open_saved(self.resume)?;

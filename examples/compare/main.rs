@@ -20,7 +20,7 @@
 //! | `history.rs` | loss and time of every step |
 //! | `saved.rs` | a folder that a run can be resumed from |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
-//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG |
+//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG and for TensorBoard |
 //! | `output.rs` | files that are tried before the work and written after it |
 
 #[path = "../support/backends.rs"]
@@ -41,6 +41,8 @@ mod progress;
 mod report;
 mod saved;
 mod sweep;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod train;
 mod trainee;

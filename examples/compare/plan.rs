@@ -34,6 +34,9 @@ pub(crate) struct Plan {
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
     pub(crate) json: Option<OutputFile>,
+    pub(crate) csv: Option<OutputFile>,
+    /// The folder of event files.
+    pub(crate) tensorboard: Option<PathBuf>,
     /// The recorder's configuration for the MX runs, and its folder.
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
 }
@@ -77,6 +80,10 @@ impl Plan {
     pub(crate) fn recorder(&self, run: &str) -> Option<(Recorder, PathBuf)> {
         let (config, folder) = self.record.as_ref()?;
         let recorder = Recorder::new(config.clone()).run(run);
+        let recorder = match self.tensorboard {
+            Some(_) => recorder.tensorboard(),
+            None => recorder,
+        };
         Some((recorder, folder.clone()))
     }
 

@@ -20,6 +20,8 @@ mod output;
 #[path = "../support/quantization.rs"]
 mod quantization;
 mod saved;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod trainee;
 

@@ -1,6 +1,11 @@
 //! Results of the runs: the table and the JSON.
 
-use burn_mx::{ResolvedSpecs, Slot};
+use std::path::Path;
+
+use burn_mx::{
+    ResolvedSpecs, Slot,
+    record::{RecordError, TensorBoard},
+};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
@@ -60,6 +65,19 @@ pub(crate) fn json(runs: &[Run]) -> serde_json::Result<Vec<u8>> {
         runs: &'a [Run],
     }
     serde_json::to_vec(&Report { runs })
+}
+
+/// An event file for each run, with the loss of every step and the accuracy after the last one.
+pub(crate) fn tensorboard(runs: &[Run], folder: &Path) -> Result<(), RecordError> {
+    for run in runs {
+        let folder = folder.join(&run.name).join(format!("seed-{}", run.seed));
+        let mut board = TensorBoard::create(folder)?;
+        for (step, loss) in (0..).zip(&run.loss) {
+            board.scalar("loss", step, f64::from(*loss))?;
+        }
+        board.scalar("accuracy", run.loss.len() as u64, run.accuracy)?;
+    }
+    Ok(())
 }
 
 /// Runs of one format, one for each seed.
@@ -123,8 +141,8 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// A Markdown table, one row a format, and what its columns mean. The first is what the others are compared with.
-pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
+/// A Markdown table, one row a format. The first is what the others are compared with.
+pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> Table {
     let groups = groups(runs);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
@@ -149,11 +167,16 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = format!(
-        "{table}\n\nbits: of a value in a matrix product, with its share of the block's scale; \
-         final loss: mean of the last epoch; time: median"
+    table
+}
+
+/// The meaning of the table's columns.
+pub(crate) fn notes(runs: &[Run]) -> String {
+    let mut text = String::from(
+        "bits: of a value in a matrix product, with its share of the block's scale; \
+         final loss: mean of the last epoch; time: median",
     );
-    let seeds = groups[0].seeds;
+    let seeds = groups(runs)[0].seeds;
     if seeds > 1 {
         text.push_str(&format!(
             "\nmeans over {seeds} seeds; ±: standard deviation"

@@ -23,6 +23,7 @@ use super::{
     plot,
     progress::Monitor,
     report::{self, Run},
+    tables,
     train::{Outcome, Start, Weights, train},
 };
 
@@ -62,13 +63,22 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
         .json
         .map(|file| file.replace(&report::json(runs)?))
         .transpose()?;
-    println!(
-        "\n{}",
-        report::table(runs, plan.hyperparameters.epochs, plan.model.task().score())
-    );
+    let table = report::table(runs, plan.hyperparameters.epochs, plan.model.task().score());
+    let csv = plan.csv.map(|file| {
+        file.replace(&tables::csv(&table)?)
+            .map_err(Box::<dyn Error>::from)
+    });
+    println!("\n{table}\n\n{}", report::notes(runs));
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
+    }
+    if let Some(csv) = csv.transpose()? {
+        println!("table as CSV: {}", csv.display());
+    }
+    if let Some(folder) = plan.tensorboard {
+        report::tensorboard(runs, &folder)?;
+        println!("loss curves for TensorBoard: {}", folder.display());
     }
     if let Some(folder) = plan.saved {
         println!("checkpoints: {}", folder.display());

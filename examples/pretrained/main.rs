@@ -18,6 +18,8 @@ mod output;
 #[path = "../support/quantization.rs"]
 #[allow(dead_code, reason = "what `quantize` does is not done here")]
 mod quantization;
+#[path = "../support/tables.rs"]
+mod tables;
 
 use std::{
     error::Error,

@@ -23,7 +23,7 @@ use plotters::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::output::OutputFile;
+use crate::{output::OutputFile, tables};
 
 /// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;
@@ -74,6 +74,10 @@ pub(crate) struct Options {
     /// Write the table as JSON: {"rows":[{"config","bytes",SCORES,"sqnr","tuned"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 /// The work, checked.
@@ -84,6 +88,7 @@ pub(crate) struct Plan {
     out: PathBuf,
     svg: OutputFile,
     json: Option<OutputFile>,
+    csv: Option<OutputFile>,
 }
 
 /// Runs a program of this command line, whose plan was made: an error ends it with status 1, an unusable plan with 2 before.
@@ -137,16 +142,19 @@ impl Options {
         fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
         let svg = self.out.join(format!("{model}_quantized.svg"));
         let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
-        let json = self
-            .json
-            .as_ref()
-            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
+        let open = |option, path: &Option<PathBuf>| {
+            let open = |path: &PathBuf| {
+                OutputFile::open(path).map_err(|error| unusable(option, path, error))
+            };
+            path.as_ref().map(open).transpose()
+        };
         Ok(Plan {
             configs,
             model: model.to_owned(),
             out: self.out.clone(),
             svg,
-            json: json.transpose()?,
+            json: open("--json", &self.json)?,
+            csv: open("--csv", &self.csv)?,
         })
     }
 
@@ -256,12 +264,16 @@ impl Plan {
 
     /// Shows the rows: the table, the chart of their first score, JSON.
     pub(crate) fn report(self, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
-        println!("{}", table(rows));
+        let table = table(rows);
+        println!("{table}");
         let chart = chart(title, rows)?;
         println!("chart: {}", self.svg.replace(chart.as_bytes())?.display());
         if let Some(json) = self.json {
             let rows = serde_json::json!({ "rows": rows });
             json.replace(&serde_json::to_vec_pretty(&rows)?)?;
+        }
+        if let Some(file) = self.csv {
+            file.replace(&tables::csv(&table)?)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ macro_rules! recorded {
 }
 
 mod bool;
-#[cfg(feature = "distributed")]
+#[cfg(burn_mx_distributed)]
 mod distributed;
 mod float;
 mod int;
@@ -24,7 +24,7 @@ use core::marker::PhantomData;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{CheckpointStrategy, NoCheckpointing};
-#[cfg(feature = "distributed")]
+#[cfg(burn_mx_distributed)]
 use burn_backend::distributed::{DistributedParamId, DistributedParams};
 use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
@@ -189,7 +189,7 @@ where
         unmarked(tensor)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn set_distributed_params(
         tensor: FloatTensor<Self>,
         param_id: DistributedParamId,
@@ -197,12 +197,12 @@ where
         Ad::<B, C>::set_distributed_params(tensor, param_id)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn distributed_params(tensor: &FloatTensor<Self>) -> Option<DistributedParams> {
         Ad::<B, C>::distributed_params(tensor)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn is_distributed(tensor: &FloatTensor<Self>) -> bool {
         Ad::<B, C>::is_distributed(tensor)
     }

@@ -79,7 +79,7 @@ pub use kernels::{MxKernels, from_f32, to_f32};
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
-    SpecsError, StaticInput, ToResolvedSpecs,
+    SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
 };
 pub use tensor::MxTensor;
 pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};

@@ -1,6 +1,8 @@
 //! Training on devices that communicate. Burn implements that for backends on GPUs alone, so two threads stand for two
 //! devices here, and Flex under another name for a backend that sums over them.
 
+#![cfg(burn_mx_distributed)]
+
 #[path = "../../../tests/suite/newtype.rs"]
 mod newtype;
 

@@ -55,6 +55,7 @@ mod own_thread;
 mod report;
 mod running;
 mod stream;
+mod tensorboard;
 #[cfg(feature = "train")]
 mod train;
 
@@ -70,10 +71,11 @@ pub use figures::{
 };
 pub use file::RECORDS;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
-use running::Running;
 pub use running::scope;
+use running::{Files, Running};
+pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
-pub use train::{MxSaturation, MxSqnr, MxUnderflow};
+pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};
 
 /// Why recording failed, fully or in part.
 #[derive(thiserror::Error)]
@@ -133,6 +135,7 @@ pub struct Recorder {
     run: String,
     first_step: u64,
     on_this_thread: bool,
+    tensorboard: bool,
 }
 
 impl Recorder {
@@ -143,6 +146,7 @@ impl Recorder {
             run: "run".into(),
             first_step: 0,
             on_this_thread: false,
+            tensorboard: false,
         }
     }
 
@@ -162,6 +166,13 @@ impl Recorder {
     /// their own recorder.
     pub fn on_this_thread(mut self) -> Self {
         self.on_this_thread = true;
+        self
+    }
+
+    /// Writes the figures of every recorded step to an event file of TensorBoard, too: in a folder with the run's name beside
+    /// the records. See [`TensorBoard::step`] for the names of the curves.
+    pub fn tensorboard(mut self) -> Self {
+        self.tensorboard = true;
         self
     }
 
@@ -191,7 +202,14 @@ impl Recorder {
         let place = running::Place::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = file::Writer::open(folder, append, &header)?;
-        let running = Running::new(self.run, self.first_step, selection, file);
+        // One folder inside of the records' folder, whatever the run is called.
+        let board = folder.join(self.run.replace(['/', '\\', ':'], "_").replace("..", "_"));
+        let board = self.tensorboard.then(|| TensorBoard::create(board));
+        let files = Files {
+            records: file,
+            tensorboard: board.transpose()?,
+        };
+        let running = Running::new(self.run, self.first_step, selection, files);
         Ok(Recording {
             place: Some(place.take(Arc::clone(&running))),
             running,

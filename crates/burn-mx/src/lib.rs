@@ -51,7 +51,7 @@ pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
     MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, SpecsError, ToResolvedSpecs, hooks, process,
+    ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
 };
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;

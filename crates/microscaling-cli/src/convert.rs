@@ -1,7 +1,7 @@
 //! `microscaling convert`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::output::{Output, Planned};
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
@@ -47,13 +47,16 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
         Ok((packed, None))
     })?;
-    let files = files.iter().map(|file| format!("{}\n", file.display()));
-    let (count, files) = (planned.len(), files.collect::<String>());
-    Ok(format!(
-        "{count} weights in layout {}; {bytes} bytes of tensors in\n{files}",
-        args.to
-    )
-    .into())
+    let (count, layout) = (planned.len(), args.to);
+    let mut done = Done::default();
+    done.text(format!(
+        "{count} weights in layout {layout}; {bytes} bytes of tensors in\n"
+    ));
+    done.fact("weights", count);
+    done.fact("layout", layout.name());
+    done.fact("bytes", bytes);
+    done.files(&files);
+    Ok(done)
 }
 
 /// Checks that a checkpoint has packed weights.

@@ -1,7 +1,7 @@
 //! `microscaling inspect`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use microscaling::safetensors::CheckpointLayout;
@@ -56,13 +56,20 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             &tensor.bytes.len().to_string(),
         ]);
     }
-    let mut text = String::new();
+    let mut done = Done::default();
+    done.table("weights", weights);
     if !read.weights().is_empty() {
         let bits = 8.0 * bytes as f64 / elements.max(1) as f64;
-        text = format!("{weights}\n{bytes} bytes of packed weights, {bits:.3} bits an element\n\n");
+        done.text(format!(
+            "{bytes} bytes of packed weights, {bits:.3} bits an element\n\n"
+        ));
+        done.fact("bits_per_element", bits);
     }
+    done.table("others", others);
     if !read.others().is_empty() {
-        text += &format!("{others}\n{of_others} bytes of other tensors\n");
+        done.text(format!("{of_others} bytes of other tensors\n"));
     }
-    Ok(text.into())
+    done.fact("bytes_of_weights", bytes);
+    done.fact("bytes_of_others", of_others);
+    Ok(done)
 }

@@ -1,7 +1,7 @@
 //! `microscaling quantize`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use crate::numbers::floats;
@@ -117,14 +117,17 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         ]);
         Ok(weight)
     })?;
-    let files = files.iter().map(|file| format!("{}\n", file.display()));
-    let files: String = files.collect();
-    Ok(format!(
-        "{rows}\n{} weights in {format}, {} layout; {bytes} bytes of tensors in\n{files}",
-        planned.len(),
-        args.layout
-    )
-    .into())
+    let (count, layout) = (planned.len(), args.layout);
+    let mut done = Done::default();
+    done.table("weights", rows);
+    done.text(format!(
+        "{count} weights in {format}, {layout} layout; {bytes} bytes of tensors in\n"
+    ));
+    done.fact("format", format.to_string());
+    done.fact("layout", layout.name());
+    done.fact("bytes", bytes);
+    done.files(&files);
+    Ok(done)
 }
 
 /// The tensors to pack.
