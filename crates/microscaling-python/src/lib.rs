@@ -1,10 +1,11 @@
 //! The native half of the Python module `microscaling`. The Python half, in `python/microscaling`, converts the callers' arguments
-//! to contiguous arrays. The native half quantizes, packs and measures these arrays, without the interpreter's lock.
+//! to contiguous arrays. The native half quantizes, packs, multiplies and measures these arrays, without the interpreter's lock.
 
 mod arguments;
 mod format;
 mod packed;
 mod pool;
+mod product;
 mod statistics;
 mod tensor;
 
@@ -18,6 +19,7 @@ mod _native {
     use crate::{
         format::Format,
         packed::{Packed, load, pack},
+        product::dot,
         statistics::{Statistics, statistics, statistics_of},
         tensor::{hadamard_, quantize, quantize_, round_},
     };

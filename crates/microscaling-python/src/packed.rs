@@ -67,7 +67,11 @@ impl Packed {
     }
 
     /// Calls a function with the packed tensor.
-    fn with<T>(&self, py: Python<'_>, work: impl FnOnce(PackedView<'_>) -> T) -> PyResult<T> {
+    pub(crate) fn with<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(PackedView<'_>) -> T,
+    ) -> PyResult<T> {
         let [scales, elements] =
             [&self.scales, &self.elements].map(|bytes| bytes.bind(py).readonly());
         let view = PackedView::new(

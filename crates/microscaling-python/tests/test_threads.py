@@ -23,6 +23,7 @@ def test_the_lock_is_released():
         lambda: ms.statistics(x, "nf4"),
         lambda: ms.hadamard(x, 128),
         lambda: ms.bfloat(x, 12, "stochastic", 1),
+        lambda: ms.dot(x[:64], x, "hopper", "mxfp8_e4m3"),
     ]
     counted = []
 

@@ -530,6 +530,12 @@ pub enum AccumulateError {
         /// The given format.
         got: BlockFormat,
     },
+    /// The packed tensor is no matrix.
+    #[error("accumulator: the packed tensor has shape {got:?}, expected two axes")]
+    Axes {
+        /// The shape that was given.
+        got: Vec<usize>,
+    },
     /// Integers are summed up, and the elements are floats.
     #[error("accumulator of order integer: the elements are {got}, expected fixed point, as int8")]
     Integer {

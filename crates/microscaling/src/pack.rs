@@ -3,6 +3,7 @@
 mod bitstream;
 mod blocks;
 mod codes;
+mod contiguous;
 mod dialect;
 mod difference;
 mod eights;

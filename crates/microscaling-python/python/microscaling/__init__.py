@@ -32,6 +32,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "bfloat",
+    "dot",
     "fp",
     "hadamard",
     "load",
@@ -126,6 +127,54 @@ def statistics(x: Any, format: Format | str, axis: int = -1, rounding: str = "ev
     if quantized is None:
         return _native.statistics(original, format, axis, rounding)
     return _native.statistics_of(original, _arrays.contiguous(_arrays.view(quantized, "quantized")), format, axis)
+
+
+def dot(
+    x: Any,
+    w: Any,
+    accumulator: str,
+    format: Format | str | None = None,
+    w_format: Format | str | None = None,
+    c: Any = None,
+) -> Any:
+    """The product of `x` `[m, k]` and `w` `[k, n]`, summed as the matrix unit of a chip sums: float32 `[m, n]`.
+
+    `x` may be a vector `[k]`, and so may `w`; the result has no axis for a vector.
+
+    `accumulator` is a chip (`"hopper"`, `"blackwell"`, `"cdna3"`, `"hopper_promote128"`, …) or an accumulator by its fields:
+    `"accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)"`; the README of the Rust crate lists the fields.
+
+    An operand is an array with a format, or a `Packed` tensor, whose blocks lie along `k`. `w_format` is `format` unless it is given.
+    With a block format (`"mxfp8_e4m3"`) the array is quantized first, ties to even. With the type of an element (`"fp8_e4m3"`,
+    `"bfloat16"`, `"float16"`, `"tf32"`, `"float32"`) the array is taken as it is: every element has to be a number of this type.
+
+    The sums start from `c`, an array of the result's shape, or from 0. Scales of whole tensors (`nvfp4(tensor_scale=true)`) multiply
+    the finished sums.
+
+    A sum of 2^14 and 63 ones: a unit that keeps 13 bits below the largest term loses the ones.
+
+    >>> x = np.ones(64)
+    >>> x[0] = 2.0**14
+    >>> dot(x, np.ones(64), "accumulator(order=fma)", "float16")
+    np.float32(16447.0)
+    >>> dot(x, np.ones(64), "accumulator(order=joint,terms=4,fraction_bits=13,output=e8m13_rz)", "float16")
+    np.float32(16384.0)
+    """
+    left, right = _arrays.operand(x, "x"), _arrays.operand(w, "w")
+    rows, columns = left.shape[:-1], right.shape[1:]
+    sums = np.zeros(rows + columns, np.float32)
+    if c is not None:
+        start = _arrays.view(c, "c")
+        if start.shape != sums.shape:
+            raise ValueError(f"c has shape {start.shape}, expected {sums.shape}")
+        sums[...] = start
+    if isinstance(left, np.ndarray) and not rows:
+        left = left[np.newaxis]
+    if isinstance(right, np.ndarray) and not columns:
+        right = right[:, np.newaxis]
+    matrix = sums.reshape(*(rows or (1,)), *(columns or (1,)))
+    _native.dot(left, right, accumulator, format, format if w_format is None else w_format, matrix)
+    return _arrays.like(x, sums) if sums.ndim else sums[()]
 
 
 def bfloat(x: Any, bits: int, rounding: str = "even", seed: int | None = None, subnormals: bool = True) -> Any:

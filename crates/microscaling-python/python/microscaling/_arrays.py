@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ._native import Packed
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.float64)]
 # The types of the tensors that other tools' layouts have.
@@ -65,6 +67,14 @@ def like(x: Any, array: np.ndarray) -> Any:
 def contiguous(array: np.ndarray) -> np.ndarray:
     """The elements as float32 in row-major order without gaps: the array itself where it is that, or else a copy."""
     return np.require(array, np.float32, ["C", "ALIGNED"])
+
+
+def operand(x: Any, name: str) -> Any:
+    """A packed tensor as it is, anything else as contiguous float32; a vector or a matrix."""
+    made = x if isinstance(x, Packed) else contiguous(view(x, name))
+    if len(made.shape) not in (1, 2):
+        raise ValueError(f"{name} has {len(made.shape)} axes, expected 1 or 2")
+    return made
 
 
 def changed(x: Any, change: Callable[[np.ndarray], None]) -> Any:

@@ -2,7 +2,7 @@
 
 use super::{AccumulatorOperand, OperandKind};
 use crate::product::Axis;
-use crate::{AccumulateError, BlockFormat, Packed, Rounder};
+use crate::{AccumulateError, BlockFormat, Packed, PackedView, Rounder};
 use alloc::{vec, vec::Vec};
 
 /// A matrix quantized to a block format, with elements and scales apart, as an accumulator multiplies them.
@@ -48,11 +48,29 @@ impl AccumulatorMatrix {
         axis: usize,
         rounder: Rounder,
     ) -> Result<Self, AccumulateError> {
-        let Some(kind) = OperandKind::of_format(format) else {
+        if OperandKind::of_format(format).is_none() {
             return Err(AccumulateError::BlockFormat { got: *format });
-        };
+        }
         let packed = Packed::encode(*format, data, &shape, axis, rounder)?;
-        let [rows, columns] = shape;
+        Self::of_packed(&packed.view())
+    }
+
+    /// A packed matrix, whose blocks lie along the axis that is summed over.
+    ///
+    /// # Errors
+    /// * [`AccumulateError::Axes`]: it is no matrix.
+    /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).
+    pub fn of_packed(packed: &PackedView<'_>) -> Result<Self, AccumulateError> {
+        let format = packed.format();
+        let &[rows, columns] = packed.shape() else {
+            return Err(AccumulateError::Axes {
+                got: packed.shape().to_vec(),
+            });
+        };
+        let Some(kind) = OperandKind::of_format(&format) else {
+            return Err(AccumulateError::BlockFormat { got: format });
+        };
+        let axis = packed.axis();
         let dense = |length| Axis { length, stride: 1 };
         let sparse = |length| Axis {
             length,
@@ -66,15 +84,15 @@ impl AccumulatorMatrix {
             kind,
             elements: Vec::new(),
             scales: Vec::new(),
-            tensor_scale: packed.view().tensor_scale(),
+            tensor_scale: packed.tensor_scale(),
             free,
             summed,
         };
-        if data.is_empty() {
+        if rows == 0 || columns == 0 {
             return Ok(matrix);
         }
         let Some([elements, scales]) = packed.elements_and_scales() else {
-            return Err(AccumulateError::BlockFormat { got: *format });
+            return Err(AccumulateError::BlockFormat { got: format });
         };
         matrix.elements = elements;
         let blocks = matrix.operand().blocks();

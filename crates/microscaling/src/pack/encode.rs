@@ -7,6 +7,7 @@
 use super::bitstream::Writer;
 use super::blocks::{Job, spread};
 use super::codes::{BlockCodec, with_codec};
+use super::contiguous::Windows;
 use super::eights;
 use super::places::Places;
 use super::plan::{Bytes, Plan, scale_bytes};
@@ -118,6 +119,41 @@ impl Encoder {
     /// Packs contiguous blocks, none of which is shorter than the others.
     fn encode_contiguous<R: RoundingRule>(&self, rule: R, places: Places, part: Part<'_>) {
         let length = self.job.layout.block;
+        if self.rule.sub_block() < length {
+            return self.encode_sub_blocks(rule, places, part);
+        }
+        let window = TOGETHER * length;
+        let mut draws = Draws::new(self.rounder.stream(), part.start + part.data.len() as u64);
+        let quantization = self.quantization(rule);
+        let mut rest = part;
+        while rest.data.len() >= window {
+            let done = at_level(|level| {
+                let windows = Windows {
+                    job: &quantization,
+                    level,
+                    places,
+                    bits: self.job.bits,
+                    scale_bytes: self.scale_bytes,
+                    data: rest.data,
+                    start: rest.start,
+                    draws: &mut draws,
+                    scales: rest.scales,
+                    elements: rest.elements,
+                };
+                windows.run(length)
+            });
+            rest.split_off(&self.job, done);
+            if rest.data.len() >= window {
+                let piece = rest.split_off(&self.job, window);
+                self.encode_any(rule, piece);
+            }
+        }
+        self.encode_any(rule, rest);
+    }
+
+    /// Packs contiguous blocks with sub-blocks, none of which is shorter than the others.
+    fn encode_sub_blocks<R: RoundingRule>(&self, rule: R, places: Places, part: Part<'_>) {
+        let length = self.job.layout.block;
         let window = TOGETHER * length;
         let mut draws = Draws::new(self.rounder.stream(), part.start + part.data.len() as u64);
         let quantization = self.quantization(rule);
@@ -141,14 +177,10 @@ impl Encoder {
             });
             let piece = rest.split_off(&self.job, done);
             at_level(|level| {
-                // Where there are sub-blocks, each element has a scale.
-                let (sub_blocks, apart) = match self.rule.sub_block() {
-                    sub_block if sub_block < length => {
-                        (length.div_ceil(sub_block), [length, sub_block])
-                    }
-                    _ => (1, [1, 1]),
-                };
-                self.records(piece.scales, &units, sub_blocks, apart);
+                // Each element has a scale.
+                let sub_block = self.rule.sub_block();
+                let sub_blocks = length.div_ceil(sub_block);
+                self.records(piece.scales, &units, sub_blocks, [length, sub_block]);
                 self.codes(level, places, &buffer[..done], piece.elements);
             });
             if done < count {

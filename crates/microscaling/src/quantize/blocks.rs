@@ -101,11 +101,11 @@ impl Kernel for TamePairs<'_> {
 }
 
 /// [`BlockRule::tame_seconds`], of blocks of B elements, or of any length if B is 0.
-pub(super) struct TameSeconds<'a, const B: usize> {
-    pub(super) rule: &'a BlockRule,
-    pub(super) maxima: &'a [u32],
-    pub(super) blocks: &'a [f32],
-    pub(super) seconds: &'a mut [u32],
+pub(crate) struct TameSeconds<'a, const B: usize> {
+    pub(crate) rule: &'a BlockRule,
+    pub(crate) maxima: &'a [u32],
+    pub(crate) blocks: &'a [f32],
+    pub(crate) seconds: &'a mut [u32],
 }
 
 impl<const B: usize> Kernel for TameSeconds<'_, B> {

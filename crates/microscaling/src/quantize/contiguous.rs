@@ -56,7 +56,7 @@ impl<R: ElementRule> Line<'_, R> {
     }
 
     /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
-    /// `units` the results are divided by the scales of their blocks.
+    /// `units`, which only blocks with sub-blocks may have, the results are divided by the scales of their sub-blocks.
     pub(crate) fn windows(
         &mut self,
         data: &mut [f32],
@@ -224,13 +224,8 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
         let windows = self.data.chunks_exact_mut(TOGETHER * B);
         for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
-            for (amax, block) in maxima.iter_mut().zip(window.chunks_exact(B)) {
-                // Hidden, lest blocks become lanes, each element a load of its own.
-                *amax = black_box(if B < LANES {
-                    largest::<8>(block.as_chunks().0)
-                } else {
-                    largest::<LANES>(block.as_chunks().0)
-                });
+            for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
+                *amax = largest_of_block(block);
             }
             if !rule.are_tame(&maxima) {
                 return;
@@ -272,9 +267,6 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                 let mut pairs = [[0; TOGETHER]; 2];
                 let words = pairs.each_mut().map(|words| &mut words[..]);
                 rule.tame_pairs(&maxima, &seconds, words);
-                if let Some(units) = &mut self.units {
-                    units.take(&maxima, &mut pairs[0]);
-                }
                 if way.is_unscaled(rule) || !R::USES_DRAWS {
                     match way.is_unscaled(rule) {
                         true => unscaled::<R, B, S>(&job, window, draws, &pairs[0]),
@@ -363,13 +355,24 @@ fn scaled<R: ElementRule, const B: usize>(
 
 /// The word of a block in its lanes. If blocks of B elements leave lanes, these have the word of the next block.
 #[inline(always)]
-fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
+pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
     // The remainders only show that the indices are less.
     let mut lanes = [of_blocks[block % TOGETHER]; LANES];
     if B < LANES {
         lanes[B..].fill(of_blocks[(block + 1) % TOGETHER]);
     }
     lanes
+}
+
+/// The largest magnitude of a block.
+#[inline(always)]
+pub(crate) fn largest_of_block<const B: usize>(block: &[f32; B]) -> u32 {
+    // Hidden, lest blocks become lanes, each element a load of its own.
+    black_box(if B < LANES {
+        largest::<8>(block.as_chunks().0)
+    } else {
+        largest::<LANES>(block.as_chunks().0)
+    })
 }
 
 /// The largest magnitude of some vectors.

@@ -1,0 +1,24 @@
+//! Widths of sums.
+
+use crate::Numbers;
+use microscaling::{Accumulator, Order};
+
+/// Bits of a sum of so many products that loses nothing, the sign included.
+///
+/// 1 + ⌈log₂(k·r·s + 1)⌉, r and s being the ratio of the largest and the smallest element of either operand. Scales of blocks are left
+/// out: within a pair of blocks they are one factor.
+pub fn exact_bits(lhs: Numbers, rhs: Numbers, products: usize) -> u32 {
+    let largest = products as f64 * lhs.range * rhs.range + 1.0;
+    1 + largest.log2().ceil() as u32
+}
+
+/// Bits of the products that an accumulator keeps.
+pub fn kept_bits(accumulator: &Accumulator, lhs: Numbers, rhs: Numbers) -> u32 {
+    match accumulator.order {
+        Order::Joint { fraction_bits, .. } | Order::Late { fraction_bits, .. } => 1 + fraction_bits,
+        Order::Exact { terms, .. } => exact_bits(lhs, rhs, terms),
+        Order::Integer { bits, .. } => bits,
+        // Each sum is a float32.
+        _ => 24,
+    }
+}

@@ -1,0 +1,90 @@
+//! What hardware has to know of a format.
+
+use microscaling::{BlockFormat, ElementFormat, FloatFormat};
+
+/// What the elements of a block share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scale {
+    /// Nothing: the elements are plain floats.
+    None,
+    /// A power of two.
+    PowerOfTwo,
+    /// A float.
+    Float,
+}
+
+/// Numbers as a multiplier and a memory see them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Numbers {
+    /// Exponent bits of an element; 0 makes it an integer.
+    pub exponent_bits: u32,
+    /// Mantissa bits of an element, without the implicit one of a float and without the sign.
+    pub mantissa_bits: u32,
+    /// Elements that share a scale; 0 if none do, or all.
+    pub block: usize,
+    /// The scale of a block.
+    pub scale: Scale,
+    /// The largest element over the smallest positive one, the scale apart.
+    pub range: f64,
+    /// Bits of an element in memory, without its part of the scale.
+    pub element_bits: u32,
+    /// Bits of an element in memory, with its part of the block's scales.
+    pub bits: f64,
+}
+
+impl Numbers {
+    /// float32, or what an elementwise format leaves of it.
+    pub fn float(format: Option<FloatFormat>) -> Self {
+        let (exponent_bits, mantissa_bits, numbers) = match format {
+            None => (8, 23, [f32::MAX, f32::MIN_POSITIVE]),
+            Some(format) => (
+                format.exponent_bits(),
+                format.mantissa_bits(),
+                [format.max(), format.min_normal()],
+            ),
+        };
+        let [largest, smallest] = numbers.map(f64::from);
+        let element_bits = 1 + exponent_bits + mantissa_bits;
+        Self {
+            exponent_bits,
+            mantissa_bits,
+            block: 0,
+            scale: Scale::None,
+            range: largest / smallest * 2.0_f64.powi(mantissa_bits as i32),
+            element_bits,
+            bits: f64::from(element_bits),
+        }
+    }
+}
+
+impl From<BlockFormat> for Numbers {
+    /// The format must be [valid](BlockFormat::validate). Elements of a table (NF4) are multiplied as bfloat16. Signs and magnitudes
+    /// (MX9, BFP) count as two's complement of as many bits; the shifts of their sub-blocks take no gates here.
+    fn from(format: BlockFormat) -> Self {
+        let element = format.element().map(|element| match element {
+            element if element.is_table() => ElementFormat::BFLOAT16,
+            element => element,
+        });
+        let (exponent_bits, mantissa_bits) = match element {
+            Some(element) if element.is_integer() => (0, element.bits() - 1),
+            Some(element) => (element.exponent_bits(), element.mantissa_bits()),
+            None => (0, format.element_bits() - 1),
+        };
+        let range = match element {
+            Some(element) => f64::from(element.max()) / f64::from(element.min_subnormal()),
+            None => 2.0_f64.powi(mantissa_bits as i32) - 1.0,
+        };
+        Self {
+            exponent_bits,
+            mantissa_bits,
+            block: format.block_size(),
+            scale: match format.float_scale() {
+                Some(_) => Scale::Float,
+                None => Scale::PowerOfTwo,
+            },
+            range,
+            element_bits: format.element_bits(),
+            bits: format.bits_per_element(),
+        }
+    }
+}

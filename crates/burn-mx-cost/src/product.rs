@@ -1,0 +1,105 @@
+//! Products, and what they cost together.
+
+use crate::{Numbers, Tables, kept_bits};
+use microscaling::Accumulator;
+
+/// An operand of a product.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Operand {
+    /// Its numbers.
+    pub numbers: Numbers,
+    /// How many there are.
+    pub elements: f64,
+}
+
+/// A product of a model's step or inference: a matrix product, or a convolution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product {
+    /// The layer that it belongs to.
+    pub layer: String,
+    /// Multiplications, each with an addition.
+    pub macs: f64,
+    /// The left operand.
+    pub lhs: Operand,
+    /// The right operand.
+    pub rhs: Operand,
+    /// Elements of the result.
+    pub result_elements: f64,
+    /// What sums up, if it is not a float32.
+    pub accumulator: Option<Accumulator>,
+}
+
+impl Product {
+    /// So many matrices `[m, k]` times as many `[k, n]`, given as `[count, m, n, k]`.
+    pub fn matmul(layer: &str, [count, m, n, k]: [usize; 4], lhs: Numbers, rhs: Numbers) -> Self {
+        let [count, m, n, k] = [count, m, n, k].map(|length| length as f64);
+        let operand = |numbers, free| Operand {
+            numbers,
+            elements: count * free * k,
+        };
+        Self {
+            layer: layer.to_owned(),
+            macs: count * m * n * k,
+            lhs: operand(lhs, m),
+            rhs: operand(rhs, n),
+            result_elements: count * m * n,
+            accumulator: None,
+        }
+    }
+
+    /// Bits of both operands in memory.
+    pub fn operand_bits(&self) -> f64 {
+        let bits = |operand: &Operand| operand.elements * operand.numbers.bits;
+        bits(&self.lhs) + bits(&self.rhs)
+    }
+}
+
+/// What some products cost together.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// Multiplications, each with an addition.
+    pub macs: f64,
+    /// Bits of the operands of all products.
+    pub operand_bits: f64,
+    /// Mean bits of an element of an operand.
+    pub bits: f64,
+    /// Gates of a lane of a multiply-accumulate unit, the mean over all multiplications, as a multiple of MXFP8 E4M3's.
+    pub area: f64,
+    /// Energy of a multiplication and addition in such a lane, the mean over all, as a multiple of MXFP8 E4M3's.
+    pub energy: f64,
+    /// pJ of all operations and of reading the operands from memory once, by the table of operations.
+    pub picojoules: f64,
+}
+
+impl Tables {
+    /// What some products cost together. All 0 of no product.
+    pub fn cost(&self, products: &[Product]) -> Cost {
+        let mut sum = Cost::default();
+        let mut elements = 0.0;
+        for product in products {
+            let (lhs, rhs) = (product.lhs.numbers, product.rhs.numbers);
+            let width = product.accumulator.map(|sum| kept_bits(&sum, lhs, rhs));
+            let macs = product.macs;
+            let operation = self.operations.multiply_accumulate(lhs, rhs, 32);
+            sum.macs += macs;
+            sum.operand_bits += product.operand_bits();
+            elements += product.lhs.elements + product.rhs.elements;
+            sum.area += macs * self.area.lane(lhs, rhs, width);
+            sum.energy += macs * self.energy.lane(lhs, rhs, width);
+            sum.picojoules += macs * operation + self.operations.memory(product.operand_bits());
+        }
+        if sum.macs > 0.0 {
+            let unit = mxfp8();
+            sum.bits = sum.operand_bits / elements;
+            sum.area /= sum.macs * self.area.lane(unit, unit, None);
+            sum.energy /= sum.macs * self.energy.lane(unit, unit, None);
+        }
+        sum
+    }
+}
+
+/// What areas and energies are multiples of.
+fn mxfp8() -> Numbers {
+    use microscaling::{BlockFormat, ElementFormat, MxFormat};
+    BlockFormat::Mx(MxFormat::new(ElementFormat::FP8_E4M3, 32)).into()
+}
