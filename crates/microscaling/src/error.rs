@@ -530,7 +530,7 @@ pub enum AccumulateError {
         /// The given format.
         got: BlockFormat,
     },
-    /// The packed tensor is no matrix.
+    /// The packed tensor is not a matrix.
     #[error("accumulator: the packed tensor has shape {got:?}, expected two axes")]
     Axes {
         /// The shape that was given.

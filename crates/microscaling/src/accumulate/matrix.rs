@@ -58,7 +58,7 @@ impl AccumulatorMatrix {
     /// A packed matrix, whose blocks lie along the axis that is summed over.
     ///
     /// # Errors
-    /// * [`AccumulateError::Axes`]: it is no matrix.
+    /// * [`AccumulateError::Axes`]: the tensor is not a matrix.
     /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).
     pub fn of_packed(packed: &PackedView<'_>) -> Result<Self, AccumulateError> {
         let format = packed.format();
