@@ -5,7 +5,7 @@
     python3 .ci/release.py docs              # the docs of all crates in one build, with the features that docs.rs is asked for
     python3 .ci/release.py docs --each       # the same crate by crate, exactly as docs.rs does
 
-`check` unpacks what `cargo publish --dry-run` packed in the place of the sources of a copy of the workspace, and compiles that
+`check` unpacks the packages in the place of the sources of a copy of the workspace, and compiles that
 with FEATURES. cargo's own verification would compile all dependencies once more, without the profile of this workspace.
 """
 
@@ -48,8 +48,11 @@ def check(features):
     published = crates()
     check_changelogs(published[0]["version"])
     cargo("publish", "--dry-run", "--workspace", "--no-verify", "--locked", "--allow-dirty", "--quiet")
+    # The same packages, kept.
+    names = [word for package in published for word in ("--package", package["name"])]
+    cargo("package", *names, "--no-verify", "--locked", "--offline", "--allow-dirty", "--quiet")
 
-    copy = TARGET / "release"
+    copy = TARGET / "packed"
     shutil.rmtree(copy, ignore_errors=True)
     (copy / "crates").mkdir(parents=True)
     for entry in ROOT.iterdir():

@@ -104,6 +104,10 @@ struct TrainArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
+    /// Write the table as JSON: {"checkpoints":[{"name","bytes","bits_a_weight","difference"}]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
     /// Write the table as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -181,6 +185,7 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
     table.load_preset(ASCII_MARKDOWN);
     table.set_header(["Checkpoint", "Bytes", "of FP32", "Bits a weight", "Logits"]);
     let mut fp32 = None;
+    let mut rows = Vec::new();
     for way in ways(&args.out, format) {
         let Saved { bytes, packed, .. } = way.checkpoint.save(&model)?;
         let fp32 = *fp32.get_or_insert(bytes);
@@ -204,6 +209,12 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
             (false, true) => format!("the tool's weights: within {difference:.1e}"),
             (false, false) => format!("within {difference:.1e}"),
         };
+        rows.push(serde_json::json!({
+            "name": way.name,
+            "bytes": bytes,
+            "bits_a_weight": (count > 0).then(|| of_weights as f64 * 8.0 / count as f64),
+            "difference": difference,
+        }));
         let share = format!("{:.1} %", 100.0 * bytes as f64 / fp32 as f64);
         table.add_row([way.name, bytes.to_string(), share, bits, told]);
     }
@@ -212,9 +223,15 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}");
+    let write = |option, path: &Path, contents: Vec<u8>| {
+        fs::write(path, contents).map_err(|error| format!("{option} '{}': {error}", path.display()))
+    };
+    if let Some(path) = &args.json {
+        let rows = serde_json::json!({ "checkpoints": rows });
+        write("--json", path, serde_json::to_vec_pretty(&rows)?)?;
+    }
     if let Some(path) = &args.csv {
-        let written = fs::write(path, tables::csv(&table)?);
-        written.map_err(|error| format!("--csv '{}': {error}", path.display()))?;
+        write("--csv", path, tables::csv(&table)?)?;
     }
     println!("checkpoints: {}", args.out.display());
     Ok(())

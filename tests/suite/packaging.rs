@@ -46,10 +46,11 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
+    "burn-mx-cost",
     "burn-mx-module",
     "burn-mx-ptq",
     "burn-mx-record",
@@ -60,7 +61,7 @@ const PACKAGES: [&str; 8] = [
 #[test]
 fn packages_hold_their_sources_licenses_readme_and_changelog() {
     for package in PACKAGES {
-        let with_tests = package.starts_with("microscaling");
+        let with_tests = package.starts_with("microscaling") || package == "burn-mx-cost";
         let of_crate = root().join("crates").join(package);
         let mut expected = BTreeSet::from(
             ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"].map(str::to_owned),

@@ -172,7 +172,7 @@ fn records_as_curves_of_tensorboard_and_as_csv() {
 #[test]
 fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
     let folder = folder();
-    let config = RecorderConfig::default().what_if(["mxfp8_e4m3", "bfp16"]);
+    let config = RecorderConfig::default().what_if(["mxfp8_e4m3", "mx(element=int8,block_size=8)"]);
     let recording = Recorder::new(config)
         .on_this_thread()
         .start(&folder)

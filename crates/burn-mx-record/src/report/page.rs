@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use burn_mx_core::MxSpecs;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -81,6 +82,8 @@ struct PageRun {
     config: Value,
     steps: Vec<u64>,
     what_if: Vec<String>,
+    /// Those of `what_if` that a layer's specs can be.
+    presets: Vec<String>,
     layers: Vec<Layer>,
     rows: Vec<Row>,
     results: Vec<ResultRow>,
@@ -181,6 +184,8 @@ impl PageRun {
         let steps = run.steps.values().enumerate();
         let steps = steps.filter(|(i, _)| i.is_multiple_of(every) || *i == last);
         let steps: Vec<&StepRecord> = steps.map(|(_, step)| step).collect();
+        let presets = run.config.what_if.iter();
+        let presets = presets.filter(|name| MxSpecs::preset(name).is_ok());
         let mut page = Self {
             name: run.name.clone(),
             source: run.source.display().to_string(),
@@ -188,6 +193,7 @@ impl PageRun {
             config: serde_json::to_value(&run.config).expect("it is plain JSON"),
             steps: steps.iter().map(|step| step.step).collect(),
             what_if: run.config.what_if.clone(),
+            presets: presets.cloned().collect(),
             layers: Vec::new(),
             rows: Vec::new(),
             results: Vec::new(),

@@ -84,8 +84,9 @@ fn layers(step: &StepRecord) -> String {
     let Some((layer, operand)) = line else {
         return format!("{table}\n");
     };
-    let better =
-        best(operand).filter(|(name, gain)| *gain >= GAIN && MxSpecs::preset(name).is_ok());
+    // A layer's specs can be a preset; a block format alone says nothing of the rest.
+    let better = best(operand, |name| MxSpecs::preset(name).is_ok());
+    let better = better.filter(|(_, gain)| *gain >= GAIN);
     let (preset, specs) = match better {
         Some((name, _)) => (
             name.as_str(),
@@ -174,22 +175,22 @@ fn number(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(|| "–".into(), |figure| format!("{figure:.digits$}"))
 }
 
-/// The further format that loses least on this operand, and how much less than its own format, in dB.
-fn best(operand: &OperandRecord) -> Option<(&String, f64)> {
+/// The further format with such a name that loses least on this operand, and how much less than its own format, in dB.
+fn best(operand: &OperandRecord, is_wanted: impl Fn(&str) -> bool) -> Option<(&String, f64)> {
     let gain = |other: &Figures| match (other.sqnr, operand.figures.sqnr, other.exact) {
         (Some(other), Some(own), _) => Some(other - own),
         (None, Some(_), true) => Some(f64::INFINITY),
         _ => None,
     };
-    let gains = operand.what_if.iter();
-    let gains = gains.filter_map(|(name, other)| Some((name, gain(other)?)));
+    let wanted = operand.what_if.iter().filter(|(name, _)| is_wanted(name));
+    let gains = wanted.filter_map(|(name, other)| Some((name, gain(other)?)));
     gains.max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// A suggestion: the further format that loses least on this operand, or a hint from the figures.
 fn suggestion(operand: &OperandRecord) -> String {
     let more = |figure: Option<f64>, limit| figure.is_some_and(|figure| figure >= limit);
-    match best(operand) {
+    match best(operand, |_| true) {
         Some((name, gain)) if gain >= GAIN => format!("{name}: +{gain:.1} dB"),
         _ if more(operand.figures.saturation, SATURATION) => {
             "a scale that does not saturate (rceil, headroom)".into()

@@ -2,7 +2,7 @@
 
 mod blocks;
 mod signs;
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 mod tests;
 
 pub use self::signs::Signs;

@@ -22,6 +22,7 @@ mod formats;
 mod golden;
 #[cfg(feature = "serde")]
 mod golden_file;
+mod hadamard;
 #[cfg_attr(
     not(feature = "serde"),
     allow(dead_code, reason = "used by tests that need serde")

@@ -11,6 +11,7 @@ function setStep(place) {
   showMaps();
   moveDetail();
   showSummary();
+  showRanking();
   showWorst();
   if (!byId("elementwise").hidden) showElementwise();
 }

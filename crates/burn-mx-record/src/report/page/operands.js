@@ -62,6 +62,34 @@ function showWorst() {
     ["Suggested"]], groups, "plain wide"));
 }
 
+/** The layers by their worst operand, with lines that try one in the preset that gains most there, or else in float32. */
+function showRanking() {
+  const groups = page.runs.map(run => {
+    const sqnr = cell => at(cell.row.sqnr, run.index);
+    const layers = [...new Set(run.operands.map(cell => cell.layer))].map(layer => {
+      const cells = [...run.cells.values()].filter(cell => cell.layer === layer);
+      const errors = cells.map(cell => at(cell.result?.error, run.index)).filter(error => error !== null);
+      return { layer, worst: least(cells.filter(cell => cell.row), sqnr), error: Math.max(...errors, -1) };
+    });
+    const ranked = layers.filter(({ worst }) => worst).sort((a, b) => sqnr(a.worst) - sqnr(b.worst)).slice(0, 10);
+    const lines = ranked.map(({ layer, worst, error }) => {
+      const other = format => at(worst.row.what_if?.[format]?.sqnr, run.index);
+      const best = (run.presets ?? []).filter(format => other(format) - sqnr(worst) >= 1)
+        .sort((a, b) => other(b) - other(a))[0];
+      const specs = best ? `MxSpecs::preset("${best}")?` : "MxSpecs::none()";
+      // Names that the recorder made up have a space; a parameter's path has none.
+      const paste = layer.includes(" ") ? [ABSENT] : [
+        html("code", {}, `set_specs_at(model, "${layer}", &${specs}.resolve()?)?`), html("br"),
+        html("code", {}, `--layer '${layer}=${best ?? "fp32"}'`)];
+      return [layer, `${worst.row.operand} of ${worst.product}`, decibel(sqnr(worst)),
+        error < 0 ? ABSENT : percent(error), html("span", {}, ...paste)];
+    });
+    return { name: run.name, lines };
+  });
+  byId("ranking").replaceChildren(table([["Layer"], ["Worst operand"], ["SQNR, dB", "number"],
+    ["largest error of a result, %", "number"], ["To try the layer in another format"]], groups, "plain wide"));
+}
+
 function buildLayers() {
   for (const run of page.runs) {
     const lines = run.layers.map(layer => [html("span", {}, ...breakable(layer.name)), layer.op ?? ABSENT,
