@@ -64,7 +64,12 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
         .transpose()?;
     println!(
         "\n{}",
-        report::table(runs, plan.hyperparameters.epochs, plan.model.task().score())
+        report::table(
+            runs,
+            plan.hyperparameters.epochs,
+            plan.model.task().score(),
+            &plan.costing
+        )
     );
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
@@ -171,6 +176,7 @@ where
         };
         let (weights, saved) = (&weights[&seed], plan.saved(format, seed));
         let layers = &format.layers;
+        let cost = plan.step_cost(format)?;
         let outcome = match &format.specs {
             None => {
                 let start = Start::<Fp32> {
@@ -204,7 +210,7 @@ where
         }?;
         let epochs = match outcome {
             Outcome::Trained(trained) => {
-                runs.push(Run::new(format, seed, layers, trained));
+                runs.push(Run::new(format, seed, layers, trained, cost));
                 plan.hyperparameters.epochs
             }
             Outcome::Stopped { epochs } => epochs,

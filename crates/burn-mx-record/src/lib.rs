@@ -52,8 +52,10 @@ mod file;
 mod late;
 mod observer;
 mod own_thread;
+mod products;
 mod report;
 mod running;
+mod search;
 mod stream;
 #[cfg(feature = "train")]
 mod train;
@@ -69,9 +71,11 @@ pub use figures::{
     RoundingRecord, StepRecord,
 };
 pub use file::RECORDS;
+pub use products::products;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
 use running::Running;
 pub use running::scope;
+pub use search::{Found, FoundPlace, Search, SearchError};
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow};
 
