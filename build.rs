@@ -1,6 +1,6 @@
 //! Which backend the tests are compiled for: `MX_TEST_BACKEND`, by default Flex.
 
-/// The names that are allowed, those of the features.
+/// The allowed names: the names of the features.
 const BACKENDS: [&str; 9] = [
     "flex", "ndarray", "tch", "cuda", "rocm", "vulkan", "metal", "webgpu", "wgpu",
 ];

@@ -1,11 +1,11 @@
-//! What a device's kernels do, against the device's own copy, product and float32.
+//! Measures a device's kernels against the device's own copies, products and float32.
 //!
 //! `cargo bench --bench devices --features cuda -- --backend cuda [--preset NAME]… [--size N] [--json FILE]`
 //!
-//! A square tensor of float32 is quantized along its last and its first axis, rounded to bfloat16 and transformed: each
-//! reads and writes every byte once, as a copy does, and its figure is the share of the copy's bandwidth that it reaches.
-//! An MX linear layer, operands quantized on the way, is timed against a plain product of bfloat16 tensors, where the
-//! device has them, and of float32 ones. Peers alternate in one process; a figure is the median of the ratios.
+//! A square tensor of float32 is quantized along its last and its first axis, rounded to bfloat16 and transformed. Each
+//! kernel reads and writes every byte once, like a copy. A figure is the share of the copy's bandwidth. An MX linear
+//! layer quantizes its operands on the way. Its peers are plain products of float32 tensors and, if the device has them,
+//! of bfloat16 tensors. Peers alternate in one process; a figure is the median of the ratios.
 
 #[path = "../examples/support/backends.rs"]
 mod backends;
@@ -31,7 +31,7 @@ use backends::BackendName;
 
 #[derive(Parser)]
 struct Args {
-    /// Backend to measure; may be repeated [default: every one that is compiled]
+    /// Backend to measure; may be repeated [default: every compiled backend]
     #[arg(long = "backend", value_enum)]
     backends: Vec<BackendName>,
     /// Block format to measure; may be repeated

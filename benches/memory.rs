@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench memory -- [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
 //!
-//! The peak counts all that is alive at once: parameters, activations, gradients, quantized operands and kept
-//! weights, not what the process holds beside the model.
+//! The peak counts everything of the model that is alive at once: parameters, activations, gradients, quantized
+//! operands and kept weights.
 
 #[path = "../examples/support/backends.rs"]
 mod backends;
@@ -45,7 +45,7 @@ impl fmt::Display for Peak {
 
 /// Peak bytes of a step, and of inference by the model after it; the trainer's own included.
 fn peaks<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> [usize; 2] {
-    /// The third use of a weight finds all that is kept of it.
+    /// The third use of a weight finds all of its kept copies.
     const WARM_UP: usize = 3;
     let before = HEAP.current_usage();
     let peak_of = |work: &mut dyn FnMut()| {

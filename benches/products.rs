@@ -3,10 +3,10 @@
 //! `cargo bench --bench products -- [--shape MxKxN]… [--path NAME]… [--threads N]… [--preset NAME] [--json FILE]
 //! [--accumulator NAME]…`
 //!
-//! The operands of an emulated product are float32 tensors: both are quantized into bfloat16 panels, which are then
-//! multiplied. The peer, the crate `gemm` as burn-flex calls it, multiplies them as they are. Self and peer alternate in
-//! one process, on the same threads. A multiplication and an addition are two operations; the peak is that of the
-//! instruction that a path is made of, with nothing to wait for, on one thread, times the threads.
+//! An emulated product quantizes two float32 tensors into bfloat16 panels, and multiplies the panels. The peer is the
+//! crate `gemm` as burn-flex calls it, on the float32 tensors. Self and peer alternate in one process, on the same
+//! threads. A multiplication and an addition are two operations. The peak is the throughput of the path's instruction
+//! without dependencies, on one thread, times the threads.
 //!
 //! With `--accumulator` the accumulator of a chip multiplies operands that are quantized already. The peer is the bfloat16 product,
 //! which quantizes its operands.
@@ -32,10 +32,10 @@ use serde::Serialize;
 
 #[derive(Parser)]
 struct Args {
-    /// Lengths of the product; may be repeated [default: those of a training step's products, and odd ones]
+    /// Lengths of the product; may be repeated [default: lengths of a training step's products, and odd lengths]
     #[arg(long = "shape", value_name = "MxKxN")]
     shapes: Vec<Shape>,
-    /// Path to measure; may be repeated [default: every one that this processor has but the portable one]
+    /// Path to measure; may be repeated [default: every path of this processor except portable]
     #[arg(long = "path", value_name = "NAME", value_parser = path)]
     paths: Vec<ProductPath>,
     /// Number of threads; may be repeated [default: 1 and all]
@@ -78,7 +78,7 @@ struct Shape {
     n: usize,
 }
 
-/// Those of the training steps of `train_step`, then odd ones.
+/// The lengths of the training steps of `train_step`, then odd lengths.
 const SHAPES: [[usize; 3]; 8] = [
     [512, 512, 2048],
     [512, 2048, 512],

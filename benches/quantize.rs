@@ -2,15 +2,15 @@
 //!
 //! `cargo bench --bench quantize -- [--work NAME] [--preset NAME]… [--threads N]… [--size N] [--json FILE]`
 //!
-//! A square tensor of float32 with blocks along its last or its first axis. Quantizing reads every byte
-//! of it once and writes it once, a copy reads every byte of one buffer and writes every byte of another: both
-//! count as twice the bytes of the tensor. (What a processor reads beside that, such as a line of the cache
-//! that is about to be written, does not count.) Copy and kernel alternate in one process, on the same threads;
-//! the kernel begins with a tensor that the copy has driven out of the caches, unless they hold three of them.
+//! A square tensor of float32 with blocks along its last or its first axis. Quantizing reads and writes every byte of
+//! the tensor once. A copy reads every byte of one buffer and writes every byte of another. Both count as twice the
+//! bytes of the tensor. (Further reads of the processor, such as a cache line before a write, do not count.) Copy and
+//! kernel alternate in one process, on the same threads. The kernel begins with a tensor that the copy has driven out
+//! of the caches, unless the caches hold three tensors.
 //!
 //! `--work pack` compares with the same copy, `pack-bf16` with one of the bf16 numbers that it packs.
-//! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with a copy of their output:
-//! each thread decodes rows of its own. Packed codes and scales do not count as bytes.
+//! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with a copy of their output: each thread decodes its own
+//! rows. Packed codes and scales do not count as bytes.
 
 #[path = "support/seconds.rs"]
 mod seconds;
@@ -27,7 +27,7 @@ use microscaling::{BlockFormat, DecodeNumber, Packed, PackedView, RandomStream, 
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// What is measured.
+/// The work to measure.
 #[derive(Clone, Copy, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
@@ -40,7 +40,7 @@ enum Work {
 }
 
 impl Work {
-    /// Bytes that the copy beside it reads, and writes, for an element.
+    /// Bytes that the peer's copy reads, and writes, for an element.
     const fn copied(self) -> usize {
         match self {
             Self::Quantize | Self::Pack | Self::UnpackF32 => 4,
@@ -51,10 +51,10 @@ impl Work {
 
 #[derive(Parser)]
 struct Args {
-    /// What to measure
+    /// Work to measure
     #[arg(long, value_enum, default_value_t = Work::Quantize)]
     work: Work,
-    /// Block format to measure; may be repeated [default: every one with a name]
+    /// Block format to measure; may be repeated [default: every named format]
     #[arg(long = "preset", value_name = "NAME")]
     presets: Vec<BlockFormat>,
     /// Number of threads; may be repeated [default: 1 and all]

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench --bench record -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--json FILE]`
 //!
-//! What is timed are `--records` (5) times `--every` (20) steps, of which the recorder, which starts before and ends after them,
-//! records each first one, without and with two formats that are not in use, or the roundings of elementwise ops; `waiting` is
-//! a recorder that records none: an upper bound of what it costs that there could be one.
+//! The bench times `--records` (5) times `--every` (20) steps, from before the recorder starts to after it ends. The recorder
+//! records one of `--every` steps: alone, with two further formats, or with the roundings of elementwise ops. `waiting` is a
+//! recorder that records no step, an upper bound for the cost of the recorder's hooks.
 
 #[path = "../examples/support/backends.rs"]
 mod backends;
@@ -35,11 +35,11 @@ struct Args {
 struct Overhead {
     #[command(flatten)]
     times: Times,
-    /// Of how many steps one is recorded
+    /// Record one of this many steps
     #[arg(long, default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// How many steps a recorder records
+    /// Number of steps that a recorder records
     #[arg(long, default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,

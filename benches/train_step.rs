@@ -34,7 +34,7 @@ struct Args {
     steps: Steps,
 }
 
-/// What is measured, and for how long.
+/// The options for the measurement and its duration.
 #[derive(clap::Args)]
 struct Steps {
     /// Type of the peer's numbers
@@ -53,7 +53,8 @@ enum Peer {
     Bfloat16,
 }
 
-/// Times of a step or of inference, and what of one such goes through the host's memory for want of a kernel.
+/// Times of a step or of inference, and the number of tensors that pass through the host's memory because a kernel is
+/// missing.
 #[derive(Serialize)]
 struct Figure {
     #[serde(flatten)]

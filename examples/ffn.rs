@@ -1,5 +1,5 @@
 //! An unmodified Burn model learns to read handwritten digits: in FP32, then in MX formats, from the same weights on the
-//! same batches. All that changes is the backend's type and its device: look for "the swap" in `main`.
+//! same batches. Only the backend's type and its device change: look for "the swap" in `main`.
 //! ```text
 //! cargo run --release --example ffn
 //! cargo run --release --example ffn -- --preset mxfp4 --preset mxint8 --no-quantize-backprop --epochs 30
@@ -120,7 +120,7 @@ struct Cli {
     /// MX preset to train in, after FP32; repeat it for several. MX specs override its fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<String>,
-    /// Burn backend that computes underneath; others than the two on processors are features, such as `cuda`
+    /// Wrapped Burn backend; all but flex and ndarray need a feature of their name, such as `cuda`
     #[arg(long, value_enum, default_value_t = BackendName::Flex)]
     backend: BackendName,
     /// Passes over the training digits

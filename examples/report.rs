@@ -1,4 +1,4 @@
-//! What quantization did to runs that were recorded: their records side by side, as a table and as a page.
+//! Shows the records of several runs side by side, as a table and as a page.
 //!
 //! ```text
 //! cargo run --release --example compare -- --model cnn --preset mxfp4 --record out/cnn --what-if mxfp8_rceil
@@ -11,17 +11,21 @@ use std::{path::PathBuf, process::ExitCode};
 use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
 use clap::Parser;
 
-/// Show what a recorder saw of one run or of several, side by side
+/// Show the records of one run or of several runs, side by side
 #[derive(Debug, Parser)]
 #[command(name = "report")]
 struct Cli {
-    /// Folders with a records.jsonl, or such files
+    /// Folders with a records.jsonl, or records.jsonl files
     #[arg(required = true, value_name = "DIR")]
     records: Vec<PathBuf>,
 
-    /// Folder for report.html and report.json, created if missing [default: that of the first records]
+    /// Folder for report.html and report.json, created if missing [default: the folder of the first records]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Write every recorded operand as CSV, a line each
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,13 @@ fn report(cli: &Cli) -> Result<(), RecordError> {
     });
     report.save(&out)?;
     println!("{}", report.table());
+    if let Some(path) = &cli.csv {
+        std::fs::write(path, report.csv()).map_err(|error| RecordError::Io {
+            path: path.clone(),
+            error,
+        })?;
+        println!("{}", path.display());
+    }
     for file in [REPORT_HTML, REPORT_JSON] {
         println!("{}", out.join(file).display());
     }

@@ -1,6 +1,6 @@
 //! Without specs, every op of Burn's backend traits is the wrapped backend's, bit for bit, and so are its gradients.
 //!
-//! A process of its own: random ops share the seed of their backend.
+//! A separate process, because random ops share the seed of their backend.
 
 #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
 #[path = "shared/backend.rs"]

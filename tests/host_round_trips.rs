@@ -1,5 +1,5 @@
-//! What goes through the host's memory for want of a kernel is counted: nothing of a training step, on the backend that
-//! `MX_TEST_BACKEND` says. The count is the process's, so this test binary has one test.
+//! Counts tensors that pass through the host's memory because a kernel is missing: a training step has none, on the
+//! backend that `MX_TEST_BACKEND` names. The count belongs to the process, so this test binary has one test.
 
 #[path = "shared/backend.rs"]
 mod backend;

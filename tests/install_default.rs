@@ -1,5 +1,5 @@
-//! The process-wide default of specs, and the warnings that a program gets once: that it forgot specs, that it mixes
-//! those of devices, and that fields without effect are dropped. All are state of the process, so they have this test binary to themselves and take turns.
+//! The process-wide default of specs, and the warnings that a program gets once: for missing specs, for mixed specs of devices, and for dropped fields.
+//! All are state of the process, so these tests have their own binary and take turns.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -17,7 +17,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 type Mx = MxAutodiff<Flex>;
 
-/// Keeps what burn-mx says, but for what it traces and the way in which it multiplies.
+/// Keeps burn-mx's log lines, except traces and the line about the path of products.
 struct Recorded;
 
 static MESSAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
@@ -262,7 +262,7 @@ fn the_installed_default_does_not_touch_the_optimizer() {
     assert_eq!(got, stepped::<Autodiff<Flex>>(&FlexDevice));
 }
 
-/// The default is what tensors of a device without specs are computed by, so its random numbers are what is seeded there.
+/// Tensors of a device without specs compute by the default, so seeding this device seeds the default's random numbers.
 #[test]
 fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     let _turn = turn();

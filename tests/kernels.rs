@@ -1,5 +1,5 @@
-//! A backend's kernels against the slices' of `microscaling` and against those of Flex, bit for bit, on the backend that
-//! `MX_TEST_BACKEND` says when this is compiled.
+//! A backend's kernels against `microscaling`'s slice functions and against Flex's kernels, bit for bit.
+//! `MX_TEST_BACKEND` chooses the backend at compile time.
 //!
 //! On Vulkan that may be the processor itself, by Mesa's driver for it (`mesa-vulkan-drivers`).
 

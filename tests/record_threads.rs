@@ -105,7 +105,7 @@ fn training_is_recorded_beside_rayon_tasks_that_train() {
     assert!(report.steps().count() >= 40);
 }
 
-/// The names of scopes, and which pass a product belongs to, are those of the task that computes the product.
+/// The names of scopes and the pass of a product come from the task that computes the product.
 #[test]
 fn products_of_rayon_tasks_go_by_their_own_scopes_and_passes() {
     const TASKS: usize = 48;

@@ -1,5 +1,5 @@
-//! What the workspace promises, checked through the public API: all of it on processors, and what holds on any backend on
-//! the one that `MX_TEST_BACKEND` says when it is compiled.
+//! The workspace's behaviour, checked through the public API. On CPUs every test runs. With another `MX_TEST_BACKEND` at
+//! compile time, the tests that hold on any backend run.
 
 #![cfg_attr(
     not(test_backend = "flex"),
@@ -55,6 +55,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod bad_input;
     #[cfg(test_backend = "flex")]
+    mod book;
+    #[cfg(test_backend = "flex")]
     mod checkpointing;
     #[cfg(test_backend = "flex")]
     mod constants;
@@ -106,6 +108,8 @@ mod suite {
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;
+    #[cfg(test_backend = "flex")]
+    mod specs;
     #[cfg(test_backend = "flex")]
     mod specs_by_path;
     #[cfg(test_backend = "flex")]

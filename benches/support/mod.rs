@@ -1,4 +1,4 @@
-//! What the benches share: models and their training steps, what is emulated of them, figures on disk.
+//! Common code of the benches: models and their training steps, variants of the emulation, figures on disk.
 
 mod models;
 
@@ -18,19 +18,19 @@ use crate::with_backend;
 use models::Kind;
 pub(crate) use models::{Trainer, Workload};
 
-/// What is measured, and where the figures go.
+/// The options for the measured models and for the figures' file.
 #[derive(Args)]
 pub(crate) struct Common {
     /// Preset to measure; may be repeated
     #[arg(long = "preset", value_name = "NAME", default_values_t = [String::from("mxfp8_e4m3")])]
     presets: Vec<String>,
-    /// What is emulated of the preset; may be repeated
+    /// Part of the preset to emulate; may be repeated
     #[arg(long = "variant", value_enum, default_values_t = [Variant::Full])]
     variants: Vec<Variant>,
     /// Model to measure; may be repeated
     #[arg(long = "model", value_enum, default_values_t = [Kind::Ffn])]
     models: Vec<Kind>,
-    /// Backend underneath; may be repeated
+    /// Wrapped backend; may be repeated
     #[arg(long = "backend", value_enum, default_values_t = [BackendName::Flex])]
     backends: Vec<BackendName>,
     /// Also writes the figures as JSON
@@ -92,11 +92,11 @@ impl Common {
     }
 }
 
-/// What is measured of a model, emulated and in plain FP32.
+/// The measurement of a model, emulated and in plain FP32.
 pub(crate) trait Bench {
     type Value: Display + Serialize;
 
-    /// The figures, by what they are of: a training step, say, and inference.
+    /// The figures by kind, for example a training step and inference.
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
         workload: Workload,
@@ -156,7 +156,7 @@ impl Case {
     }
 }
 
-/// What is emulated of a preset.
+/// The emulated part of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Variant {

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Ffn,
     /// Burn's transformer encoder, with causal attention
     Transformer,
-    /// The same of 2048 features and 1024 tokens, which wants a graphics processor
+    /// The same with 2048 features and 1024 tokens, for GPUs
     #[value(name = "transformer2048")]
     Transformer2048,
     /// Burn's LSTM, over sequences
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What is measured of it.
+    /// The measurements of a model.
     pub(crate) fn workloads(self) -> Vec<Workload> {
         let ffn = |hidden, batch| Workload::Ffn { hidden, batch };
         match self {
@@ -283,7 +283,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         B::sync(&self.x.device()).expect("the device computes");
     }
 
-    /// Inference by the model as it is now.
+    /// Inference by the current model.
     pub(crate) fn inference(&self) -> impl FnMut() + use<B> {
         let model = self
             .model

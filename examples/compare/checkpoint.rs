@@ -16,6 +16,8 @@ mod layers;
 mod models;
 mod output;
 mod saved;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod trainee;
 
@@ -60,7 +62,7 @@ const TRAIN_BATCH: usize = 64;
 /// Test items whose logits are compared.
 const TEST_ITEMS: usize = 256;
 
-/// Save models with packed weights, and look at what was saved
+/// Save models with packed weights, and inspect or compare checkpoints
 #[derive(Debug, Parser)]
 #[command(name = "checkpoint", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -72,9 +74,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a transformer, save it in each layout, load it again and compare (what is done without a command)
+    /// Train a transformer, save it in each layout, load it again and compare (the default command)
     Train(TrainArgs),
-    /// Print what a checkpoint holds
+    /// Print the contents of a checkpoint
     Inspect {
         /// A safetensors file, the index of several, or a folder with one of either
         path: PathBuf,
@@ -83,14 +85,14 @@ enum Command {
     Diff {
         /// One checkpoint
         one: PathBuf,
-        /// The other one
+        /// The other checkpoint
         other: PathBuf,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct TrainArgs {
-    /// Specs to train with, by the name of a preset
+    /// Preset to train in
     #[arg(long, value_name = "NAME", default_value = "mxfp4")]
     preset: String,
 
@@ -101,6 +103,10 @@ struct TrainArgs {
     /// Seed of the training
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 
     /// Folder for the checkpoints; created if missing
     #[arg(long, value_name = "DIR", default_value = "out/checkpoint")]
@@ -136,17 +142,17 @@ impl TrainArgs {
         match specs.hadamard_forward() {
             None => Ok((specs, format)),
             Some(transform) => Err(unusable(format!(
-                "weights are transformed ({transform}): packed ones are not"
+                "the specs transform weights ({transform}), but packed weights are not transformed"
             ))),
         }
     }
 }
 
-/// A layout as a checkpoint is saved in it, and what is told of it.
+/// A layout of a checkpoint, with its description.
 struct Way {
     name: String,
     checkpoint: Checkpoint,
-    /// Whether the weights are the tool's own bytes, not those of the forward product.
+    /// Whether the weights are the tool's own bytes, not the bytes of the forward product.
     is_of_a_tool: bool,
 }
 
@@ -206,6 +212,10 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}");
+    if let Some(path) = &args.csv {
+        let written = fs::write(path, tables::csv(&table)?);
+        written.map_err(|error| format!("--csv '{}': {error}", path.display()))?;
+    }
     println!("checkpoints: {}", args.out.display());
     Ok(())
 }
@@ -323,7 +333,7 @@ fn largest_difference(got: &[f32], wanted: &[f32]) -> f32 {
     })
 }
 
-/// Prints all of it, or as much as somebody wants to read: `| head`.
+/// Prints the text, or the part that a reader such as `| head` takes.
 fn print(text: String) -> Result<(), Box<dyn Error>> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -331,7 +341,7 @@ fn print(text: String) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What `inspect` prints.
+/// The output of `inspect`.
 fn contents(path: &Path) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     let contents = inspect(path)?;
@@ -386,7 +396,7 @@ fn contents(path: &Path) -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
-/// What `diff` prints.
+/// The output of `diff`.
 fn differences(one: &Path, other: &Path) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     let (differences, alone) = difference(one, other)?;

@@ -36,11 +36,11 @@ use super::{
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Cli {
-    /// What is trained, and on what
+    /// Model to train, with its data
     #[arg(long, value_enum, default_value_t = ModelName::Ffn)]
     model: ModelName,
 
-    /// Width of the residual stream of ffn [default: 128] and of transformer [default: 64], of the state of lstm
+    /// Width of the residual stream of ffn [default: 128] and transformer [default: 64], or of the state of lstm
     /// [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     hidden: Option<usize>,
@@ -53,19 +53,18 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     blocks: Option<usize>,
 
-    /// MX preset to train in, after FP32, or literature for its recipes, or all; repeat it for a sweep. AMD Quark's name of a
-    /// format (MXFP6E3M2, MX6, BFP16) will do. MX specs override the preset's fields. Layers that a recipe leaves in high
-    /// precision are so, unless --layer says otherwise
+    /// MX preset to train in, after FP32, or literature for its recipes, or all; repeat it for a sweep. AMD Quark's names of
+    /// formats (MXFP6E3M2, MX6, BFP16) are allowed. MX specs override the preset's fields. A recipe's layers in high
+    /// precision stay so, unless --layer sets other specs
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<Presets>,
 
-    /// Recipe to train in, as JSON, such as `search` writes it: {"specs", "layers"}; it goes by the file's name. Repeat it
+    /// Recipe to train in, as JSON, such as `search` writes it: {"specs", "layers"}. The run has the file's name. Repeat it
     #[arg(long = "recipe", value_name = "FILE")]
     recipes: Vec<PathBuf>,
 
-    /// Specs of the layers whose path is PATTERN or matches it, in every MX run: 'head=fp32',
-    /// 'blocks.*=mxfp4,block_size=16'. SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last
-    /// match counts
+    /// Specs of the layers whose path matches PATTERN, in every MX run: 'head=fp32', 'blocks.*=mxfp4,block_size=16'.
+    /// SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last match counts
     #[arg(long = "layer", value_name = "PATTERN=SPECS", value_parser = Layer::parse)]
     layers: Vec<Layer>,
 
@@ -73,11 +72,11 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "SPECS", value_parser = LayerSpecs::parse)]
     first_last: Option<LayerSpecs>,
 
-    /// Burn backend that computes underneath, for FP32 and MX alike
+    /// Wrapped Burn backend, for FP32 and MX alike
     #[arg(long, value_enum, default_value_t = BackendName::Flex)]
     backend: BackendName,
 
-    /// Passes over the training items [default: 20, of lstm 30, of transformer 15]
+    /// Passes over the training items [default: 20, for lstm 30, for transformer 15]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     epochs: Option<usize>,
@@ -92,7 +91,7 @@ pub(crate) struct Cli {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch_size: usize,
 
-    /// Learning rate of AdamW [default: of ffn 5e-4, of cnn and transformer 2e-3, of lstm 3e-3]
+    /// Learning rate of AdamW [default: for ffn 5e-4, for cnn and transformer 2e-3, for lstm 3e-3]
     #[arg(long, allow_negative_numbers = true, value_parser = positive)]
     lr: Option<f64>,
 
@@ -105,7 +104,7 @@ pub(crate) struct Cli {
     )]
     seeds: Vec<u64>,
 
-    /// What is shown of a run while it trains
+    /// Progress display of a run
     #[arg(long, value_enum, value_name = "KIND", default_value_t = ProgressKind::Auto)]
     progress: ProgressKind,
 
@@ -113,7 +112,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
-    /// Go on with the runs in --save's folder from where they stopped; --epochs may be more than before
+    /// Continue the runs in --save's folder from their last checkpoint; --epochs may be larger than before
     #[arg(long, requires = "save")]
     resume: bool,
 
@@ -121,27 +120,35 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Record what quantization does to every operand of every product of the MX runs: records.jsonl and report.html in DIR
+    /// Record the quantization of every operand of every product in the MX runs: records.jsonl and report.html in DIR
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Every how many steps one is recorded
+    /// Record one of this many steps
     #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
     #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     record_every: u64,
 
-    /// Another format to quantize the recorded operands by, to see whether it would lose less: a preset or a block format.
-    /// Repeat it
+    /// Also quantize the recorded operands to this format, and record its loss: a preset or a block format. Repeat it
     #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
     what_if: Vec<String>,
 
-    /// Record what the roundings of elementwise ops did, too
+    /// Record the roundings of elementwise ops, too
     #[arg(long, requires = "record")]
     record_elementwise: bool,
 
     /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms","cost"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write the loss of each run as TensorBoard event files in DIR; with --record also the recorded figures, in one folder
+    /// for each run beside the records
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
 
     #[command(flatten)]
     cost: CostArgs,
@@ -153,7 +160,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// Resolves every preset with the overrides, tries the layers' paths, and opens the outputs.
     ///
-    /// The message of an error names the option, its value and what is wrong with it.
+    /// The message of an error names the option, its value and the defect.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
         let architecture = self.model.of(Sizes {
             hidden: self.hidden,
@@ -207,6 +214,12 @@ impl Cli {
         };
         let json = self.json.as_deref();
         let json = json.map(|path| open("--json", path)).transpose()?;
+        let csv = self.csv.as_deref();
+        let csv = csv.map(|path| open("--csv", path)).transpose()?;
+        if let Some(folder) = &self.tensorboard {
+            fs::create_dir_all(folder)
+                .map_err(|error| unwritable("--tensorboard", folder, &error))?;
+        }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
         let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
         let record = self.record.as_deref();
@@ -227,6 +240,8 @@ impl Cli {
             split,
             plot: open("--out", &plot)?,
             json,
+            csv,
+            tensorboard: self.tensorboard.clone(),
             record,
             costing,
         };
@@ -272,7 +287,7 @@ impl Cli {
         })
     }
 
-    /// What is recorded, and where: tried before the work.
+    /// The recorder's configuration and folder, tried before the work.
     fn record_plan(&self, folder: &Path) -> Result<(RecorderConfig, PathBuf), String> {
         let config = RecorderConfig {
             every: self.record_every,
@@ -318,7 +333,7 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
     let mut seen = HashSet::new();
     match values.iter().find(|value| !seen.insert(*value)) {
         Some(twice) => Err(format!(
-            "{option} '{twice}' is given more than once; runs are told apart by it"
+            "{option} '{twice}' is given more than once; allowed: each value once, because it identifies a run"
         )),
         None => Ok(()),
     }
@@ -326,7 +341,7 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
 
 fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
     format!(
-        "{option}: cannot write '{}' ({error}); name a place that can be written to",
+        "{option}: cannot write '{}' ({error}); name a writable path",
         path.display()
     )
 }

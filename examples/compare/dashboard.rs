@@ -13,7 +13,7 @@ use super::progress::Monitor;
 
 /// Takes the terminal until it is dropped; its `q` stops the training. `done` epochs come from a checkpoint.
 ///
-/// The dashboard has no place for what is trained, only for metrics: it stands there as the first of them.
+/// The dashboard has no place for the run's title, only for metrics. So the first metric is the title.
 pub(crate) fn dashboard(monitor: &Monitor, done: usize) -> TuiMetricsRendererWrapper {
     let Monitor { name, title, .. } = monitor;
     let checkpoint = (done > 0).then_some(done);

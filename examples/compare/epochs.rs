@@ -1,5 +1,5 @@
 //! The training data, epoch by epoch. Order and random state of an epoch depend on the seed and the epoch's number
-//! alone: runs on different backends see the same batches, and a resumed run goes on as if it had never stopped.
+//! alone. So runs on different backends see the same batches, and a resumed run continues like an uninterrupted run.
 
 use std::sync::{
     Arc,

@@ -47,7 +47,7 @@ use tasks::{Item, Split};
 
 type B = MxAutodiff<Flex>;
 
-/// Find out whether the gradients of MX recipes are biased
+/// Test whether the gradients of MX recipes are biased
 #[derive(Debug, Parser)]
 #[command(name = "gradient_bias")]
 struct Cli {

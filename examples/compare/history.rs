@@ -30,7 +30,7 @@ pub(crate) struct EpochHistory {
     pub(crate) time: Vec<Duration>,
 }
 
-/// What the learner logs of a run. Clones share it.
+/// The learner's log of a run. Clones share the log.
 #[derive(Clone)]
 pub(crate) struct History(Arc<Mutex<State>>);
 
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl History {
-    /// Goes on after `epochs` with epochs of so many `steps`, and writes them to `folder`. If it cannot, it stops the
+    /// Goes on after `epochs` with epochs of `steps` steps, and writes them to `folder`. A failed write stops the
     /// training.
     pub(crate) fn new(
         epochs: Vec<EpochHistory>,
@@ -131,7 +131,7 @@ impl EpochHistory {
         folder.join(format!("epoch-{epoch}.json"))
     }
 
-    /// All at once: what stands under the epoch's name is whole.
+    /// Writes the file at once, so that a file with the epoch's name is complete.
     fn write(&self, folder: &Path, epoch: usize) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::create_dir_all(folder)?;

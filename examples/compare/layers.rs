@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 /// The name that stands for no emulation, beside the presets' names.
 const FP32: &str = "fp32";
 
-/// A preset's name, fields that differ from it, and what they come to.
+/// A preset's name with fields that differ, and the resulting specs.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSpecs {
     text: String,
@@ -80,7 +80,7 @@ fn split_fields(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// What clap has to say, without its advice on usage, which is another program's.
+/// clap's message without its advice on usage, which belongs to another program.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

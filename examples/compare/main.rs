@@ -1,5 +1,5 @@
-//! Trains a model in FP32 and then in MX formats, from the same weights on the same batches, and compares what comes
-//! out: any model, any preset, other specs for single layers, several seeds, on any backend; runs can be resumed.
+//! Trains a model in FP32 and then in MX formats, from the same weights on the same batches, and compares the results.
+//! Options choose the model, presets, specs for single layers, seeds and the backend. Runs can be resumed.
 //!
 //! ```text
 //! cargo run --release --example compare -- --model cnn --preset mxfp8_e4m3 --preset mxfp4
@@ -20,8 +20,8 @@
 //! | `history.rs` | loss and time of every step |
 //! | `saved.rs` | a folder that a run can be resumed from |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
-//! | `cost.rs` | what a step costs in hardware, by models |
-//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG |
+//! | `cost.rs` | the cost of a step in hardware, by models |
+//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG and for TensorBoard |
 //! | `output.rs` | files that are tried before the work and written after it |
 
 #[path = "../support/backends.rs"]
@@ -43,6 +43,8 @@ mod progress;
 mod report;
 mod saved;
 mod sweep;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod train;
 mod trainee;

@@ -1,5 +1,5 @@
-//! The models. They are Burn's own modules and know nothing of MX; one enum stands for all of them, so that the training
-//! is compiled once for each backend and not once for each model.
+//! The models. They consist of Burn's own modules, without any code for MX. One enum stands for all of them, so that the
+//! training is compiled once for each backend and not once for each model.
 
 mod cnn;
 mod ffn;
@@ -26,7 +26,7 @@ use ffn::{Ffn, FfnConfig};
 use lstm::{Reader, ReaderConfig};
 use transformer::{Adder, AdderConfig, HEADS};
 
-/// Which model.
+/// The model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModelName {
     /// residual MLP with layer norm and gelu, on handwritten digits
@@ -125,7 +125,7 @@ impl ModelName {
 
     /// The model of these sizes, the usual ones where none is given.
     ///
-    /// The message of an error names the option, its value and what is allowed.
+    /// The message of an error names the option, its value and the allowed values.
     pub(crate) fn of(self, sizes: Sizes) -> Result<Architecture, String> {
         let size = |option: &str, given: Option<usize>, usual, allowed: RangeInclusive<usize>| {
             let size = given.unwrap_or(usual);

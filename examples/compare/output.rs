@@ -1,5 +1,5 @@
-//! Output files: tried before the work, so that a place that cannot be written to is found out at once, and written
-//! after it, all at once, so that a run that is broken off leaves an earlier result as it was.
+//! Output files. Each file is tried before the work, so that an unusable path is an error at once. Each file is written
+//! after the work in one step, so that an interrupted run leaves an earlier result unchanged.
 
 use std::{
     fs::{File, OpenOptions},

@@ -112,7 +112,7 @@ impl MetricsRendererTraining for Plain {
         let due = epoch % epochs.div_ceil(LINES) == 0 || epoch == epochs;
         if self.lines && due {
             eprintln!(
-                "{}: epoch {epoch}/{epochs}, loss {loss:.4}, {accuracy:.1} % of what is held out right",
+                "{}: epoch {epoch}/{epochs}, loss {loss:.4}, {accuracy:.1} % of held-out items right",
                 self.name
             );
         }
@@ -127,7 +127,7 @@ impl MetricsRendererTraining for Plain {
     }
 }
 
-/// The learner evaluates nothing but what is held out.
+/// The learner evaluates only the held-out items.
 impl MetricsRendererEvaluation for Plain {
     fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
     fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}

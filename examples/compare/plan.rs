@@ -1,4 +1,4 @@
-//! A command line that was checked: what runs there are, and where they are kept.
+//! A checked command line: the runs, and the folders that keep them.
 
 use std::{error::Error, path::PathBuf};
 
@@ -20,7 +20,7 @@ use super::{
     train::Hyperparameters,
 };
 
-/// All that is left of a command line is work.
+/// The work that a command line asks for.
 pub(crate) struct Plan {
     pub(crate) model: ModelName,
     pub(crate) architecture: Architecture,
@@ -35,13 +35,16 @@ pub(crate) struct Plan {
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
     pub(crate) json: Option<OutputFile>,
-    /// What is recorded of the MX runs, and where.
+    pub(crate) csv: Option<OutputFile>,
+    /// The folder of event files.
+    pub(crate) tensorboard: Option<PathBuf>,
+    /// The recorder's configuration for the MX runs, and its folder.
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
     /// What a step costs in hardware, by which models.
     pub(crate) costing: Costing,
 }
 
-/// What a run trains in.
+/// The format that a run trains in.
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
     pub(crate) name: String,
@@ -49,7 +52,7 @@ pub(crate) struct Format {
     pub(crate) specs: Option<ResolvedSpecs>,
     /// Specs by path: of the layers that the preset exempts, then those that the command line names.
     pub(crate) layers: Vec<Layer>,
-    /// Whether MX options change what the preset is.
+    /// Whether MX options change the preset.
     pub(crate) overridden: bool,
 }
 
@@ -63,7 +66,7 @@ impl Format {
         }
     }
 
-    /// The name for people, with a star if the preset is not what it usually is.
+    /// The name for people, with a star if options change the preset.
     pub(crate) fn label(&self) -> String {
         format!("{}{}", self.name, if self.overridden { "*" } else { "" })
     }
@@ -92,6 +95,10 @@ impl Plan {
     pub(crate) fn recorder(&self, run: &str) -> Option<(Recorder, PathBuf)> {
         let (config, folder) = self.record.as_ref()?;
         let recorder = Recorder::new(config.clone()).run(run);
+        let recorder = match self.tensorboard {
+            Some(_) => recorder.tensorboard(),
+            None => recorder,
+        };
         Some((recorder, folder.clone()))
     }
 

@@ -10,8 +10,8 @@ const SIZE: (u32, u32) = (960, 600);
 /// A run's curve is averaged over this share of its steps.
 const SMOOTHING: usize = 40;
 
-/// The colours of Okabe and Ito, which colour-blind readers can tell apart. FP32 is black; yellow is
-/// left out, as it is hard to see on white.
+/// The colours of Okabe and Ito, which colour-blind readers can tell apart. FP32 is black. Yellow is left out because
+/// white hides it.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
@@ -21,8 +21,8 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// Draws the training loss of each format over its steps: faint as it is, bold averaged over
-/// neighbouring steps.
+/// Draws the training loss of each format over its steps: a faint line for each step's loss, a bold line for the
+/// average over neighbouring steps.
 ///
 /// The axis is logarithmic, because losses that differ late in training are all near zero.
 pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {

@@ -11,8 +11,8 @@ const LITERATURE: &str = "literature";
 /// The preset that emulates nothing.
 const NO_EMULATION: &str = "none";
 
-/// What `--preset` names: one preset, the recipes of the literature, or all that emulate something. Another name of a format, such as AMD Quark's,
-/// becomes the preset's own, so that a run is called, saved and found again by one name.
+/// The presets that `--preset` names: one preset, the recipes of the literature, or every preset that emulates something. Another name of a
+/// format, such as AMD Quark's, becomes the preset's own, so that a run is called, saved and found again by one name.
 #[derive(Debug, Clone)]
 pub(crate) struct Presets(Vec<&'static str>);
 

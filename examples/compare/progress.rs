@@ -1,4 +1,4 @@
-//! What is seen of a run while it trains.
+//! The progress display of a run.
 
 use std::io::{self, IsTerminal};
 
@@ -12,9 +12,9 @@ use super::plain::Plain;
 /// How a run is shown, and how it is stopped.
 pub(crate) struct Monitor {
     pub(crate) kind: ProgressKind,
-    /// What is trained.
+    /// The name of the run.
     pub(crate) name: String,
-    /// Which of how many runs it is.
+    /// The number of the run, and how many runs there are.
     #[cfg_attr(
         not(feature = "tui"),
         expect(dead_code, reason = "the dashboard's alone")
@@ -24,7 +24,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Shows `training` from now on, of whose epochs of so many `steps` some are `done` already.
+    /// Shows `training` from now on. Its epochs have `steps` steps, and some epochs are `done` already.
     pub(crate) fn show<LC: LearningComponentsTypes>(
         &self,
         training: SupervisedTraining<LC>,
@@ -48,7 +48,7 @@ pub(crate) enum ProgressKind {
         feature = "tui",
         doc = "tui where all standard streams are a terminal, else"
     )]
-    /// bar where standard error is one, else lines
+    /// bar if standard error is a terminal, else lines
     Auto,
     /// burn-train's dashboard: metrics, plots, and q to stop
     #[cfg(feature = "tui")]
@@ -89,7 +89,7 @@ impl ProgressKind {
     }
 }
 
-/// Whether somebody sees what is drawn, and whether the keys are theirs.
+/// Whether a terminal shows the drawing, and whether its keys reach this program.
 #[cfg(feature = "tui")]
 fn is_interactive() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");

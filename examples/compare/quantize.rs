@@ -7,8 +7,8 @@
 //!     cargo run --release --example quantize -- --model run/fp32/seed-0/model.mpk --config MX6
 //! ```
 //!
-//! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items; accuracies are
-//! those of the test items, of the model as it comes out of the checkpoint that it was saved in, whose size the table has.
+//! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items. The table has
+//! the size of each checkpoint, and the accuracy of the loaded checkpoint on the test items.
 
 #![allow(dead_code, reason = "what is shared with `compare` is needed in part")]
 
@@ -20,6 +20,8 @@ mod output;
 #[path = "../support/quantization.rs"]
 mod quantization;
 mod saved;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod trainee;
 
@@ -60,14 +62,14 @@ const TRAIN_BATCH: usize = 64;
 /// Items in a batch of an evaluation.
 const TEST_BATCH: usize = 256;
 
-/// Quantize a trained model by named configurations, and measure what is left of it
+/// Quantize a trained model by named configurations, and measure its accuracy
 #[derive(Debug, Parser)]
 #[command(name = "quantize")]
 struct Cli {
     #[command(flatten)]
     options: Options,
 
-    /// Record of a trained model, as `compare --save` leaves it; without, one is trained
+    /// Record of a trained model from `compare --save`; without this option, the program trains a model
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
@@ -75,7 +77,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = ModelName::Cnn)]
     architecture: ModelName,
 
-    /// Passes over the training items, where the model is trained
+    /// Passes over the training items, if the program trains the model
     #[arg(long, conflicts_with = "model", value_parser = value_parser!(u64).range(1..=10_000))]
     epochs: Option<u64>,
 
@@ -208,7 +210,7 @@ fn saved_and_loaded(
     each! { Ffn Cnn Lstm Transformer }
 }
 
-/// The model with the values of a record as `compare` saves it, which is that of the model's own type.
+/// The model with the values of a record that `compare` saved, which has the model's own record type.
 fn load(
     model: Model<B>,
     file: &Path,

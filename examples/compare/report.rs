@@ -1,6 +1,11 @@
 //! Results of the runs: the table and the JSON.
 
-use burn_mx::{ResolvedSpecs, Slot};
+use std::path::Path;
+
+use burn_mx::{
+    ResolvedSpecs, Slot,
+    record::{RecordError, TensorBoard},
+};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
@@ -11,7 +16,7 @@ use super::{
     train::Trained,
 };
 
-/// One run, as it stands in the JSON.
+/// One run, in the form of the JSON.
 #[derive(Serialize)]
 pub(crate) struct Run {
     name: String,
@@ -88,6 +93,19 @@ pub(crate) fn json(runs: &[Run]) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&Report { runs })
 }
 
+/// An event file for each run, with the loss of every step and the accuracy after the last one.
+pub(crate) fn tensorboard(runs: &[Run], folder: &Path) -> Result<(), RecordError> {
+    for run in runs {
+        let folder = folder.join(&run.name).join(format!("seed-{}", run.seed));
+        let mut board = TensorBoard::create(folder)?;
+        for (step, loss) in (0..).zip(&run.loss) {
+            board.scalar("loss", step, f64::from(*loss))?;
+        }
+        board.scalar("accuracy", run.loss.len() as u64, run.accuracy)?;
+    }
+    Ok(())
+}
+
 /// Runs of one format, one for each seed.
 pub(crate) struct Group<'a> {
     runs: &'a [Run],
@@ -149,8 +167,8 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// A Markdown table, one row a format, and what its columns mean. The first is what the others are compared with.
-pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, costing: &Costing) -> String {
+/// A Markdown table, one row a format. The first is what the others are compared with.
+pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, chip: &str) -> Table {
     let groups = groups(runs);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
@@ -162,7 +180,7 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, costing: &Costing)
         "overhead",
         "area",
         "energy",
-        costing.chip(),
+        chip,
     ]);
     for group in &groups {
         let specs = group.runs[0].specs.as_ref();
@@ -182,13 +200,16 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, costing: &Costing)
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = format!(
-        "{table}\n\nbits: of a value in a matrix product, with its share of the block's scale; \
-         final loss: mean of the last epoch; time: median"
+    table
+}
+
+/// The meaning of the table's columns.
+pub(crate) fn notes(runs: &[Run]) -> String {
+    let mut text = String::from(
+        "bits: of a value in a matrix product, with its share of the block's scale; \
+         final loss: mean of the last epoch; time: median",
     );
-    text.push_str("\n\n");
-    text.push_str(&costing.legend());
-    let seeds = groups[0].seeds;
+    let seeds = groups(runs)[0].seeds;
     if seeds > 1 {
         text.push_str(&format!(
             "\nmeans over {seeds} seeds; ±: standard deviation"
@@ -205,7 +226,7 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, costing: &Costing)
         said.push(&run.name);
         let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
         text.push_str(&format!(
-            "\nlayers with specs of their own in {}: {}",
+            "\nlayers with their own specs in {}: {}",
             run.name,
             layers.join(" ")
         ));

@@ -31,7 +31,7 @@ pub(crate) struct SavedRun {
     folder: PathBuf,
 }
 
-/// What a run goes on from.
+/// The state from which a run continues.
 pub(crate) struct Progress {
     /// Number of epochs that are done.
     pub(crate) epoch: usize,
@@ -88,7 +88,7 @@ impl SavedRun {
         }
     }
 
-    /// The newest state that is whole, if any. What is passed over is said on standard error.
+    /// The newest complete state, if any. Incomplete states are named on standard error.
     pub(crate) fn progress<B: Backend, M: Record<B>, O: Record<B>>(
         &self,
         device: &B::Device,
@@ -121,7 +121,7 @@ impl SavedRun {
             match whole {
                 Ok(history) => return Ok(Some(Progress { epoch, history })),
                 Err(error) => eprintln!(
-                    "epoch {epoch} in '{}' is not whole ({error}): going on from the one before",
+                    "epoch {epoch} in '{}' is incomplete ({error}): continuing from the epoch before",
                     self.folder.display()
                 ),
             }

@@ -23,6 +23,7 @@ use super::{
     plot,
     progress::Monitor,
     report::{self, Run},
+    tables,
     train::{Outcome, Start, Weights, train},
 };
 
@@ -62,18 +63,28 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
         .json
         .map(|file| file.replace(&report::json(runs)?))
         .transpose()?;
-    println!(
-        "\n{}",
-        report::table(
-            runs,
-            plan.hyperparameters.epochs,
-            plan.model.task().score(),
-            &plan.costing
-        )
+    let table = report::table(
+        runs,
+        plan.hyperparameters.epochs,
+        plan.model.task().score(),
+        plan.costing.chip(),
     );
+    let csv = plan.csv.map(|file| {
+        file.replace(&tables::csv(&table)?)
+            .map_err(Box::<dyn Error>::from)
+    });
+    let (notes, costs) = (report::notes(runs), plan.costing.legend());
+    println!("\n{table}\n\n{notes}\n\n{costs}");
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
+    }
+    if let Some(csv) = csv.transpose()? {
+        println!("table as CSV: {}", csv.display());
+    }
+    if let Some(folder) = plan.tensorboard {
+        report::tensorboard(runs, &folder)?;
+        println!("loss curves for TensorBoard: {}", folder.display());
     }
     if let Some(folder) = plan.saved {
         println!("checkpoints: {}", folder.display());
@@ -81,7 +92,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the recorder saw of the MX runs, if any was begun.
+/// Writes the report of the recorder on the MX runs, if any was begun.
 fn report_records(folder: &Path) -> Result<(), Box<dyn Error>> {
     if !folder.join(RECORDS).exists() {
         return Ok(());
@@ -96,7 +107,7 @@ fn report_records(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What ended a sweep before its time: the user, or a checkpoint that cannot be written.
+/// The reason why a sweep ended early: the user, or a checkpoint that cannot be written.
 struct Stop {
     reason: String,
     name: String,

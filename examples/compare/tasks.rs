@@ -1,4 +1,4 @@
-//! What models are trained for: items, split once and for all, and how a batch of them becomes tensors.
+//! The tasks of the models: items with a fixed split, and the tensors of a batch of items.
 //!
 //! Nothing in here knows of MX: what the numbers are is decided by the backend `B` and by the device that the tensors
 //! are made on. One enum stands for the batches of all tasks, so that the training is compiled once for each backend.
@@ -16,7 +16,7 @@ use burn::{
 use digits::{Digit, DigitBatch};
 use sums::{Sum, SumBatch};
 
-/// Data, and what solving an item of it means.
+/// Data, and the criterion for a solved item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Which of the ten digits is it?
@@ -54,7 +54,7 @@ impl Task {
         }
     }
 
-    /// What the share of test items that are solved is called.
+    /// The name of the share of test items that are solved.
     pub(crate) fn score(self) -> &'static str {
         match self {
             Self::Digits => "test accuracy",

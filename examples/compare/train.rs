@@ -71,7 +71,7 @@ pub(crate) struct Hyperparameters {
     pub(crate) lr: f64,
 }
 
-/// What a run starts from.
+/// The state from which a run starts.
 pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) model: Model<B>,
     pub(crate) device: B::Device,
@@ -79,20 +79,20 @@ pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) seed: u64,
     pub(crate) reseed: Reseed,
     pub(crate) saved: Option<SavedRun>,
-    /// Of what quantization does, with the folder of the records.
+    /// The recorder, with the folder of its records.
     pub(crate) recorder: Option<(MxRecorder, PathBuf)>,
 }
 
 /// How a run ended.
 pub(crate) enum Outcome {
     Trained(Trained),
-    /// Before its time, after so many whole epochs.
+    /// Before its time, after this number of whole epochs.
     Stopped {
         epochs: usize,
     },
 }
 
-/// What a run leaves behind.
+/// The results of a run.
 pub(crate) struct Trained {
     /// Number of steps, those before a resume included.
     pub(crate) steps: usize,
@@ -136,7 +136,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     });
     if done > hyperparameters.epochs {
         return Err(format!(
-            "{}: {done} epochs are done; --epochs '{}' has to be as many at least",
+            "{}: {done} epochs are done; --epochs '{}' must be at least this number",
             monitor.name, hyperparameters.epochs
         )
         .into());
@@ -188,7 +188,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     drop(renderer); // which gives the terminal back
     if let Some(Err(error)) = recording.map(Recording::stop) {
         // The run itself is as good as without records.
-        eprintln!("{}: not all was recorded: {error}", monitor.name);
+        eprintln!("{}: some steps were not recorded: {error}", monitor.name);
     }
 
     let history = history.take();
@@ -212,7 +212,7 @@ pub(crate) fn train<B: AutodiffBackend>(
     }))
 }
 
-/// What was saved of a run of `model` and `optimizer`, whose values say the records' types and no more.
+/// The saved state of a run of `model` and `optimizer`, which are there only for their record types.
 fn progress<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>>(
     saved: &SavedRun,
     _model: &M,

@@ -60,7 +60,7 @@ impl<B: Backend> InferenceStep for Trainee<B> {
 #[derive(Clone)]
 pub(crate) struct Stopwatch {
     laps: Arc<Mutex<Laps>>,
-    /// Waits until the device has done what it was asked for.
+    /// Waits until the device has finished its work.
     finish: Arc<dyn Fn() + Send + Sync>,
 }
 

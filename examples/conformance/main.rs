@@ -7,10 +7,10 @@
 //! cargo run --release --example conformance --features vulkan  # also on a GPU
 //! ```
 //!
-//! Prints one line a golden file and backend, `NAME[backend]: P passed, F failed, S skipped`, and below it the first
-//! failing cases and the rule by which each result of an op (`∂x`: the gradient of x) is compared. Files about number
-//! formats involve no backend; `slice`, for the slice API, stands in its place, and `--backend` does not matter to
-//! them. What is not built yet is skipped, and said to be.
+//! Prints one line for each golden file and backend, `NAME[backend]: P passed, F failed, S skipped`. Below it are the
+//! first failing cases, and the rule by which each result of an op (`∂x`: the gradient of x) is compared. Files about
+//! number formats involve no backend: their lines have `slice`, for the slice API, in its place, and `--backend` does
+//! not matter to them. Kinds of cases that are not implemented count as skipped.
 //!
 //! A golden file that is not known is named and counts as a failure, or its cases would pass unchecked.
 //!
@@ -39,7 +39,7 @@ struct Cli {
     #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden"))]
     dir: PathBuf,
 
-    /// Backend to check; can be given several times [default: all]
+    /// Backend to check; may be repeated [default: all]
     #[arg(long)]
     backend: Vec<BackendName>,
 
@@ -97,12 +97,14 @@ fn run(cli: &Cli) -> Result<bool, String> {
         return Err(format!("no golden file here has a case `{id}`"));
     }
     if passed + failed == 0 {
-        return Err("nothing was checked: no case here is of a kind that is built".to_owned());
+        return Err(
+            "nothing was checked: no case here is of a kind that is implemented".to_owned(),
+        );
     }
     Ok(failed == 0 && unknown.is_empty())
 }
 
-/// What was read of the listing of `dir`.
+/// The result of listing `dir`.
 fn listed<T>(dir: &Path, listing: io::Result<T>) -> Result<T, String> {
     listing.map_err(|error| format!("{}: {error}", dir.display()))
 }

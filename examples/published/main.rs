@@ -1,7 +1,7 @@
 //! Published figures about block formats, computed again: what papers and other tools say of random numbers, and what the formats
 //! of this library give.
 //!
-//! `cargo run --release --example published -- [--json FILE] [--plot FILE]`
+//! `cargo run --release --example published -- [--json FILE] [--csv FILE] [--plot FILE]`
 //!
 //! A row is a published figure, its tolerance, and ours. The picture shows the error of every named format over the bits that an
 //! element takes. The program fails if a figure is outside its tolerance.
@@ -9,6 +9,8 @@
 mod cases;
 mod plot;
 mod random;
+#[path = "../support/tables.rs"]
+mod tables;
 
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
@@ -23,6 +25,10 @@ struct Args {
     /// Write the rows to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 
     /// Draw the error of every named format over its bits to this SVG
     #[arg(long, value_name = "FILE")]
@@ -65,6 +71,9 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     if let Some(path) = &args.json {
         let rows: Vec<_> = figures.iter().map(Figure::json).collect();
         fs::write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
+    }
+    if let Some(path) = &args.csv {
+        fs::write(path, tables::csv(&table)?)?;
     }
     if let Some(path) = &args.plot {
         fs::write(path, plot::error_over_bits()?)?;

@@ -55,7 +55,7 @@ pub(crate) fn error_over_bits() -> Result<String, Box<dyn Error>> {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
         let root = root.titled(
-            "What block formats keep of random numbers",
+            "Quantization noise of block formats on random numbers",
             ("sans-serif", 22),
         )?;
         let (left, right) = root.split_horizontally(SIZE.0 * 11 / 20);
@@ -89,7 +89,7 @@ fn draw(
         .build_cartesian_2d(bits, range)?;
     chart
         .configure_mesh()
-        .x_desc("bits an element, with its part of the block's scale")
+        .x_desc("bits per element, including the block's scale")
         .y_desc("signal over quantization noise (dB)")
         .axis_desc_style(("sans-serif", 15))
         .label_style(("sans-serif", 13))
@@ -127,7 +127,8 @@ fn draw(
     Ok(())
 }
 
-/// The formats, with their bits and their decibels on normal numbers: those of the same bits together, the best first.
+/// The formats, with their bits and their decibels on normal numbers. Formats with the same bits stand together, the
+/// best first.
 fn columns(measured: &[Measured]) -> Vec<Vec<(&'static str, f64, f64)>> {
     let entry = |(name, bits, of_format): &Measured| (*name, *bits, of_format[0]);
     let mut all: Vec<_> = measured.iter().map(entry).collect();

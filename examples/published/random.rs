@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 pub(crate) enum Distribution {
     Gauss,
     Laplace,
-    /// With so many degrees of freedom.
+    /// With this number of degrees of freedom.
     Student(u32),
 }
 
@@ -62,7 +62,7 @@ impl Numbers {
     }
 }
 
-/// What a tensor of rows becomes, with blocks along the rows.
+/// A quantized tensor of rows, with blocks along the rows.
 pub(crate) fn quantized(
     format: BlockFormat,
     x: &[f32],

@@ -31,7 +31,7 @@ pub(crate) enum BackendName {
     /// WebGPU, by WGSL
     #[cfg(feature = "webgpu")]
     WebGpu,
-    /// What wgpu finds, by WGSL
+    /// The device that wgpu finds, by WGSL
     #[cfg(feature = "wgpu")]
     Wgpu,
 }

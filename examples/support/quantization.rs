@@ -1,4 +1,4 @@
-//! What programs that quantize models have in common: configurations on the command line, the work, and what came of it as a
+//! Common code of the programs that quantize models: configurations on the command line, the work, and the results as a
 //! table, a chart and JSON.
 
 use std::{
@@ -26,12 +26,12 @@ use plotters::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::output::OutputFile;
+use crate::{output::OutputFile, tables};
 
-/// The backend, on which what is not quantized is float32.
+/// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;
 
-/// Options that say what is quantized, how, and where to.
+/// Options for the configurations and the output.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Configuration, one of AMD Quark's names (MX9, MXFP4E2M1_ADAQUANT, ...), `all`, or a JSON file; repeat it
@@ -46,27 +46,27 @@ pub(crate) struct Options {
     #[arg(long = "static")]
     is_static: bool,
 
-    /// Algorithm of fast fine-tuning, in place of that of the configurations: adaquant or adaround
+    /// Algorithm of fast fine-tuning, in place of the configurations' own: adaquant or adaround
     #[arg(long, value_parser = algorithm)]
     algorithm: Option<OptimAlgorithm>,
 
-    /// Steps of fast fine-tuning for a layer, in place of those of the configurations
+    /// Steps of fast fine-tuning for a layer, in place of the configurations' own
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     iterations: Option<u64>,
 
-    /// Learning rate of fast fine-tuning, in place of that of the configurations
+    /// Learning rate of fast fine-tuning, in place of the configurations' own
     #[arg(long)]
     learning_rate: Option<f64>,
 
-    /// Items in a step of fast fine-tuning, in place of those of the configurations
+    /// Items in a step of fast fine-tuning, in place of the configurations' own
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     batch_size: Option<u64>,
 
-    /// Folder that keeps each layer that was tuned, by configuration: a run that is broken off goes on from there
+    /// Folder that keeps each tuned layer, by configuration; an interrupted run continues from these layers
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Seed of the tuning, and of the training where there is one
+    /// Seed of the tuning, and of the training if the program trains
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
 
@@ -77,16 +77,21 @@ pub(crate) struct Options {
     /// Write the table as JSON: {"rows":[{"config","bytes",SCORES,"sqnr","tuned"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
-/// What is to be done, checked.
+/// The work, checked.
 pub(crate) struct Plan {
     pub(crate) configs: Vec<Named>,
-    /// What the model's files begin with.
+    /// The prefix of the model's files.
     model: String,
     out: PathBuf,
     svg: OutputFile,
     json: Option<OutputFile>,
+    csv: Option<OutputFile>,
 }
 
 /// Runs a program of this command line, whose plan was made: an error ends it with status 1, an unusable plan with 2 before.
@@ -107,7 +112,7 @@ pub(crate) fn run<C: CommandFactory>(
     }
 }
 
-/// What is wrong with the path that an option has.
+/// The error text for an option's path.
 pub(crate) fn unusable(option: &str, path: &Path, error: io::Error) -> String {
     format!("{option} '{}': {error}", path.display())
 }
@@ -118,13 +123,13 @@ fn algorithm(name: &str) -> Result<OptimAlgorithm, String> {
 
 /// A configuration by its name.
 pub(crate) struct Named {
-    /// With what the command line changes of it.
+    /// The name, with the command line's changes.
     pub(crate) name: String,
     pub(crate) quantizer: Quantizer,
 }
 
 impl Options {
-    /// Of a model of this name, whose batch norms have this ε.
+    /// The plan for a model of this name, whose batch norms have this ε.
     pub(crate) fn plan(&self, model: &str, epsilon: f64) -> Result<Plan, String> {
         let mut configs = Vec::new();
         for name in &self.configs {
@@ -140,16 +145,19 @@ impl Options {
         fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
         let svg = self.out.join(format!("{model}_quantized.svg"));
         let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
-        let json = self
-            .json
-            .as_ref()
-            .map(|path| OutputFile::open(path).map_err(|error| unusable("--json", path, error)));
+        let open = |option, path: &Option<PathBuf>| {
+            let open = |path: &PathBuf| {
+                OutputFile::open(path).map_err(|error| unusable(option, path, error))
+            };
+            path.as_ref().map(open).transpose()
+        };
         Ok(Plan {
             configs,
             model: model.to_owned(),
             out: self.out.clone(),
             svg,
-            json: json.transpose()?,
+            json: open("--json", &self.json)?,
+            csv: open("--csv", &self.csv)?,
         })
     }
 
@@ -220,7 +228,7 @@ impl Plan {
         Ok((checkpoint.load(fresh)?.model, bytes))
     }
 
-    /// The rows of a model and of what each configuration makes of it, measured as they come out of their checkpoints.
+    /// The rows of the float model and of each configuration's model, measured after loading their checkpoints.
     pub(crate) fn rows<S: Subject>(&self, subject: &S) -> Result<Vec<Row>, Box<dyn Error>> {
         let (model, bytes) = self.saved_and_loaded(FLOAT, subject.model(), subject.fresh())?;
         let float = subject.outputs(&model);
@@ -265,12 +273,16 @@ impl Plan {
 
     /// Shows the rows: the table, the chart of their first score, JSON.
     pub(crate) fn report(self, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
-        println!("{}\n{}", table(rows), legend());
+        let table = table(rows);
+        println!("{table}\n\n{}", legend());
         let chart = chart(title, rows)?;
         println!("chart: {}", self.svg.replace(chart.as_bytes())?.display());
         if let Some(json) = self.json {
             let rows = serde_json::json!({ "rows": rows });
             json.replace(&serde_json::to_vec_pretty(&rows)?)?;
+        }
+        if let Some(file) = self.csv {
+            file.replace(&tables::csv(&table)?)?;
         }
         Ok(())
     }
@@ -282,7 +294,7 @@ pub(crate) trait Subject {
     /// Of calibration data.
     type Batch: Sync;
 
-    /// As it was trained.
+    /// The trained model.
     fn model(&self) -> Self::Model;
     /// One to load into.
     fn fresh(&self) -> Self::Model;
@@ -314,7 +326,7 @@ pub(crate) fn progress(name: &str) -> Result<ProgressBar, Box<dyn Error>> {
     Ok(bar)
 }
 
-/// What a configuration made of a model.
+/// A model's results under a configuration.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) config: String,
@@ -322,10 +334,10 @@ pub(crate) struct Row {
     pub(crate) bytes: u64,
     #[serde(flatten, serialize_with = "by_key")]
     pub(crate) scores: Vec<Score>,
-    /// ‖y‖² / ‖q − y‖² in dB, with q all outputs and y those of the model that is not quantized.
+    /// ‖y‖² / ‖q − y‖² in dB, with q all outputs, and y the outputs of the float model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sqnr: Option<f64>,
-    /// What fast fine-tuning did.
+    /// The results of fast fine-tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tuned: Vec<TunedLayer>,
     /// What the products of a forward pass cost in hardware, by models.
@@ -424,7 +436,7 @@ pub(crate) fn among_first(logits: &[f32], classes: &[usize]) -> [f64; 2] {
     })
 }
 
-/// How many of an item's logits are before that of this class.
+/// How many of an item's logits rank before this class.
 fn rank(logits: &[f32], class: usize) -> usize {
     let wanted = logits[class];
     // A number that is none is right of nothing.

@@ -86,7 +86,7 @@ fn assert_ops_are_the_backends<B: MxKernels>(unsupported: &[&str]) {
     }
 }
 
-/// Other ops of `MxAutodiff` are those of `MxBackend`; burn-autodiff leaves some of them to Burn's defaults.
+/// Other ops of `MxAutodiff` come from `MxBackend`; burn-autodiff leaves some of them to Burn's defaults.
 fn assert_gradients_are_autodiffs<B: MxKernels>() {
     type Plain<B> = Autodiff<B>;
     for device in devices::<B>() {

@@ -10,7 +10,8 @@ use burn_backend::{
 use proptest::prelude::RngExt;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-/// A source of arguments that belong together: tensors of one shape and type, an axis of it, indices into it.
+/// A source of arguments that belong together: tensors of one shape and type, an axis of the shape, indices into the
+/// axis.
 pub(crate) struct Arguments<B: Backend> {
     rng: TestRng,
     pub(crate) device: Device<B>,
@@ -685,7 +686,8 @@ impl<B: Backend> Arguments<B> {
         }
     }
 
-    /// What was drawn; its own if it has no such type and is no processor, where that is more than an error.
+    /// The drawn type; the device's own type if a device (not a CPU) lacks the drawn type, because a device may crash
+    /// there.
     fn of_the_device<T: Copy + Into<DType>>(
         &self,
         drawn: T,

@@ -1,5 +1,5 @@
-//! The same on the backend of a device, as far as that has Burn's ops: each case in a process of its own, because one that
-//! the backend has not may end the device's thread, and with it all that comes after.
+//! The same on a device's backend, as far as the backend has Burn's ops. Each case runs in a separate process: a missing
+//! op may end the device's thread, and every later op with it.
 //!
 //! `MX_TEST_BACKEND=vulkan cargo test --release --features vulkan --test every_op -- --ignored --nocapture device`
 
@@ -29,8 +29,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 const OP: &str = "MX_TEST_OP";
 const CASE: &str = "MX_TEST_OP_CASE";
 const GRADIENTS: &str = "MX_TEST_OP_GRADIENTS";
-/// What it says once the backend itself has passed, and where that gives other numbers in another run, as sums of atomic
-/// additions do.
+/// The message after the backend itself has passed, and the message if the backend's numbers differ from run to run, as
+/// sums of atomic additions do.
 const PASSED: &str = "the backend passes";
 const VARIES: &str = "the backend varies";
 /// How many runs show that.

@@ -84,7 +84,7 @@ pub(crate) struct Report {
     pub(crate) gradients: Outcome,
     /// The operands after the call, where somebody else held them too.
     pub(crate) operands: Vec<Value>,
-    /// What they were before.
+    /// The state before.
     pub(crate) originals: Vec<Value>,
 }
 

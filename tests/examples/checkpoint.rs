@@ -1,4 +1,4 @@
-//! Checkpoints: `checkpoint` trains, saves in every layout, loads, compares, and shows what it saved.
+//! Checkpoints: `checkpoint` trains, saves in every layout, loads, compares, and lists the saved files.
 
 use std::fs;
 

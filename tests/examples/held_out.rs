@@ -1,6 +1,6 @@
 //! The elementwise functions and norms on inputs that no golden file holds, against the scalar code of `oracle.rs`.
 //!
-//! It writes a golden file of its own, with named specs of its own, and has the `conformance` program read it.
+//! The test writes a golden file with its own named specs, and the `conformance` program reads the file.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::Place;
 use super::emulation::{BFLOAT16, Emulation, FP16, Mode};
 use super::noise::noise;
 
-/// By name: the specs as a user writes them, and what they mean.
+/// By name: the specs as a user writes them, and their resolved form.
 fn specs() -> Vec<(&'static str, Value, Emulation)> {
     let nearest = Mode::Nearest;
     let floor = Mode::Floor;

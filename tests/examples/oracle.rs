@@ -106,7 +106,7 @@ impl Emulation {
         }
     }
 
-    /// Output, the gradient of `a`, and what is to be summed to the gradient of `b`.
+    /// Output, the gradient of `a`, and the terms of the gradient of `b`.
     pub(super) fn binary(self, op: &str, a: f32, b: f32, g: f32) -> [f32; 3] {
         let (left, right) = (self.r(a), self.r(b));
         let (ab, bb, gb) = (self.b(a), self.b(b), self.b(g));

@@ -1,4 +1,4 @@
-//! A terminal with a user in front: a program in a pseudo-terminal, what stands on its screen, and keys.
+//! A terminal with a user in front: a program in a pseudo-terminal, its screen, and keys.
 
 use std::{
     io::{Read, Write},
@@ -35,7 +35,7 @@ pub(crate) struct Ended {
 }
 
 impl Terminal {
-    /// Runs `program` in a terminal of its own.
+    /// Runs `program` in a new terminal.
     pub(crate) fn run(program: &Path, options: &[&str], folder: &Path) -> Self {
         let size = PtySize {
             rows: ROWS.get(),
@@ -99,7 +99,7 @@ impl Terminal {
         write!(self.keys, "{key}").expect("a terminal takes keys");
     }
 
-    /// Waits until the program ends, and makes sure that the terminal is as it was.
+    /// Waits until the program ends, and asserts that the terminal is restored.
     pub(crate) fn end(mut self) -> Ended {
         let status = self.child.wait().expect("a child can be waited for");
         assert_eq!(settings(&*self.pty.master), self.settings, "{status:?}");

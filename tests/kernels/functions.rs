@@ -1,4 +1,4 @@
-//! Everything that has a kernel of its own, in models' terms: outputs and gradients have the bits of those on Flex.
+//! Every function with a kernel, in models' terms: outputs and gradients have Flex's bits.
 
 use burn::backend::Flex;
 use burn::module::Param;

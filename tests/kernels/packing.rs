@@ -1,4 +1,4 @@
-//! Tensors packed and unpacked where they are: the bytes and the numbers of the slices.
+//! Tensors packed and unpacked on their device: the bytes and numbers of the slice functions.
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;

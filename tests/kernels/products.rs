@@ -42,7 +42,7 @@ const SCALED: [&str; 4] = [
     "nvfp4(tensor_scale=true,headroom=17/16)",
 ];
 
-/// An operand in blocks of a format, by random numbers where they are rounded so.
+/// An operand in blocks of a format, with random numbers if the rounding is stochastic.
 fn scaled_form(format: BlockFormat, rounding: Rounding, place: OperandLayout) -> OperandForm {
     OperandForm {
         place,

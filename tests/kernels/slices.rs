@@ -1,4 +1,4 @@
-//! Quantization, rounding and transforms are those of the slices, of numbers of all kinds that lie in memory as they will.
+//! Quantization, rounding and transforms equal the slice functions', for numbers of all kinds and any layout in memory.
 
 use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
@@ -18,8 +18,8 @@ fn named() -> impl Iterator<Item = BlockFormat> {
     names.split(' ').map(parse)
 }
 
-/// Every way in which a tensor with this shape and these values may lie: dense; with its axes in another order; a part of a
-/// larger one; and held by somebody else, too, who must not see it change.
+/// Every layout of a tensor with this shape and these values: dense, with its axes in another order, and as a part of a
+/// larger tensor. Another owner of the tensor must not see a change.
 fn for_each_layout<B: MxKernels>(
     x: &[f32],
     shape: &[usize],
@@ -74,8 +74,8 @@ fn blocks_of_every_named_format() {
     }
 }
 
-/// Scales that are floats: those of elements and of formats with names, subnormal ones, those that are limited, and blocks whose
-/// scale times that of the tensor is too large.
+/// Scales that are floats: scales of elements and of named formats, subnormal and limited scales, and blocks whose scale times
+/// the tensor's scale is too large.
 #[test]
 fn blocks_with_any_float_for_a_scale() {
     for (format, rounding) in [

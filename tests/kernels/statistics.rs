@@ -122,7 +122,7 @@ fn of_numbers_of_any_size() {
     assert_seen(&vec![1e-45; 64 * 64], &shape, 1, "nvfp4".parse().ok());
 }
 
-/// What is quantized to be looked at alone.
+/// A tensor that is quantized only for its statistics.
 #[test]
 fn of_what_is_quantized_on_the_way() {
     let shape = [33, 70];

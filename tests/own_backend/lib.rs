@@ -1,4 +1,4 @@
-//! A crate that depends on burn-mx with `default-features = false`, and trains on a backend of its own by the portable
+//! A crate that depends on burn-mx with `default-features = false`, and trains on its own backend by the portable
 //! kernels. Run alone, `cargo test -p burn-mx-own-backend` compiles burn-mx without any backend; with the whole workspace
 //! cargo unites the features.
 

@@ -1,6 +1,6 @@
 //! Numbers for tests.
 
-/// `count` values of magnitude 2^-6 to 2, all 24 significant bits in use: a bfloat16 holds none of them.
+/// `count` values of magnitude 2^-6 to 2, all 24 significant bits in use: a bfloat16 does not hold these values.
 pub(crate) fn noise(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
     let mut next = || {

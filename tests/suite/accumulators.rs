@@ -1,4 +1,4 @@
-//! Products whose sums are those of a chip's matrix unit.
+//! Products with the sums of a chip's matrix unit.
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::LinearConfig;
@@ -113,7 +113,7 @@ fn a_linear_layer_is_summed_as_the_chip_does() {
     }
 }
 
-/// Each product may have an accumulator of its own.
+/// Each product may have its own accumulator.
 #[test]
 fn one_product_alone() {
     let narrow = "accumulator(order=joint,terms=32,fraction_bits=4,output=e8m3_rz)";

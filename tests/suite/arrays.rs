@@ -37,7 +37,7 @@ impl Array {
         )
     }
 
-    /// Rounded to bfloat16, ties to even, by `half`; or as it is.
+    /// Rounded to bfloat16, ties to even, by `half`; or unrounded.
     pub(crate) fn rounded(mut self, bfloat16: bool) -> Self {
         if bfloat16 {
             let round = |x: &mut f32| *x = bf16::from_f32(*x).to_f32();

@@ -206,7 +206,7 @@ fn a_query_without_keys_attends_to_nothing() {
     assert!(dq[4..].iter().all(|x| x.is_finite()), "{dq:?}");
 }
 
-/// The context that Burn's module gives, and that of its linear layers around the op.
+/// The context of Burn's module, and the context of its linear layers around the op.
 fn contexts<B: Backend>(
     module: &MultiHeadAttention<B>,
     keys: usize,

@@ -73,7 +73,7 @@ impl<B: Backend> Net<B> {
     }
 }
 
-/// What transformers are made of, all of it with a place in the layouts of others.
+/// The parts of transformers, each with a place in other tools' layouts.
 #[derive(Module, Debug)]
 struct Block<B: Backend> {
     norm: LayerNorm<B>,
@@ -295,7 +295,7 @@ fn layouts_of_others_keep_logits_too() {
     }
 }
 
-/// The file without what this project says of it, as another tool would have written it.
+/// The file without this project's metadata, as another tool would write it.
 fn without_metadata(path: &Path) {
     let bytes = fs::read(path).unwrap();
     let file = PackedFile::read(&bytes).unwrap();
@@ -830,7 +830,7 @@ proptest! {
     }
 }
 
-/// A layer's own scales of its input, which are no part of its specs as text.
+/// A layer's own scales of its input, which the text of its specs leaves out.
 #[test]
 fn static_scales_are_saved_too() {
     let folder = folder();

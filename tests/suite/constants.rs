@@ -58,7 +58,7 @@ fn orthogonal_weights_are_orthogonal() {
     assert!(error.clone().into_scalar() < 1e-5, "{error}");
 }
 
-/// Constants of every op that creates one, and what is computed of them alone.
+/// Constants of every op that creates one, and results of constants alone.
 fn constants<B: Backend>(device: &B::Device) -> Vec<(&'static str, Tensor<B, 2>)> {
     let positions = Tensor::<B, 1, Int>::arange(1..13, device).reshape([3, 4]);
     let thirds = |tensor: Tensor<B, 2>| tensor / 3.0;
@@ -261,7 +261,7 @@ fn an_operand_of_attention_is_an_activation() {
     );
 }
 
-/// What modules have as constants is no part of their records, so that a loaded model has the same.
+/// Records do not hold the constants of modules, so a loaded model keeps its constants.
 #[test]
 fn a_constant_of_a_module_stays_one_through_a_record() {
     #[derive(Module, Debug)]

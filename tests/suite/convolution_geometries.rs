@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use super::support::*;
 
-/// A convolution and the lengths of what it is made of, axis by axis.
+/// A convolution and the lengths of its tensors, axis by axis.
 #[derive(Clone, Debug)]
 struct Case {
     transposed: bool,

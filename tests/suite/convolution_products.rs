@@ -29,7 +29,7 @@ fn read<B: Backend>(tensor: FloatTensor<B>) -> ([usize; 4], Vec<f32>) {
     (tensor.dims(), values(tensor))
 }
 
-/// A convolution, and the lengths of what it is made of.
+/// A convolution, and the lengths of its tensors.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     images: usize,

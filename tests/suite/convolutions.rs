@@ -1,5 +1,5 @@
 //! Convolutions of every kind against an independent composition: the operands quantized by hand, each with the format
-//! and rounding of its own slot, and Burn alone run on them.
+//! and rounding of its slot, and Burn alone run on them.
 //!
 //! The product that gives a gradient is Burn's own autodiff through the plain op, whose other operand is the one
 //! quantized for it. NUMERICS §5 is the source of slots and axes.
@@ -287,7 +287,7 @@ impl Deformable {
     }
 }
 
-/// Four weight groups' worth of channels in two groups, each position read by offsets of its own.
+/// Four weight groups' worth of channels in two groups, each position read by its own offsets.
 fn deformable() -> (Deformable, DeformConvOptions<2>) {
     let options = DeformConvOptions::new([1, 2], [1, 1], [1, 1], 2, 2);
     let (batch, height, width) = (5, 4, 3);

@@ -39,8 +39,8 @@ fn pinned_mlp() -> MlpModel<Mx> {
     set_specs_at(mlp, "head", &pinned()).expect("there is a head")
 }
 
-/// Asserts that the head goes by its own specs and the first layer by `others`, by what the tensors say and by
-/// what the model computes.
+/// Asserts that the head has its own specs and the first layer has `others`, by the tensors' specs and by the model's
+/// results.
 #[track_caller]
 fn assert_head_pinned<B>(mlp: &MlpModel<B>, others: Option<&ResolvedSpecs>, what: &str)
 where

@@ -2,8 +2,8 @@
 //! the table of measured differences in `docs/src/op-coverage.md` says it, and this measures it.
 //!
 //! Elementwise bfloat16, ties to even, on Flex, which repeats bit for bit. A step is 2^-7 of the largest term of the element:
-//! twice what one rounding of it may be off. The formulas are written here in scalar code with
-//! `half`'s rounding, after NUMERICS §4, or are the ones that the golden files hold.
+//! twice the largest error of one rounding. The formulas are written here in scalar code with `half`'s rounding, after
+//! NUMERICS §4, or are the ones that the golden files hold.
 
 use burn::module::Param;
 use burn::nn::{BatchNormConfig, GroupNormConfig, InstanceNormConfig, RmsNormConfig, SwiGluConfig};
@@ -81,7 +81,7 @@ struct Formula {
     dx_terms: Vec<f32>,
 }
 
-/// The formula of the reference's batch and group norm over rows of `width`, each element with parameters of its own. Its
+/// The formula of the reference's batch and group norm over rows of `width`, each element with its own parameters. Its
 /// gradient is not layer norm's, step by step.
 fn norm(x: &[f32], g: &[f32], gamma: &[f32], beta: &[f32], width: usize) -> Formula {
     let mean = |values: &[f32]| r(r(values.iter().sum::<f32>()) / values.len() as f32);

@@ -21,7 +21,7 @@ use super::support::*;
 
 pub(crate) const BATCH: usize = 64;
 
-/// The first digits of `data/digits.csv.gz`, `[BATCH, 8, 8]` from 0 to 1, and what they are.
+/// The first digits of `data/digits.csv.gz`, `[BATCH, 8, 8]` from 0 to 1, and their labels.
 pub(crate) fn digits<B: Backend>(device: &B::Device) -> (Tensor<B, 3>, Tensor<B, 1, Int>) {
     let file: &[u8] = include_bytes!("../../data/digits.csv.gz");
     let mut text = String::new();

@@ -189,7 +189,7 @@ fn holds(dtype: DType, specs: &MxSpecs) -> bool {
     }
 }
 
-/// The value of an op and its gradients, given that of its result.
+/// The value of an op and its gradients, given the gradient of its result.
 fn pass<B: Exact>(op: &Op<B>, dtype: DType, device: &B::Device) -> [Vec<f64>; 3] {
     let x = tensor::<B, 4>([3, 2, 4, 5], 1, dtype, device).require_grad();
     let y = tensor::<B, 4>([3, 2, 4, 5], 2, dtype, device).require_grad();
@@ -342,7 +342,7 @@ fn trained<B: MxKernels>(specs: &MxSpecs, dtype: DType) -> Vec<Vec<f64>> {
     values
 }
 
-/// Where the type holds the elementwise format, a model computes the very values that it does in `f32`.
+/// Where the type holds the elementwise format, a model computes the same values as in `f32`.
 #[test]
 fn a_model_of_bf16_tensors_trains_in_bfloat16_as_one_of_f32_does() {
     for specs in [MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4(), bfloat16_only()] {

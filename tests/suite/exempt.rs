@@ -28,8 +28,8 @@ fn exempt<M: Module<Mx>>(module: M) -> M {
     set_specs(module, &none)
 }
 
-/// Output, gradient of the input and those of all parameters, for a gradient of the output that is fed exactly. The output
-/// goes on to an emulated op, and so does its gradient come from one.
+/// Output, gradient of the input and gradients of all parameters, for a gradient of the output that is fed exactly. The
+/// output goes on to an emulated op, and so does its gradient come from one.
 fn pass<B: Exact, M: Module<B>, const I: usize, const O: usize>(
     module: &M,
     shape: [usize; I],
@@ -220,7 +220,7 @@ fn parameters_of_composed_norms_are_float32_in_both_passes() {
     assert_affine!("rms norm", RmsNormConfig::new(5), 3);
 }
 
-/// They are no parameters: a rule for the norm leaves them as emulated as the activations they are of.
+/// Running statistics are not parameters: a rule for the norm leaves them emulated, like their activations.
 #[test]
 fn running_statistics_of_an_exempt_norm_go_by_the_activations() {
     let mx = device();

@@ -266,7 +266,7 @@ fn stochastic_gradients_differ_within_a_run_and_follow_the_seed() {
     assert_ne!(gradients(2, &device)[0].1, first, "another seed");
 }
 
-/// Stochastic rounding has no bias: over many draws the gradients are those of exact products.
+/// Stochastic rounding has no bias: over many draws the gradients equal exact products' gradients.
 #[test]
 fn gradients_of_mxfp4_sr_rht_are_right_on_average() {
     let specs = MxSpecs {

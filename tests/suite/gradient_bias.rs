@@ -1,4 +1,4 @@
-//! Whether gradients are biased: what is known to be so is told apart.
+//! Whether gradients are biased: known biased and unbiased recipes get the right verdicts.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};

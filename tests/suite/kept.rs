@@ -1,4 +1,4 @@
-//! Weights that are used again: their quantized copies are those of the weight as it is, by the specs as they are.
+//! Weights that are used again: their quantized copies match the current weight and the current specs.
 
 use burn::backend::Flex;
 use burn::module::AutodiffModule;

@@ -38,7 +38,7 @@ impl Log for Products {
     fn flush(&self) {}
 }
 
-/// The products that `work` computes, in order, and what it returns.
+/// The products that `work` computes, in order, and its result.
 fn products<T>(work: impl FnOnce() -> T) -> (Vec<String>, T) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {

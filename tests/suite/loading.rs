@@ -1,5 +1,5 @@
-//! What is loaded from a checkpoint: a weight that stays what it was packed from, the weights of modules that are none of
-//! Burn's, and files that lie.
+//! Loading checkpoints: a weight keeps its packed values, modules that are not Burn's load their weights, and
+//! inconsistent files are errors.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Losses: the logarithm of a softmax and what follows from it is float32, in both passes, unless the specs say otherwise.
+//! Losses: the logarithm of a softmax and its results are float32, in both passes, unless the specs emulate losses.
 //!
 //! The independent source is Burn alone.
 
@@ -56,7 +56,7 @@ fn inference_has_the_loss_of_training() {
     ));
 }
 
-/// A layer's output to the loss, the gradients of its weight and of its input: all that is before the loss is emulated.
+/// A layer's output to the loss, the gradients of its weight and of its input: everything before the loss is emulated.
 #[test]
 fn what_is_before_the_loss_is_emulated_in_both_passes() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
@@ -76,7 +76,7 @@ fn what_is_before_the_loss_is_emulated_in_both_passes() {
     }
 }
 
-/// A layer after a logarithm of a softmax is no loss.
+/// A layer after a logarithm of a softmax is not a loss.
 #[test]
 fn a_loss_ends_where_a_layer_begins() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
@@ -90,7 +90,7 @@ fn a_loss_ends_where_a_layer_begins() {
     assert!(rounded(log.matmul(linear.weight.val())), "matmul");
 }
 
-/// An activation by itself is no loss.
+/// An activation by itself is not a loss.
 #[test]
 fn a_softmax_is_emulated() {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
@@ -113,7 +113,7 @@ fn a_mean_squared_error_of_a_full_precision_output_is_float32s() {
     assert_all_same_bits(&got, &expected, "loss and gradient");
 }
 
-/// Greedy decoding: what is chosen by logits in full precision is a token like any other.
+/// Greedy decoding: a token that is chosen by logits in full precision is an ordinary token.
 #[test]
 fn tokens_that_full_precision_chose_exempt_nothing() {
     let device = mx_device(&MxSpecs::mxfp4());

@@ -1,5 +1,5 @@
-//! What a tensor's device passes on to what is created on it or moved to it: the specs, and never that the tensor was
-//! exempt from them, be it as a full-precision piece or as an optimizer's.
+//! A tensor's device passes its specs on to tensors that are created there or moved there. The device never passes on
+//! an exemption, of a full-precision piece or of an optimizer.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
@@ -128,7 +128,7 @@ fn gradients_inside_a_full_precision_piece_are_exact() {
     assert_same_bits(&got, &gradient::<Plain>(&FlexDevice), "gradient");
 }
 
-/// A constant of a piece takes part in it; what is computed of constants alone is no part of it.
+/// A constant of a piece takes part in the piece; results of constants alone do not.
 #[test]
 fn constants_on_the_device_of_a_full_precision_tensor_take_part_in_its_ops() {
     fn assert_exact<B: Backend<Device = Device> + burn_mx::module::MxTensorOps>() {

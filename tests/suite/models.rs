@@ -1,4 +1,4 @@
-//! Small unmodified Burn models, generic over the backend, and what they compute on one.
+//! Small unmodified Burn models, generic over the backend, and their results on one backend.
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
@@ -20,7 +20,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::support::*;
 
-/// A model with an input of its own.
+/// A model with its own input.
 pub(crate) trait Forward<B: Backend>: Module<B> {
     /// The outputs for a fixed input, as a matrix.
     fn outputs(&self, device: &B::Device) -> Tensor<B, 2>;

@@ -1,5 +1,5 @@
-//! burn-train's strategies for several devices run unchanged. One device is given twice: there are two workers, each with a
-//! thread, a fork of the model and half of the data of its own. On a backend of CubeCL that takes what `cubecl.toml` says.
+//! burn-train's strategies for several devices run unchanged. One device is given twice: there are two workers, each with
+//! its own thread, fork of the model and half of the data. On a backend of CubeCL this needs the settings of `cubecl.toml`.
 
 use burn::data::dataloader::split::split_dataloader;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -65,8 +65,8 @@ fn as_gradients(model: &Regressor<Plain>, values: Vec<Vec<f32>>) -> GradientsPar
     register.1
 }
 
-/// What training on several devices is: on each device the gradients of a fork on its share of the data, summed in
-/// float32, and an optimizer that is Burn's alone on float32 parameters. The model is on the device `home`.
+/// Training on several devices by hand: each device computes the gradients of a fork on its share of the data. The
+/// gradients are summed in float32, and Burn's optimizer updates float32 parameters. The model is on the device `home`.
 fn by_hand(
     mut regressor: Regressor<Mx>,
     home: &MxDevice<TestDevice>,

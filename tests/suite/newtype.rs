@@ -1,7 +1,7 @@
 //! A backend that burn-mx has never heard of: Flex under another name, and without native kernels.
 //!
-//! Every op that a backend must have, and every float op that Flex computes in a way of its own, is passed on
-//! to Flex, so that the values are Flex's and only the path of the MX kernels differs.
+//! Every required op of a backend, and every float op that Flex overrides, is passed on to Flex. So the values are
+//! Flex's, and only the path of the MX kernels differs.
 
 use burn_backend::ops::*;
 use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};

@@ -1,5 +1,5 @@
-//! Ops that are computed in one pass with their roundings: the bits of rounding, computing and rounding one number
-//! after another, whatever the shapes, the layout in memory and the number of elements.
+//! Ops that are computed in one pass with their roundings have the bits of rounding, computing and rounding one number
+//! after another. Shapes, layout in memory and the number of elements do not matter.
 
 use burn::backend::{Flex, NdArray};
 use burn::prelude::*;

@@ -100,7 +100,7 @@ fn the_table_has_a_row_for_every_op() {
     assert!(unknown.is_empty(), "rows without an op: {unknown:?}");
 }
 
-/// The values of an output; those of other types as they are.
+/// The values of an output; other types than floats stay unchanged.
 fn flat<B: Backend>(output: Output<B>) -> Vec<f32> {
     match output {
         Output::Floats(tensors) => tensors.into_iter().flat_map(floats::<B>).collect(),
@@ -162,7 +162,7 @@ fn assert_none(wrong: Vec<String>) {
     );
 }
 
-/// Runs `check` for each op; what it returns is what is wrong.
+/// Runs `check` for each op; the result lists the failures.
 fn check_all(check: impl Fn(&str, Row) -> Option<String>) {
     let check = |(op, row): (&'static str, Row)| {
         let wrong = match catch_unwind(AssertUnwindSafe(|| check(op, row))) {
@@ -362,7 +362,7 @@ fn training_infers_and_rounds_gradients_as_the_table_says_on_ndarray() {
     on_one_thread(assert_gradient_rounding::<NdArray>);
 }
 
-/// Whatever op a parameter is used by, what it gets from two uses is added up without rounding.
+/// A parameter's gradients from two uses are added without rounding, for every op.
 fn assert_plain_sums<B: MxKernels>() {
     let round_even = MxSpecs {
         round: burn_mx::Rounding::NearestEven,

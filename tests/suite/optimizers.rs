@@ -1,5 +1,5 @@
-//! Optimizers compute on untouched float32 master values: with the same gradients, parameters are bit for bit
-//! those of Burn alone, also across a save and load of the optimizer's record.
+//! Optimizers compute on untouched float32 master values: with the same gradients, parameters equal Burn's alone bit
+//! for bit, also across a save and load of the optimizer's record.
 
 use burn::backend::flex::FlexDevice;
 use burn::grad_clipping::GradientClippingConfig;

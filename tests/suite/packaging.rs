@@ -1,4 +1,4 @@
-//! What would be published: the packages hold what they should, and burn-mx's README says what its manifest does.
+//! The packages for crates.io hold the right files, and burn-mx's README agrees with its manifest.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

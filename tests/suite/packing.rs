@@ -56,7 +56,7 @@ fn what_cannot_be_packed_is_an_error() {
 }
 
 #[test]
-#[should_panic(expected = "shape [3, 4] is no tensor of 1 axes")]
+#[should_panic(expected = "shape [3, 4] is not a tensor of 1 axes")]
 fn a_packed_tensor_has_as_many_axes_as_it_has() {
     let packed = Packed::encode(
         format("mxfp4"),

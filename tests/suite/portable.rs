@@ -1,4 +1,4 @@
-//! The portable kernels give any backend the very bits that the native ones give Flex.
+//! The portable kernels give any backend the same bits as Flex's native kernels.
 
 use burn::backend::{Flex, NdArray};
 use burn::module::AutodiffModule;

@@ -16,7 +16,7 @@ fn primitive<B: Backend, const D: usize>(shape: [usize; D], seed: u64) -> FloatT
     tensor.into_primitive().tensor()
 }
 
-/// What is done to an operand of a product, if it is taken as it is.
+/// The steps that an untransformed operand of a product goes through.
 fn blocks(text: &str) -> OperandForm {
     let format: BlockFormat = text.parse().expect("it is a format");
     OperandForm {

@@ -1,4 +1,4 @@
-//! Post-training quantization: configurations, which layers, what they compute, fast fine-tuning.
+//! Post-training quantization: configurations, the choice of layers, their results, fast fine-tuning.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -394,8 +394,8 @@ fn a_quantized_layer_multiplies_what_the_formats_hold() {
     }
 }
 
-/// Each format, of weights alone, of activations alone, of both: another backend's operands are the same, only the order of its
-/// sums is another one.
+/// Each format, of weights alone, of activations alone, of both: another backend's operands are the same, and only the order of
+/// its sums differs.
 #[cfg(feature = "ndarray")]
 #[test]
 fn every_configuration_is_the_same_on_another_backend() {
@@ -555,7 +555,8 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
         .quantize(net(), &batches, Net::forward)
         .unwrap_err();
     assert!(
-        nan.to_string().contains("layer `conv` meets a NaN"),
+        nan.to_string()
+            .contains("on the calibration data has a NaN"),
         "{nan}"
     );
     let calls = AtomicUsize::new(0);
@@ -567,12 +568,12 @@ fn calibration_data_that_cannot_be_used_is_an_error() {
     assert!(
         changes
             .to_string()
-            .contains("layer `conv` is called otherwise"),
+            .contains("calls layer `conv` differently"),
         "{changes}"
     );
 }
 
-/// Asserts that a layer alone is tuned, and that its error before and after is that of what it computes.
+/// Asserts that only this layer is tuned, and that its reported errors match its outputs before and after.
 macro_rules! assert_tuned {
     ($config:expr, $layer:expr, $shape:expr) => {{
         let layer = with_noise_weights($layer, 91);
@@ -792,7 +793,7 @@ fn layers_of_later_batches_are_tuned() {
     assert_eq!(tuned, ["1", "0"]);
 }
 
-/// A layer's weights are no others for the models that share them.
+/// Tuning a layer does not change the weights of models that share them.
 #[test]
 fn the_model_that_was_given_is_left_alone() {
     let model = net();
@@ -805,8 +806,7 @@ fn the_model_that_was_given_is_left_alone() {
     assert_ne!(outputs(&quantized.model), before);
 }
 
-/// What a quantized layer gives is an activation as any other: it takes no specs on to layers that are left out, nor to what is
-/// between layers.
+/// The output of a quantized layer is an ordinary activation: it takes no specs on to excluded layers or to ops between layers.
 #[test]
 fn layers_that_are_left_out_compute_in_float32() {
     let config = QuantConfig {

@@ -92,8 +92,8 @@ fn blocks<K: MxKernels>(net: &Net<MxBackend<K>>) -> Vec<(Vec<f32>, Vec<usize>, u
     ]
 }
 
-/// Of each format: what a layer gets is on the grid of the weight that it had, one of the two numbers around it, and its own
-/// quantization leaves it so; and the output is closer for it.
+/// For each format, a tuned weight is one of the two grid numbers around the old weight, quantization leaves it unchanged,
+/// and the output is closer.
 fn rounds_on_the_grid<K: MxKernels>(names: impl IntoIterator<Item = String>) {
     let device = MxDevice::<K::Device>::default();
     let before = blocks(&Net::<MxBackend<K>>::new(&device));

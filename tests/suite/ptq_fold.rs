@@ -185,7 +185,7 @@ fn norms_are_folded_on_another_backend() {
     folds_all::<burn::backend::NdArray>(&MxDevice::default());
 }
 
-/// Layers are tuned to what they give once norms are folded into them.
+/// Layers are tuned to their outputs after norms are folded into them.
 #[test]
 fn folded_models_are_tuned() {
     let device = MxDevice::default();

@@ -40,8 +40,8 @@ fn names() -> impl Iterator<Item = String> {
     QuantConfig::names().filter(|name| !name.ends_with("_ADAQUANT"))
 }
 
-/// Noise below 4, with a number of 4 to 8 in each block of 8 along the axis, at every other place of it another sign: all blocks
-/// of it, of any size, have one scale.
+/// Noise below 4, with a number of 4 to 8 in each block of 8 along the axis, with alternating signs: all blocks, of any size,
+/// have one scale.
 fn even_blocks<const D: usize>(shape: [usize; D], axis: usize, seed: u64) -> Tensor<B, D> {
     let stride: usize = shape[axis + 1..].iter().product();
     let mut values = noise(shape.iter().product(), seed);
@@ -105,7 +105,7 @@ fn identity<K: MxKernels>(length: usize, device: &MxDevice<K::Device>) -> Linear
     }
 }
 
-/// The values are those of the calibrated scale: rounded to its steps, and cut off at its end.
+/// The values follow the calibrated scale: rounded to its steps, and cut off at its end.
 fn quantizes_by_the_scale_that_was_found<K: MxKernels>() {
     let device = MxDevice::<K::Device>::default();
     let layer = identity::<K>(40, &device);
@@ -192,7 +192,7 @@ fn inputs_are_quantized_by_the_scale_that_was_found_on_another_backend() {
     quantizes_by_the_scale_that_was_found::<burn::backend::NdArray>();
 }
 
-/// Layers are tuned on what they compute.
+/// Layers are tuned on their own outputs.
 #[test]
 fn layers_with_fixed_scales_are_tuned() {
     let layer = LinearConfig::new(40, 24).init::<B>(&device());

@@ -346,7 +346,7 @@ fn all_products_with_a_weight_go_by_the_recipe() {
     }
 }
 
-/// 0, 2 and 4 times 3/4 are FP4 numbers, and their products are what they were.
+/// 0, 2 and 4 times 3/4 are FP4 numbers, and their products do not change.
 #[test]
 fn a_margin_changes_no_bit_where_nothing_saturates_and_rounding_is_exact() {
     let gradients = |headroom: &str| {
@@ -412,7 +412,7 @@ fn a_square_weight_is_the_same_both_ways() {
     }
 }
 
-/// A scale mode of its own for gradients, whichever way a slot names it.
+/// A separate scale mode for gradients, in each way in which a slot names it.
 #[test]
 fn headroom_is_of_backward_blocks_alone() {
     let specs = MxSpecs {

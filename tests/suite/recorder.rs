@@ -1,4 +1,4 @@
-//! The recorder: it changes nothing, and its figures are what they say.
+//! The recorder changes nothing, and its figures follow their definitions.
 
 // On any backend.
 mod figures;

@@ -1,6 +1,6 @@
 //! A parameter that is used several times gets the `f32` sum of what each use gives it, an activation the emulated one.
 //!
-//! What one use gives is the gradient of a leaf of its own, with the same values.
+//! The gradient of one use is the gradient of a separate leaf with the same values.
 
 use burn::nn::{EmbeddingConfig, Lstm, LstmConfig, LstmState};
 use burn::tensor::backend::AutodiffBackend;
@@ -45,7 +45,8 @@ fn assert_plain_sum(tied: &[f32], uses: &[Vec<f32>], what: &str) {
 
 type Use<const D: usize> = fn(Tensor<Mx, D>) -> Tensor<Mx, 2>;
 
-/// The gradient of one leaf that both uses take, and those of a leaf for each. `role` is put on the leaf.
+/// The gradient of one leaf for both uses, and the gradients of a separate leaf for each use. `role` is put on the
+/// leaf.
 fn gradients_of<const D: usize>(
     shape: [usize; D],
     uses: [Use<D>; 2],

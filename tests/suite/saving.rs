@@ -1,5 +1,5 @@
-//! What a save leaves in its folder: the new checkpoint, everything that is none of its own, and, where it was killed, the old
-//! checkpoint or the new one.
+//! The folder after a save has the new checkpoint and every foreign file. After a killed save it has the old checkpoint or the
+//! new one.
 
 use std::collections::BTreeMap;
 use std::env::{current_exe, var_os};
@@ -74,7 +74,7 @@ fn an_index_that_names_the_file_itself_or_what_is_no_shard_costs_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Saves of any kinds after one another: each is what is there then, and nobody else's file is touched.
+    /// Saves of any kinds after one another: the folder then has the last one, and foreign files are untouched.
     #[test]
     fn the_last_save_is_what_is_there(
         saves in proptest::collection::vec(proptest::option::of(1..6000_u64), 1..6),

@@ -39,7 +39,7 @@ fn head_specs(mlp: &MlpModel<Mx>) -> Option<ResolvedSpecs> {
     weight
 }
 
-/// A load that went through all that was ever set would overflow this thread's stack.
+/// A load that went through every earlier setting would overflow this thread's stack.
 #[test]
 fn specs_that_are_set_ten_thousand_times_load_as_those_set_once() {
     let small_stack = thread::Builder::new().stack_size(1 << 20);
@@ -136,7 +136,7 @@ fn taking_back_what_was_never_set_changes_nothing_and_a_path_must_match() {
     assert!(matches!(error, PathError::Pattern { .. }), "{error}");
 }
 
-/// A linear layer of columns transposes what it saves and loads by mappers of its own.
+/// A linear layer of columns transposes by its own mappers on save and load.
 #[test]
 fn a_layers_own_way_to_load_is_kept() {
     let config = LinearConfig::new(3, 5).with_layout(LinearLayout::Col);

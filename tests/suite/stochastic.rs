@@ -1,5 +1,5 @@
-//! Stochastic rounding: a run that is resumed from a record gives the bits of one that was never stopped; a gradient's
-//! formula takes the numbers that the forward pass drew, never new draws.
+//! Stochastic rounding: a run that resumes from a record gives the bits of an uninterrupted run. A gradient's formula
+//! takes the numbers that the forward pass drew.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -112,7 +112,8 @@ fn sigmoid(x: f32) -> Vec<f32> {
     then(&denominator, f32::recip)
 }
 
-/// e^x; a rounding of it is one of the library's, which errs by an ulp of float32, unless the format is as close to both.
+/// e^x. Rounding this value equals rounding the library's, which errs by an ulp of float32, unless the format is as
+/// close to both.
 fn near_exp(x: f32) -> f32 {
     f64::from(x).exp() as f32
 }
@@ -245,7 +246,7 @@ fn gradients_take_what_the_output_was_made_of() {
     });
 }
 
-/// A backward pass that is not quantized takes rounded outputs, too; nothing else of it is rounded.
+/// A backward pass without quantization takes rounded outputs, too, and rounds nothing else.
 #[test]
 fn an_unquantized_backward_pass_takes_the_output_that_was_drawn() {
     for vec_use_exp2 in [false, true] {
@@ -310,8 +311,8 @@ fn binary(
     [values(y), gradient(a), gradient(b)]
 }
 
-/// With factors, a divisor and a gradient of 1 the output is the other operand as it was rounded, and so is its part in
-/// the gradients.
+/// With factors, a divisor and a gradient of 1 the output is the other rounded operand, and so is its part in the
+/// gradients.
 #[test]
 fn gradients_take_the_operands_that_were_drawn() {
     let (x, ones) = (noise(COUNT, 4), vec![1.0; COUNT]);
@@ -346,7 +347,7 @@ fn gradients_take_the_operands_that_were_drawn() {
     assert_eq!(dx, expected.collect::<Vec<f32>>(), "cumulative product");
 }
 
-/// The gradient of an output is rounded once, whatever is computed of it.
+/// The gradient of an output is rounded once for all results.
 #[test]
 fn all_gradients_of_an_op_take_one_rounding_of_its_outputs_gradient() {
     let (g, ones) = (noise(COUNT, 4), vec![1.0; COUNT]);
@@ -357,8 +358,8 @@ fn all_gradients_of_an_op_take_one_rounding_of_its_outputs_gradient() {
     assert_eq!(da, db, "sum");
 }
 
-/// With an operand and a gradient of 1 the output of a product is the other operand as it was rounded, and so is the
-/// gradient; with operands of 1 all gradients are that of the output as it was rounded.
+/// With an operand and a gradient of 1, output and gradient of a product are the other rounded operand. With operands
+/// of 1, all gradients are the rounded gradient of the output.
 #[test]
 fn products_of_an_op_take_one_rounding_of_each_operand() {
     let device = coarse(10, 0);
@@ -463,8 +464,8 @@ fn specs_that_differ_draw_different_numbers_of_one_seed() {
     assert_ne!(drawn(true), first);
 }
 
-/// The transform of both operands is by the same signs, whoever seeds meanwhile: the product is that of the operands as
-/// they were, but for their rounding to bfloat16.
+/// Both operands are transformed by the same signs, even if another thread seeds meanwhile. So the product equals the
+/// product of the original operands, except for their rounding to bfloat16.
 #[test]
 fn a_product_is_right_while_another_thread_seeds() {
     let specs = MxSpecs {

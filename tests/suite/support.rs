@@ -150,7 +150,7 @@ pub(crate) fn named_gradients<B: AutodiffBackend, M: Module<B>>(
 pub(crate) trait Exact: AutodiffBackend {
     fn exact<const D: usize>(tensor: Tensor<Self, D>) -> Tensor<Self, D>;
 
-    /// The tensor as an input, where it is a leaf and passes for a parameter.
+    /// The tensor as an input, if it is a leaf that would count as a parameter.
     #[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
     fn input(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
 

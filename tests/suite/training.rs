@@ -69,7 +69,7 @@ valid_tests! {
     valid_equals_the_training_forward_of_recurrent_layers: Recurrent;
 }
 
-/// Functions whose value in training is not that of inference.
+/// Functions whose values differ between training and inference.
 fn functions_that_differ<B: Exact>(device: &B::Device) -> Vec<&'static str> {
     let model = model::<Functions, B>(device);
     let inference = model.valid().functions();
@@ -222,8 +222,8 @@ fn plain_autodiff_is_refused_at_the_first_backward_of_a_convolution() {
     layer.forward(x).sum().backward();
 }
 
-/// The gradient of a product is another product there, and goes by the forward formats: nothing tells it from one of an
-/// inference.
+/// The gradient of a product is another product there, in the forward formats: nothing distinguishes it from an
+/// inference's product.
 #[test]
 fn plain_autodiff_of_products_alone_computes_gradients_as_forward_products() {
     let specs = MxSpecs {

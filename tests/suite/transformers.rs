@@ -149,24 +149,24 @@ fn norm(values: &[f32]) -> f64 {
     squares.sum::<f64>().sqrt()
 }
 
-/// How near gradients have to be to those of float32.
+/// How near gradients have to be to float32's gradients.
 struct Bounds {
     cosine: f64,
     /// Of the norms.
     ratio: Range<f64>,
-    /// Norm of the gradient of a key's bias, over that of its weight.
+    /// Norm of the gradient of a key's bias, over the norm of its weight's gradient.
     key_bias: f64,
 }
 
-/// Asserts how near the gradient of every parameter is to that of float32.
+/// Asserts that the gradient of every parameter is near to float32's gradient.
 ///
-/// The bias of a key is the exception: it adds the same number to all scores of a query, which a softmax does not see, so
-/// its gradient is zero, and what is computed of it are rounding errors alone. They are held against the gradient of the
-/// key's weight.
+/// The bias of a key is the exception: it adds the same number to all scores of a query, and a softmax ignores this
+/// number. So its gradient is zero, and the computed gradient is rounding error alone. The error is compared with the
+/// gradient of the key's weight.
 ///
-/// Weights matter: the gradients of queries and keys are sums over a softmax's gradient, whose rows sum to zero. What all
-/// keys have in common cancels there in float32 and not where the rows are quantized, so that biases of one half instead
-/// of Burn's small ones give cosines of 0.7 in mxfp8.
+/// Weights matter: the gradients of queries and keys are sums over a softmax's gradient, whose rows sum to zero. The
+/// common part of all keys cancels in float32, but not if the rows are quantized. So biases of one half instead of Burn's
+/// small ones give cosines of 0.7 in mxfp8.
 fn assert_near(gradients: Vec<(String, [Vec<f32>; 2])>, bounds: Bounds) {
     let mut far = Vec::new();
     let mut weight = 0.0;
@@ -255,8 +255,8 @@ fn a_causal_mask_hides_the_future() {
     assert_same_bits(&second, &first, "states before the change");
 }
 
-/// The values of attention are quantized along time, the axis that its product sums over: the scale of a block goes by its
-/// largest value, masked or not.
+/// The values of attention are quantized along time, the axis that its product sums over: the scale of a block follows
+/// from its largest value, masked or not.
 #[test]
 fn the_future_shows_through_a_causal_mask_in_the_scales_of_blocks_alone() {
     let [first, second] = states_before_a_change(&MxSpecs::mxfp8_e4m3());

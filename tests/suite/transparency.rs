@@ -1,4 +1,4 @@
-//! With emulation off, values and gradients are bit for bit those of the wrapped backend alone.
+//! With emulation off, values and gradients equal the wrapped backend's bit for bit.
 
 use burn::backend::Autodiff;
 #[cfg(test_backend = "flex")]

@@ -41,7 +41,7 @@ impl<B: Backend> ConvNorm<B> {
     }
 }
 
-/// Two convolutions and a residual, by a convolution of its own where sizes change.
+/// Two convolutions and a residual, which has its own convolution where sizes change.
 #[derive(Module, Debug)]
 struct Block<B: Backend> {
     first: ConvNorm<B>,

@@ -176,7 +176,7 @@ fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
                 return Err(CheckpointError::Json {
                     path: index.to_owned(),
                     what: "the index",
-                    reason: format!("`{name}` is no file's name"),
+                    reason: format!("`{name}` is not a file name"),
                 });
             }
             Mapped::open(&folder.join(name))
@@ -295,7 +295,7 @@ impl Written {
         for (name, number) in written.weights {
             if number >= written.specs.len() {
                 return Err(fail(format!(
-                    "`{name}` has specs {number}, of {} there are",
+                    "`{name}` refers to specs {number}; the file has {} specs",
                     written.specs.len()
                 )));
             }

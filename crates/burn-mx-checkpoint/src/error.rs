@@ -17,7 +17,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// A renaming rule is not a regular expression.
-    #[error("checkpoint: `{pattern}` is no regular expression: {reason}")]
+    #[error("checkpoint: pattern `{pattern}` is not a regular expression: {reason}")]
     Rename {
         /// The expression given.
         pattern: String,
@@ -25,14 +25,14 @@ pub enum CheckpointError {
         reason: String,
     },
     /// Two tensors would have the same name.
-    #[error("checkpoint: two tensors would be `{name}`; names have to differ")]
+    #[error("checkpoint: two tensors would have the name `{name}`; allowed: names that differ")]
     SameName {
         /// The name.
         name: String,
     },
     /// The forward product rounds the weight at random.
     #[error(
-        "checkpoint: `{weight}`: `{field}` is stochastic: what its products multiply with is drawn anew each time; allowed: \
+        "checkpoint: `{weight}`: `{field}` is stochastic, so each product would draw other values; allowed: \
          another rounding, or the weight left unpacked"
     )]
     Random {
@@ -43,7 +43,7 @@ pub enum CheckpointError {
     },
     /// The forward product transforms the weight.
     #[error(
-        "checkpoint: `{weight}`: `hadamard_forward` is {transform}: a packed weight is not in the transform's basis; allowed: \
+        "checkpoint: `{weight}`: `hadamard_forward` is {transform}, but a packed weight is not transformed; allowed: \
          none, or the weight left unpacked"
     )]
     Transformed {
@@ -54,7 +54,7 @@ pub enum CheckpointError {
     },
     /// A dialect was requested for the weight of a convolution. The dialects' tools do not pack convolutions.
     #[error(
-        "checkpoint: `{weight}` belongs to a convolution: dialects are of linear layers' weights; allowed: no dialect, or the \
+        "checkpoint: `{weight}` belongs to a convolution, but dialects pack only linear layers' weights; allowed: no dialect, or the \
          weight left unpacked"
     )]
     DialectOfConvolution {
@@ -63,8 +63,8 @@ pub enum CheckpointError {
     },
     /// The summed axis of a weight is unknown, because its module is not a layer of Burn.
     #[error(
-        "checkpoint: `{weight}` belongs to a module that is no layer of Burn's, whatever its name: which axis of the weight its \
-         products sum over is not known; allowed: `Checkpoint::summed_axis(\"{weight}\", axis)`, with axis 0 of `[in, out]` and 1 \
+        "checkpoint: `{weight}` belongs to a module that is not one of Burn's layers, so the axis that its \
+         products sum over is unknown; allowed: `Checkpoint::summed_axis(\"{weight}\", axis)`, with axis 0 of `[in, out]` and 1 \
          of `[out, in]`, or a checkpoint that was saved with the weight left unpacked"
     )]
     UnknownLayer {
@@ -73,7 +73,7 @@ pub enum CheckpointError {
     },
     /// Packed weights cannot have blocks along the given summed axis.
     #[error(
-        "checkpoint: `{weight}` of shape {shape:?}: products are said to sum over axis {axis}; allowed: 0 or 1"
+        "checkpoint: `{weight}` of shape {shape:?}: the summed axis is {axis}; allowed: 0 or 1"
     )]
     SummedAxis {
         /// Path of the weight.
@@ -103,7 +103,7 @@ pub enum CheckpointError {
     #[error("checkpoint: {0}")]
     Layout(Box<WeightLayoutError>),
     /// A file cannot store a tensor of this type.
-    #[error("checkpoint: `{tensor}` is {dtype}, which a safetensors file does not have")]
+    #[error("checkpoint: `{tensor}` has type {dtype}, which safetensors cannot store")]
     Type {
         /// The tensor.
         tensor: String,
@@ -119,7 +119,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// The size of shards is not allowed.
-    #[error("checkpoint: shards of {bytes} bytes; allowed: 1 or more")]
+    #[error("checkpoint: the shard size is {bytes} bytes; allowed: 1 or more")]
     Shards {
         /// The number given.
         bytes: u64,
@@ -145,7 +145,7 @@ pub enum CheckpointError {
     NoCheckpoint {
         /// Its path.
         path: PathBuf,
-        /// What the path holds instead.
+        /// Description of the tensor or value at the path.
         reason: String,
     },
     /// An index, or the specs in a file's metadata, are not valid JSON of their kind.
@@ -169,7 +169,9 @@ pub enum CheckpointError {
         got: Vec<usize>,
     },
     /// A parameter's type cannot hold the values of a packed weight.
-    #[error("checkpoint: `{weight}` is {dtype:?}, which does not hold its values; allowed: f32")]
+    #[error(
+        "checkpoint: `{weight}` has type {dtype:?}, which cannot represent the packed values; allowed: f32"
+    )]
     Inexact {
         /// Its path in the model.
         weight: String,
@@ -177,7 +179,7 @@ pub enum CheckpointError {
         dtype: DType,
     },
     /// The model has tensors that the checkpoint does not have.
-    #[error("checkpoint: {}: the model's {missing} are missing; the file has: {found}", .path.display())]
+    #[error("checkpoint: {}: tensors of the model are missing in the file: {missing}; the file has: {found}", .path.display())]
     Missing {
         /// The checkpoint.
         path: PathBuf,

@@ -89,8 +89,8 @@ impl Checkpoint {
         self
     }
 
-    /// Packs the weights of linear layers by the rules of another tool, in the tool's format of this name. The packed values
-    /// are the ones that the forward product would quantize. The file has the tool's bytes, so a model that loads it
+    /// Packs the weights of linear layers by the rules of another tool, in the tool's format of this name. The dialect packs
+    /// the values that the forward product would quantize. The file has the tool's bytes, so a model that loads it
     /// multiplies by other values than the saved model. [Leave convolutions unpacked](Self::leave_unpacked).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = Some(dialect);
@@ -178,8 +178,8 @@ impl Checkpoint {
     }
 
     /// Saves the model. All checks come before the first byte is written. The new file replaces the old one when it is
-    /// complete, even if the process is killed. Of other files, only the shards of the old index are removed. Saving needs
-    /// memory for one tensor beside the model.
+    /// complete, even if the process is killed. The save removes the shards of the old index, and no other file. Saving
+    /// needs memory for one tensor beside the model.
     ///
     /// # Errors
     ///

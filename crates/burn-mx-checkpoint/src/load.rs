@@ -273,7 +273,7 @@ impl ModuleAdapter for AsInModel {
             true if found.is_bool() => data(),
             true => Ok(data()?.convert_dtype(wanted)),
             false => {
-                let reason = format!("is {found:?} in the file, which is no {wanted:?}");
+                let reason = format!("is {found:?} in the file, expected {wanted:?}");
                 Err(TensorSnapshotError::DataError(reason))
             }
         };

@@ -411,7 +411,10 @@ fn remove(old: &[PathBuf], new: &[PathBuf]) {
             continue;
         }
         if let Err(error) = file::remove(path) {
-            log::warn!("burn-mx: {}: {error}", path.display());
+            log::warn!(
+                "burn-mx: {}: the old file was not removed: {error}",
+                path.display()
+            );
         }
     }
 }

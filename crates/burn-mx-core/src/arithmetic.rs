@@ -1,7 +1,6 @@
 //! Rounded arithmetic, of tensors or of single numbers, and every function's formula, written once over both.
 //!
-//! A formula takes its operands rounded. It stands above neither the kernels nor the semantics: those run it, one on
-//! rows of memory, the other on whole tensors.
+//! A formula takes rounded operands. Kernels run the formulas on rows of memory, semantics run them on whole tensors.
 
 pub(crate) mod activation;
 mod exp;
@@ -17,7 +16,7 @@ pub(crate) use scalar::ScalarArithmetic;
 /// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
 pub(crate) const LOG2_E: f32 = 1.4453125;
 
-/// Rounded ops: each is computed in `f32` and rounded, but for those that say otherwise.
+/// Rounded ops: each is computed in `f32` and rounded, unless its documentation differs.
 pub(crate) trait Arithmetic {
     type Value: Clone;
 
@@ -27,7 +26,7 @@ pub(crate) trait Arithmetic {
     /// The difference, not rounded.
     fn sub_unrounded(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn mul(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
-    /// The quotient, whatever [`divides_by_reciprocal`](Self::divides_by_reciprocal) says.
+    /// The quotient, independent of [`divides_by_reciprocal`](Self::divides_by_reciprocal).
     fn quotient(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
     fn add_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
     fn mul_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;

@@ -12,7 +12,7 @@ macro_rules! recorded {
 }
 
 mod bool;
-#[cfg(feature = "distributed")]
+#[cfg(burn_mx_distributed)]
 mod distributed;
 mod float;
 mod int;
@@ -24,7 +24,7 @@ use core::marker::PhantomData;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{CheckpointStrategy, NoCheckpointing};
-#[cfg(feature = "distributed")]
+#[cfg(burn_mx_distributed)]
 use burn_backend::distributed::{DistributedParamId, DistributedParams};
 use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
@@ -41,12 +41,11 @@ use crate::tensor::{Flags, Meta, MxTensor};
 /// The autodiff backend that `MxAutodiff` decorates.
 type Ad<B, C> = Autodiff<MxBackend<B>, C>;
 
-/// Autodiff over [`MxBackend<B>`]: write it where a program says `Autodiff<B>`.
+/// Autodiff over [`MxBackend<B>`]: write `MxAutodiff<B>` in place of `Autodiff<B>`.
 ///
-/// It differs from `Autodiff<MxBackend<B>>` in that backward products are known as such and take the backward
-/// formats, leaves that require gradients take the weight formats, and gradients and parameters that leave
-/// autodiff are computed by the optimizer in untouched full precision. Where no specs are set, values and
-/// gradients are those of `Autodiff<B>`.
+/// Three things differ from `Autodiff<MxBackend<B>>`. Backward products take the backward formats. Leaves that require
+/// gradients take the weight formats. The optimizer computes with gradients and parameters that leave autodiff in full
+/// precision. Without specs, values and gradients equal `Autodiff<B>`'s.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MxAutodiff<B, C = NoCheckpointing> {
     _inner: PhantomData<(B, C)>,
@@ -190,7 +189,7 @@ where
         unmarked(tensor)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn set_distributed_params(
         tensor: FloatTensor<Self>,
         param_id: DistributedParamId,
@@ -198,19 +197,19 @@ where
         Ad::<B, C>::set_distributed_params(tensor, param_id)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn distributed_params(tensor: &FloatTensor<Self>) -> Option<DistributedParams> {
         Ad::<B, C>::distributed_params(tensor)
     }
 
-    #[cfg(feature = "distributed")]
+    #[cfg(burn_mx_distributed)]
     fn is_distributed(tensor: &FloatTensor<Self>) -> bool {
         Ad::<B, C>::is_distributed(tensor)
     }
 }
 
-/// A gradient as it leaves autodiff: whatever it takes part in is an optimizer's arithmetic, and it goes by
-/// the specs of its parameter.
+/// A gradient that leaves autodiff. Every op on the gradient is an optimizer's arithmetic, and the gradient has the
+/// specs of its parameter.
 fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
     let meta = Meta {
         specs: parameter.specs,

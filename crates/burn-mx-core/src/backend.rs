@@ -13,11 +13,11 @@ use crate::kernels::{MxKernels, from_f32};
 use crate::shared_specs;
 use crate::tensor::MxTensor;
 
-/// A backend that computes as `B` does, with matrix products on operands fake-quantized to MX formats and
-/// elementwise ops in an emulated bfloat or fp format, as the [`MxSpecs`](crate::MxSpecs) of its tensors say.
+/// A backend that computes on `B` and emulates the [`MxSpecs`](crate::MxSpecs) of its tensors. Matrix products
+/// fake-quantize their operands to MX formats, and elementwise ops compute in an emulated bfloat or fp format.
 ///
-/// Tensors and devices without specs are computed exactly by `B`. For training use `MxAutodiff<B>`, not
-/// `Autodiff<MxBackend<B>>`, which cannot tell a backward product from a forward one.
+/// Without specs, results equal `B`'s. For training use `MxAutodiff<B>`, not `Autodiff<MxBackend<B>>`, which cannot
+/// tell a backward product from a forward one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MxBackend<B> {
     _inner: PhantomData<B>,
@@ -71,8 +71,8 @@ impl<B: MxKernels> Backend for MxBackend<B> {
         format!("mx<{}>", B::name(&device.inner))
     }
 
-    /// Seeds `B`, and starts the random numbers of the device's specs anew from `seed`; of a device without specs, those
-    /// of the process-wide default, which its tensors are computed by.
+    /// Seeds `B`, and starts the random numbers of the device's specs anew from `seed`. A device without specs restarts
+    /// the random numbers of the process-wide default, by which its tensors are computed.
     ///
     /// The random numbers are the specs', not the device's: all devices with equal specs share one sequence. Specs set by
     /// path have sequences of their own, which are seeded through a device made with them.

@@ -1,5 +1,4 @@
-//! `MxAutodiff`'s own backward steps, for the ops whose gradients burn-autodiff would compute otherwise than
-//! the emulation asks for.
+//! `MxAutodiff`'s own backward steps, for ops whose gradients differ between burn-autodiff and the emulation.
 //!
 //! Each step saves its unrounded inputs ([`saved`]) and calls the semantics' backward function; the gradient it hands on
 //! carries the specs of the tensor it belongs to.
@@ -27,7 +26,7 @@ use crate::semantics::product::Op;
 use crate::specs::ResolvedSpecs;
 use crate::tensor::{Meta, OpContext};
 
-/// A float tensor of `MxAutodiff<B>`, whatever its checkpointing strategy.
+/// A float tensor of `MxAutodiff<B>`, for every checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
 
 /// The tensor in the role of an activation, which its place in an op may say.
@@ -43,13 +42,13 @@ pub(crate) fn named<B: MxKernels>(op: Op, mut weight: Tracked<B>) -> Tracked<B> 
     weight
 }
 
-/// What an op on these tensors is joined from.
+/// The metas of an op's tensors.
 pub(crate) fn metas<B: MxKernels, const N: usize>(tensors: [&Tracked<B>; N]) -> [Option<Meta>; N] {
     tensors.map(|tensor| Some(tensor.primitive.meta))
 }
 
 /// Refuses to record an elementwise op on these tensors where gradient checkpointing (`BalancedCheckpointing`) would
-/// compute it again in the backward pass, to other numbers than those of the forward pass. Products are never computed
+/// compute the op again in the backward pass, with other results than in the forward pass. Products are never computed
 /// again.
 ///
 /// # Panics

@@ -1,9 +1,9 @@
 //! Delegation to another backend.
 //!
-//! [`delegate!`] takes a table of signatures, copied from Burn's traits, and makes of each line a method that calls the
-//! method of that name: the wrapped backend's, with its arguments unwrapped and what comes back wrapped, or that of a
-//! backend with the same tensors. How each type is unwrapped and wrapped is said once, in the impls of [`Unwrap`] and
-//! [`Wrap`].
+//! [`delegate!`] takes a table of signatures, copied from Burn's traits. Each line becomes a method that calls the
+//! method of the same name. Calls to the wrapped backend unwrap the arguments and wrap the result. Calls to a backend
+//! with the same tensors change nothing. The impls of [`Unwrap`] and [`Wrap`] define once how each type is unwrapped
+//! and wrapped.
 
 pub(crate) mod tables;
 
@@ -28,7 +28,7 @@ use crate::tensor::{Meta, MxTensor};
 /// An argument of a delegated method.
 pub(crate) trait Unwrap {
     type Inner;
-    /// What the argument contributes to the meta of the result.
+    /// The argument's contribution to the meta of the result.
     fn meta(&self) -> Option<Meta>;
     fn unwrap(self) -> Self::Inner;
 }

@@ -8,14 +8,14 @@ use crate::tensor::{Meta, MxTensor};
 
 /// A device of the wrapped backend together with the specs that tensors created on it are computed with.
 ///
-/// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made
-/// by `Default` or from an id has no specs; tensors on it are computed by the process-wide default
-/// ([`process::install_default`](crate::process::install_default)) if there is one, else exactly as the
-/// wrapped backend does.
+/// Two devices are equal if the wrapped devices are: the specs say how to compute, not where. A device made by
+/// `Default` or from an id has no specs. The process-wide default
+/// ([`process::install_default`](crate::process::install_default)) applies to its tensors. Without a default, results
+/// equal the wrapped backend's.
 ///
-/// The device of a tensor has the tensor's specs (those that it would have, if its own were set by path), also where the
-/// tensor itself is exempt from the emulation. `to_device` to a device with specs gives a tensor those; to a device
-/// without, it leaves a tensor those that it has.
+/// The device of a tensor has the tensor's specs, also if the tensor itself is exempt from the emulation. If the
+/// tensor's specs were set by path, its device has the specs that the tensor would have otherwise. `to_device` gives a
+/// tensor the specs of the target device. If the target has no specs, the tensor keeps its own.
 #[derive(Clone, Debug, Default)]
 pub struct MxDevice<D> {
     pub(crate) inner: D,
@@ -28,8 +28,8 @@ impl<D> MxDevice<D> {
     ///
     /// # Errors
     ///
-    /// [`MxSpecs::resolve`](crate::MxSpecs::resolve) refuses the specs, or [`MxSpecs::preset`](crate::MxSpecs::preset) does not
-    /// know the name.
+    /// The errors of [`MxSpecs::resolve`](crate::MxSpecs::resolve), or of [`MxSpecs::preset`](crate::MxSpecs::preset) for a
+    /// name.
     pub fn new(inner: D, specs: impl ToResolvedSpecs) -> Result<Self, SpecsError> {
         let specs = specs.to_resolved()?;
         Ok(Self {
@@ -48,7 +48,7 @@ impl<D> MxDevice<D> {
         self.meta.specs.map(|interned| &interned.specs)
     }
 
-    /// What a tensor that is created of given numbers on this device carries.
+    /// The meta of a tensor that is created from given numbers on this device.
     pub(crate) fn meta_of_created(&self) -> Meta {
         self.meta.created()
     }

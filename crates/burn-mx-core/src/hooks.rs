@@ -1,4 +1,4 @@
-//! What the decorator shows to those who watch it.
+//! Events that the decorator shows to observers.
 //!
 //! An [`Observer`] sees products, elementwise roundings and the calls of layers, and may have ops computed by other specs: a
 //! recorder, a diagnosis, a calibration. The decorator calls every installed observer through this trait. Without an
@@ -70,7 +70,7 @@ pub(crate) use thread::{Thread, again, tracked};
 pub use thread::{in_backward_pass, in_training, thread_of_work, work_for};
 
 bitflags::bitflags! {
-    /// What an [`Observer`] wants to be told of.
+    /// The events that an [`Observer`] wants.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Events: u8 {
         /// Products, their operands and results ([`Observer::product`]), and when a backward pass is over.
@@ -86,8 +86,8 @@ bitflags::bitflags! {
     }
 }
 
-/// Watches what the decorator computes. Each method is called on the thread that computes, before or after the op, and must
-/// not compute on emulated tensors itself.
+/// Watches the decorator's computations. Each method is called on the thread that computes, before or after the op. A
+/// method must not compute on emulated tensors.
 pub trait Observer: Send + Sync {
     /// The events that the observer is told of. [`install`] asks once.
     fn events(&self) -> Events;
@@ -163,7 +163,7 @@ pub struct ProductCall {
     pub label: Option<&'static str>,
 }
 
-/// Sees one product.
+/// Observes one product.
 pub trait ProductObserver {
     /// The name by which the roundings of the product's result to the elementwise format go.
     fn layer(&self) -> Option<&'static str> {
@@ -186,7 +186,7 @@ pub trait ProductObserver {
         false
     }
 
-    /// What quantization in blocks did to the result.
+    /// Shows the effect of the operands' quantization in blocks on the result.
     fn result(&self, statistics: ObservedStatistics) {
         let _ = statistics;
     }
@@ -203,7 +203,7 @@ pub struct ElementwiseCall {
     pub format: FloatFormat,
 }
 
-/// Sees the roundings of one elementwise op.
+/// Observes the roundings of one elementwise op.
 pub trait RoundingObserver {
     /// A rounding, by its name: `lhs`, `output`, `input gradient`.
     fn rounding(&self, name: &'static str, view: &dyn View);
@@ -221,8 +221,8 @@ pub trait View {
     fn values(&self) -> [Vec<f32>; 2];
 }
 
-/// An operand of a product before and after it is quantized in blocks. Before means: rounded to the elementwise format, and in
-/// the basis of the Hadamard transform where there is one.
+/// An operand of a product before and after it is quantized in blocks. The operand before quantization is rounded to the
+/// elementwise format, and in the basis of the Hadamard transform, if there is one.
 pub trait OperandView: View {
     /// The slot of the specs whose format it has.
     fn slot(&self) -> Slot;
@@ -233,6 +233,7 @@ pub trait OperandView: View {
     /// Its block format.
     fn format(&self) -> Option<BlockFormat>;
 
-    /// What these specs would do to it. They draw other random numbers for each `number`, none of which the training draws.
+    /// The statistics of the operand under these specs. Each `number` draws other random numbers, and training draws
+    /// none of these.
     fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics;
 }

@@ -44,8 +44,8 @@ use microscaling::{
 
 use crate::arithmetic::Arithmetic;
 
-/// A backend that [`MxBackend`](crate::MxBackend) can wrap: `impl MxKernels for MyBackend {}` is all that one of your own needs.
-/// Its kernels go through host memory then, with results that are bit-identical to the native kernels'.
+/// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
+/// kernels then go through host memory, with results that are bit-identical to the native kernels'.
 pub trait MxKernels: Backend {
     /// The kernels of this backend.
     #[doc(hidden)]
@@ -53,7 +53,7 @@ pub trait MxKernels: Backend {
         &Portable
     }
 
-    /// The result of an op on so many tensors.
+    /// The result of an op on N tensors.
     #[doc(hidden)]
     fn kernel<const N: usize>(op: KernelOp, inputs: [FloatTensor<Self>; N]) -> FloatTensor<Self> {
         let mut inputs = inputs.into_iter();
@@ -92,8 +92,8 @@ pub trait MxKernels: Backend {
     }
 }
 
-/// The kernels of a backend. Tensors handed over are always `f32`; a shared buffer must be left as it is, an unshared one may be
-/// reused.
+/// The kernels of a backend. Tensors are always `f32`. A kernel must leave a shared buffer unchanged, and may reuse an unshared
+/// buffer.
 pub trait KernelSet<B: MxKernels>: Sync {
     /// The results of an op, of which most have one.
     fn run(
@@ -109,7 +109,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`Packed::encode`].
+    /// The errors of [`Packed::encode`].
     fn pack(
         &self,
         tensor: FloatTensor<B>,
@@ -159,15 +159,16 @@ pub trait KernelSet<B: MxKernels>: Sync {
         product::of_tensors::<B>(lhs, rhs)
     }
 
-    /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors of numbers with so many
-    /// significant bits. What has to know that before, as burn-fusion around a backend does, asks for it. By default it is none.
+    /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors with this number of
+    /// significant bits. burn-fusion around a backend has to know this before. The default is `false`.
     fn has_own_convolution(&self, _device: &B::Device, _significant_bits: u32) -> bool {
         false
     }
 
-    /// A product of a convolution, in `f32`, of two tensors of quantized values that have at most `significant_bits`
-    /// significant bits: x or the output's gradient, and the weight or, for the weight's gradient, the output's. A bias is
-    /// added to the channels. `None`, the default, if [`Backend`]'s own convolution is to compute it.
+    /// A product of a convolution, in `f32`, of two tensors of quantized values with at most `significant_bits`
+    /// significant bits. The first tensor is x or the output's gradient. The second is the weight or, for the weight's
+    /// gradient, the output's gradient. A bias is added to the channels. `None`, the default, leaves the product to
+    /// [`Backend`]'s own convolution.
     fn convolution_product(
         &self,
         _convolution: &Convolution,
@@ -179,7 +180,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         None
     }
 
-    /// What quantization in blocks along `axis` does, nothing of it stochastic: what [`Statistics::of_quantizing`] says.
+    /// The statistics of quantization in blocks along `axis`, without stochastic rounding:
+    /// [`Statistics::of_quantizing`].
     fn quantizing_statistics(
         &self,
         tensor: &FloatTensor<B>,
@@ -211,7 +213,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         )))
     }
 
-    /// What quantization in blocks along `axis` did: of a tensor before and after, what [`Statistics::of`] says.
+    /// The statistics of quantization in blocks along `axis`: [`Statistics::of`] the tensor before and after.
     fn quantization_statistics(
         &self,
         before_and_after: [&FloatTensor<B>; 2],
@@ -227,7 +229,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
     }
 
-    /// What the quantization of the operands did to a product: its result beside the product of the operands as they were.
+    /// The effect of the operands' quantization on a product: statistics of its result beside the product of the
+    /// original operands.
     fn product_statistics(
         &self,
         lhs: Operand<FloatTensor<B>>,
@@ -245,8 +248,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         false
     }
 
-    /// Sums up on the device what quantization did to a tensor with elements, which has these parts: [`StatisticsWords`] says
-    /// what the words are.
+    /// Sums up the statistics of quantization on the device, for a tensor with elements and these parts: [`StatisticsWords`]
+    /// says what the words are.
     fn statistics_words(
         &self,
         _before_and_after: [&FloatTensor<B>; 2],
@@ -345,7 +348,7 @@ fn mask_dense(
     of_known(format.mask_clipped(values, shape, axis, gradient));
 }
 
-/// What is computed of a format, a shape and an axis that are known to be right.
+/// Values computed from a format, a shape and an axis that are known to be valid.
 fn of_known<T>(result: Result<T, QuantizeError>) -> T {
     result.unwrap_or_else(|error| panic!("burn-mx: {error}"))
 }

@@ -28,21 +28,21 @@
 //!
 //! # Which number is rounded, and how
 //!
-//! The rules are those of the PyTorch reference emulation library for MX formats; the formats are those of the
-//! [OCP MX specification v1.0](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf),
-//! which the crate [`microscaling`] implements without Burn.
+//! The rules follow the PyTorch reference emulation library for MX formats. The formats follow the [OCP MX
+//! specification v1.0](https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf), which
+//! the crate [`microscaling`] implements without Burn.
 //!
-//! * A product first rounds its operands to the elementwise format, then quantizes them along the axis that it
-//!   sums over, each by the format of its [`Slot`]; the result is rounded to the elementwise format.
-//! * An elementwise op rounds every tensor operand, computes in `f32` on the wrapped backend, rounds the result.
-//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's formulas; what Burn composes of smaller
-//!   ops is composed of emulated ones.
+//! * A product first rounds its operands to the elementwise format. Then it quantizes each operand along the summed
+//!   axis, to the format of the operand's [`Slot`]. The result is rounded to the elementwise format.
+//! * An elementwise op rounds every tensor operand, computes in `f32` on the wrapped backend, and rounds the result.
+//!   relu, gelu, sigmoid, softmax and layer norm follow the reference's formulas. If Burn composes an op of smaller
+//!   ops, burn-mx emulates the smaller ops.
 //! * Data movement, comparison, minimum and maximum round nothing.
-//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32` (of those only
-//!   `f64` may be rounded), computes there, and rounds its result once more, to nearest even, where the tensors' own
-//!   type does not hold it. Operands of different float types are refused.
-//! * Gradients and parameters that leave autodiff are an optimizer's: computed in untouched full precision.
-//! * Where no specs are set, everything is exactly the wrapped backend's.
+//! * Tensors may be of any float type. An emulated op converts `f16`, `bf16` and `f64` operands to `f32`, which may
+//!   round `f64`, and computes in `f32`. The result is rounded to the tensors' own type, to nearest even. Operands of
+//!   different float types are refused.
+//! * Gradients and parameters that leave autodiff belong to an optimizer, which computes in full precision.
+//! * Without specs, results equal the wrapped backend's.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -79,7 +79,7 @@ pub use kernels::{MxKernels, from_f32, to_f32};
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
-    SpecsError, StaticInput, ToResolvedSpecs,
+    SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
 };
 pub use tensor::MxTensor;
 pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};

@@ -1,10 +1,9 @@
 //! Which half of a training step the current thread is in.
 //!
-//! The decorated backend sees a matrix product, not whether it belongs to the forward or the backward
-//! pass, yet the two use different formats. [`MxAutodiff`](crate::MxAutodiff) therefore marks the thread
-//! while it walks the graph backwards. The walk stays on one thread, and that thread runs nothing but the walk as long as
-//! the mark is on it ([`alone`](crate::hooks::alone) sees to that), so a thread-local is exact, also with several threads or tasks of a
-//! rayon pool training at once.
+//! The decorated backend sees a matrix product, not whether it belongs to the forward or the backward pass, yet the two use different
+//! formats. [`MxAutodiff`](crate::MxAutodiff) therefore marks the thread while it walks the graph backwards. The walk stays on one
+//! thread, and [`alone`](crate::hooks::alone) keeps other work off this thread as long as it has the mark. So a thread-local is exact,
+//! also with several threads or tasks of a rayon pool training at once.
 
 use std::cell::Cell;
 

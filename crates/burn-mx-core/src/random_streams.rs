@@ -1,9 +1,9 @@
 //! Which random numbers a rounding gets.
 //!
-//! The ops that are computed by some specs are numbered as they come, and each rounding of an op has a stream of its
-//! own: a function of the seed, the specs, the number of the op and that of the rounding within the op. Streams
-//! therefore depend neither on threads nor on what is known of a tensor, and whoever remembers an op's number can
-//! draw its random numbers again, as a backward pass does that needs what the forward pass rounded.
+//! The ops of some specs are numbered in the order in which they run. Each rounding of an op has its own stream: a
+//! function of the seed, the specs, the op's number and the rounding's number within the op. So streams depend neither
+//! on threads nor on the known properties of a tensor. Code that remembers an op's number can draw its random numbers
+//! again: a backward pass does so to repeat a rounding of the forward pass.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use crate::specs::{HadamardSigns, MxSpecs, ResolvedSpecs};
 /// The numbers that the ops of some specs get, one after another.
 #[derive(Debug)]
 pub(crate) struct OpNumbers {
-    /// Of the specs, so that others with the same seed have other random numbers.
+    /// A hash of the specs, so that other specs with the same seed have other random numbers.
     fingerprint: u64,
     /// Whether the specs draw anything: numbers are given out only then.
     drawn: bool,
@@ -53,7 +53,7 @@ impl Next {
     }
 }
 
-/// An op's place in the sequence: all that its random numbers depend on.
+/// An op's place in the sequence, which determines its random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpNumber {
     /// Of the generator: seed and specs.
@@ -62,7 +62,7 @@ pub(crate) struct OpNumber {
 }
 
 impl OpNumbers {
-    /// Those of `specs`, from their seed on.
+    /// The random numbers of `specs`, from their seed on.
     pub(crate) fn of(specs: &ResolvedSpecs) -> Self {
         let fingerprint = fingerprint(specs);
         Self {
@@ -101,7 +101,7 @@ impl OpNumbers {
         }
     }
 
-    /// Random numbers that no op gets, another set for each number: those of the other key of these specs.
+    /// Random numbers that no op gets, another set for each number. They come from the other key of these specs.
     pub(crate) fn draws_beside(&self, number: u64) -> Draws {
         let key = !self.fingerprint;
         Draws::replay(OpNumber { key, number })
@@ -135,7 +135,7 @@ pub(crate) struct Draws {
 
 /// Stochastic roundings that an op may have, and one more.
 const ROUNDINGS: u64 = 1 << 16;
-/// What the key of the signs of steps differs by from that of ops.
+/// The difference between the key of the signs of steps and the key of ops.
 const STEPS: u64 = 0x5354_4550_5349_474e;
 
 impl Draws {
@@ -148,14 +148,14 @@ impl Draws {
         }
     }
 
-    /// What [`replay`](Self::replay) takes to draw these numbers again.
+    /// The argument with which [`replay`](Self::replay) draws these numbers again.
     pub(crate) fn op(&self) -> OpNumber {
         self.op
     }
 
-    /// The random numbers of the op's next rounding. Only stochastic rounding uses some up; it has to also where
-    /// nothing is rounded because the values are known to be, or the roundings after it would depend on what is
-    /// known, which a record does not tell.
+    /// The random numbers of the op's next rounding. Only stochastic rounding uses numbers up. Values that are known to
+    /// be rounded already use numbers up, too. Otherwise the later roundings would depend on this knowledge, which a
+    /// record does not hold.
     pub(crate) fn next(&self, rounding: Rounding) -> RandomStream {
         if rounding != Rounding::Stochastic {
             return RandomStream::new(0, 0);
@@ -187,9 +187,10 @@ impl Draws {
     }
 }
 
-/// A number that tells specs apart, the same in each run, on each platform and by each version of this crate: of the
-/// fields that are not at their default, by name and as JSON. The seed is none of them. Earlier versions had a field
-/// `round_m`, which resolved to `round`; its entry stays, so that the random numbers do.
+/// A number that tells specs apart, the same in each run, on each platform and in each version of this crate. The
+/// number is a hash of the fields that are not at their default, without the seed, by name and as JSON. Earlier
+/// versions had a field `round_m`, which resolved to `round`. Its entry stays, so that the random numbers stay the
+/// same.
 fn fingerprint(specs: &ResolvedSpecs) -> u64 {
     let fields = |specs: &MxSpecs| match serde_json::to_value(specs) {
         Ok(serde_json::Value::Object(fields)) => fields,

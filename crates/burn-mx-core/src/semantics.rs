@@ -1,5 +1,5 @@
-//! What the ops with meaning mean: the products and functions of the MX training literature, in terms of the
-//! wrapped backend's ops and the kernels.
+//! The meaning of the emulated ops: the products and functions of the MX training literature, in terms of the wrapped
+//! backend's ops and the kernels.
 //!
 //! Everything here works on decorated tensors of `MxBackend<B>`; `MxAutodiff` calls the same functions from
 //! its backward steps, so that training and inference agree bit for bit.

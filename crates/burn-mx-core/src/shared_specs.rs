@@ -1,4 +1,4 @@
-//! Interned specs and labels: every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
+//! Interned specs and labels. Every distinct [`ResolvedSpecs`] and every path lives once, for the life of the process,
 //! so that a tensor carries each as one pointer.
 
 use std::collections::{HashMap, HashSet};
@@ -27,7 +27,7 @@ static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
 static WARNED_UNMASKED: AtomicBool = AtomicBool::new(false);
 
 impl SharedSpecs {
-    /// Those that tensors with these specs share.
+    /// The shared specs of tensors with these specs.
     pub fn of(specs: &ResolvedSpecs) -> &'static Self {
         let mut interned = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
         if let Some(found) = interned.get(specs) {
@@ -78,7 +78,8 @@ impl SharedSpecs {
     }
 }
 
-/// The one copy of a layer's name, a parameter's path most often, so that tensors carry it as a pointer.
+/// The interned copy of a layer's name, so that tensors carry the name as a pointer. Most names are the paths of
+/// parameters.
 pub fn label(path: &str) -> &'static str {
     let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());
     if let Some(found) = labels.get(path) {
@@ -112,8 +113,8 @@ fn warn(message: fmt::Arguments<'_>) {
 pub(crate) fn warn_merged() {
     if !WARNED_MERGED.swap(true, Ordering::Relaxed) {
         warn(format_args!(
-            "burn-mx: an optimizer (L-BFGS does) joined parameters with different specs to one tensor; what it gives \
-             back has the model's specs. Call `set_specs_at` again after each step."
+            "burn-mx: an optimizer (such as L-BFGS) joined parameters with different specs into one tensor; the new \
+             parameters have the model's specs. Call `set_specs_at` again after each step."
         ));
     }
 }
@@ -122,9 +123,9 @@ pub(crate) fn warn_merged() {
 pub(crate) fn warn_mixed(first: &ResolvedSpecs, second: &ResolvedSpecs) {
     if !WARNED_MIXED.swap(true, Ordering::Relaxed) {
         warn(format_args!(
-            "burn-mx: an op met tensors of devices with different specs, `{first}` and `{second}`: it goes by those of a \
-             weight, what follows by those of the activations. Create inputs on a device of the model's specs, or move \
-             the model to a device of the inputs'; `module::set_specs_at` and `module::with_specs` mix specs on purpose."
+            "burn-mx: the operands of an op are from devices with different specs, `{first}` and `{second}`. A weight's \
+             specs apply to the op, and the activations' specs to its result. Create inputs on a device with the model's specs, or move \
+             the model to a device with the inputs' specs; `module::set_specs_at` and `module::with_specs` mix specs on purpose."
         ));
     }
 }
@@ -133,8 +134,8 @@ pub(crate) fn warn_mixed(first: &ResolvedSpecs, second: &ResolvedSpecs) {
 pub(crate) fn warn_unmasked() {
     if !WARNED_UNMASKED.swap(true, Ordering::Relaxed) {
         warn(format_args!(
-            "burn-mx: `mask_clipped` does not reach the gradients of transposed convolutions' inputs, which Burn computes \
-             without the input; those of their weights are masked."
+            "burn-mx: `mask_clipped` does not mask the gradients of transposed convolutions' inputs, because Burn computes them \
+             without the input. The gradients of their weights are masked."
         ));
     }
 }
@@ -144,8 +145,8 @@ pub(crate) fn warn_unset(operation: &str) {
     if !WARNED.swap(true, Ordering::Relaxed) {
         warn(format_args!(
             "burn-mx: `{operation}` ran on tensors without MxSpecs and is not emulated. Create the device with \
-             `MxDevice::new(device, specs)?`, or call `burn_mx::process::install_default`; `MxSpecs::none()` says that \
-             full precision is meant."
+             `MxDevice::new(device, specs)?`, or call `burn_mx::process::install_default`; `MxSpecs::none()` asks for \
+             full precision on purpose."
         ));
     }
 }

@@ -1,9 +1,10 @@
-//! What is emulated: [`MxSpecs`] as a user writes it, [`ResolvedSpecs`] as the backend reads it.
+//! The description of the emulation: [`MxSpecs`] as a user writes it, [`ResolvedSpecs`] as the backend reads it.
 //!
-//! The field names, their meaning and their defaults are those of the reference emulation library
-//! (microxcaling, `mx/specs.py`), so that its JSON loads here. [`MxSpecs::resolve`] follows its
-//! chain of defaults and checks every value once; nothing downstream has to.
+//! The fields have the names, meanings and defaults of the reference emulation library (microxcaling, `mx/specs.py`),
+//! so that its JSON loads here. [`MxSpecs::resolve`] follows its chain of defaults and checks every value once.
 
+#[cfg(feature = "clap")]
+pub(crate) use self::deserialize::WITHOUT_EFFECT;
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::gradient_operands::{GradientOperands, ParseGradientOperandsError};
@@ -14,6 +15,7 @@ pub use self::slot::Slot;
 pub use self::slot_format::SlotFormat;
 pub use self::static_input::StaticInput;
 pub(crate) use self::static_input::block_length;
+pub use self::table::SpecsField;
 
 mod deserialize;
 mod error;
@@ -30,4 +32,5 @@ mod slot;
 mod slot_format;
 mod static_input;
 mod summary;
+mod table;
 mod validate;

@@ -1,4 +1,4 @@
-//! The tensor of the decorated backend: the inner tensor and what the emulation has to know of it.
+//! The tensor of the decorated backend: the inner tensor and the emulation's data about it.
 
 mod op_context;
 
@@ -17,13 +17,12 @@ use crate::shared_specs::{self, SharedSpecs};
 use crate::weight_cache::{Unpacked, WeightCache};
 pub(crate) use op_context::OpContext;
 
-/// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs it is to be
-/// computed with.
+/// A tensor of an [`MxBackend`](crate::MxBackend): the wrapped backend's tensor with the specs of its computations.
 #[derive(Clone, Debug)]
 pub struct MxTensor<P> {
     pub(crate) inner: P,
     pub(crate) meta: Meta,
-    /// Of a weight: its quantized copies. No op passes it on but those that leave values and axes alone.
+    /// The quantized copies of a weight. Only ops that leave values and axes alone pass them on.
     pub(crate) kept: Option<WeightCache<Operand<P>>>,
 }
 
@@ -41,9 +40,8 @@ impl<P: TensorMetadata> MxTensor<P> {
         }
     }
 
-    /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight, and so is the new value of a
-    /// weight that does not, as a frozen one or one of an inference. Whatever else does not require gradients is what it
-    /// was.
+    /// The tensor after `set_require_grad`: a leaf that requires gradients is a weight. The new value of a weight is a
+    /// weight, too, if it requires no gradients because it is frozen or for inference. Any other tensor keeps its role.
     pub(crate) fn with_require_grad(self, require_grad: bool) -> Self {
         let replaces = || self.meta.replaces == Some(hash_of(&self.shape()));
         match require_grad || replaces() {
@@ -52,7 +50,7 @@ impl<P: TensorMetadata> MxTensor<P> {
         }
     }
 
-    /// What the tensor's device passes on: [`Meta::for_device`], and which shape a new value of a weight has.
+    /// The meta that the tensor's device passes on: [`Meta::for_device`], and the shape of a new value of a weight.
     pub(crate) fn meta_for_device(&self) -> Meta {
         let mut meta = self.meta.for_device();
         meta.replaces = self.meta.is_weight().then(|| hash_of(&self.shape()));
@@ -88,7 +86,7 @@ impl<P> MxTensor<P> {
         self.into_weight_of(None)
     }
 
-    /// [`into_weight`](Self::into_weight), of values that are this by themselves, unless it is known what they are.
+    /// [`into_weight`](Self::into_weight), with these unpacked values unless the tensor has its own.
     pub(crate) fn into_weight_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
         self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
         self.meta
@@ -99,12 +97,12 @@ impl<P> MxTensor<P> {
         self
     }
 
-    /// What the values of a weight are by themselves, if that is known.
+    /// The unpacked values of a weight, if they are known.
     pub(crate) fn unpacked(&self) -> Option<Arc<Unpacked>> {
         self.kept.as_ref()?.unpacked().cloned()
     }
 
-    /// The tensor with what is known of its values, which it has from another one.
+    /// The tensor with another tensor's unpacked values, which are the same.
     pub(crate) fn with_values_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
         if unpacked.is_some() {
             self.kept = Some(WeightCache::new(unpacked));
@@ -161,46 +159,46 @@ impl<P: QTensorPrimitive> QTensorPrimitive for MxTensor<P> {
 }
 
 bitflags! {
-    /// What a tensor is to the emulation, beyond its values.
+    /// Properties of a tensor in the emulation, beyond its values.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Flags: u16 {
         /// A gradient that left autodiff: every op that it takes part in is an optimizer's.
         const OPTIMIZER_GRADIENT = 1;
-        /// A parameter that left autodiff: an op all of whose tensors are such is an optimizer's.
+        /// A parameter that left autodiff: an op on such parameters alone is an optimizer's.
         const OPTIMIZER_PARAMETER = 1 << 1;
         /// A leaf that requires gradients, or did: products use the weight formats for it.
         const WEIGHT = 1 << 2;
         /// The specs were set for this parameter by name; moving it to a device keeps them.
         const PINNED = 1 << 3;
-        /// Computed at full precision whatever the specs say, and so is all that follows from it.
+        /// Computed at full precision in spite of the specs, like every result that follows from the tensor.
         const FULL_PRECISION = 1 << 4;
         /// The specs were chosen for this tensor, or by name for a parameter that it comes from: they are not its
         /// device's.
         const CHOSEN = 1 << 5;
-        /// A leaf that requires gradients, or did, whatever its role in a product: what it gets from several uses is
-        /// summed without rounding.
+        /// A leaf that requires gradients, or did, in any role: the gradients of several uses are summed without
+        /// rounding.
         const PARAMETER = 1 << 7;
         /// The gradient of one use of a parameter, or of several.
         const PARAMETER_GRADIENT = 1 << 8;
-        /// Neither an input nor a parameter has taken part in it. What is computed of constants alone is computed at full
-        /// precision.
+        /// Neither an input nor a parameter has taken part. Ops on constants alone are computed at full precision.
         const CONSTANT = 1 << 9;
-        /// Follows from the logarithm of a softmax, at full precision as all that follows from it does, up to the next layer.
+        /// Follows from the logarithm of a softmax: computed at full precision, like every later result up to the next
+        /// layer.
         const LOSS = 1 << 10;
-        /// Not computed. Of a constant: made by an op that creates tensors. Of an input: numbers that a model has made on the
-        /// device of an activation, such as a matrix of signs, which are a constant in a product with an activation. Of a
-        /// device: that of an activation.
+        /// Not computed. A constant with this flag was made by an op that creates tensors. An input with this flag has
+        /// numbers that a model made on the device of an activation, such as a matrix of signs. Such numbers are a constant
+        /// in a product with an activation. A device with this flag is an activation's.
         const LITERAL = 1 << 11;
     }
 }
 
 impl Flags {
     const OPTIMIZER: Self = Self::OPTIMIZER_GRADIENT.union(Self::OPTIMIZER_PARAMETER);
-    /// Computed at full precision, and so is what follows.
+    /// Computed at full precision, like every later result.
     pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
     /// Ops with such a result are the wrapped backend's.
     const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
-    /// What a view of a tensor has of it, and so the gradient of a tensor of that of its view.
+    /// The flags that a view shares with its tensor, and that a tensor's gradient shares with its view's gradient.
     const OF_A_VIEW: Self = Self::WEIGHT
         .union(Self::PARAMETER)
         .union(Self::PARAMETER_GRADIENT)
@@ -214,17 +212,17 @@ pub(crate) struct Meta {
     /// Unset, or the interned specs.
     pub(crate) specs: Option<&'static SharedSpecs>,
     pub(crate) flags: Flags,
-    /// Of a parameter whose specs were set by name: the specs that it would have otherwise, which is what its
-    /// device passes on.
+    /// For a parameter whose specs were set by name: the specs that it would have otherwise. Its device passes these
+    /// specs on.
     pub(crate) home: Option<&'static SharedSpecs>,
-    /// Of a parameter: its path in the module, where that was made known. Products of it go by that name.
+    /// For a parameter: its path in the module, if it is labelled. Its products have this name.
     pub(crate) label: Option<&'static str>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
     pub(crate) rounded: Option<FloatFormat>,
     /// The float type of the tensor, where that is not `f32`.
     pub(crate) storage: Option<FloatDType>,
-    /// Of what was created on the device of a weight: the weight's shape, as a hash. What loads the new value of that weight
-    /// creates it there. So do programs that ask a model for its device, and make inputs on that.
+    /// For a tensor that was created on the device of a weight: the weight's shape, as a hash. Loading a record creates
+    /// the new value of a weight there. Programs that ask a model for its device create inputs there, too.
     pub(crate) replaces: Option<u64>,
 }
 
@@ -266,8 +264,9 @@ impl Meta {
         self.flags.intersects(Flags::CONSTANT | Flags::LITERAL)
     }
 
-    /// Meta of integers or booleans. They are exact, so that no exemption from the emulation passes through them to what
-    /// they index, count or mask; the mark of an optimizer's tensor comes out weak, as that of its device.
+    /// Meta of integers or booleans. They are exact, so no exemption from the emulation passes through them to the
+    /// tensors that they index, count or mask. The mark of an optimizer's tensor comes out weak, like the mark of its
+    /// device.
     fn of_indices(mut self) -> Self {
         let of_optimizer = self.flags.intersects(Flags::OPTIMIZER);
         self.flags.remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT);
@@ -295,8 +294,8 @@ impl Meta {
         OpContext::of(operands).result
     }
 
-    /// Meta of the result of an op all of whose values are values of the first operand: as
-    /// [`Meta::computed`], but what was rounded still is.
+    /// Meta of the result of an op all of whose values are values of the first operand: as [`Meta::computed`], but
+    /// rounded values stay known as rounded.
     pub(crate) fn moved<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut result = Self::computed(operands);
         result.rounded = operands
@@ -363,13 +362,13 @@ impl Meta {
         self
     }
 
-    /// What a tensor's device passes on to the tensors that are created on it or moved to it: the specs. The role
-    /// stays with the tensor, and so does its exemption from the emulation, but for two parties who create tensors
-    /// on devices of others: optimizers, whose state it is, and burn-autodiff in a backward pass.
+    /// The meta that a tensor's device passes on to tensors that are created there or moved there: the specs. Role and
+    /// exemption stay with the tensor, with two exceptions: optimizers create their state on devices of other tensors,
+    /// and so does burn-autodiff in a backward pass.
     ///
-    /// The mark of an optimizer's tensor comes out weak. That is enough for its arithmetic, which mixes with nothing
-    /// else, and an input that was created on the device of a gradient is computed as any other as soon as it meets a
-    /// parameter.
+    /// The mark of an optimizer's tensor comes out weak. A weak mark is enough for the optimizer's arithmetic, which
+    /// mixes with nothing else. An input that was created on the device of a gradient is an ordinary input as soon as
+    /// it meets a parameter.
     pub(crate) fn for_device(self) -> Self {
         let has = |flags| self.flags.intersects(flags);
         let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN);
@@ -387,9 +386,9 @@ impl Meta {
         }
     }
 
-    /// Meta of a tensor that is created of given numbers on a device with this meta. A full-precision piece creates nothing:
-    /// what is meant to stay, such as the next batch, would never be emulated. Its backward pass does, by burn-autodiff,
-    /// and there everything ends with the gradients.
+    /// Meta of a tensor that is created from given numbers on a device with this meta. A full-precision piece does not
+    /// exempt the tensors that it creates: a tensor that lives on, such as the next batch, would never be emulated. Its
+    /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients.
     pub(crate) fn created(mut self) -> Self {
         if !phase::is_backward() {
             self.flags.remove(Flags::EXEMPT);
@@ -406,13 +405,12 @@ impl Meta {
         meta
     }
 
-    /// Meta after a move to a device with meta `device`: its specs, if set, replace those that were not
-    /// set for this tensor by name. On the device of an activation a tensor is exempt from the emulation only if that is,
-    /// too: batch norm moves its statistics to the device of its input, so that a norm that was trained at full precision
-    /// does not carry that into inference. An optimizer's state that was loaded from a record comes by here to be moved to its
-    /// gradient's device, so the weak mark of that goes on to it; it does to no parameter. Other devices take the weak mark
-    /// away: batch norm moves its statistics so before it computes with them, which may have come out of autodiff as
-    /// parameters do.
+    /// Meta after a move to a device with meta `device`: its specs, if set, replace specs that were not set for this tensor by
+    /// name. On the device of an activation a tensor is exempt from the emulation only if the activation is, too. Batch norm
+    /// moves its statistics to the device of its input, so a norm that was trained at full precision does not carry its
+    /// exemption into inference. An optimizer's state from a record is moved to its gradient's device, so it takes the
+    /// device's weak mark; a parameter does not. Other devices remove the weak mark. Batch norm's statistics may have left
+    /// autodiff as parameters do, and batch norm moves them before it computes with them.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
         let marked = device.flags.contains(Flags::OPTIMIZER_PARAMETER);
         let takes_mark = !self.is_weight() || self.flags.contains(Flags::OPTIMIZER_PARAMETER);
@@ -431,7 +429,7 @@ impl Meta {
         self
     }
 
-    /// Without the marks that the optimizer's arithmetic goes by.
+    /// Without the marks of the optimizer's arithmetic.
     pub(crate) fn without_optimizer_marks(mut self) -> Self {
         self.flags.remove(Flags::OPTIMIZER);
         self

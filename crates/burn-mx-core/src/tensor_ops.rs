@@ -1,5 +1,5 @@
-//! What a backend has beside Burn's ops: to see and to change what its tensors carry, and the functions that Burn has no op for.
-//! The helpers for modules call it.
+//! A backend's functions beside Burn's ops: to read and change the meta of tensors, and to compute functions that Burn has no op
+//! for. The helpers for modules call them.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and what they have beside
-/// Burn's ops. `burn_mx::module` has the same for tensors and modules.
+/// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and their functions
+/// beside Burn's ops. `burn_mx::module` has the same for tensors and modules.
 pub trait MxTensorOps: Backend + sealed::Sealed {
-    /// The tensor with a change of what it is to the emulation.
+    /// The tensor with a changed role or exemption in the emulation.
     fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self>;
 
     /// A function of the tensor.
@@ -55,14 +55,15 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
     /// Whether the tensor is a weight.
     fn is_weight(tensor: &FloatTensor<Self>) -> bool;
 
-    /// The packed weight that the tensor was loaded from, if products that sum over this axis of it use it as it is.
+    /// The packed weight that the tensor was loaded from, if products that sum over this axis use the packed values
+    /// unchanged.
     fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed>;
 
     /// The tensor, quantized in blocks along `axis` and packed.
     ///
     /// # Errors
     ///
-    /// Those of [`Packed::encode`].
+    /// The errors of [`Packed::encode`].
     fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError>;
 
     /// The tensor that a packed one is.
@@ -72,7 +73,7 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
 /// How a tensor is packed.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing {
-    /// What the elements are rounded to before, not stochastically.
+    /// The format to which elements are rounded before, not stochastically.
     pub elementwise: Option<(FloatFormat, Rounding)>,
     /// The format.
     pub format: BlockFormat,
@@ -82,7 +83,7 @@ pub struct Packing {
     pub stream: RandomStream,
 }
 
-/// A change of what a tensor is to the emulation.
+/// A change of a tensor's role or exemption in the emulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TensorChange {
@@ -92,13 +93,13 @@ pub enum TensorChange {
     Label(&'static str),
     /// Specs that are not its device's.
     Specs(&'static SharedSpecs),
-    /// Whether it is computed at full precision from here on, and so is what follows.
+    /// Whether the tensor and its results are computed at full precision from here on.
     FullPrecision(bool),
     /// Arithmetic on it is an optimizer's.
     Master,
     /// Whether it is a weight.
     Weight(bool),
-    /// What the values of a weight are by themselves.
+    /// The unpacked values of a weight.
     Unpacked(Arc<Unpacked>),
 }
 
@@ -121,7 +122,7 @@ impl TensorChange {
         meta
     }
 
-    /// What the values are by themselves, which no change of anything else takes back.
+    /// The unpacked values, which stay when other properties change.
     fn unpacked<P>(&self, tensor: &MxTensor<P>) -> Option<Arc<Unpacked>> {
         match self {
             Self::Unpacked(unpacked) => Some(Arc::clone(unpacked)),
@@ -129,7 +130,7 @@ impl TensorChange {
         }
     }
 
-    /// Copies that a weight keeps are left to those who share them: there will be others now.
+    /// A weight's kept copies stay with the other owners; this tensor makes new copies.
     fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
         let meta = self.meta(tensor.meta);
         let unpacked = self.unpacked(&tensor);
@@ -141,7 +142,7 @@ impl TensorChange {
     }
 }
 
-/// A function that Burn composes and the reference has as one.
+/// A function that Burn composes of smaller ops and the reference defines as one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Function {

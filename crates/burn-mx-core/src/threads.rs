@@ -2,15 +2,15 @@
 //!
 //! A diagnosis, a scope, a listener, a backward pass: each marks its thread, and every op of that thread reads the mark. A
 //! thread of a rayon pool must not be marked so. While such a thread waits for the other parts of a kernel, it takes the next
-//! task of its pool, which may be another model's. So a piece of work that marks its thread is run [`alone`]. One that is
-//! begun on a thread of a rayon pool moves to a pool of ours, which has no other piece of work and no other tasks than the
-//! kernels of this one:
+//! task of its pool, which may be another model's. So a piece of work that marks its thread is run [`alone`]. A piece that
+//! begins on a thread of a rayon pool moves to a pool of this crate, whose only tasks are the kernels of this piece:
 //!
 //! * Its threads run nothing but parts of this piece, so a mark on one of them is on nothing else.
 //! * The thread that began the piece sleeps until the piece is over. If the thread waited as rayon's threads do
 //!   (`install` across pools), it would take up the next task. That task begins a piece, too, and waits with yet another task:
 //!   one stack would hold a frame of every task. The pool of a piece needs none of the threads that sleep.
-//! * A panic drops the marks on the thread that has them, and goes on where the piece was begun; the pool goes back in between.
+//! * A panic drops the marks on the thread that has them, returns the pool, and goes on in the thread that began the
+//!   piece.
 //!
 //! A thread that is none of rayon's runs the piece in place: kernels make it wait without taking up work.
 
@@ -28,8 +28,8 @@ thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a piece of work on a thread that runs nothing else meanwhile: this one, or in a task of a rayon pool one of the crate's
-/// own, while this one sleeps. For work that marks its thread.
+/// Runs a piece of work on a thread that runs nothing else meanwhile, for work that marks its thread. Outside of rayon's pools
+/// this is the calling thread. In a task of a rayon pool, a thread of this crate does the work while the calling thread sleeps.
 pub fn alone<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_none() || IS_OURS.get() {
         return work();
@@ -60,8 +60,8 @@ struct Lent {
 }
 
 impl Lent {
-    /// A pool of as many threads as the caller's, halved for each piece that is on its way: many small pools where many
-    /// models train at once, and less than three times the caller's threads in all.
+    /// A pool of as many threads as the caller's pool, halved for each piece that is running. Many models that train at
+    /// once get many small pools, with less than three times the caller's threads in all.
     fn new(threads: usize) -> Self {
         let mut pools = pools();
         let share = threads.checked_shr(pools.lent).unwrap_or(0).max(1);
@@ -78,7 +78,9 @@ impl Lent {
                 .start_handler(|_| IS_OURS.set(true))
                 .build()
                 .unwrap_or_else(|error| {
-                    panic!("burn-mx: no threads for a piece of work in a rayon task: {error}")
+                    panic!(
+                        "burn-mx: the thread pool for work in a rayon task did not start: {error}"
+                    )
                 }),
         };
         pools.lent += 1;

@@ -1,8 +1,9 @@
 //! Quantized copies of a weight, kept with the weight.
 //!
 //! A tensor's values never change, so a copy is good for as long as the tensor lives; an optimizer step makes a new
-//! tensor, which has no copies yet. A copy is kept from its second use on: an evaluation or a recurrent cell uses a
-//! weight again and again, an ordinary training step uses it once for each product and would hold copies for nothing.
+//! tensor, which has no copies yet. A copy is kept from its second use on. An evaluation or a recurrent cell uses a
+//! weight again and again. An ordinary training step uses a weight once for each product, and would hold copies for
+//! nothing.
 
 use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,29 +14,29 @@ use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
 use crate::kernels::OperandLayout;
 use crate::specs::{Hadamard, ResolvedSpecs};
 
-/// Copies of one weight, those of a forward and a backward product: other specs on the same weight make others, and
-/// the one that was used least recently goes.
+/// Copies of one weight, one for a forward and one for a backward product. Other specs on the same weight make other
+/// copies, which replace the least recently used one.
 const COPIES: usize = 2;
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
 
-/// Whether quantized copies of weights are kept for their next use, in this process and from now on; they are unless
-/// it is switched off. They save the time to quantize a weight again, at the price of its memory once more for a
-/// model in inference, of half of it where products are computed in bfloat16. Values are the same either way.
+/// Sets whether this process keeps quantized copies of weights for their next use, from now on. The default is to keep
+/// them. Copies save the time to quantize a weight again. In inference they cost the weight's memory once more, or half
+/// of this if products compute in bfloat16. Values are the same either way.
 ///
-/// Copies that are there already stay with their weights.
+/// Existing copies stay with their weights.
 pub fn keep_quantized_weights(on: bool) {
     ENABLED.store(on, Ordering::Relaxed);
 }
 
-/// All that the values of a copy depend on, beside the weight's own.
+/// The parameters that determine the values of a copy, beside the weight's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CopyKey {
     /// Rounding to the elementwise format, which comes first.
     pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
     /// The transform after it, with its signs, and the number of groups along the axis, which the transform does not mix.
     pub(crate) hadamard: Option<(Hadamard, Signs, usize)>,
-    /// What is multiplied by after that.
+    /// The factor that follows.
     pub(crate) margin: Option<f32>,
     pub(crate) format: Option<BlockFormat>,
     /// Rounding to the block format, along an axis.
@@ -48,8 +49,8 @@ pub(crate) struct CopyKey {
 }
 
 impl CopyKey {
-    /// The one of a weight whose forward product sums over this axis of it, if its specs quantize it in blocks as it lies
-    /// there.
+    /// The key of a weight whose forward product sums over this axis, if its specs quantize the weight in blocks in its
+    /// own layout.
     pub(crate) fn of_weight(specs: &ResolvedSpecs, axis: usize) -> Option<Self> {
         let quantization = specs.weight_quantization()?;
         let (format, rounding) = quantization.blocks?;
@@ -72,8 +73,8 @@ impl CopyKey {
     }
 }
 
-/// What the values of a weight are by themselves, where they came out of a packed one: quantizing them again need not give
-/// them back, if the scale of a block or of the tensor is found in them.
+/// The unpacked values of a packed weight. Quantizing them again may give other values, because the scales of blocks and
+/// tensor follow from the values.
 #[derive(Debug)]
 pub struct Unpacked {
     /// By which they were quantized, wherever the weight stands.
@@ -85,8 +86,8 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Of a packed weight whose forward product sums over this axis of the weight as the layer has it, by these specs. All values
-    /// have the factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
+    /// For a packed weight whose forward product sums over this axis of the layer's weight, by these specs. All values have the
+    /// factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
     pub fn new(
         packed: Packed,
         tensor_scale: Option<f32>,
@@ -124,7 +125,7 @@ impl<P> WeightCache<P> {
         }
     }
 
-    /// What the values are by themselves.
+    /// The unpacked values.
     pub(crate) fn unpacked(&self) -> Option<&Arc<Unpacked>> {
         self.unpacked.as_ref()
     }

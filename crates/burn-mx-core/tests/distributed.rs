@@ -1,6 +1,8 @@
 //! Training on devices that communicate. Burn implements that for backends on GPUs alone, so two threads stand for two
 //! devices here, and Flex under another name for a backend that sums over them.
 
+#![cfg(burn_mx_distributed)]
+
 #[path = "../../../tests/suite/newtype.rs"]
 mod newtype;
 
@@ -186,7 +188,7 @@ fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D>
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// One bfloat16 step above 1; half of it is what no bfloat16 holds.
+/// One bfloat16 step above 1; bfloat16 does not hold half of this step.
 const STEP: f32 = 0.0078125;
 
 /// What each device feeds: the gradients of a weight that it is multiplied with.

@@ -3,10 +3,10 @@
 use crate::Numbers;
 use microscaling::{Accumulator, Order};
 
-/// Bits of a sum of so many products that loses nothing, the sign included.
+/// Bits of an exact sum of k = `products` products, sign included.
 ///
-/// 1 + ⌈log₂(k·r·s + 1)⌉, r and s being the ratio of the largest and the smallest element of either operand. Scales of blocks are left
-/// out: within a pair of blocks they are one factor.
+/// 1 + ⌈log₂(k·r·s + 1)⌉, where r and s are the ratios of the largest and the smallest element of each operand. Scales of blocks are
+/// left out, because within a pair of blocks they are one factor.
 pub fn exact_bits(lhs: Numbers, rhs: Numbers, products: usize) -> u32 {
     let largest = products as f64 * lhs.range * rhs.range + 1.0;
     1 + largest.log2().ceil() as u32

@@ -19,7 +19,8 @@ pub struct ChipRates {
 }
 
 impl ChipRates {
-    /// The bits of the narrowest unit that takes elements of so many bits: a chip without a unit for FP4 multiplies FP4 as FP8.
+    /// The bits of the narrowest unit for elements of this number of bits. A chip without a unit for FP4 multiplies FP4
+    /// as FP8.
     ///
     /// # Errors
     /// [`CostError::NoUnit`]: the chip has no unit so wide.
@@ -34,7 +35,7 @@ impl ChipRates {
             })
     }
 
-    /// Seconds of a product: of the multiplications, or of the bytes in memory, whichever takes longer. The result has 16 bits. Real
+    /// Seconds of a product: the longer time of the multiplications and of the bytes in memory. The result has 16 bits. Real
     /// products reach 60 to 85 % of the peaks, and quantization takes its own time.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ const LANES: usize = 32;
 /// Bits of a sum that nobody chose a width for: a float32's significand.
 const WIDTH: u32 = 24;
 
-/// What each kind of cell counts, in area or in energy.
+/// The area or the energy of each kind of cell.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gates {
@@ -29,14 +29,14 @@ pub struct Gates {
     pub full_adder: f64,
     /// The float32 accumulator of a unit.
     pub accumulator: f64,
-    /// What a unit needs to apply the two scales of its blocks, where they are powers of two.
+    /// The cells that apply two block scales to a product, if the scales are powers of two.
     pub power_of_two_scales: f64,
-    /// The same where they are floats.
+    /// The cells that apply two block scales, if the scales are floats.
     pub float_scales: f64,
 }
 
 impl Gates {
-    /// One lane of a unit: a multiplier, and a lane's part of all that the lanes of a block share.
+    /// One lane of a unit: a multiplier, and the lane's part of the cells that the lanes of a block share.
     ///
     /// A unit multiplies a block of each operand, aligns the products, adds them in a tree, and adds the sum to a float32. `width` is
     /// how many bits of the products an adder keeps, 24 if it is `None`. For two operands of one format these are equations 44 to

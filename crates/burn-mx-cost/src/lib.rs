@@ -1,8 +1,8 @@
-//! What number formats cost in hardware, by published models: bits in memory and on the way, gates and energy of
+//! The cost of number formats in hardware, by published models: bits in memory and in transfers, gates and energy of
 //! multiply-accumulate units, time on a chip.
 //!
 //! Every figure is a model's. A model leaves things out (wires, registers, the quantizer, the reach of real kernels below peaks), so
-//! that ratios of formats say more than values. Each table says its [source](Tables); a program may bring tables of its own.
+//! that ratios of formats say more than values. Each table names its [source](Tables); a program may bring its own tables.
 //!
 //! ```
 //! use burn_mx_cost::{Numbers, Product, Tables};

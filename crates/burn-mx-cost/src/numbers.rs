@@ -1,8 +1,8 @@
-//! What hardware has to know of a format.
+//! The properties of a format that determine its hardware.
 
 use microscaling::{BlockFormat, ElementFormat, FloatFormat};
 
-/// What the elements of a block share.
+/// The kind of scale that the elements of a block share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scale {
     /// Nothing: the elements are plain floats.
@@ -33,7 +33,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// float32, or what an elementwise format leaves of it.
+    /// float32, or an elementwise format.
     pub fn float(format: Option<FloatFormat>) -> Self {
         let (exponent_bits, mantissa_bits, numbers) = match format {
             None => (8, 23, [f32::MAX, f32::MIN_POSITIVE]),

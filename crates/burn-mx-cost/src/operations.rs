@@ -22,7 +22,8 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// A multiplication, and an addition to a sum of so many bits: an integer if both operands are, or else a float.
+    /// A multiplication, and an addition to a sum of this number of bits. The sum is an integer if both operands are
+    /// integers, else a float.
     pub fn multiply_accumulate(&self, lhs: Numbers, rhs: Numbers, sum_bits: u32) -> f64 {
         let product = f64::from((lhs.mantissa_bits + 1) * (rhs.mantissa_bits + 1));
         let sum = f64::from(sum_bits);
@@ -37,7 +38,7 @@ impl Operations {
         }
     }
 
-    /// So many bits from memory.
+    /// The energy of this number of bits from memory.
     pub fn memory(&self, bits: f64) -> f64 {
         bits * self.memory_bit
     }

@@ -1,4 +1,4 @@
-//! Products, and what they cost together.
+//! Products, and their total cost.
 
 use crate::{Numbers, Tables, kept_bits};
 use microscaling::Accumulator;
@@ -25,12 +25,12 @@ pub struct Product {
     pub rhs: Operand,
     /// Elements of the result.
     pub result_elements: f64,
-    /// What sums up, if it is not a float32.
+    /// The accumulator, if the sum is not a float32.
     pub accumulator: Option<Accumulator>,
 }
 
 impl Product {
-    /// So many matrices `[m, k]` times as many `[k, n]`, given as `[count, m, n, k]`.
+    /// `count` matrices `[m, k]` times `count` matrices `[k, n]`, given as `[count, m, n, k]`.
     pub fn matmul(layer: &str, [count, m, n, k]: [usize; 4], lhs: Numbers, rhs: Numbers) -> Self {
         let [count, m, n, k] = [count, m, n, k].map(|length| length as f64);
         let operand = |numbers, free| Operand {
@@ -54,7 +54,7 @@ impl Product {
     }
 }
 
-/// What some products cost together.
+/// The total cost of some products.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
     /// Multiplications, each with an addition.
@@ -72,7 +72,7 @@ pub struct Cost {
 }
 
 impl Tables {
-    /// What some products cost together. All 0 of no product.
+    /// The total cost of some products; without products every figure is 0.
     pub fn cost(&self, products: &[Product]) -> Cost {
         let mut sum = Cost::default();
         let mut elements = 0.0;
@@ -98,7 +98,7 @@ impl Tables {
     }
 }
 
-/// What areas and energies are multiples of.
+/// The unit of areas and energies.
 fn mxfp8() -> Numbers {
     use microscaling::{BlockFormat, ElementFormat, MxFormat};
     BlockFormat::Mx(MxFormat::new(ElementFormat::FP8_E4M3, 32)).into()

@@ -3,7 +3,7 @@
 use crate::{ChipRates, Gates, Operations};
 use serde::Deserialize;
 
-/// The tables that all models compute with. Each says its source. [`Default`] has this crate's.
+/// The tables of all models. Each table names its source. [`Default`] has this crate's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tables {
@@ -23,11 +23,11 @@ impl Default for Tables {
     }
 }
 
-/// What a model cannot compute with.
+/// The errors of tables and models.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
-    /// The text is no table.
+    /// The text is not a table.
     #[error("cost tables: {0}")]
     Json(String),
     /// A table has too few points, or a number that is not above 0.
@@ -45,7 +45,7 @@ pub enum CostError {
     Chip {
         /// The name that was given.
         got: String,
-        /// The names that there are.
+        /// The allowed names.
         allowed: Vec<String>,
     },
     /// A chip has no unit for such elements.
@@ -64,7 +64,7 @@ impl Tables {
     /// Tables from JSON. `src/tables.json` of this crate is an example.
     ///
     /// # Errors
-    /// * [`CostError::Json`]: the text is no JSON, or has missing or unknown fields.
+    /// * [`CostError::Json`]: the text is not JSON, or has missing or unknown fields.
     /// * [`CostError::Field`]: fewer than two points, points out of order, or a number that is not above 0.
     pub fn from_json(text: &str) -> Result<Self, CostError> {
         let tables: Self =

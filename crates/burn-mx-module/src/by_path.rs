@@ -18,9 +18,9 @@ pub fn set_specs<B: MxTensorOps, M: Module<B>>(module: M, specs: &impl AsResolve
     module.map(&mut mapper)
 }
 
-/// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels these parameters. A pattern is
-/// a path (`head.weight`), the path of a submodule (`layers.0`), or a glob over either (`blocks.*.down`, where `*` also matches
-/// dots). What matches a submodule matches all parameters in it.
+/// Sets the specs of the float parameters of `module` whose path matches `pattern`, and labels these parameters. A pattern is a
+/// path (`head.weight`), the path of a submodule (`layers.0`), or a glob over either (`blocks.*.down`, where `*` also matches
+/// dots). A pattern that matches a submodule matches all parameters in the submodule.
 ///
 /// The specs stay with the parameter through optimizer steps, loading a record, and moves to devices with other specs. They
 /// apply to the ops that the parameter takes part in, in both passes. Later ops follow the specs of the activations. A norm

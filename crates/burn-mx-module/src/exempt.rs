@@ -24,8 +24,8 @@ pub enum ExemptError {
     Path(#[from] PathError),
     /// Exemptions were asked for, and the forward pass ran no layer.
     #[error(
-        "the forward pass ran no product with a parameter of the model, so that no layer is its last one; allowed: a \
-         forward pass of the model that is given to it, or the layers' paths (`set_exemptions_at`)"
+        "the forward pass ran no product with a parameter of the model, so the last layer is unknown; allowed: a \
+         forward pass of the given model, or the layers' paths (`set_exemptions_at`)"
     )]
     NoLayer,
 }

@@ -41,7 +41,7 @@ pub fn master<B: MxTensorOps, const D: usize>(parameter: Tensor<B, D>) -> Tensor
 pub enum LerpError {
     /// A parameter has another shape in the other module.
     #[error(
-        "`{path}` has the shape {target:?} in the target and {online:?} in the online module; allowed: the same"
+        "`{path}` has shape {target:?} in the target and {online:?} in the online module; allowed: equal shapes"
     )]
     Shape {
         /// The parameter's path.
@@ -52,7 +52,9 @@ pub enum LerpError {
         online: Vec<usize>,
     },
     /// The modules have different numbers of parameters.
-    #[error("the target has {target} parameters, the online module {online}; allowed: as many")]
+    #[error(
+        "the target has {target} parameters, the online module {online}; allowed: equal numbers"
+    )]
     Count {
         /// Parameters of the target.
         target: usize,

@@ -83,7 +83,7 @@ impl Update {
 /// The load mapper of a parameter with settings.
 #[derive(Clone)]
 struct OnLoad<B: MxTensorOps, const D: usize> {
-    /// The parameter's mapper before the first setting. It runs first.
+    /// The parameter's mapper before the first setting; this mapper runs first.
     found: ParamMapper<Tensor<B, D>>,
     settings: Settings,
 }

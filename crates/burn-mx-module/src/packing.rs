@@ -56,7 +56,7 @@ pub fn unpack<B: MxTensorOps, const D: usize>(
     assert_eq!(
         shape.len(),
         D,
-        "burn-mx: a packed tensor of shape {shape:?} is no tensor of {D} axes"
+        "burn-mx: a packed tensor of shape {shape:?} is not a tensor of {D} axes"
     );
     Tensor::from_primitive(TensorPrimitive::Float(B::unpack(packed, device)))
 }

@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum PathError {
     /// The pattern is not a glob.
     #[error(
-        "path pattern `{pattern}`: {reason}; allowed: a parameter path such as `layers.0.weight`, a prefix of one, or a glob such as `blocks.*`"
+        "path pattern `{pattern}`: {reason}; allowed: the path of a parameter (`layers.0.weight`) or a module (`layers.0`), or a glob (`blocks.*`)"
     )]
     Pattern {
         /// The pattern given.
@@ -63,8 +63,8 @@ impl Pattern {
     }
 }
 
-/// The paths that a message lists where a pattern matches none: all of up to ten, else the five that are most like the pattern and
-/// the number of the others.
+/// The paths that an error lists if a pattern matches none. Up to ten paths are listed in full. If there are more, the error lists
+/// the five most like the pattern and counts the others.
 pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
     let mut paths: Vec<&str> = paths.into_iter().collect();

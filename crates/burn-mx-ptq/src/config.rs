@@ -42,7 +42,7 @@ const ADAQUANT: &str = "_ADAQUANT";
 #[serde(default, deny_unknown_fields)]
 pub struct QuantConfig {
     /// The formats of weights and activations, `w_elem_format` and `a_elem_format`, with block size, rounding and the other
-    /// fields of [`MxSpecs`]. Without one of the two formats, only the other side is quantized.
+    /// fields of [`MxSpecs`]. If one of the two formats is missing, only the other operand is quantized.
     pub specs: MxSpecs,
     /// The origin of the scales of activations. In JSON the field is `is_dynamic`, Quark's name. Default: dynamic (`true`).
     #[serde(rename = "is_dynamic", skip_serializing_if = "Activations::is_dynamic")]

@@ -8,7 +8,7 @@ use burn_mx_module::PathError;
 #[non_exhaustive]
 pub enum PtqError {
     /// No configuration has this name.
-    #[error("there is no configuration `{name}`; allowed: {allowed}")]
+    #[error("configuration `{name}` is unknown; allowed: {allowed}")]
     Name {
         /// The name given.
         name: String,
@@ -16,7 +16,7 @@ pub enum PtqError {
         allowed: String,
     },
     /// A text is not a valid configuration.
-    #[error("the configuration is not as it should be: {reason}")]
+    #[error("the configuration does not load: {reason}")]
     Json {
         /// The reason why the text is not valid.
         reason: String,
@@ -38,7 +38,7 @@ pub enum PtqError {
     #[error(transparent)]
     Path(#[from] PathError),
     /// No layer matches a pattern.
-    #[error("pattern `{pattern}` matches no layer; the model has {layers}")]
+    #[error("pattern `{pattern}` matches no layer; the model has the layers {layers}")]
     NoMatch {
         /// The pattern given.
         pattern: String,
@@ -46,7 +46,7 @@ pub enum PtqError {
         layers: String,
     },
     /// No batch norm has a path that the configuration names.
-    #[error("`batch_norms` names `{norm}`, and the model has: {norms}")]
+    #[error("`batch_norms` names `{norm}`, which the model does not have; allowed: {norms}")]
     NoNorm {
         /// The path given.
         norm: String,
@@ -60,19 +60,19 @@ pub enum PtqError {
     NoLayers,
     /// Calibration data is missing.
     #[error(
-        "there is no calibration data, which fast fine-tuning, static activations and the folding of batch norms need: give one batch \
+        "the calibration data are empty, but fast fine-tuning, static activations and folded batch norms need them; allowed: one batch \
          or more, with items in it"
     )]
     NoCalibration,
     /// The model's output cannot be compared.
     #[error(
-        "batch norms can be folded where `forward` gives one tensor of floats of `MxBackend`, by which the folded model is \
-         compared with the other one; here it gives something else"
+        "`forward` does not return one float tensor of `MxBackend`, by which folding batch norms compares the folded model \
+         with the original; allowed: such a `forward`, or a configuration without `fold_batch_norm`"
     )]
     Output,
     /// An input, an output or a weight of a layer is not finite, or its square is not.
     #[error(
-        "layer `{layer}` meets a NaN, an infinity, or a number whose square is one, in its {what} on the calibration data"
+        "layer `{layer}`: its {what} on the calibration data has a NaN, an Inf, or a number whose square overflows"
     )]
     NotFinite {
         /// The layer's path.
@@ -82,7 +82,7 @@ pub enum PtqError {
     },
     /// A layer's input has no scales.
     #[error(
-        "layer `{layer}` cannot have static activations: it computes nothing on the calibration data, on the thread that calls \
+        "layer `{layer}` cannot have static activations: the layer computes nothing on the calibration data on the thread that calls \
          the model, or is a deformable convolution; exclude the layer"
     )]
     NotCalibrated {
@@ -91,8 +91,8 @@ pub enum PtqError {
     },
     /// Inputs of a layer do not have the same blocks.
     #[error(
-        "layer `{layer}` cannot have static activations: on the calibration data it is given the shapes {calibrated:?} and \
-         {other:?}, which differ along the axis that the product sums over; exclude the layer"
+        "layer `{layer}` cannot have static activations: its inputs in the calibration data have the shapes {calibrated:?} and \
+         {other:?}, which differ along the summed axis; exclude the layer"
     )]
     Shapes {
         /// The layer's path.
@@ -104,8 +104,8 @@ pub enum PtqError {
     },
     /// The quantized model calls a layer in another way than the unquantized model.
     #[error(
-        "layer `{layer}` is called otherwise by the quantized model than by the other one on the same calibration data: how \
-         often, and with what shapes, must not depend on values, nor change from pass to pass"
+        "the quantized model calls layer `{layer}` differently from the float model on the same calibration data; number \
+         and shapes of calls must not depend on values or change between passes"
     )]
     Changes {
         /// The layer's path.
@@ -121,7 +121,7 @@ pub enum PtqError {
         layer: String,
     },
     /// A file of a tuned layer, or its folder, cannot be written.
-    #[error("tuned layers cannot be kept at {}: {reason}", path.display())]
+    #[error("tuned layers cannot be saved in {}: {reason}", path.display())]
     Folder {
         /// The folder, or a file in it.
         path: std::path::PathBuf,

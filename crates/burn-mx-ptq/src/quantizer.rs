@@ -68,7 +68,7 @@ impl Quantizer {
     /// Saves each layer that fast fine-tuning has finished in this folder, and reuses layers that it has saved for the same
     /// model, data and settings. The folder is created if it is missing. An interrupted run continues with the layer that it
     /// was tuning, and ends with the same bits as an uninterrupted run. The file of a layer is safetensors,
-    /// `<place>-<path>.safetensors`. It is complete or absent. A file for other data is replaced.
+    /// `<place>-<path>.safetensors`. A file is complete or absent. A file for other data is replaced.
     ///
     /// A layer is recognized by everything that it is tuned from, including its inputs and wanted outputs. So the passes over
     /// the calibration data are repeated.
@@ -82,7 +82,7 @@ impl Quantizer {
             return Err(PtqError::Field {
                 field: "fast_finetune",
                 value: "missing".into(),
-                allowed: "fast fine-tuning, the one thing that can be resumed",
+                allowed: "a `FastFinetune`, because only tuning can be resumed",
             });
         }
         Ok(Self {

@@ -149,7 +149,7 @@ impl Folder {
         };
         if kept.fingerprint != fingerprint {
             log::info!(
-                "burn-mx: layer `{layer}` is tuned anew: {} is of other data, parameters or settings",
+                "burn-mx: layer `{layer}` is tuned again: {} was saved for other data, parameters or settings",
                 path.display()
             );
             return None;
@@ -244,7 +244,7 @@ fn tensor<B: MxKernels>(
 
 fn warn(path: &Path, reason: &str) {
     log::warn!(
-        "burn-mx: {} is not used, its layer is tuned anew: {reason}",
+        "burn-mx: {} cannot be used, and its layer is tuned again: {reason}",
         path.display()
     );
 }

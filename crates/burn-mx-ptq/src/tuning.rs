@@ -29,7 +29,7 @@ pub struct TunedLayer {
     /// ‖q − y‖² / ‖y‖² before tuning, over all samples. q is the layer's quantized output on the inputs that the quantized
     /// model produces, y the layer's output in the unquantized model.
     pub error_before: f64,
-    /// The same error after tuning. It is never larger than before, because a layer that got worse keeps its weights.
+    /// The same error after tuning, never larger than before, because a layer that got worse keeps its weights.
     pub error_after: f64,
     /// The number of steps.
     pub iterations: usize,

@@ -125,7 +125,7 @@ fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
     let specs = MxSpecs::preset(name).or_else(|_| {
         let format: SlotFormat = name.parse().map_err(|error| {
             let presets = MxSpecs::PRESETS.join(", ");
-            format!("{error}; allowed, too: a preset, {presets}")
+            format!("{error}; also allowed: a preset, {presets}")
         })?;
         Ok::<_, String>(MxSpecs {
             w_elem_format: Some(format),
@@ -170,8 +170,8 @@ pub enum Statistic {
     BlockSqnr,
     /// The scales of the blocks.
     Scales,
-    /// Of a product: the error of its result against the product of the unquantized operands. The recorder computes this
-    /// second product.
+    /// For a product: the error of its result against the product of the unquantized operands. The recorder computes
+    /// this second product.
     Result,
 }
 

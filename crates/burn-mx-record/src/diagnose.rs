@@ -1,6 +1,6 @@
 //! Whether a recipe's gradients are biased.
 //!
-//! Rounding errors of gradients are harmless if they cancel over many steps. [`gradient_bias`] tests whether they do. It
+//! Rounding errors of gradients are harmless if they cancel over many steps. [`gradient_bias`] tests whether they do. The test
 //! computes the forward pass in full precision, then many quantized backward passes with new random numbers each, and compares
 //! their mean with the exact gradient g. For N passes, ‖mean − g‖² / ‖g‖² falls as 1/N if the recipe is unbiased. If the
 //! recipe is biased, the error levels off at the square of the bias. Rounding to nearest gives the same error in every pass.

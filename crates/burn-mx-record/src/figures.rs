@@ -32,7 +32,7 @@ impl Header {
     }
 }
 
-/// One recorded step, a line of the file.
+/// One recorded step: a line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The run's name.
@@ -199,7 +199,7 @@ pub struct Figures {
     pub scale_inv_histogram: Option<Histogram>,
 }
 
-/// A histogram of scales, one bin a binade.
+/// A histogram of scales, with one bin for each binade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// ⌊log₂⌋ of the scales in the first bin.

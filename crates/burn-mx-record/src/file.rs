@@ -133,7 +133,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
         }
     }
     if let Some(error) = torn {
-        log::warn!("burn-mx: {error}: left out, as the end of a run that was interrupted");
+        log::warn!("burn-mx: {error}: the line is left out, because an interrupted run may end so");
     }
     Ok((path, records))
 }

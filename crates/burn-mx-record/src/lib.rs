@@ -13,9 +13,9 @@
 //! # Ok::<(), burn_mx::record::RecordError>(())
 //! ```
 //!
-//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]). It sees operands
-//! before and after quantization, and the result next to the result of the same product of unquantized operands. A recorder
-//! changes no bit of the computation and none of its random numbers. Models need no change;
+//! A recorder sees the emulated products of this process, or of one thread ([`Recorder::on_this_thread`]). The recorder
+//! sees operands before and after quantization, and the result next to the result of the same product of unquantized
+//! operands. A recorder changes no bit of the computation and none of its random numbers. Models need no change;
 //! [`module::label_parameters`](burn_mx_module::label_parameters) tells products the paths of their parameters.
 //!
 //! # Steps
@@ -57,6 +57,7 @@ mod report;
 mod running;
 mod search;
 mod stream;
+mod tensorboard;
 #[cfg(feature = "train")]
 mod train;
 
@@ -73,11 +74,12 @@ pub use figures::{
 pub use file::RECORDS;
 pub use products::products;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
-use running::Running;
 pub use running::scope;
+use running::{Files, Running};
 pub use search::{Found, FoundPlace, Search, SearchError};
+pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
-pub use train::{MxSaturation, MxSqnr, MxUnderflow};
+pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};
 
 /// Why recording failed, fully or in part.
 #[derive(thiserror::Error)]
@@ -137,6 +139,7 @@ pub struct Recorder {
     run: String,
     first_step: u64,
     on_this_thread: bool,
+    tensorboard: bool,
 }
 
 impl Recorder {
@@ -147,6 +150,7 @@ impl Recorder {
             run: "run".into(),
             first_step: 0,
             on_this_thread: false,
+            tensorboard: false,
         }
     }
 
@@ -169,13 +173,20 @@ impl Recorder {
         self
     }
 
+    /// Writes the figures of every recorded step to an event file of TensorBoard, too: in a folder with the run's name beside
+    /// the records. See [`TensorBoard::step`] for the names of the curves.
+    pub fn tensorboard(mut self) -> Self {
+        self.tensorboard = true;
+        self
+    }
+
     /// Records products until the recording is finished or dropped. Creates `folder` if it is missing. The records are in the
     /// file [`RECORDS`] of this folder.
     ///
     /// # Errors
     ///
-    /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, if
-    /// the folder has records, or if it cannot be written to.
+    /// Before any computation: if a field of the configuration is not valid, if another recorder of this kind is running, or
+    /// if the folder has records or is not writable.
     pub fn start(self, folder: impl AsRef<Path>) -> Result<Recording, RecordError> {
         self.open(folder.as_ref(), false)
     }
@@ -195,7 +206,14 @@ impl Recorder {
         let place = running::Place::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = file::Writer::open(folder, append, &header)?;
-        let running = Running::new(self.run, self.first_step, selection, file);
+        // One folder inside of the records' folder, whatever the run is called.
+        let board = folder.join(self.run.replace(['/', '\\', ':'], "_").replace("..", "_"));
+        let board = self.tensorboard.then(|| TensorBoard::create(board));
+        let files = Files {
+            records: file,
+            tensorboard: board.transpose()?,
+        };
+        let running = Running::new(self.run, self.first_step, selection, files);
         Ok(Recording {
             place: Some(place.take(Arc::clone(&running))),
             running,

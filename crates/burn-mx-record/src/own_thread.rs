@@ -60,6 +60,6 @@ fn start() -> Channels {
     let thread = thread::Builder::new().name("burn-mx-recorder".into());
     thread
         .spawn(run)
-        .unwrap_or_else(|error| panic!("burn-mx: no thread for the recorder: {error}"));
+        .unwrap_or_else(|error| panic!("burn-mx: the recorder's thread did not start: {error}"));
     (pieces, results)
 }

@@ -1,6 +1,7 @@
 //! The report of recorded runs.
 
 mod page;
+mod rows;
 mod table;
 
 use std::collections::BTreeMap;
@@ -59,10 +60,17 @@ impl Report {
         self.runs.iter().flat_map(|run| run.steps.values())
     }
 
-    /// A table of the ten operands of each run that lost most in the last recorded step, with suggestions; and of the ten
-    /// worst roundings of elementwise ops, if these were recorded.
+    /// Tables of each run's last recorded step: the ten worst layers, with a line that tries one of them in another format,
+    /// and the ten worst operands, with suggestions. A third table has the ten worst roundings of elementwise ops, if these
+    /// were recorded.
     pub fn table(&self) -> String {
-        table::worst_operands(&self.runs)
+        table::worst(&self.runs)
+    }
+
+    /// Every recorded step as CSV with a header: a line for each operand, for each of the further formats, and for each
+    /// rounding of an elementwise op. A figure that was not recorded is empty.
+    pub fn csv(&self) -> String {
+        rows::csv(&self.runs)
     }
 
     /// The data of the page as JSON, every recorded step.

@@ -11,7 +11,7 @@ use super::file::Writer;
 use super::observer::Eye;
 use super::own_thread::OwnThread;
 use super::stream::{Step, Stream};
-use super::{RecordError, StepRecord};
+use super::{RecordError, StepRecord, TensorBoard};
 use burn_mx_core::hooks::{self, Installed};
 
 /// A running recorder.
@@ -20,12 +20,26 @@ pub(crate) struct Running {
     first_step: u64,
     pub(super) selection: Selection,
     streams: Mutex<HashMap<ThreadId, Stream>>,
-    file: Mutex<Writer>,
+    files: Mutex<Files>,
     /// The error after which no more records are written.
     failed: Mutex<Option<RecordError>>,
     latest: Mutex<Option<Arc<StepRecord>>>,
     /// Writes the last recorded step, if its figures were not ready at the end of the step.
     writer: Mutex<OwnThread>,
+}
+
+/// The files of a recorder.
+pub(super) struct Files {
+    pub(super) records: Writer,
+    pub(super) tensorboard: Option<TensorBoard>,
+}
+
+impl Files {
+    fn write(&mut self, record: &StepRecord) -> Result<(), RecordError> {
+        self.records.write(record)?;
+        let board = self.tensorboard.as_mut();
+        board.map_or(Ok(()), |board| board.step(record))
+    }
 }
 
 /// The places of the running recorders.
@@ -91,14 +105,14 @@ impl Running {
         run: String,
         first_step: u64,
         selection: Selection,
-        file: Writer,
+        files: Files,
     ) -> Arc<Self> {
         Arc::new(Self {
             run,
             first_step,
             selection,
             streams: Mutex::default(),
-            file: Mutex::new(file),
+            files: Mutex::new(files),
             failed: Mutex::default(),
             latest: Mutex::default(),
             writer: Mutex::default(),
@@ -130,8 +144,8 @@ impl Running {
         work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
     }
 
-    /// The thread of the forward pass, if the backward pass on this thread belongs to another thread: this thread has computed
-    /// nothing in its step, and exactly one other thread has.
+    /// The thread of the forward pass, if the backward pass on this thread belongs to another thread. Then this thread has
+    /// computed nothing in its step, and exactly one other thread has.
     fn thread_of_forward(&self, streams: &HashMap<ThreadId, Stream>) -> Option<ThreadId> {
         let has_begun = |thread: &ThreadId| streams.get(thread).is_some_and(|stream| stream.begun);
         if !hooks::in_backward_pass()
@@ -183,8 +197,8 @@ impl Running {
         if failed.is_some() {
             return;
         }
-        if let Err(error) = lock(&self.file).write(&record) {
-            log::error!("burn-mx: a step was not recorded, and none after it will be: {error}");
+        if let Err(error) = lock(&self.files).write(&record) {
+            log::error!("burn-mx: recording stops, because a step could not be written: {error}");
             *failed = Some(error);
         }
         *lock(&self.latest) = Some(Arc::new(record));

@@ -1,15 +1,19 @@
-//! Figures of a recorder as metrics of burn-train.
+//! Figures of a recorder as metrics of burn-train, and metrics of burn-train in TensorBoard.
 
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn_train::logger::MetricLogger;
+use burn_train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn_train::metric::{
-    Metric, MetricAttributes, MetricMetadata, MetricName, Numeric, NumericAttributes, NumericEntry,
-    SerializedEntry,
+    Metric, MetricAttributes, MetricDefinition, MetricId, MetricMetadata, MetricName, Numeric,
+    NumericAttributes, NumericEntry, SerializedEntry,
 };
 
 use super::report::operands;
 use super::running::Running;
-use super::{Figures, Recording};
+use super::{Figures, RecordError, Recording, TensorBoard};
 
 /// A figure of the last recorded step, over all operands.
 #[derive(Clone, Debug)]
@@ -136,4 +140,93 @@ metric! {
 metric! {
     /// Share of elements beyond the largest number under their block's scale, in percent.
     MxSaturation, "MX saturation", |figures| figures.saturation, "%", false
+}
+
+/// Writes the numeric metrics of a learner as curves of TensorBoard: each update of a metric is a step of its curve. Each split
+/// is a separate run (`train`, `valid`), in a subfolder.
+///
+/// A learner reads metrics back for early stopping and for its summary, and this logger only writes. Register burn-train's
+/// file logger, too:
+///
+/// ```no_run
+/// # mod burn_mx { pub use burn_mx_record as record; }
+/// use burn_mx::record::TensorBoardLogger;
+/// use burn_train::logger::FileMetricLogger;
+///
+/// let (files, curves) = (FileMetricLogger::new("out"), TensorBoardLogger::create("out/tensorboard")?);
+/// // SupervisedTraining::new(..).with_metric_logger(files).with_metric_logger(curves)
+/// # Ok::<(), burn_mx::record::RecordError>(())
+/// ```
+#[derive(Debug)]
+pub struct TensorBoardLogger {
+    folder: PathBuf,
+    boards: HashMap<String, TensorBoard>,
+    names: HashMap<MetricId, String>,
+    /// The number of updates of a metric in a split.
+    steps: HashMap<(String, MetricId), u64>,
+}
+
+impl TensorBoardLogger {
+    /// A logger whose event files stand in this folder.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written to.
+    pub fn create(folder: impl AsRef<Path>) -> Result<Self, RecordError> {
+        let folder = folder.as_ref().to_owned();
+        let train = Split::Train.to_string();
+        let board = TensorBoard::create(folder.join(&train))?;
+        Ok(Self {
+            folder,
+            boards: HashMap::from([(train, board)]),
+            names: HashMap::new(),
+            steps: HashMap::new(),
+        })
+    }
+
+    fn write(&mut self, update: &MetricsUpdate, split: &str) -> Result<(), RecordError> {
+        let board = match self.boards.get_mut(split) {
+            Some(board) => board,
+            None => {
+                let board = TensorBoard::create(self.folder.join(split))?;
+                self.boards.entry(split.to_owned()).or_insert(board)
+            }
+        };
+        for metric in &update.entries_numeric {
+            let id = &metric.entry.metric_id;
+            let step = self
+                .steps
+                .entry((split.to_owned(), id.clone()))
+                .or_default();
+            let name = self.names.get(id).map_or("metric", String::as_str);
+            board.scalar(name, *step, metric.numeric_entry.current())?;
+            *step += 1;
+        }
+        Ok(())
+    }
+}
+
+impl MetricLogger for TensorBoardLogger {
+    fn log(&mut self, update: MetricsUpdate, _epoch: usize, split: &Split) {
+        if let Err(error) = self.write(&update, &split.to_string()) {
+            log::error!("burn-mx: a metric was not written for TensorBoard: {error}");
+        }
+    }
+
+    fn read_numeric(
+        &mut self,
+        name: &str,
+        _epoch: usize,
+        _split: &Split,
+    ) -> Result<Vec<NumericEntry>, String> {
+        Err(format!(
+            "burn-mx: TensorBoardLogger only writes, and `{name}` is to be read; register a FileMetricLogger, too"
+        ))
+    }
+
+    fn log_metric_definition(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name);
+    }
+
+    fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
 }

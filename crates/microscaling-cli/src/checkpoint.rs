@@ -102,7 +102,7 @@ fn named_by(index: &Path) -> Result<Vec<PathBuf>, Error> {
         let name = name.as_str().unwrap_or_default();
         // No other folder than the index's is anybody's business.
         if name.is_empty() || Path::new(name).file_name() != Some(name.as_ref()) {
-            return Err(fail(format!("`{name}` is no file's name")));
+            return Err(fail(format!("`{name}` is not a file name")));
         }
         files.insert(index.with_file_name(name));
     }

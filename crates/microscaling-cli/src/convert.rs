@@ -1,7 +1,7 @@
 //! `microscaling convert`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::output::{Output, Planned};
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The file to write; of an input of several files the folder
+    /// The file to write, or the folder if the input has several files
     output: PathBuf,
     /// The layout to write, see `formats`
     #[arg(long)]
     to: CheckpointLayout,
-    /// The layout of the input; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout of the input; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }
@@ -47,16 +47,19 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
         Ok((packed, None))
     })?;
-    let files = files.iter().map(|file| format!("{}\n", file.display()));
-    let (count, files) = (planned.len(), files.collect::<String>());
-    Ok(format!(
-        "{count} weights in layout {}; {bytes} bytes of tensors in\n{files}",
-        args.to
-    )
-    .into())
+    let (count, layout) = (planned.len(), args.to);
+    let mut done = Done::default();
+    done.text(format!(
+        "{count} weights in layout {layout}; {bytes} bytes of tensors in\n"
+    ));
+    done.fact("weights", count);
+    done.fact("layout", layout.name());
+    done.fact("bytes", bytes);
+    done.files(&files);
+    Ok(done)
 }
 
-/// That a checkpoint has packed weights.
+/// Checks that a checkpoint has packed weights.
 pub(crate) fn check_packed(
     input: &Checkpoint,
     read: &PackedFiles<'_>,

@@ -1,7 +1,7 @@
 //! `microscaling diff`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
 use crate::numbers::floats;
@@ -11,17 +11,17 @@ use microscaling::{Comparison, Packed, PackedDifference, Statistics};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Compare the tensors of two checkpoints, whatever their layouts; the exit status is 1 if any differ
+/// Compare the tensors of two checkpoints in any layouts; the exit status is 1 if any differ
 ///
-/// Tensors are compared by name: packed weights by codes, scales and values, a packed weight and a tensor of floats by values, all
-/// others by bytes.
+/// Tensors are compared by name. Two packed weights are compared by codes, scales and values, a packed weight and a tensor of
+/// floats by values, and all other tensors by bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     one: PathBuf,
-    /// Another one
+    /// Another checkpoint
     other: PathBuf,
-    /// The layout of both; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout of both; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "Largest difference",
         "SQNR in dB",
     ]);
-    let (mut same, mut differ) = (0, 0);
+    let (mut same, mut differ) = (0_usize, 0_usize);
     for name in &all {
         let one = Tensor::find(&inputs.0, &reads.0, name)?;
         let other = Tensor::find(&inputs.1, &reads.1, name)?;
@@ -102,15 +102,13 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         };
         *(if is_same { &mut same } else { &mut differ }) += 1;
     }
-    let table = if differ > 0 {
-        format!("{rows}\n")
-    } else {
-        String::new()
-    };
-    Ok(Done {
-        text: format!("{table}{differ} of {} tensors differ", same + differ),
-        status: (differ > 0).into(),
-    })
+    let mut done = Done::default();
+    done.table("differences", rows);
+    done.text(format!("{differ} of {} tensors differ", same + differ));
+    done.fact("tensors", same + differ);
+    done.fact("differ", differ);
+    done.status = (differ > 0).into();
+    Ok(done)
 }
 
 /// Whether two tensors are the same; a row of the table if they are not.

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors.
 
 use microscaling::WeightLayoutError;
 use microscaling::safetensors::FileError;
@@ -28,7 +28,7 @@ pub(crate) enum Error {
         path: PathBuf,
         source: Box<WeightLayoutError>,
     },
-    #[error("{}: two tensors would be `{name}`; names have to differ", .path.display())]
+    #[error("{}: two tensors would have the name `{name}`; allowed: names that differ", .path.display())]
     SameName { path: PathBuf, name: String },
     #[error(
         "{}: `{tensor}` is {dtype} of shape {shape:?}; allowed: F32, F16 or BF16 with two axes or more; `--only` and `--skip` \
@@ -41,7 +41,7 @@ pub(crate) enum Error {
         shape: Vec<usize>,
     },
     #[error(
-        "{}: `{weight}` is packed already, in layout {layout}; allowed: tensors of floats; `convert` changes the layout",
+        "{}: `{weight}` is packed already, in layout {layout}; allowed: tensors of floats (`convert` changes the layout)",
         .path.display()
     )]
     Packed {
@@ -55,9 +55,9 @@ pub(crate) enum Error {
         key: &'static str,
         reason: String,
     },
-    #[error("{}: no packed weight is in it, in {looked_for}; see `inspect`", .path.display())]
+    #[error("{}: the file has no packed weight in {looked_for}; see `inspect`", .path.display())]
     NothingPacked { path: PathBuf, looked_for: String },
-    #[error("{}: no tensor is to be packed: {reason}", .path.display())]
+    #[error("{}: there is no tensor to pack: {reason}", .path.display())]
     NothingToPack { path: PathBuf, reason: String },
     #[error("axis is {axis}, expected {} to {} for `{tensor}` of {rank} axes", -(*rank as i64), rank - 1)]
     Axis {
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// What went wrong with a tensor of a checkpoint.
+    /// The errors of a checkpoint's tensor.
     pub(crate) fn tensor<E: std::error::Error + 'static>(
         path: &Path,
         tensor: &str,

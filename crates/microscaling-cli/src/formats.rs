@@ -1,12 +1,12 @@
 //! `microscaling formats`, and the tables of all commands.
 
-use crate::Done;
+use crate::done::Done;
 use crate::error::Error;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use microscaling::safetensors::CheckpointLayout;
 use microscaling::{BlockFormat, Dialect, Packed};
 
-/// Show the block formats, the tools whose bytes are known, and the layouts of files
+/// Show the block formats, the tools whose bytes can be written, and the layouts of files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these block formats, each with the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`
@@ -46,14 +46,20 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
                 .map_or("-".into(), |element| element.max().to_string()),
         ]);
     }
-    let mut text = format!("{formats}\n");
+    let mut done = Done::default();
+    done.table("formats", formats);
+    let mut elements = serde_json::Map::new();
     for format in &args.formats {
         let Some(element) = format.element().filter(|element| element.bits() <= 8) else {
             continue;
         };
         let values = (0..1_u32 << element.bits()).map(|code| element.decode(code).to_string());
         let values: Vec<String> = values.collect();
-        text += &format!("\nElements of {format}, by code: {}\n", values.join(" "));
+        done.text(format!(
+            "\nElements of {format}, by code: {}\n",
+            values.join(" ")
+        ));
+        elements.insert(format.to_string(), values.into());
     }
     if args.formats.is_empty() {
         let mut dialects = table(["Dialect", "Formats that the tool has"]);
@@ -76,9 +82,14 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             };
             layouts.add_row([layout.name(), &format, &tensors]);
         }
-        text += &format!("\n{dialects}\n\n{layouts}\n");
+        done.text("\n");
+        done.table("dialects", dialects);
+        done.text("\n");
+        done.table("layouts", layouts);
+    } else {
+        done.fact("elements", elements);
     }
-    Ok(text.into())
+    Ok(done)
 }
 
 fn element(format: &BlockFormat) -> String {

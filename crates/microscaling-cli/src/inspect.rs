@@ -1,18 +1,18 @@
 //! `microscaling inspect`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use microscaling::safetensors::CheckpointLayout;
 use std::path::PathBuf;
 
-/// Show what a checkpoint holds: its packed weights, each of which is read, and all other tensors
+/// Show the contents of a checkpoint: its packed weights, which are read and checked, and all other tensors
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The layout; needed for `gguf-mxfp4` alone, which names and types of tensors do not tell
+    /// The layout; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
 }
@@ -56,13 +56,20 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             &tensor.bytes.len().to_string(),
         ]);
     }
-    let mut text = String::new();
+    let mut done = Done::default();
+    done.table("weights", weights);
     if !read.weights().is_empty() {
         let bits = 8.0 * bytes as f64 / elements.max(1) as f64;
-        text = format!("{weights}\n{bytes} bytes of packed weights, {bits:.3} bits an element\n\n");
+        done.text(format!(
+            "{bytes} bytes of packed weights, {bits:.3} bits an element\n\n"
+        ));
+        done.fact("bits_per_element", bits);
     }
+    done.table("others", others);
     if !read.others().is_empty() {
-        text += &format!("{others}\n{of_others} bytes of other tensors\n");
+        done.text(format!("{of_others} bytes of other tensors\n"));
     }
-    Ok(text.into())
+    done.fact("bytes_of_weights", bytes);
+    done.fact("bytes_of_others", of_others);
+    Ok(done)
 }

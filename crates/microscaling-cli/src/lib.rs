@@ -3,6 +3,7 @@
 mod checkpoint;
 mod convert;
 mod diff;
+mod done;
 mod error;
 mod formats;
 mod inspect;
@@ -10,7 +11,8 @@ mod numbers;
 mod output;
 mod quantize;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use done::{Done, Form};
 use error::Error;
 pub use formats::describe;
 use std::ffi::OsString;
@@ -19,9 +21,14 @@ use std::io::{ErrorKind, Write};
 /// Number formats with shared scales (MX, NVFP4 and their kin): files of packed tensors
 #[derive(Debug, Parser)]
 #[command(name = "microscaling", version)]
+#[command(
+    after_help = "Exit status: 0; 1 if `diff` found a difference; 2 after an error, with a message on the standard error."
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,23 +38,24 @@ enum Command {
     Diff(diff::Args),
     Convert(convert::Args),
     Formats(formats::Args),
+    /// Print a script that completes the words of this command line: `source <(microscaling completions bash)`
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
-/// What a command has to print, and the status that the process ends with.
-struct Done {
-    text: String,
-    status: u8,
+/// The completions for a shell.
+fn completions(shell: clap_complete::Shell) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "microscaling", &mut script);
+    let mut done = Done::default();
+    done.text(String::from_utf8_lossy(&script));
+    done
 }
 
-impl From<String> for Done {
-    fn from(text: String) -> Self {
-        Self { text, status: 0 }
-    }
-}
-
-/// Runs the program with these arguments, of which the first is its name. Results go to the standard output, errors to the
-/// standard error. The value is the status that the process should end with: 0; 1 where `diff` found a difference; 2 after an
-/// error.
+/// Runs the program with these arguments; the first argument is the program's name. Results go to the standard output,
+/// errors to the standard error. Returns the exit status: 0 for success, 1 if `diff` found a difference, 2 after an error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
@@ -63,8 +71,11 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Diff(args) => diff::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Formats(args) => formats::run(&args),
+        Command::Completions { shell } => Ok(completions(shell)),
     };
-    let printed = done.and_then(|Done { text, status }| {
+    let printed = done.and_then(|done| {
+        let status = done.status;
+        let text = done.print(&args.form)?;
         let printed = writeln!(std::io::stdout(), "{}", text.trim_end());
         match printed {
             // As when `head` has seen enough.

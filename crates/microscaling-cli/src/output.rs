@@ -12,8 +12,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What burn-mx's checkpoints say of themselves, as JSON: the layout, the specs and static scales of packed weights, and whose names
-/// tensors have.
+/// The key of the metadata in burn-mx's checkpoints, JSON: the layout, the specs and static scales of packed weights, and whose
+/// names tensors have.
 const BURN_MX_KEY: &str = "burn_mx";
 
 /// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
@@ -128,7 +128,7 @@ impl Output<'_> {
         others.collect()
     }
 
-    /// What the file says of itself: what the input's says, but for its packed weights.
+    /// The file's metadata: the input's metadata without the description of its packed weights.
     fn metadata(
         &self,
         number: usize,

@@ -1,7 +1,7 @@
 //! `microscaling quantize`.
 
-use crate::Done;
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use crate::numbers::floats;
@@ -16,15 +16,15 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The file to write; of an input of several files the folder
+    /// The file to write, or the folder if the input has several files
     output: PathBuf,
-    /// The block format, such as `mxfp4`; without it the layout's own
+    /// The block format, such as `mxfp4` [default: the layout's own]
     #[arg(long)]
     format: Option<BlockFormat>,
     /// The layout of the packed weights: `microscaling`, or another tool's layout, see `formats`
     #[arg(long, default_value = "microscaling")]
     layout: CheckpointLayout,
-    /// The axis that blocks lie along; negative ones count from the last
+    /// The axis along which blocks lie; negative numbers count from the last axis
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     axis: i64,
     /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic`
@@ -33,13 +33,13 @@ pub(crate) struct Args {
     /// The seed of stochastic rounding
     #[arg(long)]
     seed: Option<u64>,
-    /// Pack as this tool does, which says the rounding and the scales: see `formats`
+    /// Pack by the rules of this tool, which fix rounding and scales: see `formats`
     #[arg(long, conflicts_with_all = ["axis", "rounding", "seed"])]
     dialect: Option<Dialect>,
-    /// Pack only tensors whose names match this pattern, such as `model.layers.*.weight`; may be given again
+    /// Pack only tensors whose names match this pattern, such as `model.layers.*.weight`; may be repeated
     #[arg(long, value_name = "PATTERN")]
     only: Vec<Glob>,
-    /// Leave tensors as they are whose names match this pattern; may be given again
+    /// Leave tensors unchanged whose names match this pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<Glob>,
 }
@@ -117,14 +117,17 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         ]);
         Ok(weight)
     })?;
-    let files = files.iter().map(|file| format!("{}\n", file.display()));
-    let files: String = files.collect();
-    Ok(format!(
-        "{rows}\n{} weights in {format}, {} layout; {bytes} bytes of tensors in\n{files}",
-        planned.len(),
-        args.layout
-    )
-    .into())
+    let (count, layout) = (planned.len(), args.layout);
+    let mut done = Done::default();
+    done.table("weights", rows);
+    done.text(format!(
+        "{count} weights in {format}, {layout} layout; {bytes} bytes of tensors in\n"
+    ));
+    done.fact("format", format.to_string());
+    done.fact("layout", layout.name());
+    done.fact("bytes", bytes);
+    done.files(&files);
+    Ok(done)
 }
 
 /// The tensors to pack.

@@ -1,4 +1,4 @@
-//! The program on files: one, several, and what is refused.
+//! The program on one file, on several files, and on refused files.
 
 use microscaling::safetensors::{load, save};
 use microscaling::{BlockFormat, Dialect, Packed, Rounder, WeightLayout};
@@ -162,12 +162,12 @@ fn several_files() {
     .unwrap();
     let (status, said) = run(folder, "inspect in");
     assert!(
-        status == 2 && said.contains("`../x` is no file's name"),
+        status == 2 && said.contains("`../x` is not a file name"),
         "{said}"
     );
 }
 
-/// An error in a later weight leaves nothing behind, and what was there stays.
+/// An error in a later weight leaves no new file, and keeps the old files.
 #[test]
 fn all_or_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn all_or_nothing() {
     let line = "quantize in.safetensors out.safetensors --layout gpt-oss --only a";
     let (status, said) = run(folder, line);
     assert!(
-        status == 2 && said.contains("two tensors would be `a_scales`"),
+        status == 2 && said.contains("two tensors would have the name `a_scales`"),
         "{said}"
     );
     assert_eq!(files(folder), ["in.safetensors", "out.safetensors"]);
@@ -313,4 +313,64 @@ fn burn_mx_metadata_is_carried_over() {
         assert!(status == 2 && said.contains(parts), "{said}");
     }
     assert!(!folder.join("never").exists());
+}
+
+/// `--json` has the rows of the text's tables as objects; `--csv` has the same rows.
+#[test]
+fn results_as_json_and_as_csv() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (w, n) = (numbers(16 * 64, 1), numbers(64, 2));
+    write(
+        &folder.join("model.safetensors"),
+        &[("w, \"1\"", &[16, 64], &w), ("7", &[64], &n)],
+    );
+    let json =
+        |line: &str| -> serde_json::Value { serde_json::from_str(&succeed(folder, line)).unwrap() };
+    let written = json("--json quantize model.safetensors packed.safetensors --format mxfp4");
+    assert_eq!(written["format"], "mxfp4");
+    assert_eq!(written["files"], serde_json::json!(["packed.safetensors"]));
+    assert_eq!(written["weights"][0]["bytes"], 16 * 64 / 2 + 16 * 2);
+    let sqnr = written["weights"][0]["sqnr_in_db"].as_f64().unwrap();
+    assert!(sqnr > 10.0 && sqnr < 40.0, "{sqnr}");
+
+    let held = json("inspect packed.safetensors --json");
+    assert_eq!(held["weights"][0]["packed_weight"], "w, \"1\"");
+    assert_eq!(held["weights"][0]["shape"], "[16, 64]");
+    // A name is text, whatever it looks like.
+    assert_eq!(held["others"][0]["other_tensor"], "7");
+    assert_eq!(held["bytes_of_others"], 256);
+    let differ = json("diff packed.safetensors packed.safetensors --json");
+    assert_eq!(differ["differ"], 0);
+    assert_eq!(differ["differences"], serde_json::json!([]));
+    let elements = &json("formats mxfp4 --json")["elements"]["mxfp4"];
+    assert_eq!(elements[7], "6");
+
+    let csv = succeed(folder, "inspect packed.safetensors --csv");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "Packed weight,Layout,Format,Shape,Axis,Bytes");
+    assert_eq!(
+        lines[1],
+        "\"w, \"\"1\"\"\",microscaling,mxfp4,\"[16, 64]\",1,544"
+    );
+    assert_eq!(
+        lines[2..],
+        ["", "Other tensor,Type,Shape,Bytes", "7,F32,[64],256"]
+    );
+    let (status, said) = run(folder, "formats --json --csv");
+    assert_eq!(status, 2, "{said}");
+}
+
+#[test]
+fn shells_can_complete_the_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeed(folder.path(), &format!("completions {shell}"));
+        for word in [
+            "quantize", "inspect", "diff", "convert", "formats", "dialect",
+        ] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(run(folder.path(), "completions cmd").0, 2);
 }

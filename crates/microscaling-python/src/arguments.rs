@@ -1,4 +1,4 @@
-//! What functions are given.
+//! The arguments of functions.
 
 use crate::format::Format;
 use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};

@@ -24,7 +24,7 @@ const TYPES: [(&str, &str); 12] = [
 /// A block format: how elements and the scales that blocks of them share are rounded and stored.
 ///
 /// `Format("mxfp4")`, `Format("nvfp4(tensor_scale=true)")`, `Format("mx(element=int4,block_size=16,scale_mode=even)")`. `str` gives the
-/// text. Equal formats are equal, whatever the text that they were made from.
+/// text. Formats with the same parameters are equal, also if their texts differ.
 #[pyclass(frozen, eq, hash, module = "microscaling")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Format(pub(crate) BlockFormat);
@@ -36,7 +36,7 @@ impl Format {
         text.parse().map(Self).map_err(value_error)
     }
 
-    /// The formats with names.
+    /// The named formats.
     #[staticmethod]
     fn names() -> Vec<&'static str> {
         BlockFormat::NAMES.to_vec()
@@ -59,7 +59,7 @@ impl Format {
         microscaling_cli::describe(&self.0)
     }
 
-    /// Bits an element takes in a full block, with its part of the block's scale.
+    /// Bits per element in a full block, including the element's part of the block's scale.
     #[getter]
     fn bits(&self) -> f64 {
         self.0.bits_per_element()
@@ -89,13 +89,14 @@ impl Format {
         self.0.has_tensor_scale()
     }
 
-    /// The format of the elements, `"fp4_e2m1"`; None of those whose elements are a sign and a magnitude (`mx9`, `bfp16`).
+    /// The format of the elements, `"fp4_e2m1"`; None if the elements are a sign and a magnitude (`mx9`, `bfp16`).
     #[getter]
     fn element(&self) -> Option<String> {
         self.0.element().map(|element| element.to_string())
     }
 
-    /// The type of NumPy's or ml_dtypes' with the codes of the elements, if there is one: `packed.codes().view(format.dtype)`.
+    /// The NumPy or ml_dtypes type whose codes equal the elements' codes, if there is one:
+    /// `packed.codes().view(format.dtype)`.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let name = self.0.element().and_then(ElementFormat::name);
@@ -103,7 +104,8 @@ impl Format {
         name.map(|name| dtype(py, name)).transpose()
     }
 
-    /// The type of NumPy's or ml_dtypes' with the codes of the scales, if there is one: `packed.scales.view(format.scale_dtype)`.
+    /// The NumPy or ml_dtypes type whose codes equal the scales' codes, if there is one:
+    /// `packed.scales.view(format.scale_dtype)`.
     #[getter]
     fn scale_dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let name = match (&self.0, self.0.float_scale()) {
@@ -123,9 +125,10 @@ impl Format {
         name.map(|name| dtype(py, name)).transpose()
     }
 
-    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. Of several tables the first one counts.
+    /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. With several tables the
+    /// first one counts.
     ///
-    /// Where elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
+    /// If elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
     fn values<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {
         let bits = self.0.element_bits();
         let value = |code: u32| match self.0.element() {

@@ -1,5 +1,5 @@
-//! The native half of the Python module `microscaling`. The Python half, in `python/microscaling`, makes contiguous arrays of what
-//! its callers have; here they are quantized, packed, multiplied and looked at, without the interpreter's lock.
+//! The native half of the Python module `microscaling`. The Python half, in `python/microscaling`, converts the callers' arguments
+//! to contiguous arrays. The native half quantizes, packs, multiplies and measures these arrays, without the interpreter's lock.
 
 mod arguments;
 mod format;

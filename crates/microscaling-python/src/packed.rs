@@ -17,30 +17,30 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
 
-/// A tensor in the bytes of a block format: `pack` makes it, or `Packed(format, shape, scales, elements, axis=-1, tensor_scale=None)` from
-/// bytes that are there.
+/// A tensor in the bytes of a block format. `pack` creates one from values, and
+/// `Packed(format, shape, scales, elements, axis=-1, tensor_scale=None)` creates one from existing bytes.
 ///
 /// `scales` and `elements` are arrays of any shape whose elements have one byte, in row-major order, or lists of numbers. They are
-/// copied. `shape` is the shape of the tensor, and `axis` the axis that its blocks lie along.
+/// copied. `shape` is the shape of the tensor, and `axis` the axis along which its blocks lie.
 #[pyclass(frozen, module = "microscaling")]
 pub(crate) struct Packed {
     format: BlockFormat,
     shape: Vec<usize>,
-    /// The axis that blocks lie along, counted from the first.
+    /// The axis along which blocks lie, counted from the first axis.
     #[pyo3(get)]
     axis: usize,
-    /// The scale of the tensor, which multiplies.
+    /// The scale of the tensor, a factor of every value.
     #[pyo3(get)]
     tensor_scale: Option<f32>,
-    /// What compressed-tensors stores in place of the tensor's scale, if the bytes are of that dialect.
+    /// The number that compressed-tensors stores in place of the tensor's scale, if the bytes have its dialect.
     #[pyo3(get)]
     divisor: Option<f32>,
-    /// The scales, uint8, read-only: the shape of the tensor with a block for an element; one more axis where a scale has several
-    /// bytes.
+    /// The scales, uint8, read-only, in the shape of the tensor with each block as one element. A scale of several bytes adds one
+    /// more axis.
     #[pyo3(get)]
     scales: Py<PyArrayDyn<u8>>,
-    /// The codes, uint8, read-only: the shape of the tensor with the bytes of a row for its last axis; flat where a row does not
-    /// end with a byte. Low bits first, without gaps.
+    /// The codes, uint8, read-only, in the shape of the tensor with the bytes of a row in place of the last axis. The array is
+    /// flat if a row is not a whole number of bytes. Low bits first, without gaps.
     #[pyo3(get)]
     elements: Py<PyArrayDyn<u8>>,
 }
@@ -169,7 +169,8 @@ impl Packed {
         values.call_method1("reshape", (self.shape.clone(),))
     }
 
-    /// The codes, one an element, an array of the tensor's shape: uint8, or uint16 where they have more bits.
+    /// The codes, one for each element, in an array of the tensor's shape: uint8, or uint16 for codes of more than 8
+    /// bits.
     fn codes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let codes = self.with(py, |view| py.detach(|| view.codes()))?;
         let codes = match self.format.element_bits() {
@@ -185,7 +186,7 @@ impl Packed {
         codes.call_method1("reshape", (self.shape.clone(),))
     }
 
-    /// How two packed tensors differ: `elements` and `scales` (how many there are), `elements_differ`, `scales_differ`,
+    /// How two packed tensors differ: `elements` and `scales` (the numbers of both), `elements_differ`, `scales_differ`,
     /// `tensor_scale_differs`, `values_differ`, and `largest`, the largest difference of two values. None if they cannot be compared.
     fn difference<'py>(
         &self,
@@ -209,7 +210,7 @@ impl Packed {
         Ok(Some(found))
     }
 
-    /// The tensors, by name, that the weight is in a checkpoint of another tool's.
+    /// The tensors, by name, that store the weight in another tool's checkpoint.
     ///
     /// `layout` is `"mxfp4-pack-quantized"`, `"mxfp8-quantized"` or `"nvfp4-pack-quantized"` (compressed-tensors),
     /// `"modelopt-nvfp4"` (NVIDIA Model Optimizer), `"gpt-oss"` or `"gguf-mxfp4"`.
@@ -252,7 +253,7 @@ impl Packed {
     }
 }
 
-/// Packs a contiguous array of float32, bfloat16 or float16; for a dialect of float32.
+/// Packs a contiguous array of float32, bfloat16 or float16. A dialect needs float32.
 #[pyfunction]
 pub(crate) fn pack(
     py: Python<'_>,
@@ -303,7 +304,8 @@ fn encode<T: EncodeNumber + numpy::Element>(
     Packed::new(py, packed.map_err(value_error)?, None)
 }
 
-/// The weight of a checkpoint of another tool's. `tensors` are, by name, the name of the type, the shape and the bytes.
+/// The weight in another tool's checkpoint. `tensors` gives, for each name, the name of the type, the shape and the
+/// bytes.
 #[pyfunction]
 pub(crate) fn load(
     py: Python<'_>,
@@ -340,7 +342,7 @@ pub(crate) fn load(
     Packed::new(py, packed.map_err(value_error)?, None)
 }
 
-/// The bytes of an array of any type of one byte, or of a list of numbers.
+/// The bytes of an array with any one-byte type, or of a list of numbers.
 fn bytes_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, u8>> {
     let py = array.py();
     let numpy = py.import("numpy")?;

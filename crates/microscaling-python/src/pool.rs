@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The pool, and the process that it belongs to.
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 
-/// Below this many elements microscaling asks for no threads.
+/// Below this number of elements microscaling uses no other threads.
 const LARGE: usize = 1 << 17;
 
-/// Does work on so many elements, in this process's pool of threads if they are many.
+/// Does work on this number of elements, in this process's pool of threads if the number is large.
 pub(crate) fn share<T: Send>(elements: usize, work: impl FnOnce() -> T + Send) -> T {
     match elements >= LARGE {
         true => run(work),

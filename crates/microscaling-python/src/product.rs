@@ -18,7 +18,7 @@ enum Operand<'py> {
 }
 
 impl<'py> Operand<'py> {
-    /// Of a packed tensor, or of an array and its format. `axis` is the axis that is summed over.
+    /// The operand of a packed tensor, or of an array and its format. `axis` is the summed axis.
     fn new(
         object: &Bound<'py, PyAny>,
         format: Option<&Bound<'py, PyAny>>,

@@ -1,4 +1,4 @@
-//! What quantization did to a tensor, as Python sees it.
+//! Statistics of a tensor's quantization, for Python.
 
 use crate::arguments::{FormatArgument, axis, value_error};
 use crate::pool;
@@ -7,7 +7,8 @@ use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 
-/// What quantization did to a tensor. Elements that are not finite before or after are counted, and are in no other figure.
+/// Statistics of a tensor's quantization. Elements that are not finite before or after are counted, and are in no other
+/// figure.
 #[pyclass(frozen, module = "microscaling")]
 pub(crate) struct Statistics(microscaling::Statistics);
 
@@ -31,7 +32,7 @@ impl Statistics {
         self.0.overflow()
     }
 
-    /// Blocks, blocks of zeros included.
+    /// Blocks, including blocks of zeros.
     #[getter]
     fn blocks(&self) -> u64 {
         self.0.blocks()
@@ -73,7 +74,7 @@ impl Statistics {
         self.0.cosine()
     }
 
-    /// Elements that were not zero and are.
+    /// Elements that are not zero before and are zero after.
     #[getter]
     fn underflow(&self) -> u64 {
         self.0.underflow()
@@ -103,7 +104,7 @@ impl Statistics {
         self.0.dynamic_range()
     }
 
-    /// ⌊log₂ scale⌋, and how many blocks have such a scale; without blocks of zeros.
+    /// ⌊log₂ scale⌋, and the number of blocks with such a scale, without blocks of zeros.
     #[getter]
     fn scales(&self) -> BTreeMap<i32, u64> {
         self.0.scales().collect()
@@ -164,7 +165,7 @@ pub(crate) fn statistics(
     statistics.map(Statistics).map_err(value_error)
 }
 
-/// Of two contiguous arrays, before and after.
+/// Statistics of two contiguous arrays, before and after.
 #[pyfunction]
 pub(crate) fn statistics_of(
     py: Python<'_>,

@@ -59,7 +59,7 @@ pub(crate) fn quantize<'py>(
     Ok(copy)
 }
 
-/// Copies and quantizes. Where rows of the first axis do not depend on each other that is done piece by piece: one pass over
+/// Copies and quantizes. If rows of the first axis do not depend on each other, the work goes piece by piece: one pass over
 /// memory in place of two.
 fn quantized_copy(
     from: &[f32],

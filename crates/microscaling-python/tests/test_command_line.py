@@ -112,7 +112,7 @@ def test_errors(folder):
         (["quantize", "model.safetensors", "x", "--format", "mxfp4", "--axis", "2"], "axis is 2, expected -2 to 1"),
         (["quantize", "model.safetensors", "x", "--layout", "gpt-oss", "--format", "mxint8"], "gpt-oss"),
         (["quantize", "model.safetensors", "x", "--format", "mxfp4", "--seed", "1"], "go together"),
-        (["convert", "model.safetensors", "x", "--to", "gpt-oss"], "no packed weight is in it"),
+        (["convert", "model.safetensors", "x", "--to", "gpt-oss"], "the file has no packed weight"),
         (["convert", "model.safetensors", "x", "--to", "gptq"], "unknown layout `gptq`: expected one of microscaling"),
     ]:
         told = run(*args, status=2)

@@ -1,4 +1,4 @@
-//! What can go wrong: every error names the operation, what is allowed and what it got.
+//! The errors. Every error names the operation, the allowed values and the value that it got.
 
 use crate::accumulate::{Chip, OperandType, ScaleType};
 use crate::product::{Axis, ProductPath, Side};
@@ -50,21 +50,21 @@ impl FormatError {
     }
 }
 
-/// A name that stands for no value of the named enum.
+/// A name without a value in its enum.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("unknown {kind} `{value}`: expected one of {}", .allowed.join(", "))]
 #[non_exhaustive]
 pub struct NameError {
-    /// What the name was to be, for example "element format".
+    /// The kind of name that was expected, for example "element format".
     pub kind: &'static str,
-    /// The name that was given.
+    /// The given name.
     pub value: String,
     /// The names that are allowed (aliases are not listed).
     pub allowed: Vec<&'static str>,
 }
 
 impl NameError {
-    /// The error of an enum of another crate, whose names are parsed as those of this one's.
+    /// The error for an enum of another crate, whose names are parsed like the names of this crate's enums.
     pub fn new(kind: &'static str, value: impl Into<String>, allowed: Vec<&'static str>) -> Self {
         Self {
             kind,
@@ -85,7 +85,7 @@ pub enum FormatError {
         min: u32,
         /// Greatest number of bits.
         max: u32,
-        /// The number that was given.
+        /// The given number.
         got: u32,
     },
     /// A free parameter of a block format is out of range.
@@ -99,7 +99,7 @@ pub enum FormatError {
         min: usize,
         /// Greatest value.
         max: usize,
-        /// The value that was given.
+        /// The given value.
         got: usize,
     },
     /// A parameter of an element format is out of range.
@@ -113,7 +113,7 @@ pub enum FormatError {
         min: i32,
         /// Greatest value.
         max: i32,
-        /// The value that was given.
+        /// The given value.
         got: i32,
     },
     /// Elements of a table need a scale that is a float.
@@ -145,7 +145,7 @@ pub enum FormatError {
         "block format: element is {got}, expected one of at most 8 bits, its smallest number at least 2^-32, its largest 1 to 2^33, beside a scale that is a float"
     )]
     FloatScaleElement {
-        /// The element format that was given.
+        /// The given element format.
         got: ElementFormat,
     },
     /// Blocks with a float for a scale cannot have this parameter beside the others.
@@ -153,7 +153,7 @@ pub enum FormatError {
     FloatScaleField {
         /// The parameter, for example "tensor_scale".
         field: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// Square blocks cannot have this parameter.
@@ -161,21 +161,21 @@ pub enum FormatError {
     SquareBlocks {
         /// The parameter, for example "block_size".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A parameter is none of a few values.
     #[error("{format}: {field} is {got}, expected one of {allowed:?}")]
     OneOf {
-        /// What has the parameter, for example "random Hadamard transform".
+        /// The owner of the parameter, for example "random Hadamard transform".
         format: &'static str,
         /// The parameter, for example "block_size".
         field: &'static str,
         /// The values that are allowed.
         allowed: &'static [usize],
-        /// The value that was given.
+        /// The given value.
         got: usize,
     },
     /// A scale mode that is made for one element format.
@@ -185,7 +185,7 @@ pub enum FormatError {
         scale_mode: ScaleMode,
         /// The element format that it is made for.
         expected: ElementFormat,
-        /// The one that was given.
+        /// The given element format.
         got: ElementFormat,
     },
     /// A field of an accumulator is out of range.
@@ -199,50 +199,50 @@ pub enum FormatError {
         min: i64,
         /// Greatest value.
         max: i64,
-        /// The value that was given.
+        /// The given value.
         got: i64,
     },
-    /// A field of an accumulator does not go with the others.
+    /// A field of an accumulator contradicts the others.
     #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
     AccumulatorField {
         /// The order, for example "joint", or a chip.
         order: &'static str,
         /// The field, for example "group".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: i64,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A running sum is not rounded in this way.
     #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
     SumRounding {
-        /// The rounding that was given.
+        /// The given rounding.
         got: Rounding,
     },
     /// Integers have no place for scales but the promotion.
     #[error("accumulator of order integer: scale_at is product, expected promotion")]
     IntegerScale,
-    /// A headroom that is no fraction of at least 1/2 and less than 2.
+    /// A headroom that is not a fraction of at least 1/2 and less than 2.
     #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {
-        /// Of the fraction that was given.
+        /// Part of the given fraction.
         numerator: u16,
-        /// Of the fraction that was given.
+        /// Part of the given fraction.
         denominator: u16,
     },
     /// An MX block cannot have a headroom below 1.
     #[error("MX format: headroom is {got}, expected at least 1")]
     MxHeadroom {
-        /// The headroom that was given.
+        /// The given headroom.
         got: Headroom,
     },
     /// Sub-scales that no block can have.
     #[error("block format: sub_scales is {got}, expected {allowed}")]
     SubScales {
-        /// The sub-scales that were given.
+        /// The given sub-scales.
         got: SubScales,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A float format cannot have this many bits.
@@ -254,12 +254,12 @@ pub enum FormatError {
         min: u32,
         /// Greatest number of bits.
         max: u32,
-        /// The number that was given.
+        /// The given number.
         got: u32,
     },
 }
 
-/// A text that stands for no format.
+/// A text that is not a format.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseFormatError {
@@ -271,7 +271,7 @@ pub enum ParseFormatError {
     Syntax {
         /// The family of formats, for example "bfp".
         format: &'static str,
-        /// The text that was given.
+        /// The given text.
         value: String,
     },
     /// The family has no such parameter, or it is given twice.
@@ -279,7 +279,7 @@ pub enum ParseFormatError {
     UnknownField {
         /// The family of formats.
         format: &'static str,
-        /// The parameter that was given.
+        /// The given parameter.
         field: String,
         /// The parameters of the family.
         allowed: &'static [&'static str],
@@ -291,9 +291,9 @@ pub enum ParseFormatError {
         format: &'static str,
         /// The parameter.
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// A parameter is out of range.
@@ -301,7 +301,7 @@ pub enum ParseFormatError {
     Format(#[from] FormatError),
 }
 
-/// Why a tensor was not quantized. It is untouched then.
+/// Why a tensor was not quantized. After an error the tensor is unchanged.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
@@ -311,7 +311,7 @@ pub enum QuantizeError {
     /// The axis does not exist; a tensor of rank 0 has none.
     #[error("quantize: axis {axis} is out of range for a tensor of rank {rank}")]
     AxisOutOfRange {
-        /// The axis that was given.
+        /// The given axis.
         axis: usize,
         /// The number of axes.
         rank: usize,
@@ -319,13 +319,13 @@ pub enum QuantizeError {
     /// Square blocks lie along two axes, and the tensor has one.
     #[error("quantize: square blocks lie along two axes, the tensor of shape {shape:?} has one")]
     OneAxis {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
     /// The data do not have as many elements as the shape says.
     #[error("quantize: shape {shape:?} has {expected} elements, the data have {got}")]
     LengthMismatch {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of elements of that shape.
         expected: usize,
@@ -335,12 +335,12 @@ pub enum QuantizeError {
     /// The number of elements of the shape does not fit a `usize`.
     #[error("quantize: the number of elements of shape {shape:?} overflows")]
     ShapeOverflow {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
 }
 
-/// Why a tensor was not packed, or bytes are no packed tensor.
+/// Why a tensor was not packed, or why bytes are not a packed tensor.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {
@@ -350,7 +350,7 @@ pub enum PackError {
     /// The number of bytes does not fit a `usize`.
     #[error("pack: the number of bytes of shape {shape:?} overflows")]
     SizeOverflow {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
     },
     /// The format has no code for a NaN or an Inf among the elements.
@@ -371,21 +371,21 @@ pub enum PackError {
     /// The scales are not as many bytes as the blocks of the tensor need.
     #[error("pack: the scales of shape {shape:?} are {expected} bytes, got {got}")]
     ScalesLength {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of bytes of that shape.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
     /// The element codes are not as many bytes as the tensor needs.
     #[error("pack: the elements of shape {shape:?} are {expected} bytes, got {got}")]
     ElementsLength {
-        /// The shape that was given.
+        /// The given shape.
         shape: Vec<usize>,
         /// Number of bytes of that shape.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
     /// A bit is set that no code has.
@@ -412,14 +412,14 @@ pub enum PackError {
     /// Rows that the tensor does not have.
     #[error("pack: rows {start} to {end} are not among the {rows} rows of the tensor")]
     Rows {
-        /// The first one that was asked for.
+        /// The first row.
         start: usize,
-        /// The one behind the last.
+        /// The row after the last one.
         end: usize,
         /// How many the tensor has.
         rows: usize,
     },
-    /// There is no room for some rows, or too much.
+    /// The output has room for fewer or more rows.
     #[error("pack: {rows} rows are {expected} elements, there is room for {got}")]
     RowsLength {
         /// How many rows were asked for.
@@ -442,10 +442,10 @@ pub enum PanelsError {
     /// The format or the lengths are wrong.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The quantization draws random numbers, which go by the place of an element in its tensor.
-    #[error("stochastic rounding goes by a whole tensor, not by the parts of an operand")]
+    /// The quantization draws random numbers, which depend on the place of an element in its tensor.
+    #[error("stochastic rounding needs a whole tensor, not parts of an operand")]
     Stochastic,
-    /// Neither axis has stride 1, or `group` is no divisor of the summed axis, or `data` ends before a matrix does.
+    /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
     #[error(
         "matrices with free axis {free:?}, summed axis {summed:?} in groups of {group} do not lie in rows or columns within {length} elements"
     )]
@@ -461,7 +461,7 @@ pub enum PanelsError {
     },
     /// Square blocks lie along the whole summed axis, and it is several axes taken as one.
     #[error(
-        "square blocks do not lie along groups of {group} of the {summed} elements along the summed axis"
+        "square blocks do not fit groups of {group} of the {summed} elements along the summed axis"
     )]
     SquareGroups {
         /// The length of a group.
@@ -489,10 +489,10 @@ pub enum PanelsError {
     },
     /// A quantized element has more than 8 significant bits, or is a subnormal that bfloat16 does not have: bfloat16 would
     /// be another number.
-    #[error("an element is no bfloat16 number")]
+    #[error("an element is not a bfloat16 number")]
     Inexact,
-    /// The tensor scale of the operand does not stand beside its elements: of a tensor of zeros, of numbers close to them, or of
-    /// a NaN or Inf, quantized elements in units of the scale are not what they are without.
+    /// The tensor scale cannot be stored apart from the elements. In a tensor of zeros, of numbers close to zero, or with a NaN
+    /// or Inf, dividing the elements by the scale would change them.
     #[error("the tensor scale is {tensor_scale:e}, expected a finite number of at least 2^-80")]
     TensorScale {
         /// The tensor scale that the elements have.
@@ -527,10 +527,10 @@ pub enum AccumulateError {
         "accumulator: the block format is {got}, expected floats or fixed point with one scale a block"
     )]
     BlockFormat {
-        /// The format that was given.
+        /// The given format.
         got: BlockFormat,
     },
-    /// The packed tensor is no matrix.
+    /// The packed tensor is not a matrix.
     #[error("accumulator: the packed tensor has shape {got:?}, expected two axes")]
     Axes {
         /// The shape that was given.
@@ -548,14 +548,14 @@ pub enum AccumulateError {
         /// The type of the elements.
         got: ElementFormat,
     },
-    /// What shares a scale lies in two blocks.
+    /// A group of elements with one scale lies in two blocks.
     #[error(
         "accumulator: {field} is {got}, expected a divisor of the block of {block} elements (0: of all)"
     )]
     Block {
         /// "group" or "promote_every".
         field: &'static str,
-        /// The value that was given.
+        /// The given value.
         got: usize,
         /// Elements of a block.
         block: usize,
@@ -565,9 +565,9 @@ pub enum AccumulateError {
         "product: the left operand has {lhs} elements along the summed axis, the right one {rhs}"
     )]
     Summed {
-        /// Of the left operand.
+        /// Elements of the left operand.
         lhs: usize,
-        /// Of the right operand.
+        /// Elements of the right operand.
         rhs: usize,
     },
     /// The elements end before the matrix does.
@@ -591,10 +591,10 @@ pub enum AccumulateError {
         side: Side,
         /// As many as there are blocks.
         expected: usize,
-        /// The number that was given.
+        /// The given number.
         got: usize,
     },
-    /// An element is no number of its type.
+    /// An element is not a number of its type.
     #[error(
         "{side} operand: element {free}, {summed} is {value:e}, expected a number of {expected}"
     )]
@@ -610,7 +610,7 @@ pub enum AccumulateError {
         /// The type of the elements.
         expected: OperandType,
     },
-    /// A scale is no number of its type.
+    /// A scale is not a number of its type.
     #[error("{side} operand: a scale is {value:e}, expected a number of {expected}")]
     Scale {
         /// Which operand.

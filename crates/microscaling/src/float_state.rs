@@ -1,7 +1,7 @@
 //! The float state of a thread: libraries set flush-to-zero in threads that they do not own.
 //!
-//! Rust's float arithmetic, and what the compiler makes of integer comparisons of float patterns, hold in IEEE 754's default
-//! state alone.
+//! Rust's float arithmetic is defined in IEEE 754's default state alone. The same holds for integer comparisons of float
+//! patterns, which the compiler may turn into float comparisons.
 
 /// Calls `work` in IEEE 754's default state: subnormals are kept, as operands and as results, and rounding is to nearest,
 /// half to even. The thread's own state is back afterwards. `work` must not wait for other threads: foreign work would run

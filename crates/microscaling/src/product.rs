@@ -1,7 +1,7 @@
 //! Matrix products of operands that are exact in bfloat16.
 //!
-//! An operand is quantized straight into [`Panels`], bfloat16 in the order in which the kernels read them, and
-//! [`Panels::multiply`] multiplies two of them; its documentation has the rule of the sum, which every path keeps to the bit.
+//! An operand is quantized straight into [`Panels`]: bfloat16 numbers in the order in which the kernels read them.
+//! [`Panels::multiply`] multiplies two panels. Its documentation has the rule of the sum, which every path keeps to the bit.
 
 mod fill;
 mod kernels;

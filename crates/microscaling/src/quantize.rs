@@ -1,4 +1,4 @@
-//! Quantizing slices: every format's `quantize`, and what it is made of.
+//! Quantizing slices: every format's `quantize`, and its parts.
 
 pub(crate) mod blocks;
 mod clipped;
@@ -28,28 +28,27 @@ use tensor::quantize_blocks;
 impl MxFormat {
     /// Replaces every element of a tensor by the value it has in this format ("fake quantization").
     ///
-    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and
-    /// blocks lie along `axis`, counted from 0. They start anew at the beginning of the axis; the last
-    /// one is shorter if the block size does not divide its length, as if padded with zeros. A block
-    /// size larger than the axis gives one short block, and block size 0 one block of the whole axis.
+    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and blocks lie along
+    /// `axis`, counted from 0. The first block starts at the beginning of the axis. The last block is shorter if the
+    /// block size does not divide the axis, as if padded with zeros. A block size larger than the axis gives one short
+    /// block, and block size 0 one block of the whole axis.
     ///
-    /// Every element becomes what [`round_element`](Self::round_element) says, which also tells of
-    /// NaN, Inf, zero, saturation and overflow. The draw of an element for
-    /// [`Rounder::Stochastic`] is word number i of its stream, with i its position in `data`; results
-    /// depend neither on the number of threads nor on the processor. A tensor without elements is
-    /// left as it is.
+    /// [`round_element`](Self::round_element) defines the new value of every element, also for NaN, Inf, zero,
+    /// saturation and overflow. The draw of an element for [`Rounder::Stochastic`] is word number i of its stream, with
+    /// i its position in `data`. Results depend neither on the number of threads nor on the processor. A tensor may
+    /// have no elements.
     ///
-    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it where `axis` is 0: of a matrix it
-    /// does not matter which axis is given.
+    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it if `axis` is 0. For a matrix both
+    /// axes give the same blocks.
     ///
-    /// One pass over memory for any axis, in place: nothing is transposed. Large tensors are worked
-    /// on by the threads of the current rayon pool (feature `rayon`).
+    /// One pass over memory for any axis, in place: nothing is transposed. The threads of the current rayon pool share
+    /// the work on large tensors (feature `rayon`).
     ///
     /// # Errors
     /// The data are untouched then.
     /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
-    /// * [`QuantizeError::OneAxis`]: square blocks of a tensor of one axis.
+    /// * [`QuantizeError::OneAxis`]: square blocks in a tensor with one axis.
     /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
     /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
     pub fn quantize(
@@ -64,12 +63,12 @@ impl MxFormat {
 }
 
 impl MicroexponentFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
-    /// along `axis`, and sub-blocks anew from the beginning of each block; arguments, draws, threads and
-    /// errors are those of [`MxFormat::quantize`](crate::MxFormat::quantize).
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`, and
+    /// sub-blocks anew from the beginning of each block; [`MxFormat::quantize`](crate::MxFormat::quantize) describes
+    /// arguments, draws, threads and errors.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn quantize(
         &self,
         data: &mut [f32],
@@ -82,12 +81,11 @@ impl MicroexponentFormat {
 }
 
 impl BfpFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
-    /// along `axis`; arguments, draws, threads and errors are those of
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize).
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
+    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn quantize(
         &self,
         data: &mut [f32],
@@ -100,12 +98,11 @@ impl BfpFormat {
 }
 
 impl FloatScaleFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
-    /// along `axis`; arguments, draws, threads and errors are those of
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize).
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
+    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn quantize(
         &self,
         data: &mut [f32],
@@ -118,13 +115,12 @@ impl FloatScaleFormat {
 }
 
 impl Nvfp4Format {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie
-    /// along `axis`; arguments, draws, threads and errors are those of
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize). A tensor scale takes one more pass over the
-    /// data, which reads them.
+    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
+    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors. A tensor scale
+    /// takes one more pass, which only reads the data.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn quantize(
         &self,
         data: &mut [f32],
@@ -137,15 +133,15 @@ impl Nvfp4Format {
 }
 
 impl BlockFormat {
-    /// [`quantize`](Self::quantize), but for the tensor scale, which is returned instead of being in the values: these have
-    /// the format's [significant bits](Self::significant_bits). Their products with it are what [`quantize`](Self::quantize)
-    /// gives, up to its own rounding to `f32`.
+    /// [`quantize`](Self::quantize) without the tensor scale, which is returned instead. The values then have the format's
+    /// [significant bits](Self::significant_bits). The values times the tensor scale equal [`quantize`](Self::quantize)'s,
+    /// up to the rounding of this product to `f32`.
     ///
-    /// `None`, and the data are untouched, if the format has no tensor scale, or the data have one that is no number, or below
-    /// 2^−80, where it takes part in how elements are rounded.
+    /// `None`, with unchanged data, if the format has no tensor scale, or if the data's tensor scale is NaN, Inf or below
+    /// 2^−80. A scale below 2^−80 takes part in the rounding of elements.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn quantize_without_tensor_scale(
         &self,
         data: &mut [f32],
@@ -200,7 +196,7 @@ impl BlockFormat {
     /// of the format, see [`MxFormat::quantize`].
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`]. The data are untouched then.
+    /// The errors of [`MxFormat::quantize`]. After an error the data are unchanged.
     pub fn quantize(
         &self,
         data: &mut [f32],

@@ -1,4 +1,4 @@
-//! What quantization did to a tensor, in figures.
+//! Statistics of a tensor's quantization.
 
 mod lanes;
 mod look;
@@ -24,7 +24,7 @@ use scales::Scales;
 /// A tensor before and after quantization, in row-major order without gaps, and how it was quantized.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
-    /// The elements before: those that the block format was given.
+    /// The elements before quantization to the block format.
     pub original: &'a [f32],
     /// The elements after.
     pub quantized: &'a [f32],
@@ -36,7 +36,7 @@ pub struct Comparison<'a> {
     pub format: Option<BlockFormat>,
 }
 
-/// What quantization did to the elements of one tensor, or of several taken together.
+/// Statistics of the quantization of one tensor, or of several tensors together.
 ///
 /// Sums are float64 sums of all elements, in an order that the shape alone fixes: neither the number of threads nor
 /// the processor changes a bit. Elements that are not finite before or after are counted, and are in no other figure.
@@ -77,23 +77,23 @@ pub struct Statistics {
     /// Patterns of the largest magnitude and of the smallest that is not zero; 0 if there is none.
     amax: u32,
     smallest: u32,
-    /// Of each block that is not zero: Σ (x − q)² / Σ x².
+    /// For each block that is not zero: Σ (x − q)² / Σ x².
     ratios: Vec<f32>,
     /// How many blocks that are not zero have a scale of this binade.
     scales: BTreeMap<i32, u64>,
-    /// Of the logarithms of their scales: Σ s and Σ s².
+    /// Sums over the logarithms of their scales: Σ s and Σ s².
     scale_sum: f64,
     scale_squares: f64,
     scale_range: Option<[f32; 2]>,
 }
 
 impl Statistics {
-    /// The statistics of one tensor. Large tensors are worked on by the threads of the current rayon pool.
+    /// The statistics of one tensor. The threads of the current rayon pool share the work on large tensors.
     ///
     /// # Errors
     /// * [`QuantizeError::Format`]: the format is not valid.
     /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
-    /// * [`QuantizeError::LengthMismatch`]: one of the slices has not as many elements as the shape.
+    /// * [`QuantizeError::LengthMismatch`]: the number of elements of a slice differs from the shape's.
     /// * [`QuantizeError::ShapeOverflow`]: that number overflows.
     pub fn of(comparison: Comparison<'_>) -> Result<Self, QuantizeError> {
         let Comparison {
@@ -113,12 +113,13 @@ impl Statistics {
         Ok(Self::seen(&source, original.len(), layout, scales))
     }
 
-    /// The statistics of a tensor, in row-major order without gaps, that is rounded elementwise and then quantized in blocks
-    /// along `axis`: what [`of`](Self::of) says of what [`FloatFormat::round_slice`](crate::FloatFormat::round_slice)
-    /// makes of it, and of what [`BlockFormat::quantize`] makes of that, in one pass over memory that keeps nothing.
+    /// The statistics of a tensor that is rounded elementwise and then quantized in blocks along `axis`. The tensor is in
+    /// row-major order without gaps. The result equals [`of`](Self::of) with two tensors: the result of
+    /// [`FloatFormat::round_slice`](crate::FloatFormat::round_slice), and its quantization by [`BlockFormat::quantize`]. One
+    /// pass over memory computes the statistics and stores neither tensor.
     ///
     /// # Errors
-    /// Those of [`of`](Self::of).
+    /// The errors of [`of`](Self::of).
     ///
     /// # Panics
     /// If a rounding is stochastic.
@@ -188,7 +189,7 @@ impl Statistics {
         }
     }
 
-    /// Takes the elements of another tensor in: all figures are those of both together.
+    /// Adds the elements of another tensor: all figures then describe both together.
     pub fn merge(&mut self, other: Self) {
         self.elements += other.elements;
         self.non_finite += other.non_finite;
@@ -234,12 +235,13 @@ impl Statistics {
         self.non_finite
     }
 
-    /// Number of elements that are finite before and ±Inf after, which are among the [`non_finite`](Self::non_finite) ones.
+    /// Number of elements that are finite before and ±Inf after. [`non_finite`](Self::non_finite) counts these
+    /// elements, too.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
 
-    /// Number of blocks, those of zeros included; 0 without a block format.
+    /// Number of blocks, including blocks of zeros; 0 without a block format.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -282,8 +284,8 @@ impl Statistics {
         self.underflow
     }
 
-    /// Number of elements beyond the largest number that their block can hold under its scale. Where a table has other numbers above 0
-    /// than below, that is the larger one of both.
+    /// Number of elements beyond the largest number that their block can hold under its scale. If a table has other numbers above 0
+    /// than below, the larger magnitude counts.
     pub fn saturated(&self) -> u64 {
         self.saturated
     }
@@ -321,9 +323,9 @@ impl Statistics {
         }))
     }
 
-    /// The histogram of the scales of blocks that are not zero, one bin a binade: ⌊log₂ scale⌋ and how many blocks
-    /// have such a scale, in ascending order. Of microexponents and block floating point the scale is the power of two that
-    /// is the block's exponent, of NVFP4 the product of block and tensor scale.
+    /// The histogram of the scales of blocks that are not zero, one bin for each binade: ⌊log₂ scale⌋ and the number of
+    /// blocks with such a scale, in ascending order. The scale of microexponents and block floating point is the power of
+    /// two with the block's exponent. The scale of NVFP4 is the product of block and tensor scale.
     pub fn scales(&self) -> impl Iterator<Item = (i32, u64)> {
         self.scales.iter().map(|(&binade, &count)| (binade, count))
     }

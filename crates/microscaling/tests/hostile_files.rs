@@ -60,8 +60,8 @@ fn peak<T>(call: impl FnOnce() -> T) -> (T, usize) {
     (result, (MOST.get() - before) as usize)
 }
 
-/// Loads and decodes whatever it is, and checks the memory that this takes: for the header, whose parser
-/// grows its tables and vectors by halves, and then 16 bytes for each of the elements.
+/// Loads and decodes any bytes, and checks the memory. The header's parser grows its tables and vectors by halves; each
+/// element may take 16 bytes.
 fn load_and_decode(file: &[u8]) {
     let (loaded, most) = peak(|| load(file));
     assert!(
@@ -144,7 +144,7 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// What earlier versions wrote is still read, and written as it was.
+/// Files of earlier versions are still read, and written unchanged.
 #[test]
 fn valid_files() {
     for (name, tensors) in valid() {
@@ -228,7 +228,7 @@ fn mutations() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// `fix` corrects the length of the header, so that what stands in it is reached.
+/// `fix` corrects the length of the header, so that the parser reaches its content.
 fn mutate(mut file: Vec<u8>, mutation: &Mutation, fix: bool) -> Vec<u8> {
     if file.len() < 9 {
         return file;

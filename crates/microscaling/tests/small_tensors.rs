@@ -1,5 +1,5 @@
-//! Small tensors are cheap: no thread is started for them, and little memory is touched. In a process of its own,
-//! whose threads can be counted.
+//! Small tensors are cheap: no thread is started for them, and little memory is touched. This binary is a separate
+//! process, whose threads can be counted.
 
 use microscaling::{
     BlockFormat, FloatFormat, Packed, RandomHadamard, RandomStream, Rounder, Rounding,
@@ -65,7 +65,7 @@ fn threads() -> usize {
     1
 }
 
-/// One test, as each would have a thread of its own.
+/// One test, because each test would have its own thread.
 #[test]
 fn no_threads_and_little_memory() {
     let before = threads();

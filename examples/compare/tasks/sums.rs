@@ -70,7 +70,7 @@ impl<B: Backend> SumBatch<B> {
         }
     }
 
-    /// Of the tokens of the result alone, the loss among it: what the operands are cannot be told.
+    /// Scores and loss of the result's tokens alone, because the operands cannot be predicted.
     pub(crate) fn output(self, model: &impl Language<B>) -> ClassificationOutput<B> {
         let given = self.answers.clone().narrow(1, 0, ANSWER - 1);
         let logits = model.next_token(Tensor::cat(vec![self.questions, given], 1));
@@ -80,8 +80,8 @@ impl<B: Backend> SumBatch<B> {
 
     /// Number of sums whose result is right in all digits, each told from the model's own digits before it.
     ///
-    /// Not from the right digits in their place: an MX block of attention's operands lies along the tokens, so that the
-    /// scale of a block would know of tokens still to come, in spite of the causal mask.
+    /// The right digits are not in their place: an MX block of attention's operands lies along the tokens. So the scale
+    /// of a block would reveal later tokens, in spite of the causal mask.
     pub(crate) fn solved(self, model: &impl Language<B>) -> usize {
         let text = (0..ANSWER).fold(self.questions, |text, _| {
             let last = text.dims()[1] - 1;

@@ -24,7 +24,7 @@ pub(crate) enum Rule {
     },
     /// Every element lies within this share of the expected one.
     Relative(f64),
-    /// Every element lies within a distance of its own, which says what its roundings can add up to.
+    /// Every element lies within its own distance, the sum of its possible rounding errors.
     Within { allowed: Vec<f64> },
 }
 
@@ -237,8 +237,8 @@ fn distance(got: f32, expected: f32, rule: &Rule, i: usize, largest: f64) -> Dis
     }
 }
 
-/// Position of a number among those of a format, counted from zero; `None` if it is none of them.
-/// Infinity is the one after the largest.
+/// Position of a number among the numbers of a format, counted from zero; `None` for other numbers. Infinity comes
+/// after the largest number.
 fn ordinal(format: FloatFormat, x: f32) -> Option<i64> {
     if x.is_nan() {
         return None;

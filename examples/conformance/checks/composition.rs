@@ -15,7 +15,7 @@ use super::ops::Compared;
 use super::roundings::{Bounded, Ops};
 use super::tensors::{Example, Inputs, Op};
 
-/// A function as Burn, or a user of it, composes it.
+/// A function as Burn, or a program that uses Burn, composes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Composition {
     /// `activation::silu`: a product with a sigmoid.
@@ -108,8 +108,8 @@ impl Gate {
         }
     }
 
-    /// How far the gradients can be apart. The sigmoid is the same in both, unless its exponential lies so near a rounding's
-    /// edge that two libraries, each off by up to two units in the last place, fall on either side.
+    /// How far the gradients can be apart. The sigmoid is the same in both, but for one case. If its exponential is near the
+    /// limit between two roundings, two libraries with errors of up to two units in the last place may round differently.
     fn apart(self, x: f32, g: f32) -> f64 {
         let f = self.forward;
         let rounded = f.value(x);
@@ -180,8 +180,8 @@ impl<'a> RmsNorm<'a> {
         }
     }
 
-    /// The root of a row. It is the same in both, unless the sum of squares lies so near a rounding's edge that sums in other
-    /// orders fall on either side.
+    /// The root of a row is the same in both, unless the sum of squares is so near the limit between two roundings that sums
+    /// in other orders round differently.
     fn roots(&self, row: &[f32]) -> [f32; 2] {
         let f = self.forward;
         let square = |&x: &f32| f64::from(f.value(f.value(x) * f.value(x)));

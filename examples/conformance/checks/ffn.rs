@@ -69,8 +69,8 @@ impl<B: Backend> Ffn<B> {
     }
 }
 
-/// gelu by erf, its gradient too. Where no elementwise format is set, Burn's own gelu is the wrapped
-/// backend's, and not every backend's gradient is that of erf: NdArray's is the tanh approximation's, 1e-4 off.
+/// gelu by erf, its gradient too. Without an elementwise format, Burn's own gelu is the wrapped backend's, and not
+/// every backend has erf's gradient. NdArray has the tanh approximation's gradient, 1e-4 off.
 fn erf_gelu<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let gate = (x.clone() / SQRT_2).erf() + 1.0;
     x * gate / 2.0

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// Why the golden files cannot be used. What they find out about the library is never an error.
+/// Why the golden files cannot be used. A failed check of the library is never an error.
 #[derive(Debug, Error)]
 pub(crate) enum GoldenError {
     #[error("{}: cannot be read: {reason}", path.display())]
@@ -60,7 +60,7 @@ impl<T> Array<T> {
     }
 }
 
-/// A case of a golden file: its id and what else the list says of it.
+/// A case of a golden file: its id and its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Case<T> {
     pub(crate) id: String,

@@ -1,7 +1,7 @@
 //! `layers`: matrix products and convolutions with their gradients.
 //!
-//! Products of MX-quantized operands are summed in float32 in any order. What is rounded elementwise
-//! after that may differ by one step on 0.5 % of the elements, what is not by 1e-6 of the largest value.
+//! Products of MX-quantized operands are summed in float32 in any order. Values that are rounded elementwise afterwards
+//! may differ by one step on 0.5 % of the elements. Other values may differ by 1e-6 of the largest value.
 
 use burn::tensor::{Tensor, module, ops::ConvOptions};
 use burn_mx::MxKernels;

@@ -51,7 +51,7 @@ pub(crate) const FILES: [&str; 9] = [
     "ffn",
 ];
 
-/// The names of the golden files in a folder that are not known, in order: what they hold is checked by nobody.
+/// The names of the unknown golden files in a folder, in order. Nothing checks these files.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -71,13 +71,13 @@ pub(crate) fn unknown_files(dir: &Path) -> io::Result<Vec<String>> {
     Ok(unknown)
 }
 
-/// Checks the golden file `name` of folder `dir`, or the one case of it with id `case`.
+/// Checks the golden file `name` of folder `dir`, or only its case with id `case`.
 ///
 /// One report for each of `backends`, or a single one, `slice`, for files that involve no backend. None if
 /// there is no such case.
 ///
 /// # Errors
-/// If the file, or `specs.json` where it is needed, cannot be read or makes no sense.
+/// If the file, or a needed `specs.json`, cannot be read or makes no sense.
 pub(crate) fn check(
     dir: &Path,
     name: &str,

@@ -1,5 +1,5 @@
-//! `nvfp4`: blocks with an E4M3 scale, with and without a scale of the tensor, through the slice API. Every case
-//! is three checks: the values, the codes of the scales, and those of the elements. Bits are compared.
+//! `nvfp4`: blocks with an E4M3 scale, with and without a scale of the tensor, through the slice API. Every case has
+//! three checks: the values, the codes of the scales, and the codes of the elements. Bits are compared.
 
 use microscaling::{Nvfp4Format, Rounding};
 use serde::Deserialize;

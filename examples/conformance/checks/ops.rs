@@ -1,4 +1,4 @@
-//! What `layers` and `vector` share: cases that name an op and specs and have an output and gradients.
+//! Common code of `layers` and `vector`: cases that name an op and specs and have an output and gradients.
 
 use burn_mx::{MxKernels, ResolvedSpecs};
 use microscaling::FloatFormat;
@@ -9,12 +9,12 @@ use super::golden::{Case, Golden, GoldenError, Specs};
 use super::report::{Outcome, Report};
 use super::tensors::{Example, Op};
 
-/// What the list says of a case.
+/// The parameters of a case.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OpCase<P> {
     pub(crate) op: String,
     pub(crate) spec: String,
-    /// What only some ops have.
+    /// Parameters that only some ops have.
     #[serde(flatten)]
     pub(crate) more: P,
 }

@@ -1,4 +1,4 @@
-//! What came out of the checks of one golden file on one backend.
+//! The outcomes of the checks of one golden file on one backend.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::compare::Mismatch;
 
-/// What one check found.
+/// The outcome of one check.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// Everything agrees.
@@ -39,11 +39,11 @@ impl From<Option<Mismatch>> for Outcome {
 pub(crate) struct Report {
     name: String,
     passed: usize,
-    /// What the case is, and what is wrong with it.
+    /// The failed cases, with their mismatches.
     failed: Vec<(String, Vec<Mismatch>)>,
     /// Number of skipped checks by kind.
     skipped: BTreeMap<String, usize>,
-    /// What was compared, by the rule.
+    /// The results that were compared, by the rule.
     rules: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -85,7 +85,7 @@ impl Report {
         self.skipped.values().sum()
     }
 
-    /// The report as text, with at most so many failing cases.
+    /// The report as text, with at most this number of failing cases.
     pub(crate) fn text(&self, max_failures: usize) -> String {
         let (passed, failed, skipped) = (self.passed(), self.failed(), self.skipped());
         let mut lines = vec![format!(
@@ -100,7 +100,7 @@ impl Report {
             lines.push(format!("  … and {} more", failed - max_failures));
         }
         for (kind, count) in &self.skipped {
-            lines.push(format!("  skipped {count}: {kind}: not built yet"));
+            lines.push(format!("  skipped {count}: {kind}: not implemented"));
         }
         for (rule, compared) in &self.rules {
             let compared: Vec<&str> = compared.iter().map(String::as_str).collect();

@@ -1,7 +1,7 @@
 //! `reuse`: a weight that is used several times, the gradients of whose uses are summed in float32.
 //!
-//! Output and the gradient of x as in `layers`. A weight's gradient is a float32 sum of rounded terms: if a term is off by a
-//! step, so is the sum, by a step of that term; everywhere else only the order of the sum shows.
+//! Output and the gradient of x as in `layers`. A weight's gradient is a float32 sum of rounded terms. If a term is off by a
+//! step, the sum is off by the same step. Everywhere else only the order of the sum shows.
 
 use burn::tensor::{Tensor, activation::relu, module::linear};
 use burn_mx::MxKernels;

@@ -1,9 +1,9 @@
 //! How far roundings can take a result: running error analysis, for every format and rounding mode.
 //!
 //! Each number stands beside a bound of its error. An op carries the errors of its operands on by their largest possible
-//! magnitudes; a rounding adds half a step of the format (a whole one where it is not to the nearest), at the largest
-//! magnitude that the number may have. So what comes out bounds the error of any computation by the same ops, not only of
-//! the cases at hand.
+//! magnitudes. A rounding adds half a step of the format, or a whole step if the rounding is not to nearest. The step is
+//! taken at the largest possible magnitude of the number. So the result bounds the error of any computation by the same
+//! ops, not only of these cases.
 
 use burn_mx::ResolvedSpecs;
 use microscaling::{FloatFormat, Rounding};
@@ -16,7 +16,7 @@ pub(crate) struct Bounded {
 }
 
 impl From<f32> for Bounded {
-    /// A number that is what it is.
+    /// An exact number.
     fn from(x: f32) -> Self {
         Self {
             exact: f64::from(x),
@@ -54,7 +54,7 @@ impl Bounded {
         }
     }
 
-    /// Divided by a number that is what it is.
+    /// Divided by an exact number.
     pub(crate) fn over(self, divisor: f32) -> Self {
         Self {
             exact: self.exact / f64::from(divisor),
@@ -93,7 +93,7 @@ impl Bounded {
     }
 }
 
-/// What a float32 op is off, relative to its result.
+/// The error of a float32 op, relative to its result.
 const SINGLE: f64 = 1.0 / (1 << 24) as f64;
 
 /// The ops of one pass: in float32, rounded to a format where there is one.
@@ -154,7 +154,7 @@ impl Ops {
         }
     }
 
-    /// What one rounding to `format` can be off.
+    /// The largest error of one rounding to `format`.
     fn off_by(self, format: FloatFormat, x: Bounded) -> f64 {
         let (largest, normal) = (x.largest(), f64::from(format.min_normal()));
         let exponent = largest.max(normal).log2().floor() as i32;

@@ -1,4 +1,4 @@
-//! What the checks of the slice API share.
+//! Common code of the slice API's checks.
 
 use std::{
     fmt::{Debug, Display},
@@ -12,7 +12,7 @@ use super::compare::{Mismatch, Rule, compare, compare_codes};
 use super::golden::{Array, Golden, GoldenError};
 use super::report::{Outcome, Report};
 
-/// What the list says of a case.
+/// The parameters of a case.
 #[derive(Debug, Deserialize)]
 struct SliceCase<P> {
     input: String,
@@ -22,10 +22,10 @@ struct SliceCase<P> {
     format: P,
 }
 
-/// What a case checks.
+/// The checks of a case.
 pub(crate) enum Checked {
     Values,
-    /// Three checks: the values, the codes of the scales, and those of the elements.
+    /// Three checks: the values, the codes of the scales, and the codes of the elements.
     ValuesAndCodes,
 }
 

@@ -39,7 +39,7 @@ pub(crate) trait Op {
     /// The output of rank `D`, the rank of the golden output.
     fn forward<B: MxTensorOps, const D: usize>(&self, inputs: &Inputs<B>) -> Tensor<B, D>;
 
-    /// What reports call it, given what the golden file does.
+    /// The name in reports, given the name in the golden file.
     fn name(&self, golden: &str) -> String {
         golden.to_owned()
     }
@@ -224,7 +224,7 @@ impl Example<'_> {
     }
 }
 
-/// What an op gave.
+/// The results of an op.
 struct Trained {
     out: Array<f32>,
     /// The gradient that reached the output.

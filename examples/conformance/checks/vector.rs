@@ -46,11 +46,11 @@ fn rule(op: &VectorOp, compared: Compared<'_>) -> Rule {
     }
 }
 
-/// What a result is computed with.
+/// The operations that compute a result.
 enum Arithmetic {
     /// + − × ÷ √ alone.
     Exact,
-    /// A sum too, whose order shows only where it is not rounded.
+    /// A sum, too. The order of an unrounded sum shows.
     Sum,
     /// exp, log or tanh.
     Library,
@@ -89,12 +89,12 @@ enum VectorOp {
     RmsNorm {
         eps: f64,
     },
-    /// The same function as Burn, or a user of it, composes it.
+    /// The same function as Burn, or a program that uses Burn, composes it.
     Composed(Composition),
 }
 
 impl VectorOp {
-    /// The op of a case, and Burn's own composition where that is another one; none if it is not built.
+    /// The op of a case, and Burn's own composition if it differs; none if the op is not implemented.
     fn of(file: &Golden, case: &Case<OpCase<Params>>) -> Result<Vec<Self>, GoldenError> {
         let name = case.params.op.as_str();
         let eps = || {
@@ -142,7 +142,7 @@ impl VectorOp {
             .collect())
     }
 
-    /// Of the gradient of an input, or (`None`) of the output.
+    /// The rule for the gradient of an input, or (`None`) for the output.
     fn arithmetic(&self, grad: Option<&str>) -> Arithmetic {
         match (self, grad) {
             (Self::Relu | Self::LeakyRelu | Self::Sqrt | Self::Square, _) => Arithmetic::Exact,

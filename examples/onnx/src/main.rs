@@ -1,11 +1,11 @@
-//! Quantizes a network that came from an ONNX file. `build.rs` makes plain Burn code of it, which knows nothing of MX.
+//! Quantizes a network that came from an ONNX file. `build.rs` turns the file into plain Burn code, without any code
+//! for MX.
 //!
 //! ```text
 //! cargo run --release -p burn-mx-onnx -- --config all
 //! ```
 //!
-//! The float model has to compute what ONNX Runtime computed of the same digits. Scores are those of the model as it comes out
-//! of the checkpoint that it was saved in.
+//! The float model has to compute ONNX Runtime's logits on the same digits. Scores come from the loaded checkpoints.
 
 #[path = "../../compare/output.rs"]
 #[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
@@ -40,7 +40,7 @@ type Device = MxDevice<FlexDevice>;
 /// The digits, and what ONNX Runtime computes of them; `export.py` says how.
 static DIGITS: &[u8] = include_bytes!("../digits_cnn.safetensors");
 
-/// Quantize a network from an ONNX file by named configurations, and measure what is left of it
+/// Quantize a network from an ONNX file by named configurations, and measure its accuracy
 #[derive(Debug, Parser)]
 #[command(name = "onnx")]
 struct Cli {
@@ -61,9 +61,9 @@ struct Digits {
     calibration: [Tensor<B, 4>; 1],
     test: Tensor<B, 4>,
     labels: Vec<usize>,
-    /// Those of ONNX Runtime.
+    /// ONNX Runtime's logits.
     logits: Vec<f32>,
-    /// Without specs: what is not quantized is float32.
+    /// Without specs: weights that are not quantized stay float32.
     device: Device,
 }
 
@@ -109,7 +109,7 @@ impl Subject for Digits {
 
     fn check(&self, float: &[f32]) -> Result<(), Box<dyn Error>> {
         let agreement = sqnr(float, &self.logits);
-        println!("ONNX Runtime's logits and those of the float model here: {agreement:.1} dB");
+        println!("ONNX Runtime's logits and the logits of the float model here: {agreement:.1} dB");
         match agreement >= 100.0 {
             true => Ok(()),
             false => Err("they differ by more than rounding leaves, which is 100 dB".into()),

@@ -31,7 +31,7 @@ pub(super) struct Calls<B: Backend> {
     pub(super) rounded: bool,
     /// Whether the inputs require gradients.
     pub(super) tracked: bool,
-    /// What is made of the inputs before the op takes them.
+    /// The conversion of the inputs before the op takes them.
     pub(super) role: fn(FloatTensor<B>) -> FloatTensor<B>,
     /// The inputs of the calls so far.
     pub(super) inputs: RefCell<Vec<FloatTensor<B>>>,

@@ -1,4 +1,4 @@
-//! What is recorded, and of which thread.
+//! The recorded products, and their threads.
 
 use std::thread;
 

@@ -57,7 +57,7 @@ fn rounding<'a>(op: &'a ElementwiseRecord, name: &str) -> &'a Figures {
     &found.unwrap_or_else(|| panic!("{name}: {op:#?}")).figures
 }
 
-/// By the definitions, of a tensor before and after; `tolerance` is that of what is before.
+/// The figures by their definitions, from a tensor before and after; `tolerance` is for the tensor before.
 #[track_caller]
 fn assert_figures(figures: &Figures, x: &[f64], q: &[f64], tolerance: f64) {
     let sum =

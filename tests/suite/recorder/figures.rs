@@ -241,7 +241,7 @@ fn results_of_a_deformable_convolution_are_compared() {
     }
 }
 
-/// Without blocks the result is that of the operands as they were drawn, to the bit.
+/// Without blocks the result equals the product of the drawn operands, to the bit.
 #[test]
 fn randomly_rounded_operands_are_compared_as_they_were_drawn() {
     for operands in [Slot::ALL.to_vec(), vec![Slot::W]] {

@@ -83,6 +83,132 @@ fn a_run_that_dies_leaves_what_it_recorded() {
     assert!(error.contains("line 3") && error.contains("one"), "{error}");
 }
 
+/// The records of an event file, each with its length (TensorFlow, `core/lib/io/record_reader.cc`); checksums are tested beside
+/// the writer.
+fn events(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut rest = bytes;
+    let mut events = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
+        let length = u64::from_le_bytes(*length) as usize;
+        events.push(&after[4..4 + length]);
+        rest = &after[4 + length + 4..];
+    }
+    events
+}
+
+/// One event file a run has every recorded figure; CSV has a line for each operand.
+#[test]
+fn records_as_curves_of_tensorboard_and_as_csv() {
+    let folder = folder();
+    let device = mx_device(&MxSpecs::mxfp4());
+    let recording = Recorder::new(RecorderConfig::default())
+        .run("../a")
+        .tensorboard()
+        .on_this_thread()
+        .start(&folder)
+        .expect("the folder can be written to");
+    let model = label_parameters(model::<Mlp, Mx>(&device));
+    for _ in 0..2 {
+        model.outputs(&device).sum().backward();
+    }
+    let report = recording.finish().expect("all is written");
+
+    // A run's name leads to no other folder.
+    let run = fs::read_dir(folder.path().join("__a")).expect("a folder with the run's name");
+    let files: Vec<_> = run.map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(files.len(), 1);
+    let name = files[0].file_name().expect("a file").to_string_lossy();
+    assert!(name.starts_with("events.out.tfevents."), "{name}");
+    let bytes = fs::read(&files[0]).expect("it is there");
+    let events = events(&bytes);
+    assert_eq!(events.len(), 3, "the version, and two steps");
+    let has = |event: &[u8], text: &str| event.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(has(events[0], "brain.Event:2"));
+    for (event, step) in events[1..].iter().zip(report.steps()) {
+        for product in &step.products {
+            for operand in &product.operands {
+                let Some(sqnr) = operand.figures.sqnr else {
+                    continue;
+                };
+                let tag = format!(
+                    "{}/{}/{}/sqnr",
+                    product.layer, product.product, operand.operand
+                );
+                let mut scalar = tag.replace(' ', "_").into_bytes();
+                // `simple_value`, 32 bits, follows the tag.
+                scalar.push(0x15);
+                scalar.extend((sqnr as f32).to_le_bytes());
+                let found = event.windows(scalar.len()).any(|w| w == scalar);
+                assert!(found, "{tag}");
+            }
+        }
+    }
+
+    let csv = report.csv();
+    let mut csv = csv::Reader::from_reader(csv.as_bytes());
+    let header = csv.headers().expect("a header").clone();
+    let column = |name: &str| {
+        header
+            .iter()
+            .position(|other| other == name)
+            .expect("a column")
+    };
+    let rows: Vec<_> = csv
+        .records()
+        .map(|row| row.expect("as many cells"))
+        .collect();
+    let operands = report
+        .steps()
+        .flat_map(|step| &step.products)
+        .flat_map(|product| &product.operands);
+    let expected: Vec<_> = operands.map(|operand| operand.figures.sqnr).collect();
+    let sqnr: Vec<_> = rows
+        .iter()
+        .map(|row| row[column("sqnr_db")].parse().ok())
+        .collect();
+    assert_eq!(sqnr, expected);
+}
+
+#[test]
+fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
+    let folder = folder();
+    let config = RecorderConfig::default().what_if(["mxfp8_e4m3", "bfp16"]);
+    let recording = Recorder::new(config)
+        .on_this_thread()
+        .start(&folder)
+        .expect("the folder can be written to");
+    let device = mx_device(&MxSpecs::mxfp4());
+    let model = label_parameters(model::<Mlp, Mx>(&device));
+    model.outputs(&device).sum().backward();
+    let report = recording.finish().expect("all is written");
+    let products = || report.steps().flat_map(|step| &step.products);
+    let sqnr = |layer: &str| {
+        let of_layer = products().filter(|product| product.layer == layer);
+        let operands = of_layer.flat_map(|product| &product.operands);
+        operands
+            .filter_map(|operand| operand.figures.sqnr)
+            .fold(f64::INFINITY, f64::min)
+    };
+    let worst = products().map(|product| product.layer.as_str());
+    let worst = worst
+        .min_by(|a, b| sqnr(a).total_cmp(&sqnr(b)))
+        .expect("there are products");
+    let table = report.table();
+    let (layers, _) = table
+        .split_once("A low SQNR is not yet sensitivity")
+        .expect("it says so");
+    let first = layers
+        .lines()
+        .find(|line| line.contains(".weight"))
+        .expect("a row");
+    assert!(first.contains(worst), "{first}: {worst}");
+    let line = format!("--layer '{worst}=mxfp8_e4m3'");
+    assert!(table.contains(&line), "{table}: {line}");
+    let line =
+        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"mxfp8_e4m3\")?.resolve()?)?;");
+    assert!(table.contains(&line), "{table}: {line}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_any_work() {
     let message = |config: RecorderConfig| {

@@ -20,7 +20,7 @@ use super::{folder, record_here, steps};
 
 /// What random numbers draw most from: gradients stochastically, elementwise values too.
 ///
-/// Specs of their own: what the other tests of this process draw goes by theirs.
+/// Separate specs, because other tests of this process draw by their own specs.
 fn stochastic() -> MxSpecs {
     MxSpecs {
         round: Rounding::Stochastic,
@@ -121,7 +121,7 @@ where
     fs::read_to_string(folder.path().join(RECORDS)).expect("it was written")
 }
 
-/// The operands of the first product of a step: what is behind it has passed sums in another order.
+/// The operands of the first product of a step; later operands have passed sums in another order.
 fn first_operands(records: &str) -> (String, Vec<OperandRecord>) {
     let line = records.lines().nth(1).expect("a step");
     let step: StepRecord = serde_json::from_str(line).expect("a record");
@@ -129,7 +129,7 @@ fn first_operands(records: &str) -> (String, Vec<OperandRecord>) {
     (product.layer, product.operands)
 }
 
-/// What is summed up on a device are the figures of a processor, and nobody notices.
+/// Figures that a device sums up equal a CPU's, and no result changes.
 #[cfg(not(test_backend = "flex"))]
 #[test]
 fn a_device_has_the_same_figures_and_bits() {

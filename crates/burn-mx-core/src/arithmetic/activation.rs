@@ -1,5 +1,5 @@
 //! Activations and their gradients. `forward` is the arithmetic of the forward pass, whose results a gradient computes
-//! again; `forward_x` is the input as that pass rounded it, `x` as the backward pass does.
+//! again. `forward_x` is the input as the forward pass rounded it, and `x` the input as the backward pass rounds it.
 
 use super::Arithmetic;
 

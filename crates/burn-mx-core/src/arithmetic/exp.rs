@@ -1,7 +1,7 @@
-//! Our own exponential functions.
+//! This crate's exponential functions.
 
-/// e^x to within one unit in the last place, of IEEE operations alone: it vectorizes, and every processor that
-/// does not fuse them gives the same bits, which no two mathematical libraries do.
+/// e^x to within one unit in the last place, by IEEE operations alone. The code vectorizes, and every processor that
+/// does not fuse the operations gives the same bits. Mathematical libraries differ from each other in these bits.
 ///
 /// NaN gives NaN, Inf Inf and -Inf 0; above 88.72 the result is Inf, subnormals are kept.
 #[inline(always)]

@@ -21,12 +21,12 @@ impl Norm {
     }
 }
 
-/// Normalized rows and what they are made of.
+/// Normalized rows and their statistics.
 pub(crate) struct Normalized<R: Rows> {
     pub(crate) values: R::Row,
     /// Mean square of the deviations plus ε.
     variance: R::Value,
-    /// What the deviations were multiplied by: 1 / sqrt(variance).
+    /// The factor of the deviations: 1 / sqrt(variance).
     scale: R::Value,
 }
 
@@ -101,8 +101,8 @@ pub(crate) fn scale_and_shift<R: Rows>(
     }
 }
 
-/// The gradient of the input, and the products `g n` that sum up to that of γ. What is normalized is the forward
-/// pass's.
+/// The gradient of the input, and the products `g n` that sum up to the gradient of γ. The normalized rows come from
+/// the forward pass.
 #[inline(always)]
 pub(crate) fn backward<R: Rows>(
     rows: &R,

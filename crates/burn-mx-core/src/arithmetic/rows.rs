@@ -1,4 +1,4 @@
-//! Rows of numbers: what a reduction needs beside the arithmetic of numbers.
+//! Rows of numbers: the operations that a reduction needs beside the arithmetic of numbers.
 
 use core::marker::PhantomData;
 
@@ -22,7 +22,7 @@ pub(crate) trait Rows {
     /// Replaces every element.
     fn map(&self, row: Self::Row, f: impl Fn(Self::Value) -> Self::Value) -> Self::Row;
 
-    /// Replaces every element by a function of it and of the one at its place in `other`.
+    /// Replaces every element by a function of the element and of its counterpart in `other`.
     fn zip(
         &self,
         row: Self::Row,
@@ -50,7 +50,7 @@ pub(crate) trait Rows {
         f: impl Fn(Self::Value, Self::Value) -> Self::Value,
     ) -> Self::Value;
 
-    /// The largest element. With a NaN it may be any: what is computed of it has to be NaN by other ways.
+    /// The largest element. Rows with a NaN may give any element: callers have to make their results NaN by other ways.
     fn max(&self, row: &Self::View) -> Self::Value;
 
     /// The number of elements.

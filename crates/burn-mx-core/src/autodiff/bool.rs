@@ -1,4 +1,4 @@
-//! Bool ops: those of `MxBackend`.
+//! Bool ops, by `MxBackend`.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::BoolTensorOps;

@@ -33,7 +33,7 @@ impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBacken
         MxBackend::<B>::submit_sync_collective(device);
     }
 
-    /// Of the tensor itself: burn-autodiff submits a copy that is gone before the communication is over.
+    /// Submits the tensor itself: burn-autodiff submits a copy that is gone before the communication is over.
     fn submit_gradient_sync(tensor: TensorRef<Self>, distributed_params: DistributedParams) {
         // SAFETY: whoever submits a reference leaves the tensor in place until the communication is over; a field of
         // it stays in place with it.
@@ -41,7 +41,7 @@ impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBacken
         MxBackend::<B>::submit_gradient_sync(TensorRef(primitive), distributed_params);
     }
 
-    /// With a gradient: that of the result, reduced likewise.
+    /// Has a gradient: the result's gradient, reduced likewise.
     fn all_reduce(
         tensor: FloatTensor<Self>,
         op: ReduceOperation,

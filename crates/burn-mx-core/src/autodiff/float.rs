@@ -1,7 +1,7 @@
-//! Float ops: burn-autodiff's, and backward ops of our own where its gradients are not the emulation's.
+//! Float ops: burn-autodiff's, and this crate's backward ops where the emulation has other gradients.
 //!
-//! What burn-autodiff itself leaves to Burn's defaults is left to them here too, so that it is composed of
-//! backward ops of our own.
+//! Ops that burn-autodiff leaves to Burn's defaults stay Burn's defaults here. So they are composed of this crate's
+//! backward ops.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
@@ -96,7 +96,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         float_div = elementwise::Div;
     }
 
-    /// A square is an op of its own, with a gradient of its own; a tensor times itself stays a product.
+    /// A square is a separate op with its own gradient; a tensor times itself stays a product.
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
         powi_scalar::<Self>(lhs, rhs, |x| {
             match emulation(&OpContext::of(metas::<B, 1>([&x]))) {
@@ -155,7 +155,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     float_new_ops!(delegate_used! Ad<B, C>:);
     float_creation_ops!(unmarked!);
 
-    /// Of burn-autodiff it is made of data, as an input is.
+    /// burn-autodiff creates the tensor from data, like an input.
     fn float_full(
         shape: Shape,
         fill_value: Scalar,

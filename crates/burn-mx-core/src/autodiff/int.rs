@@ -1,4 +1,4 @@
-//! Integer ops: those of `MxBackend`.
+//! Integer ops, by `MxBackend`.
 
 use core::ops::Range;
 

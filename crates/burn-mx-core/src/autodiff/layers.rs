@@ -1,4 +1,4 @@
-//! Module ops and activations: burn-autodiff's, and backward ops of our own for what holds products or formulas.
+//! Module ops and activations: burn-autodiff's, and this crate's backward ops for products and formulas.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::Scalar;
@@ -25,7 +25,7 @@ use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
 use crate::tensor::OpContext;
 
-/// What the op of a layer is joined from; the place says what is a weight, and `x` is in the role of an activation.
+/// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
 fn join_of_layer<B: MxKernels>(
     x: &Tracked<B>,
     weight: &Tracked<B>,
@@ -107,7 +107,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
 
     // Composed
 
-    /// Of our own ops; its operands are activations by their place.
+    /// Composed of this crate's ops; the operands are activations by their place.
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,

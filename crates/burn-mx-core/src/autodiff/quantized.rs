@@ -1,4 +1,4 @@
-//! Burn's own quantized tensors: those of `MxBackend`; there are no gradients through them.
+//! Burn's own quantized tensors, by `MxBackend`; there are no gradients through them.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::QTensorOps;

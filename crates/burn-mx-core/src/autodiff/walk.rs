@@ -1,8 +1,8 @@
 //! The thread on which a graph is walked backwards.
 //!
-//! burn-autodiff walks on the thread that calls it, and a [`BackwardGuard`] marks that thread, so a walk runs [`alone`]. There
-//! is another reason for that: burn-autodiff holds a lock on the graph, and at the end of every walk it takes the locks of all
-//! graphs for a moment; a thread that takes up a second walk inside of a first would wait for itself.
+//! burn-autodiff walks on the thread that calls it, and a [`BackwardGuard`] marks that thread, so a walk runs [`alone`]. Locks
+//! are another reason: burn-autodiff holds a lock on the graph during a walk, and takes the locks of all graphs for a moment
+//! at the end of every walk. A thread that started a second walk inside a first would wait for itself.
 
 use crate::hooks;
 use crate::phase::BackwardGuard;

@@ -1,5 +1,5 @@
-//! The edge of a piece of a model that is computed by other rules: values pass through, what they are computed
-//! with changes, and changes back for the gradients.
+//! The edge of a piece of a model that is computed by other rules. Values pass through. Their meta changes, and changes
+//! back for the gradients.
 
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -15,7 +15,7 @@ use crate::tensor::{Flags, Meta, MxTensor, OpContext};
 #[derive(Debug)]
 struct Boundary;
 
-/// The tensor, from here on with the meta that `change` makes of its own.
+/// The tensor, from here on with the meta that `change` returns.
 pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
     tensor: Tracked<B>,
     change: impl FnOnce(Meta) -> Meta,
@@ -32,7 +32,7 @@ pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
     }
 }
 
-/// What `piece` makes of the tensor, all of it computed at full precision in both passes.
+/// The result of `piece` on the tensor, computed at full precision in both passes.
 pub(crate) fn full_precision<B: MxKernels, C: CheckpointStrategy>(
     tensor: Tracked<B>,
     piece: impl FnOnce(Tracked<B>) -> Tracked<B>,
@@ -91,7 +91,7 @@ impl Exemption {
         }
     }
 
-    /// The op's output as what follows takes it.
+    /// The op's output as the next op takes it.
     pub(crate) fn leave<B: MxKernels, C: CheckpointStrategy>(
         self,
         output: Tracked<B>,

@@ -54,8 +54,8 @@ pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'sta
     const LHS_ROUNDED: bool = true;
     /// The op, with the random numbers of this number.
     fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B>;
-    /// The gradient of the left operand before it is summed over broadcast axes; operands are given, as
-    /// saved, where they are needed.
+    /// The gradient of the left operand before the sum over broadcast axes. The saved operands are given if the rule
+    /// needs them.
     fn lhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
     /// As [`BinaryRule::lhs`], of the right operand.
     fn rhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
@@ -98,7 +98,7 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
     }
 }
 
-/// A binary op, by its rule where elementwise ops are emulated and by `plain` where they are not.
+/// A binary op: by its rule if elementwise ops are emulated, else by `plain`.
 pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
     lhs: Tracked<B>,
     rhs: Tracked<B>,

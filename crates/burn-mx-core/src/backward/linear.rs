@@ -20,8 +20,8 @@ use crate::tensor::Meta;
 #[derive(Debug)]
 struct Linear<const N: usize>;
 
-/// What the backward pass needs: the layer's specs, the saved inputs of the products it will compute, and
-/// what their gradients carry on.
+/// The state for the backward pass: the layer's specs, the saved inputs of its products, and the metas of their
+/// gradients.
 #[derive(Clone, Debug)]
 struct State<B: MxKernels> {
     interned: &'static SharedSpecs,

@@ -1,8 +1,8 @@
-//! The gradients of a parameter, which are summed without rounding where it is used several times.
+//! The gradients of a parameter that is used several times, summed without rounding.
 //!
-//! burn-autodiff adds what a tensor gets from several uses by [`MxBackend`]'s addition, which rounds. So what a parameter gets
-//! is marked, and the sum of marked gradients is a plain one. Our own steps mark what they compute; before an op with
-//! burn-autodiff's step a parameter passes a step that marks what comes back.
+//! burn-autodiff adds a tensor's gradients from several uses by [`MxBackend`]'s addition, which rounds. So a parameter's
+//! gradients are marked, and the sum of marked gradients is not rounded. This crate's steps mark their results. Before an op
+//! with burn-autodiff's step a parameter passes through a step that marks the gradient on its way back.
 
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -34,7 +34,7 @@ pub(crate) fn used<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> T
     }
 }
 
-/// The tensor, with what comes back marked if it is a parameter.
+/// The tensor; if it is a parameter, its gradient will be marked.
 pub(crate) fn marked<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
     if !tensor.is_tracked() || !tensor.primitive.meta.is_parameter() {
         return tensor;

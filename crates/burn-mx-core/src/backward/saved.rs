@@ -1,7 +1,7 @@
-//! What a step saves for its backward pass.
+//! The operands that a step saves for its backward pass.
 //!
-//! burn-autodiff keeps one tensor for each node of the graph: that of the first step that saved the node. A tensor may be a
-//! weight to one op and an activation to the next, under another name, so each step keeps for itself what the tensor is to it.
+//! burn-autodiff keeps one tensor for each node of the graph: the tensor of the first step that saved the node. A tensor may
+//! be a weight to one op and an activation to the next, under another name. So each step keeps the tensor's meta for itself.
 
 use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -14,7 +14,7 @@ use crate::semantics::Float;
 use crate::tensor::Meta;
 use crate::weight_cache::WeightCache;
 
-/// An operand that burn-autodiff saves, as it is to the op that saves it.
+/// An operand that burn-autodiff saves, with its meta in the op that saves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved<B: MxKernels> {
     node: NodeId,
@@ -23,7 +23,7 @@ pub(crate) struct Saved<B: MxKernels> {
 }
 
 impl<B: MxKernels> Saved<B> {
-    /// Of a tensor that is saved, or computed again, by its node.
+    /// The operand of a tensor that its node saves or computes again.
     pub(crate) fn new(tensor: &Tracked<B>) -> Self {
         let Float::<B> { meta, kept, .. } = &tensor.primitive;
         Self {

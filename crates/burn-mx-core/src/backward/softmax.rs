@@ -20,7 +20,7 @@ struct Softmax;
 struct State<T> {
     output: T,
     input: Meta,
-    /// Of the op in the forward pass, as the recorder knows it.
+    /// The op's layer in the forward pass, as the recorder names it.
     layer: Option<&'static str>,
     dim: usize,
 }

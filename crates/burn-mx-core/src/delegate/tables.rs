@@ -1,6 +1,5 @@
-//! Signatures that both sides of the decorator delegate as they are: `MxBackend` to the wrapped backend,
-//! `MxAutodiff` to `MxBackend`, or for floats to burn-autodiff. Each table hands its lines to a macro, with what that
-//! needs before them.
+//! Signatures that both sides of the decorator delegate unchanged: `MxBackend` to the wrapped backend, `MxAutodiff` to
+//! `MxBackend`, or for floats to burn-autodiff. Each table hands its lines to a macro, after the macro's own arguments.
 
 /// The same values in another shape or order.
 macro_rules! float_view_ops {

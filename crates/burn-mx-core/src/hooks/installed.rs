@@ -1,4 +1,4 @@
-//! Who is installed, and who of them is told.
+//! The installed observers, and the observers that an event reaches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{Events, Observer, ProductKind, ProductOp};
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
 
-/// How many observers want which events: where there is none, this is all that an op looks at.
+/// How many observers want which events. Without observers, an op reads nothing else.
 static WANTED: [AtomicUsize; EVENTS] = [const { AtomicUsize::new(0) }; EVENTS];
 const EVENTS: usize = Events::all().bits().count_ones() as usize;
 
@@ -42,7 +42,7 @@ pub(super) fn is_any(events: Events) -> bool {
     counters(events).any(|counter| counter.load(Ordering::Relaxed) > 0)
 }
 
-/// Those of this thread's work who want such events.
+/// The observers of this thread's work that want this event.
 pub(super) fn observers(event: Events) -> Vec<Arc<dyn Observer>> {
     if !is_any(event) {
         return Vec::new();
@@ -76,12 +76,12 @@ impl fmt::Debug for Installed {
     }
 }
 
-/// Has `observer` told what all threads compute that have no observer of their own.
+/// Installs `observer` for all threads without their own observer.
 pub fn install(observer: Arc<dyn Observer>) -> Installed {
     install_for(None, observer)
 }
 
-/// Has `observer`, and nobody else, told what this thread computes, and what other threads compute for it.
+/// Installs `observer` for this thread and for threads that work for it. No other observer sees their computations.
 pub fn install_on_this_thread(observer: Arc<dyn Observer>) -> Installed {
     install_for(Some(thread_of_work()), observer)
 }

@@ -1,4 +1,4 @@
-//! What a layer shows.
+//! The events of a layer.
 
 use core::any::Any;
 
@@ -16,7 +16,7 @@ pub struct LayerCall<'a> {
     pub label: &'static str,
     /// Its op.
     pub op: LayerOp,
-    /// Whether the weight is the layer's parameter as it is, and no view of it.
+    /// Whether the weight is the layer's parameter itself, not a view of the parameter.
     pub is_plain: bool,
     /// Whether it has a bias.
     pub has_bias: bool,
@@ -57,7 +57,7 @@ fn tensor<B: MxKernels>(tensor: &dyn Any) -> Option<FloatTensor<B>> {
     Some(to_f32::<B>(tensor.clone()))
 }
 
-/// The output of a layer, by `forward`, shown to those who want to see it.
+/// The output of a layer, by `forward`, shown to its observers.
 pub(crate) fn layer<B: MxKernels>(
     op: impl FnOnce() -> LayerOp,
     x: Float<B>,

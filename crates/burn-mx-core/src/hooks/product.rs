@@ -1,4 +1,4 @@
-//! What a product shows.
+//! The events of a product.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserve
 use crate::kernels::{MxKernels, Operand};
 use crate::specs::Slot;
 
-/// Those who see one product.
+/// The observers of one product.
 pub(crate) struct ProductObservers<B: MxKernels> {
     observers: Vec<Box<dyn ProductObserver>>,
     /// The operands before quantization in blocks, in the order in which they came by, if results are compared.
@@ -49,7 +49,7 @@ impl<B: MxKernels> ProductObservers<B> {
         observers.any(|observer| observer.wants_operand(slot))
     }
 
-    /// Shows an operand to those who want to see it.
+    /// Shows an operand to its observers.
     pub(crate) fn operand(&self, view: &dyn OperandView) {
         for observer in &self.observers {
             if observer.wants_operand(view.slot()) {
@@ -58,14 +58,14 @@ impl<B: MxKernels> ProductObservers<B> {
         }
     }
 
-    /// Whether the result is compared with that of the operands before quantization in blocks.
+    /// Whether the result is compared with the product of the operands before quantization in blocks.
     pub(crate) fn compare_results(&self) -> bool {
         self.observers
             .iter()
             .any(|observer| observer.wants_result())
     }
 
-    /// Keeps an operand as it is before quantization in blocks.
+    /// Keeps an operand from before quantization in blocks.
     pub(crate) fn keep(&self, original: Original<B>) {
         self.originals.borrow_mut().push(original);
     }
@@ -80,8 +80,8 @@ impl<B: MxKernels> ProductObservers<B> {
         }
     }
 
-    /// Shows the result of a product that is another op, which `op` computes of two operands of so many significant bits at
-    /// most, if they were [kept](Self::keep).
+    /// Shows the result of a product that is not a matrix product. If the operands were [kept](Self::keep), `op` computes
+    /// the product from two operands with at most this number of significant bits.
     pub(crate) fn result_of(
         &self,
         result: &FloatTensor<B>,

@@ -1,4 +1,4 @@
-//! What an elementwise op shows.
+//! The events of an elementwise op.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::thread::is_again;
 use super::{ElementwiseCall, Events, ObservedStatistics, RoundingObserver, View};
 use crate::kernels::{MxKernels, read_values};
 
-/// Those who see the roundings of one op.
+/// The observers of the roundings of one op.
 pub(crate) struct RoundingObservers(Vec<Box<dyn RoundingObserver>>);
 
 impl fmt::Debug for RoundingObservers {
@@ -22,7 +22,7 @@ impl fmt::Debug for RoundingObservers {
     }
 }
 
-/// Those who see the roundings of this op; `None` if nobody does.
+/// The observers of the roundings of this op; `None` without observers.
 pub(crate) fn elementwise(
     op: &'static str,
     label: Option<&'static str>,
@@ -43,7 +43,8 @@ pub(crate) fn elementwise(
 }
 
 impl RoundingObservers {
-    /// Shows a rounding of the op, by its name: an operand, or a result beside what it is without any rounding.
+    /// Shows a rounding of the op, by its name: an operand before and after, or a result beside the result without any
+    /// rounding.
     pub(crate) fn rounding<B: MxKernels>(
         &self,
         name: &'static str,

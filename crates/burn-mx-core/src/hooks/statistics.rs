@@ -7,8 +7,8 @@ use microscaling::Statistics;
 
 use crate::kernels::{MxKernels, PendingStatistics, StatisticsWords, TensorStatistics};
 
-/// What quantization did to a tensor. The figures may lie on a device still, or be computed by another thread:
-/// [`read_all`](Self::read_all) reads those of many tensors in one transfer a device.
+/// Statistics of a tensor's quantization. The figures may lie on a device still, or be computed by another thread:
+/// [`read_all`](Self::read_all) reads the figures of many tensors in one transfer for each device.
 pub struct ObservedStatistics(Figures);
 
 enum Figures {
@@ -46,7 +46,7 @@ impl ObservedStatistics {
         read.expect("there are as many as there were")
     }
 
-    /// The figures of many tensors, in the same order; waits for those that are not there yet.
+    /// The figures of many tensors, in the same order; waits until all are computed.
     ///
     /// # Panics
     ///
@@ -100,7 +100,7 @@ impl fmt::Debug for ObservedStatistics {
     }
 }
 
-/// Words on a device of whatever backend.
+/// Words on a device of any backend.
 trait Words: Send {
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;

@@ -1,4 +1,4 @@
-//! Whose work a thread does, and what part of it.
+//! The thread whose work this thread does, and the part of the work.
 
 use std::cell::Cell;
 use std::thread::{self, ThreadId};
@@ -13,16 +13,16 @@ thread_local! {
     static OWNER: Cell<Option<ThreadId>> = const { Cell::new(None) };
     /// How many ops of `MxAutodiff` this thread is in.
     static TRACKED: Cell<usize> = const { Cell::new(0) };
-    /// Whether this thread computes again what it has computed.
+    /// Whether this thread repeats a computation.
     static AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread whose work this one does: itself, or the one that it works for.
+/// The thread whose work the current thread does: itself, or another thread.
 pub fn thread_of_work() -> ThreadId {
     OWNER.get().unwrap_or_else(|| thread::current().id())
 }
 
-/// Has what this thread computes from here on belong to another one's work, up to the end of the backward pass that it is in.
+/// Counts the computations of this thread as another thread's work, from here to the end of the current backward pass.
 pub fn work_for(thread: ThreadId) {
     OWNER.set(Some(thread));
 }
@@ -32,7 +32,7 @@ pub fn in_backward_pass() -> bool {
     phase::is_backward()
 }
 
-/// Whether what this thread computes belongs to a training step: it is in an op of `MxAutodiff`, or in a backward pass.
+/// Whether this thread is in a training step: in an op of `MxAutodiff`, or in a backward pass.
 pub fn in_training() -> bool {
     in_backward_pass() || TRACKED.get() > 0
 }
@@ -60,13 +60,13 @@ impl<T: Copy> Drop for Marked<T> {
     }
 }
 
-/// Computes again what was computed and seen before.
+/// Repeats a computation that observers have seen before.
 pub(crate) fn again<R>(work: impl FnOnce() -> R) -> R {
     let _marked = Marked::new(&AGAIN, true);
     work()
 }
 
-/// Calls an op of `MxAutodiff`, whose products are those of a training step.
+/// Calls an op of `MxAutodiff`, whose products belong to a training step.
 pub(crate) fn tracked<R: Send>(op: impl FnOnce() -> R + Send) -> R {
     if !is_any(Events::all()) {
         return op();
@@ -77,7 +77,7 @@ pub(crate) fn tracked<R: Send>(op: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// What a thread hands on to another one that works for it.
+/// State that a thread hands to another thread that works for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thread {
     owner: ThreadId,

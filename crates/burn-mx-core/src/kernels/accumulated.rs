@@ -16,7 +16,7 @@ use super::{MxKernels, read_values};
 /// An operand of a product as a matrix unit takes it: elements and block scales apart.
 #[derive(Debug)]
 pub struct Accumulated {
-    /// What elements and scales are.
+    /// The kinds of elements and scales.
     kind: OperandKind,
     /// The axes before the last two.
     leading: Vec<usize>,
@@ -92,7 +92,7 @@ impl Lines {
     }
 }
 
-/// What the numbers of an operand are that has this block format, or only an elementwise format, or none; `None` if elements have
+/// The kind of numbers in an operand with this block format, or only an elementwise format, or neither. `None` if elements have
 /// other factors than the scale of their block.
 pub(crate) fn kind_of(
     blocks: Option<&BlockFormat>,

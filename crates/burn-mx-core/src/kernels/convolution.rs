@@ -1,4 +1,4 @@
-//! What a convolution is, to a backend that computes its products.
+//! The description of a convolution for a backend that computes its products.
 
 /// A convolution, not transposed, of x [B, G · C, ..] and a weight [G · O, C, ..] in G groups: how its windows lie, axis by
 /// axis.
@@ -16,15 +16,17 @@ pub struct Convolution {
 
 /// Which product of a convolution, and the shape of its result.
 ///
-/// The shapes of the operands do not fix that shape: a stride passes over elements behind the last window, and a transposed
-/// convolution may pad its output by whole strides, where a convolution of the padded tensor would have more windows.
+/// The shapes of the operands do not fix this shape, for two reasons. A stride passes over elements behind the last window.
+/// A transposed convolution may pad its output by whole strides, where a convolution of the padded tensor would have more
+/// windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConvolutionProduct {
-    /// Of x and the weight: the first windows of x, as many as this shape has.
+    /// From x and the weight: the first windows of x, as many as this shape has.
     Output(Vec<usize>),
-    /// Of the output's gradient and the weight, for an x of this shape.
+    /// From the output's gradient and the weight, for an x of this shape.
     InputGradient(Vec<usize>),
-    /// Of x and the output's gradient, for a weight of this shape; x may have room for more windows than the gradient has.
+    /// From x and the output's gradient, for a weight of this shape. x may have room for more windows than the gradient
+    /// has.
     WeightGradient(Vec<usize>),
 }
 

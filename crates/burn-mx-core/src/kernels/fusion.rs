@@ -1,7 +1,7 @@
 //! burn-fusion around a backend with kernels: each kernel is an operation of its stream.
 //!
-//! What an operation does stands in a closure that the stream runs, with all that changes from call to call in it: streams
-//! look alike from step to step, and what was found out of one serves the next.
+//! The stream runs a closure for each operation. The closure holds everything that changes from call to call. So streams
+//! look alike from step to step, and burn-fusion reuses its optimizations.
 
 use core::fmt;
 use std::marker::PhantomData;

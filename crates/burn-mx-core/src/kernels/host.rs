@@ -29,7 +29,7 @@ pub(super) trait HostBackend: MxKernels {
     /// The tensor in memory, brought there if it is on another device.
     fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
 
-    /// The tensor, if it is in memory as it is.
+    /// The tensor, if it is in memory without conversion.
     fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
         Some(Self::in_memory(tensor.clone()))
     }

@@ -1,8 +1,8 @@
 //! Work that is done beside what a program computes, one piece after the other.
 //!
-//! To wake a thread for each piece would take the one that asks longer than many a piece takes the other, so one thread works
-//! off what has gathered. It is one of a rayon pool of ours, whose threads share large pieces: a thread of the program's pool
-//! would take up the program's tasks in the middle of a piece, and such a task may wait for that very piece.
+//! Waking a thread for each piece would cost the caller more time than most pieces take. So one thread works off the pieces
+//! that have gathered. The thread belongs to a rayon pool of this crate, whose threads share large pieces. A thread of the
+//! program's pool would take up the program's tasks in the middle of a piece, and such a task may wait for the same piece.
 
 use std::collections::VecDeque;
 use std::mem::replace;
@@ -13,18 +13,18 @@ use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// What comes of the work, or the panic that it ended with.
+/// The result of the work, or its panic.
 #[derive(Debug)]
 pub(crate) struct Awaited<T>(Receiver<thread::Result<T>>);
 
 impl<T> Awaited<T> {
-    /// Waits for it, and takes up no other work meanwhile. A piece of work may wait for those that were given before it.
+    /// Waits for the result, and takes up no other work meanwhile. A piece of work may wait for earlier pieces.
     pub(crate) fn wait(self) -> thread::Result<T> {
         self.0.recv().expect("a piece of work that panics says so")
     }
 }
 
-/// Has `work` done after all that was given before it.
+/// Runs `work` after all earlier pieces.
 #[cfg_attr(
     not(any(feature = "flex", feature = "ndarray", feature = "tch")),
     expect(dead_code, reason = "nothing is computed for a recorder")
@@ -50,8 +50,9 @@ pub(crate) fn in_turn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// As many threads as the program's pool has; they sleep where there is no work.
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new().thread_name(|thread| format!("burn-mx-beside-{thread}"));
-    pool.build()
-        .unwrap_or_else(|error| panic!("burn-mx: no threads for what a recorder sees: {error}"))
+    pool.build().unwrap_or_else(|error| {
+        panic!("burn-mx: the recorder's thread pool did not start: {error}")
+    })
 });
 
 struct Queue {

@@ -13,12 +13,12 @@ thread_local! {
     static CHOSEN: Cell<Option<Arch>> = const { Cell::new(None) };
 }
 
-/// What loops of this thread are run with; the best one of the processor if no test has chosen.
+/// The instruction set for the loops of this thread: the processor's best one, unless a test has chosen another.
 pub(super) fn chosen() -> Arch {
     CHOSEN.get().unwrap_or_default()
 }
 
-/// All that this processor has, the plainest first.
+/// The instruction sets of this processor, the plainest first.
 fn available() -> Vec<Arch> {
     #[cfg(target_arch = "x86_64")]
     let vectors = [

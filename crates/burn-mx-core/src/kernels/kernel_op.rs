@@ -1,4 +1,4 @@
-//! Kernels as data: what is to be done to tensors of `f32`.
+//! Kernels as data: the ops on tensors of `f32`.
 
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
@@ -11,8 +11,8 @@ use super::{
 /// [`Binary`](Self::Binary), whose operands broadcast.
 #[derive(Clone, Copy, Debug)]
 pub enum KernelOp {
-    /// Of x: rounds to an elementwise format, if there is one, and fake-quantizes blocks along an axis to a block format, as
-    /// [`BlockFormat::quantize`] does. Where there is an elementwise format nothing is stochastic.
+    /// From x: rounds to an elementwise format, if there is one, and fake-quantizes blocks along an axis to a block format,
+    /// as [`BlockFormat::quantize`] does. With an elementwise format nothing is stochastic.
     Quantize {
         /// The elementwise format, which comes first.
         elementwise: Option<(FloatFormat, Rounding)>,
@@ -25,7 +25,7 @@ pub enum KernelOp {
         /// The random numbers, if that is stochastic.
         stream: RandomStream,
     },
-    /// Of x: transforms blocks along an axis, as [`RandomHadamard::transform`] does, or undoes that.
+    /// From x: transforms blocks along an axis, as [`RandomHadamard::transform`] does, or undoes the transform.
     Hadamard {
         /// The axis.
         axis: usize,
@@ -36,7 +36,7 @@ pub enum KernelOp {
         /// Whether it is undone, as [`RandomHadamard::inverse`] does.
         inverse: bool,
     },
-    /// Of a gradient and x: the gradient with zeros where quantizing x along an axis clips it, as
+    /// From a gradient and x: the gradient with zeros where quantizing x along an axis clips it, as
     /// [`BlockFormat::mask_clipped`] says.
     MaskClipped {
         /// The axis.
@@ -44,7 +44,7 @@ pub enum KernelOp {
         /// The block format.
         format: BlockFormat,
     },
-    /// Of x: rounds to an elementwise format, as [`FloatFormat::round_slice`] does.
+    /// From x: rounds to an elementwise format, as [`FloatFormat::round_slice`] does.
     Round {
         /// The elementwise format.
         format: FloatFormat,
@@ -53,28 +53,29 @@ pub enum KernelOp {
         /// The random numbers, if that is stochastic.
         stream: RandomStream,
     },
-    /// Of x: an op that IEEE 754 defines, and the roundings before and after it.
+    /// From x: an op that IEEE 754 defines, and the roundings before and after the op.
     Unary(UnaryOp, OpRounding),
-    /// Of x and y of one rank, which broadcast: an op that IEEE 754 defines, and the roundings before and after it.
+    /// From x and y of one rank, which broadcast: an op that IEEE 754 defines, and the roundings before and after the
+    /// op.
     Binary(BinaryOp, OpRounding),
-    /// Of x, which need not be rounded: a function.
+    /// From x, which need not be rounded: a function.
     UnaryFunction(UnaryFunction, FunctionRounding),
-    /// Of an output's gradient and the input, neither of which need be rounded: the input's gradient.
+    /// From an output's gradient and the input, neither of which need be rounded: the input's gradient.
     BinaryFunction(BinaryFunction, FunctionRounding),
-    /// Of x `[.., D]`, γ and perhaps β `[D]`, none of which need be rounded: a normalization over the last axis.
+    /// From x `[.., D]`, γ and perhaps β `[D]`, which need not be rounded: a normalization over the last axis.
     Norm(Normalization),
-    /// Of an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the normalized
-    /// input, which sum up to that of γ.
+    /// For an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the
+    /// normalized input. The products sum up to the gradient of γ.
     NormBackward(Normalization),
-    /// Of x, which need not be rounded: softmax over the last axis.
+    /// From x, which need not be rounded: softmax over the last axis.
     Softmax(Softmax),
-    /// Of an output's gradient and the rounded output: the input's gradient.
+    /// From an output's gradient and the rounded output: the input's gradient.
     SoftmaxBackward(Softmax),
-    /// Of x, which need not be rounded: the logarithm of the softmax over the last axis.
+    /// From x, which need not be rounded: the logarithm of the softmax over the last axis.
     LogSoftmax(LogSoftmax),
-    /// Of an output's gradient and the input, neither of which need be rounded: the input's gradient.
+    /// From an output's gradient and the input, neither of which need be rounded: the input's gradient.
     LogSoftmaxBackward(LogSoftmax),
-    /// Of x: 1 / x, correctly rounded.
+    /// From x: 1 / x, correctly rounded.
     Recip,
 }
 
@@ -111,7 +112,7 @@ impl KernelOp {
         }
     }
 
-    /// What a stream of ops knows it by.
+    /// The name of the op in a stream of ops.
     #[cfg(feature = "fusion")]
     pub(super) fn name(&self) -> &'static str {
         match self {

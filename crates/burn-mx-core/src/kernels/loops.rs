@@ -1,13 +1,13 @@
 //! Loops over slices: on several threads where there is enough to do, compiled for each instruction set.
 //!
-//! What can be inlined of a `function` (mark closures that matter `#[inline(always)]`) is compiled for the widest
-//! vectors of the processor. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
+//! The inlined part of a `function` is compiled for the widest vectors of the processor: mark closures in inner loops
+//! `#[inline(always)]`. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
 /// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
 /// Measured: a rayon context costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
 pub(super) const PARALLEL_THRESHOLD: usize = 1 << 17;
 
-/// Replaces every number by a function of it.
+/// Replaces every number by a function of the number.
 pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Copy + Send + Sync) {
     in_parts(data, 1, |data| {
         vectorized(
@@ -21,7 +21,7 @@ pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Cop
     });
 }
 
-/// Replaces every number by a function of it and of the number at its place in `other`.
+/// Replaces every number by a function of the number and of its counterpart in `other`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -46,7 +46,7 @@ pub(super) fn zip_in_place(
 /// Calls `function` on every row, a run of `length` numbers.
 ///
 /// # Panics
-/// If `length` does not divide that of `data`.
+/// If `length` does not divide the length of `data`.
 pub(super) fn rows_in_place(
     data: &mut [f32],
     length: usize,

@@ -42,8 +42,8 @@ pub enum BinaryOp {
     Div,
 }
 
-/// How an elementwise op rounds. Stochastic rounding is not among the modes: its random numbers go by the tensors
-/// of a composition.
+/// How an elementwise op rounds. Stochastic rounding is not among the modes, because its random numbers follow the
+/// tensors of a composition.
 #[derive(Clone, Copy, Debug)]
 pub struct OpRounding {
     /// The elementwise format.

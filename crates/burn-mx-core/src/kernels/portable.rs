@@ -13,12 +13,12 @@ use super::{KernelOp, MxKernels};
 
 static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
 
-/// How many tensors this process has sent through the host's memory, because their backend has no kernels of its own for
-/// what was to be done with them: quantization, emulated functions, or the recorder's figures. Over a training step there
-/// are none on a backend with native kernels, but for the few formats that it has none for. A backend says in the
-/// log, too, what goes this way (`info`, once).
+/// How many tensors this process has sent through the host's memory, because their backend has no kernel for
+/// quantization, an emulated function or the recorder's figures. On a backend with native kernels, a training step adds
+/// none, except for the few formats without a native kernel. The log also names the ops that take this way (`info`, once
+/// for each backend).
 ///
-/// What is wanted on the host is not counted: values that the program reads, packed tensors, the recorder's sums.
+/// Data that belong on the host are not counted: values that the program reads, packed tensors, the recorder's sums.
 pub fn host_round_trips() -> u64 {
     ROUND_TRIPS.load(Ordering::Relaxed)
 }
@@ -97,7 +97,7 @@ pub(super) fn read_words<B: Backend>(words: IntTensor<B>) -> Vec<i32> {
         .unwrap_or_else(|error| panic!("burn-mx: expected {:?} data: {error:?}", DType::I32))
 }
 
-/// Counts a tensor that passes through the host's memory, and says once a backend what it has no kernels of its own for.
+/// Counts a tensor that passes through the host's memory, and logs once for each backend which kernel is missing.
 pub(super) fn note<B: Backend>(device: &B::Device, what: &'static str) {
     ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
     static SEEN: LazyLock<Mutex<HashSet<(TypeId, &str)>>> = LazyLock::new(Default::default);

@@ -1,4 +1,4 @@
-//! Operands of matrix products, in whatever form a backend multiplies them, and the products.
+//! Operands of matrix products, in the form in which a backend multiplies them, and the products.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{KernelOp, MxKernels};
 /// Why no backend gets an accumulated operand.
 pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
 
-/// Where an operand stands in a product `lhs · rhs` over the last two axes: the columns of the left one and the rows of
-/// the right one are summed over, or rows and columns if it is transposed.
+/// The layout of an operand in a product `lhs · rhs` over the last two axes. The product sums over the columns of the
+/// left operand and the rows of the right one. A transposed operand swaps rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandLayout {
     /// Which operand it is.
@@ -26,9 +26,9 @@ pub struct OperandLayout {
 }
 
 impl OperandLayout {
-    /// The left operand as it is.
+    /// The left operand, not transposed.
     pub const LHS: Self = Self::new(Side::Lhs);
-    /// The right operand as it is.
+    /// The right operand, not transposed.
     pub const RHS: Self = Self::new(Side::Rhs);
 
     const fn new(side: Side) -> Self {
@@ -57,8 +57,8 @@ impl OperandLayout {
         rank - 1 - usize::from(self.sums_rows())
     }
 
-    /// The axis that blocks of an operand of this rank lie along: the one that is summed over. Square blocks lie along it and
-    /// the other one of the last two.
+    /// The axis along which blocks of an operand of this rank lie: the summed axis. Square blocks lie along it and the other
+    /// one of the last two.
     pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
         match format.is_square() {
             true => rank - 1,
@@ -83,12 +83,12 @@ impl OperandLayout {
     }
 }
 
-/// An operand that is wanted: where it stands, and what it is to become.
+/// The form that a product wants for an operand: its layout and its quantization.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperandForm {
-    /// Where it stands.
+    /// The operand's layout.
     pub place: OperandLayout,
-    /// What is done to its elements, in blocks along the axis that is summed over.
+    /// The quantization of its elements, in blocks along the summed axis.
     pub quantization: OperandQuantization,
     /// The random numbers by which blocks are rounded, where that is stochastic.
     pub stream: RandomStream,
@@ -105,7 +105,7 @@ pub struct OperandForm {
 pub enum Operand<P> {
     /// A tensor of quantized values.
     Tensor {
-        /// The values, flattened if the place says so.
+        /// The values, flattened if the layout is flat.
         values: P,
         /// Whether the last two axes are to be swapped.
         transposed: bool,

@@ -2,16 +2,16 @@
 
 use microscaling::{FloatFormat, Rounding};
 
-/// How the rounded ops of a function round. Stochastic rounding is not among the modes: its random numbers go by the
-/// tensors of a composition.
+/// How the rounded ops of a function round. Stochastic rounding is not among the modes, because its random numbers
+/// follow the tensors of a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRounding {
     /// The format of every result.
     pub format: FloatFormat,
     /// How each is rounded to it.
     pub rounding: Rounding,
-    /// Whether a backward pass's own ops are rounded, too, or computed in plain `f32`. What it computes again of the
-    /// forward pass is rounded in any case.
+    /// Whether a backward pass's own ops are rounded, too, or computed in plain `f32`. Recomputed parts of the forward
+    /// pass are rounded in any case.
     pub quantize_backward: bool,
     /// Whether the exponential function is computed as a power of 2.
     pub exp2: bool,
@@ -79,8 +79,8 @@ macro_rules! with_arithmetic {
     };
 }
 
-/// Binds `$forward` to the arithmetic of the forward pass and `$backward` to that of the backward pass; `exp2` where the
-/// forward pass's has exponentials, which the other has not.
+/// Binds `$forward` to the arithmetic of the forward pass and `$backward` to the arithmetic of the backward pass. `exp2`
+/// is for a forward pass with exponentials; the backward pass has none.
 macro_rules! with_passes {
     ($rounding:expr, exp2, ($forward:ident, $backward:ident) => $body:expr) => {
         $crate::kernels::rounding::with_rounding!($rounding, round => match $rounding.exp2 {

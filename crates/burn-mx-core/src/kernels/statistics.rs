@@ -1,5 +1,5 @@
-//! What quantization did to a tensor: figures, also those that another thread computes still, or words on a device that they
-//! follow from.
+//! Statistics of a tensor's quantization: figures, figures that another thread still computes, or words on a device from
+//! which figures follow.
 
 use std::panic::resume_unwind;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
@@ -14,7 +14,7 @@ use super::in_turn::Awaited;
 use super::in_turn::in_turn;
 use super::portable;
 
-/// Words of a part: float64 patterns, upper word first; counts; float32 patterns of magnitudes.
+/// Words of a part: float64 patterns, upper word first, then counts, then float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;
 pub(super) const QUANTIZED_POWER: usize = 2;
 pub(super) const ERROR: usize = 4;
@@ -33,7 +33,7 @@ pub(super) const SCALE: usize = 1;
 pub(super) const BLOCK_WORDS: usize = 2;
 pub(super) const NO_RATIO: u32 = u32::MAX;
 
-/// What quantization did to a tensor.
+/// Statistics of a tensor's quantization.
 #[derive(Debug)]
 pub enum TensorStatistics<B: Backend> {
     /// In figures.
@@ -45,8 +45,8 @@ pub enum TensorStatistics<B: Backend> {
 }
 
 impl<B: Backend> TensorStatistics<B> {
-    /// Of tensors of so many elements, all together, in this process's memory: `work` is done by another thread while this one
-    /// goes on, unless too much waits for that already.
+    /// Statistics of tensors in this process's memory, with this number of elements in all. Another thread does the `work`
+    /// while this thread goes on, unless too much work waits already.
     #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
     pub(super) fn beside(
         elements: usize,
@@ -93,7 +93,7 @@ impl Held {
     /// How many they may be: so many that a small model's step is not held up, and a large one's memory does not show it.
     const AT_MOST: usize = 1 << 22;
 
-    /// So many more; `None` if they are too many.
+    /// Adds this number of elements; `None` if they are too many.
     fn of(elements: usize) -> Option<Self> {
         let before = HELD.fetch_add(elements, Ordering::Relaxed);
         let held = Self(elements);
@@ -124,8 +124,8 @@ impl PendingStatistics {
     }
 }
 
-/// The statistics of a tensor as a device sums them up: 32-bit words, those of the parts that [`StatisticsParts`] says one after
-/// the other, and then those of the blocks.
+/// The statistics of a tensor as a device sums them up, in 32-bit words. The words of the parts come first, in the order of
+/// [`StatisticsParts`], then the words of the blocks.
 #[derive(Clone, Debug)]
 pub struct StatisticsWords<B: Backend> {
     words: IntTensor<B>,

@@ -15,8 +15,8 @@ pub(crate) struct Composition;
 
 impl<B: Backend> ActivationOps<B> for Composition {}
 
-/// Functions that Burn composes of smaller ops: composed where elementwise ops are emulated, the wrapped
-/// backend's own where they are not.
+/// Functions that Burn composes of smaller ops: composed if elementwise ops are emulated, else the wrapped backend's
+/// own.
 macro_rules! composed {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
@@ -82,8 +82,8 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
         fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
     }
 
-    /// The wrapped backend's, with which a loss begins; emulated losses have it in one pass or, where it has to be, composed as
-    /// Burn does it of the same rounded ops.
+    /// The wrapped backend's function, with which a loss begins. Emulated losses compute the function in one pass. Where one
+    /// pass is not possible, the function is composed of the same rounded ops as in Burn.
     fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         if softmax::log_begins_loss::<B>(&tensor) {
             let mut meta = Meta::computed([Some(tensor.meta)]);

@@ -1,4 +1,4 @@
-//! Bool ops: nothing is emulated; tensors carry their specs through, for what they are turned into.
+//! Bool ops: nothing is emulated. Tensors carry their specs on to the float tensors that they are converted to.
 
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};

@@ -1,5 +1,4 @@
-//! Communication between devices: the wrapped backend's. Nothing of it is emulated: what is summed over devices is
-//! summed in float32 by the wrapped backend.
+//! Communication between devices, by the wrapped backend. Nothing is emulated: sums over devices are in float32.
 
 use burn_backend::DeviceId;
 use burn_backend::distributed::{

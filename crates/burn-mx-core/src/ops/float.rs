@@ -204,7 +204,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 
-    /// A single exponent is a scalar, which takes no input to what it is the exponent of.
+    /// A single exponent is a scalar, which does not count as an input of its base.
     fn float_powf(lhs: FloatTensor<Self>, mut rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         if lhs.meta.is_constant() && !rhs.meta.is_weight() && rhs.shape().num_elements() == 1 {
             rhs.meta = Meta::constant(rhs.meta);
@@ -263,7 +263,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         MxTensor::new(inner, meta).with_values_of(unpacked)
     }
 
-    /// The tensor is no longer an optimizer's: `Module::valid` comes by here, optimizers do not.
+    /// The tensor stops being an optimizer's: `Module::valid` calls this method, optimizers do not.
     fn float_set_require_grad(tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
         MxTensor {
             inner: B::float_set_require_grad(tensor.inner, require_grad),

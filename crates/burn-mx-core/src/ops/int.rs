@@ -1,4 +1,4 @@
-//! Integer ops: nothing is emulated; tensors carry their specs through, for what they are turned into.
+//! Integer ops: nothing is emulated. Tensors carry their specs on to the float tensors that they are converted to.
 
 use core::ops::Range;
 

@@ -18,8 +18,7 @@ use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
 use crate::tensor::{Meta, MxTensor, OpContext};
 
-/// Convolutions, in each number of dimensions, with those of their backward products that normal and transposed ones write
-/// the same.
+/// Convolutions, in each number of dimensions, with the backward products that normal and transposed convolutions share.
 macro_rules! convolutions {
     ($($options:ty: $forward:ident $weight_backward:ident $bias_backward:ident)*) => { $(
         fn $forward(

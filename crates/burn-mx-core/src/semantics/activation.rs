@@ -123,7 +123,7 @@ pub(crate) fn log_sigmoid_gradient<B: MxKernels>(
     arith.mul(pass.gradient(grad), derivative)
 }
 
-/// What both passes compute of a sigmoid's logarithm.
+/// The parts of a sigmoid's logarithm that both passes compute.
 struct LogSigmoid<B: MxKernels> {
     positive: BoolTensor<B>,
     /// `-max(-x, 0)`
@@ -175,7 +175,7 @@ pub(crate) fn gelu_first_order<B: MxKernels>(number: Option<OpNumber>, x: Float<
 /// The slope of the first-order gelu's sigmoid where nothing is emulated.
 pub(crate) const GELU_SLOPE: f32 = 1.702;
 
-/// `x` where it is positive, `slope · x` elsewhere; rounded in and out.
+/// `x` for positive `x`, else `slope · x`; input and output are rounded.
 pub(crate) fn leaky_relu<B: MxKernels>(
     number: Option<OpNumber>,
     x: Float<B>,
@@ -184,7 +184,7 @@ pub(crate) fn leaky_relu<B: MxKernels>(
     unary::<B>("leaky_relu", number, x, |x| B::leaky_relu(x, slope))
 }
 
-/// `x` where it is positive, `slope · x` elsewhere, of a slope that is learned; rounded in and out.
+/// `x` for positive `x`, else `slope · x` with a learned slope; inputs and output are rounded.
 pub(crate) fn prelu<B: MxKernels>(
     number: Option<OpNumber>,
     x: Float<B>,

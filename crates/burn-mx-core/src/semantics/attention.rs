@@ -30,7 +30,7 @@ pub(crate) fn composed<B: Backend>(
     if let Some(cap) = options.softcap {
         assert!(
             cap > 0.0,
-            "burn-mx: attention: `softcap` is {cap}, it has to be positive"
+            "burn-mx: attention: `softcap` is {cap}; allowed: a positive number"
         );
         let capped = B::float_tanh(B::float_div_scalar(scores, cap.into()));
         scores = B::float_mul_scalar(capped, cap.into());

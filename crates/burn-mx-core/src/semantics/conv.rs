@@ -61,8 +61,8 @@ impl Direction {
     }
 }
 
-/// How a convolution's windows lie, and which way it goes. One that is transposed computes what the input's gradient of the
-/// other one is, by the same weight, and its input's gradient is that one's output.
+/// The windows of a convolution, and its direction. A transposed convolution computes the input's gradient of a convolution
+/// with the same weight. The input's gradient of the transposed one is the output of the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) direction: Direction,

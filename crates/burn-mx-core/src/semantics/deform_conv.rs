@@ -1,9 +1,9 @@
 //! Deformable convolution: a product that sums over channels and window, of values that are first read between the
 //! pixels of x and weighed by a mask.
 //!
-//! x [B, C, H, W], weight [O, C / groups, ..], offset and mask [B, .., H', W']. Burn hands the op over whole, so x is
-//! quantized where it lies and not where it is read: with no offset and a mask of ones the op is the convolution of
-//! the same operands. The offset holds positions, which are not rounded; the mask is an elementwise operand.
+//! x [B, C, H, W], weight [O, C / groups, ..], offset and mask [B, .., H', W']. Burn hands the op over whole, so x
+//! itself is quantized, not the values read at the offsets. With no offset and a mask of ones the op is the convolution
+//! of the same operands. The offset holds positions, which are not rounded; the mask is an elementwise operand.
 
 use burn_backend::TensorMetadata;
 use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
@@ -74,9 +74,10 @@ fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static SharedSpecs)
 
 /// The gradients of all inputs.
 ///
-/// Those of x, offset and mask come from the product of weight and output gradient, along O; the latter two weigh it
-/// by the values that were read, an elementwise product, for which x is rounded but not quantized, unless gradients read
-/// what the forward product used. That of the weight is a product of other operands, along B. Burn's op computes all at once, so it is called for each.
+/// The gradients of x, offset and mask come from the product of weight and output gradient, along O. The gradients of offset and mask multiply this
+/// product elementwise by the values that were read. For this multiplication x is rounded but not quantized, unless gradients read the operands of the
+/// forward product. The weight's gradient is a product of other operands, along B. Burn's op computes all gradients at once, so it is called once for
+/// each kind.
 pub(crate) fn backward<B: MxKernels>(
     inputs: Inputs<B>,
     grad: Float<B>,

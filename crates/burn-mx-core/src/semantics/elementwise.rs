@@ -2,7 +2,7 @@
 //!
 //! Tensors of another float type are converted to `f32` before and back after.
 //!
-//! `number` is an op's number where its random numbers are to be drawn again; without one it is a new op.
+//! `number` is an op's number if its random numbers are drawn again. Without a number the op is new.
 
 mod arithmetic;
 mod passes;
@@ -24,8 +24,9 @@ pub(super) use rounder::OpRounder;
 pub(crate) use rounder::Rounder;
 use rounder::rounder;
 
-/// What the products of an op have in common, an operand or the gradient of the output, rounded to the elementwise format
-/// by the random numbers of `number`, the same in each product; as it is where rounding is not random.
+/// A tensor that the products of an op share, an operand or the gradient of the output. Stochastic rounding to the
+/// elementwise format takes the random numbers of `number`, the same in each product. Other roundings leave the tensor
+/// unchanged here.
 pub(crate) fn drawn<B: MxKernels>(
     number: OpNumber,
     tensor: Float<B>,
@@ -217,7 +218,7 @@ pub(crate) fn complex<B: MxKernels>(
     }
 }
 
-/// exp, by exp2 where `vec_use_exp2` says so.
+/// exp, by exp2 if `vec_use_exp2` is set.
 pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
     let context = OpContext::of([Some(tensor.meta)]);
     match TensorArithmetic::<B>::emulated(&context, number) {
@@ -229,7 +230,7 @@ pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> F
     }
 }
 
-/// Division, by a multiplication with the reciprocal where `vec_use_recip` says so.
+/// Division, by a multiplication with the reciprocal if `vec_use_recip` is set.
 pub(crate) fn div<B: MxKernels>(
     number: Option<OpNumber>,
     lhs: Float<B>,

@@ -92,7 +92,7 @@ impl Side {
         }
     }
 
-    /// What the operand, which has this meta and rank, is to the forward product.
+    /// The place of the operand with this meta and rank in the forward product.
     fn in_forward(self, meta: Meta, rank: usize) -> ForwardOperand {
         ForwardOperand {
             slot: forward_slot(meta),
@@ -100,7 +100,7 @@ impl Side {
         }
     }
 
-    /// The gradient's product, of what was saved, transposed, and the output's gradient, by the wrapped backend.
+    /// The gradient's product of the saved operand, transposed, and the output's gradient, by the wrapped backend.
     fn multiply<B: MxKernels>(self, saved: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
         let saved = B::float_transpose(saved);
         match self {

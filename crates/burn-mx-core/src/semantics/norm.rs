@@ -101,8 +101,8 @@ pub(crate) fn plain_rms_norm<B: Backend>(
     }
 }
 
-/// The gradients of x, γ and β from that of the output; `number` is that of the op in the forward pass, `layer` its layer,
-/// as the recorder knows it.
+/// The gradients of x, γ and β from the output's gradient. `number` is the op's number in the forward pass, and `layer`
+/// its layer, as the recorder names it.
 pub(crate) fn backward<B: MxKernels>(
     number: OpNumber,
     layer: Option<&'static str>,

@@ -1,5 +1,5 @@
-//! The seam of all products: every matrix product and convolution that is emulated is one [`Product`], and each of its
-//! operands passes here.
+//! The seam of all products: every emulated matrix product and convolution is one [`Product`], and each of its operands
+//! passes here.
 
 mod kind;
 mod operands;
@@ -32,7 +32,7 @@ struct Roundings {
     mx: Rounding,
 }
 
-/// What the operands of a product are, which decides whether they have blocks where their slots have a format.
+/// The kinds of a product's operands. The kinds decide whether operands have blocks if their slots have a format.
 #[derive(Clone, Copy, Debug)]
 enum Operands {
     /// At least one is a weight.
@@ -53,7 +53,7 @@ impl Operands {
     }
 }
 
-/// One product that is computed by the emulation: what it is, whose it is, and all that its two operands have in common.
+/// One emulated product: its op, its layer, and the data that its two operands share.
 #[derive(Debug)]
 pub(crate) struct Product<B: MxKernels> {
     op: Op,
@@ -65,10 +65,10 @@ pub(crate) struct Product<B: MxKernels> {
     /// The Hadamard transform of both operands, by signs that are drawn once: others for the second operand would make it
     /// another product.
     hadamard: Option<(Hadamard, Signs)>,
-    /// What the operands were multiplied by: the product is divided by it.
+    /// The margins' factor in both operands together; the product is divided by this factor.
     margins: Cell<f32>,
     /// The scales of the input, if a calibration fixed them for the layer whose weight this is. Activations may carry a layer's
-    /// specs on to products of others, which have nothing to do with its input.
+    /// specs on to other products, which do not read this input.
     static_input: Option<&'static StaticInput>,
     /// The matrix unit that sums up, if it is not the backend's own float32.
     accumulation: Option<Accumulation>,
@@ -76,9 +76,9 @@ pub(crate) struct Product<B: MxKernels> {
     device: OnceCell<B::Device>,
     /// The random numbers of every rounding.
     draws: Draws,
-    /// Those who see this product.
+    /// The observers of this product.
     observers: Option<ProductObservers<B>>,
-    /// Those who see how the result is rounded to the elementwise format.
+    /// The observers of the result's rounding to the elementwise format.
     rounding_observers: Option<RoundingObservers>,
 }
 
@@ -207,8 +207,8 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// A tensor that takes part beside the operands and is only rounded to the elementwise format: a bias, as a weight is,
-    /// or the mask of a deformable convolution, as an activation is.
+    /// A tensor beside the operands that is only rounded to the elementwise format: a bias, rounded like a weight, or a
+    /// deformable convolution's mask, rounded like an activation.
     pub(crate) fn elementwise_operand(&self, slot: Slot, tensor: Float<B>) -> FloatTensor<B> {
         self.rounded(self.rounder(slot), tensor)
     }
@@ -241,8 +241,8 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Shows the result of a product that is another op than a matrix product to those who see the product; `op` computes it of two
-    /// operands of so many significant bits at most.
+    /// Shows observers the result of a product that is not a matrix product. `op` computes the product from two operands with at
+    /// most this number of significant bits.
     pub(crate) fn observe_result(
         &self,
         result: &FloatTensor<B>,
@@ -258,7 +258,7 @@ impl<B: MxKernels> Product<B> {
         self.round_as(self.kind.result(), result)
     }
 
-    /// What is computed of the operands, rounded to the elementwise format, by the name that observers know it by.
+    /// The result, rounded to the elementwise format, under the name that observers see.
     pub(crate) fn round_as(&self, name: &'static str, result: FloatTensor<B>) -> FloatTensor<B> {
         let Some(rounder) = Rounder::new(self.specs, self.result_rounding()) else {
             return result;
@@ -271,7 +271,7 @@ impl<B: MxKernels> Product<B> {
         rounded
     }
 
-    /// Shows a rounding to the elementwise format to those who see the product, if anybody does.
+    /// Shows a rounding to the elementwise format to the product's observers.
     pub(crate) fn observe_rounding(
         &self,
         name: &'static str,
@@ -293,7 +293,7 @@ impl<B: MxKernels> Product<B> {
         self.finish_rounded(rounded, meta)
     }
 
-    /// [`finish`](Self::finish) of what is rounded already.
+    /// [`finish`](Self::finish) for a result that is rounded already.
     pub(crate) fn finish_rounded(&self, result: FloatTensor<B>, mut meta: Meta) -> Float<B> {
         meta.rounded = self.specs.specs.float_format();
         stored::<B>(result, meta)
@@ -341,7 +341,7 @@ impl<B: MxKernels> Product<B> {
 }
 
 impl<B: MxKernels> Display for Product<B> {
-    /// What the product computes, for the log: `weight gradient of linear blocks.0.expand.weight`.
+    /// The product's name in the log: `weight gradient of linear blocks.0.expand.weight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.kind.result(), self.op)?;
         match self.label {
@@ -355,8 +355,8 @@ impl<B: MxKernels> Display for Product<B> {
 ///
 /// # Panics
 ///
-/// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass: then plain
-/// `Autodiff` drives the graph, and what it takes for forward products may be backward ones.
+/// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass. Then plain `Autodiff`
+/// drives the graph, and its forward products may be backward ones.
 pub(crate) fn quantize_backward(interned: &'static SharedSpecs, operation: &str) -> bool {
     assert!(
         phase::is_backward(),

@@ -28,8 +28,8 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
     arith.finish(arith.function("softmax", [("input", x)], compute), &context)
 }
 
-/// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of
-/// `output`. `layer` is that of the op in the forward pass, as the recorder knows it.
+/// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of `output`.
+/// `layer` is the op's layer in the forward pass, as the recorder names it.
 pub(crate) fn backward<B: MxKernels>(
     layer: Option<&'static str>,
     output: Float<B>,

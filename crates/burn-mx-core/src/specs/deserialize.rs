@@ -4,22 +4,44 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Once;
 
-use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
+use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{GradientOperands, Hadamard, MxSpecs, SlotFormat};
+use super::{GradientOperands, MxSpecs, SpecsField};
 
-/// Fields of the reference that change no number, and whether the process has logged that they are dropped.
-static WITHOUT_EFFECT: [(&str, Once); 2] = [("round_m", Once::new()), ("custom_cuda", Once::new())];
+/// Fields of the reference that change no number: JSON and flags with them are read, and they are dropped.
+pub(crate) const WITHOUT_EFFECT: [SpecsField; 2] = [
+    SpecsField {
+        name: "round_m",
+        doc: " Rounding of optimizer state. No effect.",
+        flag: "round_m",
+        value: Some("ROUNDING"),
+        help: "Rounding of optimizer state; has no effect",
+        is_beyond_reference: false,
+    },
+    SpecsField {
+        name: "custom_cuda",
+        doc: " Whether native kernels are used. No effect.",
+        flag: "custom_cuda",
+        value: None,
+        help: "Has no effect: native kernels always run where they exist",
+        is_beyond_reference: false,
+    },
+];
 
-/// Drops a field of the reference that changes no number, and logs so once in the process. False if the field is another one.
+/// Whether the process has logged that such a field is dropped.
+static LOGGED: [Once; WITHOUT_EFFECT.len()] = [const { Once::new() }; WITHOUT_EFFECT.len()];
+
+/// Drops a field of the reference that changes no number, and logs this once in the process. False for any other field.
 fn drop_field(field: &str) -> bool {
-    let Some((_, logged)) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == field) else {
+    let Some(at) = WITHOUT_EFFECT
+        .iter()
+        .position(|dropped| dropped.name == field)
+    else {
         return false;
     };
-    logged.call_once(|| {
+    LOGGED[at].call_once(|| {
         log::warn!("burn-mx: `{field}` of the reference has no effect on any number and is dropped")
     });
     true
@@ -36,8 +58,25 @@ impl<'de> Deserialize<'de> for MxSpecs {
                 f.write_str("an object of `MxSpecs` fields")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<MxSpecs, A::Error> {
-                Fields::deserialize(MapAccessDeserializer::new(Kept(fields)))
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MxSpecs, A::Error> {
+                let mut specs = MxSpecs::default();
+                let mut read = Vec::new();
+                while let Some(field) = map.next_key::<String>()? {
+                    if read.contains(&field) {
+                        return Err(A::Error::custom(format!("duplicate field `{field}`")));
+                    }
+                    if drop_field(&field) {
+                        map.next_value::<IgnoredAny>()?;
+                    } else if !specs.read_field(&field, &mut map)? {
+                        let names: Vec<_> =
+                            MxSpecs::FIELDS.iter().map(|field| field.name).collect();
+                        let names = names.join("`, `");
+                        let unknown = format!("unknown field `{field}`, expected one of `{names}`");
+                        return Err(A::Error::custom(unknown));
+                    }
+                    read.push(field);
+                }
+                Ok(specs)
             }
         }
 
@@ -45,127 +84,56 @@ impl<'de> Deserialize<'de> for MxSpecs {
     }
 }
 
-/// The entries of a map, without those that are dropped.
-struct Kept<A>(A);
+/// The value of a field.
+pub(super) trait Value: Sized {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Kept<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, A::Error> {
-        while let Some(key) = self.0.next_key::<String>()? {
-            if !drop_field(&key) {
-                return seed.deserialize(key.into_deserializer()).map(Some);
-            }
-            self.0.next_value::<IgnoredAny>()?;
-        }
-        Ok(None)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        self.0.next_value_seed(seed)
-    }
+    /// As the summary has it.
+    fn text(&self) -> String;
 }
 
-/// The fields of [`MxSpecs`], and how each is read. The compiler refuses one too few or too many.
-#[derive(Deserialize)]
-#[serde(remote = "MxSpecs", default = "MxSpecs::default", deny_unknown_fields)]
-struct Fields {
-    #[serde(deserialize_with = "null_is_default")]
-    scale_bits: u32,
-    #[serde(deserialize_with = "unset_or")]
-    w_elem_format: Option<SlotFormat>,
-    #[serde(deserialize_with = "unset_or")]
-    a_elem_format: Option<SlotFormat>,
-    #[serde(deserialize_with = "unset_or")]
-    w_elem_format_bp: Option<SlotFormat>,
-    #[serde(deserialize_with = "unset_or")]
-    a_elem_format_bp: Option<SlotFormat>,
-    #[serde(deserialize_with = "unset_or")]
-    a_elem_format_bp_ex: Option<SlotFormat>,
-    #[serde(deserialize_with = "unset_or")]
-    a_elem_format_bp_os: Option<SlotFormat>,
-    mx_flush_fp32_subnorms: bool,
-    #[serde(deserialize_with = "null_is_default")]
-    shared_exp_method: SharedExpMethod,
-    #[serde(deserialize_with = "null_is_default")]
-    scale_mode: ScaleMode,
-    #[serde(deserialize_with = "null_is_default")]
-    block_size: usize,
-    #[serde(deserialize_with = "null_is_default")]
-    bfloat: u32,
-    #[serde(deserialize_with = "null_is_default")]
-    fp: u32,
-    bfloat_subnorms: bool,
-    quantize_backprop: bool,
-    #[serde(deserialize_with = "null_is_default")]
-    round: Rounding,
-    #[serde(deserialize_with = "unset_or")]
-    round_weight: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_output: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_grad_weight: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_grad_input: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_output: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_input_grad_input: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_weight_grad_input: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_grad_output_grad_input: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_input_grad_weight: Option<Rounding>,
-    #[serde(deserialize_with = "unset_or")]
-    round_mx_grad_output_grad_weight: Option<Rounding>,
-    softmax_exp2: bool,
-    vec_use_exp2: bool,
-    vec_use_recip: bool,
-    #[serde(deserialize_with = "null_is_default")]
-    hadamard_block_size: usize,
-    #[serde(deserialize_with = "unset_or")]
-    hadamard_forward: Option<Hadamard>,
-    #[serde(deserialize_with = "unset_or")]
-    hadamard_input_grad: Option<Hadamard>,
-    #[serde(deserialize_with = "unset_or")]
-    hadamard_weight_grad: Option<Hadamard>,
-    #[serde(deserialize_with = "null_is_default")]
-    headroom_bp: Headroom,
-    #[serde(deserialize_with = "null_is_default")]
-    gradient_operands: GradientOperands,
-    mask_clipped: bool,
-    #[serde(deserialize_with = "unset_or")]
-    accumulator: Option<Accumulation>,
-    #[serde(deserialize_with = "unset_or")]
-    accumulator_forward: Option<Accumulation>,
-    #[serde(deserialize_with = "unset_or")]
-    accumulator_input_grad: Option<Accumulation>,
-    #[serde(deserialize_with = "unset_or")]
-    accumulator_weight_grad: Option<Accumulation>,
-    quantize_matmul: bool,
-    quantize_constants: bool,
-    quantize_loss: bool,
-    seed: u64,
+/// A value of a field, as serde reads it.
+pub(super) struct Read<T>(pub(super) T);
+
+impl<'de, T: Value> Deserialize<'de> for Read<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::read(deserializer).map(Self)
+    }
 }
 
 /// `null`, "" and "none" unset a field.
-fn unset_or<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    match Option::<String>::deserialize(deserializer)?.as_deref() {
-        None | Some("" | "none") => Ok(None),
-        Some(text) => match text.parse() {
-            Ok(value) => Ok(Some(value)),
-            Err(error) => Err(D::Error::custom(format!("{error}, or none"))),
-        },
+impl<T: FromStr<Err: Display> + Display> Value for Option<T> {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Option::<String>::deserialize(deserializer)?.as_deref() {
+            None | Some("" | "none") => Ok(None),
+            Some(text) => match text.parse() {
+                Ok(value) => Ok(Some(value)),
+                Err(error) => Err(D::Error::custom(format!("{error}, or none"))),
+            },
+        }
+    }
+
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(|| "none".into(), T::to_string)
     }
 }
+
+macro_rules! values {
+    ($($type:ty)*: $read:expr) => {$(
+        impl Value for $type {
+            fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $read(deserializer)
+            }
+
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+values!(bool u64: Deserialize::deserialize);
+values!(u32 usize SharedExpMethod ScaleMode Rounding Headroom GradientOperands: null_is_default);
 
 fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

@@ -1,11 +1,10 @@
-//! What can be wrong with specs.
+//! The errors of specs.
 
 use microscaling::{FormatError, ParseFormatError};
 
 use super::MxSpecs;
 
-/// Why specs cannot be read or used. A message about a field names it, its value and what is
-/// allowed.
+/// Why specs cannot be read or used. A message about a field has its name, its value and the allowed values.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecsError {
@@ -34,7 +33,7 @@ pub enum SpecsError {
         field: &'static str,
         /// Its value.
         format: String,
-        /// The parameter, its value and what is allowed.
+        /// The parameter, its value and the allowed values.
         error: FormatError,
     },
     /// A slot's format is none.
@@ -44,12 +43,12 @@ pub enum SpecsError {
         field: &'static str,
         /// Its value.
         name: &'static str,
-        /// What is wrong with it and what is allowed.
+        /// The defect and the allowed values.
         error: ParseFormatError,
     },
     /// A field that shapes MX blocks, where no slot names an element to make them of.
     #[error(
-        "`{field}` is {value}, but shapes only blocks of slots that name an element, and `{slot}` is {format}; \
+        "`{field}` is {value}, but applies only to slots that name an element, and `{slot}` is {format}; \
          allowed: {allowed}"
     )]
     WithoutEffect {
@@ -71,7 +70,7 @@ pub enum SpecsError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What it would need.
+        /// The condition that is missing.
         reason: &'static str,
         /// The values that the field may have.
         allowed: &'static str,
@@ -87,7 +86,7 @@ pub enum SpecsError {
         accumulator: String,
         /// The products: forward, input gradient or weight gradient.
         product: &'static str,
-        /// The accumulator's error, which names the operands and what is allowed.
+        /// The accumulator's error, which names the operands and the allowed ones.
         error: String,
     },
     /// No preset has this name.
@@ -103,11 +102,11 @@ pub enum SpecsError {
         field: String,
         /// The value, as JSON.
         value: String,
-        /// What is wrong with it and what is allowed.
+        /// The defect and the allowed values.
         reason: String,
     },
     /// Not a JSON object, or a field twice.
-    #[error("specs are no JSON object of `MxSpecs` fields: {reason}")]
+    #[error("specs are not a JSON object of `MxSpecs` fields: {reason}")]
     Json {
         /// The parser's message with line and column.
         reason: String,

@@ -1,238 +1,221 @@
-//! The fields of [`MxSpecs`], as a user writes them.
+//! The table of the fields of [`MxSpecs`]: one row for each field. Defaults, JSON, the chain of defaults, flags, remarks
+//! of the summary and the book's page of fields follow from the row.
+//!
+//! A row is a field with its type and its default, then the field's flag, then
+//!
+//! * `or(other)`: if the field is not set, [`resolve`](MxSpecs::resolve) takes `other`, which stands above;
+//! * `beyond(…)`: the reference has no such field. JSON leaves out the default, so that the reference can read the rest.
+//!   The text is the summary's for another value, which replaces `{}`. The text is empty if `summary.rs` has its own
+//!   words.
+//!
+//! The flag `value(VALUE, help)` takes a value; `on(help)` and `off(help)` set a boolean that is false or true by default.
 
 use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
-use serde::Serialize;
 
-use super::json::{is_default, is_true};
+use super::table::specs_table;
 use super::{GradientOperands, Hadamard, Slot, SlotFormat};
 
-/// Which number formats the emulation uses, and where.
-///
-/// Block formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot
-/// a role, see [`Slot`]); a bfloat or fp format applies to elementwise operations and to the
-/// results of products. Nothing set, the default, means no emulation at all.
-///
-/// A slot holds the element of an MX block, such as `fp8_e4m3`, or a whole [block
-/// format](microscaling::BlockFormat), such as `mx6`, `nvfp4` or `mx(element=int4,block_size=16)`.
-/// `block_size`, `scale_bits`, `scale_mode`, `shared_exp_method` and `mx_flush_fp32_subnorms` shape the
-/// MX blocks of the slots that name an element.
-///
-/// Nothing is checked until [`resolve`](Self::resolve).
-///
-/// In JSON every field may be missing, unknown ones are errors. `null` is the default of any field
-/// but a boolean or the seed; formats and the roundings after `round` can be unset by `""` and
-/// `"none"` too. The reference's `round_m` and `custom_cuda` change no number: they are read, dropped
-/// and reported once to the log.
-///
-/// ```
-/// # extern crate burn_mx_core as burn_mx;
-/// use burn_mx::MxSpecs;
-///
-/// let specs = MxSpecs::from_json(
-///     r#"{ "w_elem_format": "fp6_e3m2", "a_elem_format": "int8", "block_size": 32, "fp": 16 }"#,
-/// )?;
-/// assert_eq!(specs.resolve()?.to_string(), "w fp6_e3m2, a int8, block 32, fp16");
-/// # Ok::<(), burn_mx::SpecsError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct MxSpecs {
+specs_table! {
+    /// Which number formats the emulation uses, and where.
+    ///
+    /// Block formats apply to the operands of matrix products and convolutions (`*_elem_format`, one slot for each
+    /// role, see [`Slot`]). A bfloat or fp format applies to elementwise operations and to the results of products. The
+    /// default sets no field and emulates nothing.
+    ///
+    /// A slot holds the element of an MX block, such as `fp8_e4m3`, or a whole [block
+    /// format](microscaling::BlockFormat), such as `mx6`, `nvfp4` or `mx(element=int4,block_size=16)`.
+    /// `block_size`, `scale_bits`, `scale_mode`, `shared_exp_method` and `mx_flush_fp32_subnorms` shape the
+    /// MX blocks of the slots that name an element.
+    ///
+    /// Only [`resolve`](Self::resolve) checks the fields.
+    ///
+    /// In JSON every field may be missing, and unknown fields are errors. `null` is the default of any field but a
+    /// boolean or the seed. `""` and `"none"` also unset formats and the roundings after `round`. The reference's
+    /// `round_m` and `custom_cuda` change no number: they are read, dropped and reported once to the log. A field
+    /// beyond the reference is not written to JSON at its default.
+    ///
+    /// ```
+    /// # extern crate burn_mx_core as burn_mx;
+    /// use burn_mx::MxSpecs;
+    ///
+    /// let specs = MxSpecs::from_json(
+    ///     r#"{ "w_elem_format": "fp6_e3m2", "a_elem_format": "int8", "block_size": 32, "fp": 16 }"#,
+    /// )?;
+    /// assert_eq!(specs.resolve()?.to_string(), "w fp6_e3m2, a int8, block 32, fp16");
+    /// # Ok::<(), burn_mx::SpecsError>(())
+    /// ```
+    pub struct MxSpecs;
+
     /// Bits of the scale that a block shares, 1 to 8; 0, the default, means 8 (E8M0 of OCP MX
     /// v1.0).
-    pub scale_bits: u32,
+    scale_bits: u32 = 0,
+        value("BITS", "Bits of the scale that a block shares: 1 to 8, 0 means 8");
     /// Format of weights in the forward pass. Default: not quantized.
-    pub w_elem_format: Option<SlotFormat>,
+    w_elem_format: Option<SlotFormat> = None,
+        value("FORMAT", "Format of weights: an MX element such as fp8_e4m3, a block format such as mx6, or none");
     /// Format of activations in the forward pass. Default: not quantized.
-    pub a_elem_format: Option<SlotFormat>,
+    a_elem_format: Option<SlotFormat> = None,
+        value("FORMAT", "Format of activations, or none");
     /// Format of weights in the backward pass. Default: `w_elem_format`.
-    pub w_elem_format_bp: Option<SlotFormat>,
+    w_elem_format_bp: Option<SlotFormat> = None,
+        value("FORMAT", "Backward: format of weights [default: w_elem_format]"), or(w_elem_format);
     /// Format of saved activations in the backward pass. Default: `a_elem_format`.
-    pub a_elem_format_bp: Option<SlotFormat>,
+    a_elem_format_bp: Option<SlotFormat> = None,
+        value("FORMAT", "Backward: format of saved activations [default: a_elem_format]"), or(a_elem_format);
     /// Format of the output's gradient where a weight's gradient is computed. Default:
     /// `a_elem_format`.
-    pub a_elem_format_bp_ex: Option<SlotFormat>,
+    a_elem_format_bp_ex: Option<SlotFormat> = None,
+        value("FORMAT", "Backward: format of the gradient in a weight's gradient [default: a_elem_format]"), or(a_elem_format);
     /// Format of the output's gradient where an input's gradient is computed. Default:
     /// `a_elem_format`.
-    pub a_elem_format_bp_os: Option<SlotFormat>,
+    a_elem_format_bp_os: Option<SlotFormat> = None,
+        value("FORMAT", "Backward: format of the gradient in an input's gradient [default: a_elem_format]"), or(a_elem_format);
     /// Whether a block of float32 subnormals becomes zero. Default: false.
-    pub mx_flush_fp32_subnorms: bool,
+    mx_flush_fp32_subnorms: bool = false,
+        on("Make a block of float32 subnormals zero");
     /// Whether a block shares the exponent of its largest element (`max`, the default), or every
     /// element is its own block (`none`).
-    pub shared_exp_method: SharedExpMethod,
-    /// How the shared scale follows from a block's largest element. Default: `floor`, that of OCP
-    /// MX v1.0. Beyond the reference, therefore not written to JSON at its default.
-    #[serde(skip_serializing_if = "is_default")]
-    pub scale_mode: ScaleMode,
+    shared_exp_method: SharedExpMethod = SharedExpMethod::Max,
+        value("METHOD", "Elements that share an exponent: max (a block) or none (every element has its own)");
+    /// The rule that computes a block's scale. Default: `floor`, the rule of OCP MX v1.0.
+    scale_mode: ScaleMode = ScaleMode::Floor,
+        value("MODE", "Rule for the scale of a block: floor, ceil, even, rceil or rms"), beyond("");
     /// Elements of an MX block; 0, the default, makes the whole axis one block. The concrete formats of
     /// OCP MX v1.0 have 32.
-    pub block_size: usize,
-    /// Total bits of the elementwise format with 8 exponent bits: 10 to 32, 16 is bfloat16. 0, the
-    /// default, is off; 32 is float32 itself and the same as off, whatever `bfloat_subnorms` says.
-    /// Excludes `fp`.
-    pub bfloat: u32,
+    block_size: usize = 0,
+        value("ELEMENTS", "Elements of an MX block, 0 for the whole axis");
+    /// Total bits of the elementwise format with 8 exponent bits: 10 to 32, 16 is bfloat16. 0, the default, is off; 32
+    /// is float32 itself and the same as off, with any `bfloat_subnorms`. Excludes `fp`.
+    bfloat: u32 = 0,
+        value("BITS", "Bits of the elementwise format with 8 exponent bits: 10 to 32, 0 for none; excludes fp");
     /// Total bits of the elementwise format with 5 exponent bits: 7 to 29, 16 is IEEE half
     /// precision. 0, the default, is off. Excludes `bfloat`.
-    pub fp: u32,
-    /// Whether the elementwise format, `bfloat` or `fp`, has subnormals; without, they become zero
-    /// before rounding. Default: true.
-    pub bfloat_subnorms: bool,
-    /// Whether the backward pass is emulated. If false it runs in plain float32 on the unrounded
-    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, set or not, as in the
-    /// reference. Default: true.
-    pub quantize_backprop: bool,
-    /// Rounding of elementwise operations, and the default of all others. Default: `nearest` (ties
-    /// away from zero).
-    pub round: Rounding,
+    fp: u32 = 0,
+        value("BITS", "Bits of the elementwise format with 5 exponent bits: 7 to 29, 0 for none; excludes bfloat");
+    /// Whether the elementwise format, `bfloat` or `fp`, has subnormals. If false, they become zero before rounding.
+    /// Default: true.
+    bfloat_subnorms: bool = true,
+        off("Flush subnormals of the elementwise format to zero");
+    /// Whether the backward pass is emulated. If false, the backward pass runs in plain float32 on the unrounded
+    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, as in the reference. Default: true.
+    quantize_backprop: bool = true,
+        off("Run the backward pass in float32");
+    /// Rounding of elementwise operations, and the default of all other roundings. Default: `nearest` (ties away from
+    /// zero).
+    round: Rounding = Rounding::NearestAway,
+        value("ROUNDING", "Elementwise rounding, and the default of all other roundings: nearest, even, floor or stochastic");
     /// Elementwise rounding of weights and biases. Default: `round`.
-    pub round_weight: Option<Rounding>,
+    round_weight: Option<Rounding> = None,
+        value("ROUNDING", "Elementwise rounding of weights and biases [default: round]"), or(round);
     /// Elementwise rounding of the other operands of a product, and of its result. Default:
     /// `round`.
-    pub round_output: Option<Rounding>,
+    round_output: Option<Rounding> = None,
+        value("ROUNDING", "Elementwise rounding of activations [default: round]"), or(round);
     /// Elementwise rounding of the gradients of weights and biases. Default: `round`.
-    pub round_grad_weight: Option<Rounding>,
+    round_grad_weight: Option<Rounding> = None,
+        value("ROUNDING", "Elementwise rounding of weight gradients [default: round]"), or(round);
     /// Elementwise rounding of the gradients of activations. Default: `round`.
-    pub round_grad_input: Option<Rounding>,
+    round_grad_input: Option<Rounding> = None,
+        value("ROUNDING", "Elementwise rounding of activation gradients [default: round]"), or(round);
     /// MX rounding of both operands of a forward product. Default: `round`.
-    pub round_mx_output: Option<Rounding>,
+    round_mx_output: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding, forward [default: round]"), or(round);
     /// MX rounding of the saved operands in the backward pass of a product of two activations.
     /// Default: `round_grad_input`.
-    pub round_mx_input_grad_input: Option<Rounding>,
+    round_mx_input_grad_input: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding of saved activations, between activations [default: round_grad_input]"), or(round_grad_input);
     /// MX rounding of the weight where an input's gradient is computed. Default:
     /// `round_grad_input`.
-    pub round_mx_weight_grad_input: Option<Rounding>,
+    round_mx_weight_grad_input: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding of weights in an input's gradient [default: round_grad_input]"), or(round_grad_input);
     /// MX rounding of the output's gradient where an input's gradient is computed. Default:
     /// `round_grad_input`.
-    pub round_mx_grad_output_grad_input: Option<Rounding>,
+    round_mx_grad_output_grad_input: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding of the gradient in an input's gradient [default: round_grad_input]"), or(round_grad_input);
     /// MX rounding of the input where a weight's gradient is computed. Default: `round_grad_input`.
-    pub round_mx_input_grad_weight: Option<Rounding>,
+    round_mx_input_grad_weight: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding of inputs in a weight's gradient [default: round_grad_input]"), or(round_grad_input);
     /// MX rounding of the output's gradient where a weight's gradient is computed. Default:
     /// `round_grad_input`.
-    pub round_mx_grad_output_grad_weight: Option<Rounding>,
+    round_mx_grad_output_grad_weight: Option<Rounding> = None,
+        value("ROUNDING", "MX rounding of the gradient in a weight's gradient [default: round_grad_input]"), or(round_grad_input);
     /// Whether softmax takes powers of 2 instead of e. Default: false. No effect while `bfloat` and
     /// `fp` are off, like the next two.
-    pub softmax_exp2: bool,
+    softmax_exp2: bool = false,
+        on("Take powers of 2 instead of e in softmax");
     /// Whether e^x is computed as a power of 2. Default: false.
-    pub vec_use_exp2: bool,
+    vec_use_exp2: bool = false,
+        on("Compute e^x as a power of 2");
     /// Whether a / b is computed as a · (1 / b). Default: false.
-    pub vec_use_recip: bool,
-    /// Block size of a random Hadamard transform of both operands of every gradient product, before
-    /// they are quantized, along the axis that the product sums over: 16, 32, 64 or 128; 0, the
-    /// default, is off. It leaves the exact product as it is and spreads outliers over their block, see
-    /// [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No effect while no backward slot has a
-    /// format. Beyond the reference, therefore not written to JSON at its default, like all that follow.
-    #[serde(skip_serializing_if = "is_default")]
-    pub hadamard_block_size: usize,
+    vec_use_recip: bool = false,
+        on("Compute a / b as a * (1 / b)");
+    /// Block size of a random Hadamard transform: 16, 32, 64 or 128; 0, the default, is off. Every gradient product transforms
+    /// both operands along the summed axis, before quantization. The transform does not change the exact product, and spreads
+    /// outliers over their block, see [`RandomHadamard`](microscaling::RandomHadamard). The signs follow from the seed. No
+    /// effect while no backward slot has a format.
+    hadamard_block_size: usize = 0,
+        value("ELEMENTS", "Random Hadamard transform in gradient products: blocks of 16, 32, 64 or 128, 0 for none"), beyond("");
     /// Hadamard transform of both operands of every forward product. Default: none.
-    #[serde(skip_serializing_if = "is_default")]
-    pub hadamard_forward: Option<Hadamard>,
-    /// Hadamard transform of both operands where an input's gradient is computed. Default: that of
+    hadamard_forward: Option<Hadamard> = None,
+        value("HADAMARD", "Hadamard transform in forward products: a block size as above, then :step, :product, :none or signs such as :0xd7e8"), beyond("");
+    /// Hadamard transform of both operands where an input's gradient is computed. Default: the transform of
     /// `hadamard_block_size`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub hadamard_input_grad: Option<Hadamard>,
-    /// Hadamard transform of both operands where a weight's gradient is computed. Default: that of
+    hadamard_input_grad: Option<Hadamard> = None,
+        value("HADAMARD", "Hadamard transform in an input's gradient [default: hadamard_block_size]"), beyond("");
+    /// Hadamard transform of both operands where a weight's gradient is computed. Default: the transform of
     /// `hadamard_block_size`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub hadamard_weight_grad: Option<Hadamard>,
-    /// Headroom of the MX blocks of the gradient products' operands, such as 4/3: the operands are divided by it after
-    /// their block has its scale, so that with scale mode `floor` and FP4 elements no element saturates, which stochastic
-    /// rounding needs to be without bias; the product is multiplied by it again, once for each operand. Default: 1. The
-    /// headroom of an NVFP4 slot is a parameter of its format.
-    #[serde(skip_serializing_if = "is_default")]
-    pub headroom_bp: Headroom,
-    /// Which operands the gradient products read: the `original` ones, the default, or those that the `forward` product
-    /// used, quantized again.
-    #[serde(skip_serializing_if = "is_default")]
-    pub gradient_operands: GradientOperands,
-    /// Whether the gradient of an operand is zero where the forward product's quantization clipped it (a masked
-    /// straight-through gradient), in the basis of the forward product's transform if that has one. Default: false.
-    #[serde(skip_serializing_if = "is_default")]
-    pub mask_clipped: bool,
-    /// How the sums of every product are formed: as the matrix unit of a chip forms them (`hopper`, `blackwell`, …), or
-    /// by one with parameters of your choice (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`), see
-    /// [`Accumulation`]. The sums are then of elements and block scales apart, in host memory. Default: none, which is the
-    /// backend's own float32.
-    #[serde(skip_serializing_if = "is_default")]
-    pub accumulator: Option<Accumulation>,
-    /// The same for forward products. Default: `accumulator`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub accumulator_forward: Option<Accumulation>,
-    /// The same where an input's gradient is computed. Default: `accumulator`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub accumulator_input_grad: Option<Accumulation>,
-    /// The same where a weight's gradient is computed. Default: `accumulator`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub accumulator_weight_grad: Option<Accumulation>,
-    /// Whether products of two activations, as attention's are, are quantized in blocks, in both passes. If not, they have
-    /// the elementwise format alone. Default: true.
-    #[serde(skip_serializing_if = "is_true")]
-    pub quantize_matmul: bool,
+    hadamard_weight_grad: Option<Hadamard> = None,
+        value("HADAMARD", "Hadamard transform in a weight's gradient [default: hadamard_block_size]"), beyond("");
+    /// Headroom of the MX blocks in the operands of gradient products, such as 4/3. Operands are divided by the headroom
+    /// after their blocks have their scales, and the product is multiplied by the headroom once for each operand. With
+    /// 4/3, scale mode `floor` and FP4 elements no element saturates. Stochastic rounding is unbiased only without
+    /// saturation. Default: 1. The headroom of an NVFP4 slot is a parameter of its format.
+    headroom_bp: Headroom = Headroom::NONE,
+        value("RATIO", "Backward: headroom of MX blocks, such as 4/3"), beyond("backward headroom {}");
+    /// Which operands the gradient products read. `original`, the default: the operands before quantization. `forward`:
+    /// the operands that the forward product used, quantized again.
+    gradient_operands: GradientOperands = GradientOperands::Original,
+        value("OPERANDS", "Operands that gradient products read: original, or forward"), beyond("gradients of {} operands");
+    /// Whether the gradient of an operand is zero where the forward product's quantization clipped the operand (a
+    /// masked straight-through gradient). The mask applies in the basis of the forward product's transform, if there is
+    /// one. Default: false.
+    mask_clipped: bool = false,
+        on("Make a gradient zero where its operand was clipped"), beyond("clipped ones masked");
+    /// The accumulator that sums up every product, see [`Accumulation`]: the matrix unit of a chip (`hopper`, `blackwell`,
+    /// …), or a unit with your own parameters (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`). The
+    /// unit sums elements and block scales apart, in host memory. Default: none, which is the backend's own float32.
+    accumulator: Option<Accumulation> = None,
+        value("ACCUMULATOR", "Matrix unit that sums up every product: volta … blackwell, cdna1 … cdna3, hopper_promote128 or accumulator(…)"), beyond("accumulator {}");
+    /// The accumulator of forward products. Default: `accumulator`.
+    accumulator_forward: Option<Accumulation> = None,
+        value("ACCUMULATOR", "Matrix unit of forward products [default: accumulator]"), beyond("forward accumulator {}");
+    /// The accumulator where an input's gradient is computed. Default: `accumulator`.
+    accumulator_input_grad: Option<Accumulation> = None,
+        value("ACCUMULATOR", "Matrix unit of an input's gradient [default: accumulator]"), beyond("input gradient accumulator {}");
+    /// The accumulator where a weight's gradient is computed. Default: `accumulator`.
+    accumulator_weight_grad: Option<Accumulation> = None,
+        value("ACCUMULATOR", "Matrix unit of a weight's gradient [default: accumulator]"), beyond("weight gradient accumulator {}");
+    /// Whether products of two activations, such as attention's, are quantized in blocks, in both passes. If false, they
+    /// have the elementwise format alone. Default: true.
+    quantize_matmul: bool = true,
+        off("Leave products of two activations, such as attention's, without block formats"), beyond("no blocks between activations");
     /// Whether a matrix product of an activation with a constant is quantized in blocks, in both passes. A constant is a
     /// tensor that neither an input nor a parameter has taken part in, such as a table of positions or a matrix of signs. If
-    /// not, both operands have the elementwise format alone. Default: false.
-    #[serde(skip_serializing_if = "is_default")]
-    pub quantize_constants: bool,
-    /// Whether `log_softmax`, and what is computed of its result up to the loss, is emulated as every other op is. If not, all
-    /// of that is computed in full precision. Default: false.
-    #[serde(skip_serializing_if = "is_default")]
-    pub quantize_loss: bool,
+    /// false, both operands have the elementwise format alone. Default: false.
+    quantize_constants: bool = false,
+        on("Quantize products of an activation with a constant in blocks, too"), beyond("constants in blocks");
+    /// Whether `log_softmax`, and the ops from its result up to the loss, are emulated like every other op. If false, they are
+    /// computed in full precision. Default: false.
+    quantize_loss: bool = false,
+        on("Emulate log_softmax and the loss that follows from it, too"), beyond("emulated loss");
     /// Seed of `stochastic` rounding and of the signs of the Hadamard transform. Specs that differ in another field
     /// draw other numbers from the same seed. Default: 0.
-    #[serde(skip_serializing_if = "is_default")]
-    pub seed: u64,
+    seed: u64 = 0,
+        value("SEED", "Seed of stochastic rounding and of the Hadamard transform"), beyond("");
 }
 
-impl Default for MxSpecs {
-    /// Nothing set: no emulation.
-    fn default() -> Self {
-        Self {
-            scale_bits: 0,
-            w_elem_format: None,
-            a_elem_format: None,
-            w_elem_format_bp: None,
-            a_elem_format_bp: None,
-            a_elem_format_bp_ex: None,
-            a_elem_format_bp_os: None,
-            mx_flush_fp32_subnorms: false,
-            shared_exp_method: SharedExpMethod::Max,
-            scale_mode: ScaleMode::Floor,
-            block_size: 0,
-            bfloat: 0,
-            fp: 0,
-            bfloat_subnorms: true,
-            quantize_backprop: true,
-            round: Rounding::NearestAway,
-            round_weight: None,
-            round_output: None,
-            round_grad_weight: None,
-            round_grad_input: None,
-            round_mx_output: None,
-            round_mx_input_grad_input: None,
-            round_mx_weight_grad_input: None,
-            round_mx_grad_output_grad_input: None,
-            round_mx_input_grad_weight: None,
-            round_mx_grad_output_grad_weight: None,
-            softmax_exp2: false,
-            vec_use_exp2: false,
-            vec_use_recip: false,
-            hadamard_block_size: 0,
-            hadamard_forward: None,
-            hadamard_input_grad: None,
-            hadamard_weight_grad: None,
-            headroom_bp: Headroom::NONE,
-            gradient_operands: GradientOperands::Original,
-            mask_clipped: false,
-            accumulator: None,
-            accumulator_forward: None,
-            accumulator_input_grad: None,
-            accumulator_weight_grad: None,
-            quantize_matmul: true,
-            quantize_constants: false,
-            quantize_loss: false,
-            seed: 0,
-        }
-    }
-}
 impl MxSpecs {
-    /// What the field of that slot holds.
+    /// The value of the slot's field.
     pub(super) fn slot_format(&self, slot: Slot) -> Option<SlotFormat> {
         match slot {
             Slot::W => self.w_elem_format,

@@ -6,14 +6,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a gradient product takes its saved operand from, the input or the weight, before it quantizes it.
+/// Which form of its saved operand, input or weight, a gradient product quantizes.
 ///
 /// As text (`FromStr`, `Display`, serde): `original`, `forward`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GradientOperands {
-    /// The operand as it was before the forward product quantized it.
+    /// The operand before the forward product's quantization.
     #[default]
     Original,
     /// The operand as the forward product used it, in the basis of the forward product's transform if that has one: the
@@ -21,9 +21,9 @@ pub enum GradientOperands {
     Forward,
 }
 
-/// What is no [`GradientOperands`].
+/// The error for a text that is not a [`GradientOperands`].
 #[derive(Clone, PartialEq, Eq, Error)]
-#[error("unknown gradient operands `{text}`: expected one of original, forward")]
+#[error("gradient operands `{text}` are unknown; allowed: original, forward")]
 pub struct ParseGradientOperandsError {
     text: String,
 }

@@ -7,13 +7,13 @@ use microscaling::{
 
 use super::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
 
-/// 4/3: what makes the largest FP4 element under scale mode `floor`, less than 8 steps, less than 6 of them.
+/// 4/3: the headroom that brings the largest FP4 element under scale mode `floor` from less than 8 steps to less than 6.
 const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
     Ok(headroom) => headroom,
     Err(_) => panic!("4/3 is a headroom"),
 };
 
-/// 3/2: what makes the power of two below it the nearest one, of numbers in the middle of a binade.
+/// 3/2: the headroom that rounds the scale's exponent to nearest.
 const THREE_HALVES: Headroom = match Headroom::new(3, 2) {
     Ok(headroom) => headroom,
     Err(_) => panic!("3/2 is a headroom"),
@@ -25,17 +25,17 @@ const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
     Err(_) => panic!("it is one"),
 };
 
-/// The signs of TransformerEngine's Hadamard transform, of every layer and step.
+/// The signs of TransformerEngine's Hadamard transform, the same in every layer and step.
 const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 
 /// MXFP4 blocks of 32 elements.
 const MXFP4: MxFormat = MxFormat::new(ElementFormat::FP4_E2M1, 32);
 
 impl MxSpecs {
-    /// Pretraining in MXFP8 as NVIDIA does it (Mishra et al., "Recipes for Pre-training LLMs with MXFP8",
-    /// arXiv 2506.08027; TransformerEngine's `MXFP8BlockScaling`): E4M3 for weights, activations and gradients, blocks of 32
-    /// along one axis, scales rounded up, each product quantizing the original operands; products of activations,
-    /// as attention's are, in bfloat16, and so is the head, see [`Recipe`](crate::Recipe).
+    /// NVIDIA's pretraining in MXFP8 (Mishra et al., "Recipes for Pre-training LLMs with MXFP8", arXiv 2506.08027;
+    /// TransformerEngine's `MXFP8BlockScaling`). Weights, activations and gradients are E4M3 in blocks of 32 along one axis,
+    /// with scales rounded up. Each product quantizes the original operands. Products of activations, such as attention's,
+    /// and the head stay in bfloat16, see [`Recipe`](crate::Recipe).
     pub fn mxfp8_pretraining() -> Self {
         Self {
             quantize_matmul: false,
@@ -43,9 +43,9 @@ impl MxSpecs {
         }
     }
 
-    /// Training in MXFP6 as the formats' authors show it (Rouhani et al., "Microscaling Data Formats for Deep Learning",
-    /// arXiv 2310.10537, by the settings of their library's example): E3M2 for all operands of all products, blocks
-    /// of 32, scale mode `floor`, half away from zero, which is how the bfloat16 of all other ops rounds, too.
+    /// The formats' authors' training in MXFP6 (Rouhani et al., "Microscaling Data Formats for Deep Learning", arXiv 2310.10537,
+    /// by the settings of their library's example): E3M2 for all operands of all products, blocks of 32, scale mode `floor`,
+    /// ties away from zero, also in the bfloat16 of all other ops.
     pub fn mxfp6_training() -> Self {
         Self {
             round: Rounding::NearestAway,
@@ -54,11 +54,12 @@ impl MxSpecs {
     }
 
     /// Gradients in MXFP4 (Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv 2502.20586, algorithms 2 and 3, and their
-    /// code): the forward pass in bfloat16; gradient products in MXFP4 with a Hadamard transform in blocks of 64 whose
-    /// signs are drawn for each product, operands times 3/4 under the scale that they have without, stochastic
-    /// rounding, and the product times 16/9. Products of activations and the head stay in bfloat16.
+    /// code). The forward pass is in bfloat16, gradient products are in MXFP4. A gradient product first transforms its
+    /// operands by a Hadamard transform in blocks of 64, with new signs for each product. Operands are multiplied by 3/4
+    /// after the choice of the scale and rounded stochastically, and the product is multiplied by 16/9. Products of
+    /// activations and the head stay in bfloat16.
     ///
-    /// Their code rounds the transformed operands to bfloat16; here they stay float32 until they are quantized.
+    /// The authors' code rounds the transformed operands to bfloat16. Here they stay float32 until they are quantized.
     pub fn mxfp4_backward() -> Self {
         let transform = Hadamard::new(64).with_signs(HadamardSigns::Product);
         Self {
@@ -69,15 +70,15 @@ impl MxSpecs {
         }
     }
 
-    /// Pretraining in NVFP4 as NVIDIA does it ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4
-    /// and appendices A to C; TransformerEngine's `NVFP4BlockScaling`): activations and gradients in blocks of 16 along the
-    /// axis that is summed over, weights in blocks of 16 × 16, a scale a tensor; ties to even, the output's gradient
-    /// stochastically, in both gradient products; a Hadamard transform of 16 with fixed signs where a weight's gradient
-    /// is computed. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
+    /// NVIDIA's pretraining in NVFP4 ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4 and
+    /// appendices A to C; TransformerEngine's `NVFP4BlockScaling`). Activations and gradients have blocks of 16 along the
+    /// summed axis, weights have blocks of 16 × 16, and each tensor has a scale. Rounding is to nearest, ties to even; both
+    /// gradient products round the output's gradient stochastically. The weight's gradient has a Hadamard transform of 16
+    /// with fixed signs. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
     /// [`Recipe`](crate::Recipe).
     ///
-    /// The scales are those of [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
-    /// TransformerEngine's, and transformed operands stay float32 until they are quantized.
+    /// The scales follow [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
+    /// TransformerEngine's. Transformed operands stay float32 until they are quantized.
     pub fn nvfp4_pretraining() -> Self {
         let one_axis = Nvfp4Format::new(true);
         let square = Nvfp4Format {
@@ -99,26 +100,27 @@ impl MxSpecs {
     }
 
     /// Quartet (Castro et al., "Quartet: Native FP4 Training Can Be Optimal for Large Language Models", arXiv 2505.14669,
-    /// algorithm 1 of its last version): both passes in MXFP4. Forward: a fixed Hadamard transform of 32, and scales from
-    /// the blocks' root mean squares, which clip. Backward: on the operands that the forward product used, with a
-    /// Hadamard transform whose signs are drawn, times 3/4 under the scale that they have without, to nearest, and the
-    /// product times 16/9; then zero where the forward operand was clipped, and transformed back. Products of activations
-    /// and the head stay in bfloat16.
+    /// algorithm 1 of its last version). Both passes are in MXFP4. The forward pass has a fixed Hadamard transform of 32,
+    /// and scales from the blocks' root mean squares, which clip. Gradient products take the operands that the forward
+    /// product used, with a Hadamard transform whose signs are drawn. Operands are multiplied by 3/4 after the choice of
+    /// the scale and rounded to nearest, and the product is multiplied by 16/9. The result becomes zero where the forward
+    /// operand was clipped, and is transformed back. Products of activations and the head stay in bfloat16.
     ///
-    /// The scale is the power of two that 3/2 times the root mean square's optimum rounds down to, which is nearest in the
-    /// middle of a binade: with that the errors are those of the paper's table 2 (mean squared 1.33 %, misaligned by 1.3 %).
-    /// The authors' released code rounds the optimum itself down: [`quartet_code`](Self::quartet_code).
+    /// The scale is 3/2 times the root mean square's optimum, rounded down to a power of two. So an optimum of at least 4/3
+    /// of a power of two rounds up, a smaller one rounds down. With this rule the errors equal the paper's table 2 (mean
+    /// squared 1.33 %, misaligned by 1.3 %). The authors' released code rounds the optimum itself down:
+    /// [`quartet_code`](Self::quartet_code).
     ///
-    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX fields
-    /// gives that); the last one says that this was no better. Their code takes the standard deviation for the root mean
-    /// square, draws signs for a layer and not for a product, and breaks ties toward zero.
+    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX
+    /// fields). According to the last version, stochastic rounding was not better. The authors' code takes the standard
+    /// deviation for the root mean square, draws signs for a layer and not for a product, and breaks ties toward zero.
     pub fn quartet() -> Self {
         let headroom = THREE_HALVES;
         Self::quartet_with(MxFormat { headroom, ..MXFP4 })
     }
 
-    /// [`quartet`](Self::quartet) as its released code has it (github.com/IST-DASLab/Quartet): the scale's exponent is rounded
-    /// down, which clips 5 % of the elements in place of 0.5 %.
+    /// [`quartet`](Self::quartet) with the rule of its released code (github.com/IST-DASLab/Quartet): the scale's exponent is
+    /// rounded down, which clips 5 % of the elements in place of 0.5 %.
     pub fn quartet_code() -> Self {
         Self::quartet_with(MXFP4)
     }
@@ -145,10 +147,10 @@ impl MxSpecs {
     }
 
     /// Quartet II (Panferov et al., "Quartet II: Accurate LLM Pre-Training in NVFP4 by Improved Unbiased Gradient Estimation",
-    /// arXiv 2601.22813): both passes in NVFP4. Forward: four over six, to nearest. Backward: the operands that the forward product
-    /// used, and the gradient, after a Hadamard transform of 128 whose signs are drawn, by
-    /// [MS-EDEN](FloatScaleFormat::eden) with the released code's scales, 17/16 · 0.93 of what fits. Products of activations and
-    /// the head stay in bfloat16.
+    /// arXiv 2601.22813): both passes in NVFP4. The forward pass has four over six and rounds to nearest. Gradient products take
+    /// the operands that the forward product used, and the gradient. A Hadamard transform of 128 with drawn signs comes first, then
+    /// [MS-EDEN](FloatScaleFormat::eden). Scales have the released code's headroom, 17/16 · 0.93. Products of activations and the
+    /// head stay in bfloat16.
     ///
     /// The released code (github.com/IST-DASLab/Quartet-II) takes 1 for a block scale that would round to 0, where this preset takes
     /// the smallest scale, 2^−9, and has the same signs for both products of a layer.
@@ -175,7 +177,7 @@ impl MxSpecs {
         }
     }
 
-    /// bfloat16 alone, ties to even; no blocks, and none between activations if there will be some elsewhere.
+    /// bfloat16 alone, ties to even, without blocks. Products of activations stay without blocks if formats are added.
     fn bfloat16() -> Self {
         Self {
             bfloat: 16,
@@ -185,7 +187,7 @@ impl MxSpecs {
         }
     }
 
-    /// The same with this format and rounding in all gradient products.
+    /// The specs with this format and rounding in all gradient products.
     fn with_gradients(self, format: BlockFormat, rounding: Option<Rounding>) -> Self {
         let format = Some(format.into());
         Self {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MxSpecs, SpecsError};
 
-/// Specs, and the layers that go without their block formats: what a paper's recipe says of any model.
+/// A paper's recipe for any model: specs, and the layers that have no block formats.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
@@ -20,9 +20,9 @@ use super::{MxSpecs, SpecsError};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipe {
-    /// For the model's device.
+    /// The specs for the model's device.
     pub specs: MxSpecs,
-    /// The layers that they are not for.
+    /// The layers without block formats.
     #[serde(default)]
     pub exemptions: Exemptions,
     /// Specs of single layers, by the paths of their weights or by patterns as `module::set_specs_at` takes them.
@@ -30,18 +30,18 @@ pub struct Recipe {
     pub layers: BTreeMap<String, MxSpecs>,
 }
 
-/// Layers that go without block formats. A layer is whatever multiplies by a parameter, in the order of a forward pass
-/// (`module::exempt_layers`).
+/// Layers without block formats. A layer is a module that multiplies by a parameter. Layers count in the order of a
+/// forward pass (`module::exempt_layers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exemptions {
     /// The last layer that runs.
     pub head: bool,
-    /// How much of the layers before the head, from the last of them on, in percent; at least one if it is not 0.
+    /// The share of the last layers before the head, in percent; at least one layer if the share is not 0.
     pub last_percent: u32,
 }
 
 impl Recipe {
-    /// The recipe of a [preset](MxSpecs::preset): those of the literature have exemptions, the others have none.
+    /// The recipe of a [preset](MxSpecs::preset). Presets of the literature have exemptions, other presets have none.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].
@@ -65,7 +65,7 @@ impl Recipe {
         })
     }
 
-    /// The specs of exempt layers: those of the others without their block formats.
+    /// The specs of exempt layers: the other layers' specs without block formats.
     pub fn exempt_specs(&self) -> MxSpecs {
         let specs = &self.specs;
         MxSpecs {
@@ -89,7 +89,7 @@ impl Recipe {
 }
 
 impl Exemptions {
-    /// How many of so many layers are exempt: they are the last ones.
+    /// How many of this number of layers are exempt: the last ones are.
     pub fn count(self, layers: usize) -> usize {
         let head = usize::from(self.head).min(layers);
         let others = layers - head;
@@ -99,37 +99,5 @@ impl Exemptions {
             _ => share.clamp(1, others.max(1)).min(others),
         };
         head + share
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn how_many_layers_are_exempt() {
-        let count = |head, last_percent, layers| Exemptions { head, last_percent }.count(layers);
-        assert_eq!([0, 1, 9].map(|layers| count(false, 0, layers)), [0, 0, 0]);
-        assert_eq!([0, 1, 9].map(|layers| count(true, 0, layers)), [0, 1, 1]);
-        // A half and more is one layer, as is a share of which there is too little.
-        let exempt = [0, 1, 2, 3, 11, 13, 21, 101].map(|layers| count(true, 15, layers));
-        assert_eq!(exempt, [0, 1, 2, 2, 3, 3, 4, 16]);
-        assert_eq!(count(false, 100, 7), 7);
-    }
-
-    #[test]
-    fn presets_are_recipes() {
-        for name in MxSpecs::PRESETS {
-            let recipe = Recipe::preset(name).unwrap();
-            assert_eq!(recipe.specs, MxSpecs::preset(name).unwrap());
-            let exempt = recipe.exempt_specs().resolve().unwrap();
-            assert!(!exempt.has_mx(), "{name}");
-            assert_eq!(
-                exempt.float_format(),
-                recipe.specs.resolve().unwrap().float_format()
-            );
-            assert_eq!(Recipe::preset(&name.to_uppercase()), Ok(recipe));
-        }
-        assert!(Recipe::preset("mxfp5").is_err());
     }
 }

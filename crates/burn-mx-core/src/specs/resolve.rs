@@ -3,193 +3,25 @@
 use super::{MxSpecs, ResolvedSpecs, SpecsError};
 
 impl MxSpecs {
-    /// Fills in what is not set, as the reference's `finalize_mx_specs` does, and checks all
-    /// values.
+    /// Fills in the unset fields, as the reference's `finalize_mx_specs` does, and checks all values.
     ///
-    /// `scale_bits` ← 8; `w_elem_format_bp` ← `w_elem_format`; the three `a_elem_format_bp*` ←
-    /// `a_elem_format`; `round_weight`, `round_output`, `round_grad_weight`,
-    /// `round_grad_input` and `round_mx_output` ← `round`; then the five `round_mx_*_grad_*` ←
-    /// `round_grad_input`.
+    /// The defaults, in order: `scale_bits` ← 8, `w_elem_format_bp` ← `w_elem_format`, the three `a_elem_format_bp*` ←
+    /// `a_elem_format`. Then `round_weight`, `round_output`, `round_grad_weight`, `round_grad_input` and
+    /// `round_mx_output` ← `round`, and last the five `round_mx_*_grad_*` ← `round_grad_input`.
     ///
     /// # Errors
-    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`], [`SpecsError::Format`],
-    /// [`SpecsError::WithoutEffect`] for a field that shapes MX blocks where every slot that is set brings a
-    /// format of its own, [`SpecsError::Contradiction`] for a field that the others make no sense of, and
-    /// [`SpecsError::Accumulator`] for operands that an accumulator does not take.
+    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`] and [`SpecsError::Format`] name the field.
+    /// [`SpecsError::WithoutEffect`] is for a field of MX blocks if every set slot has a whole block format.
+    /// [`SpecsError::Contradiction`] is for a field that contradicts the others, and [`SpecsError::Accumulator`] for
+    /// operands that an accumulator does not take.
     pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
         self.validate()?;
-        let round = Some(self.round);
-        let round_grad_input = self.round_grad_input.or(round);
-        let specs = Self {
-            scale_bits: match self.scale_bits {
-                0 => 8,
-                bits => bits,
-            },
-            w_elem_format_bp: self.w_elem_format_bp.or(self.w_elem_format),
-            a_elem_format_bp: self.a_elem_format_bp.or(self.a_elem_format),
-            a_elem_format_bp_ex: self.a_elem_format_bp_ex.or(self.a_elem_format),
-            a_elem_format_bp_os: self.a_elem_format_bp_os.or(self.a_elem_format),
-            round_weight: self.round_weight.or(round),
-            round_output: self.round_output.or(round),
-            round_grad_weight: self.round_grad_weight.or(round),
-            round_grad_input,
-            round_mx_output: self.round_mx_output.or(round),
-            round_mx_input_grad_input: self.round_mx_input_grad_input.or(round_grad_input),
-            round_mx_weight_grad_input: self.round_mx_weight_grad_input.or(round_grad_input),
-            round_mx_grad_output_grad_input: self
-                .round_mx_grad_output_grad_input
-                .or(round_grad_input),
-            round_mx_input_grad_weight: self.round_mx_input_grad_weight.or(round_grad_input),
-            round_mx_grad_output_grad_weight: self
-                .round_mx_grad_output_grad_weight
-                .or(round_grad_input),
-            ..self.clone()
-        };
+        let mut specs = self.clone().with_others();
+        if specs.scale_bits == 0 {
+            specs.scale_bits = 8;
+        }
         let resolved = ResolvedSpecs::new(specs);
         resolved.check_accumulators()?;
         Ok(resolved)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use microscaling::{
-        BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-        Rounding, ScaleMode,
-    };
-
-    use super::*;
-    use crate::specs::Slot;
-
-    #[test]
-    fn a_slot_takes_any_block_format() {
-        let specs = MxSpecs::from_json(
-            r#"{ "w_elem_format": "mx6", "a_elem_format": "nvfp4", "w_elem_format_bp": "BFP16",
-                "a_elem_format_bp": "mx(element=int4,block_size=8,scale_mode=even)",
-                "a_elem_format_bp_os": "fp8_e5m2", "block_size": 64, "scale_bits": 5 }"#,
-        )
-        .unwrap();
-        let resolved = specs.resolve().unwrap();
-        let own = MxFormat {
-            scale_mode: ScaleMode::Even,
-            ..MxFormat::new(ElementFormat::INT4, 8)
-        };
-        let shared = MxFormat {
-            scale_bits: 5,
-            ..MxFormat::new(ElementFormat::FP8_E5M2, 64)
-        };
-        let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::default());
-        assert_eq!(
-            Slot::ALL.map(|slot| resolved.block_format(slot).unwrap()),
-            [
-                MicroexponentFormat::MX6.into(),
-                nvfp4,
-                BfpFormat::BFP16.into(),
-                own.into(),
-                nvfp4,
-                shared.into(),
-            ]
-        );
-        assert_eq!(
-            resolved.to_string(),
-            "w mx6, a nvfp4, w_bp bfp16, a_bp mx(element=int4,block_size=8,scale_mode=even), a_bp_os fp8_e5m2, \
-             block 64, 5 scale bits"
-        );
-        assert_eq!(MxSpecs::from_json(&specs.to_json()), Ok(specs));
-    }
-
-    #[test]
-    fn formats_and_scale_bits_default() {
-        let specs = MxSpecs {
-            w_elem_format: Some(ElementFormat::INT8.into()),
-            a_elem_format: Some(ElementFormat::FP8_E5M2.into()),
-            a_elem_format_bp_ex: Some(ElementFormat::FP6_E2M3.into()),
-            ..MxSpecs::default()
-        };
-        let resolved = specs.resolve().unwrap();
-        let specs = MxSpecs {
-            scale_bits: 8,
-            w_elem_format_bp: Some(ElementFormat::INT8.into()),
-            a_elem_format_bp: Some(ElementFormat::FP8_E5M2.into()),
-            a_elem_format_bp_os: Some(ElementFormat::FP8_E5M2.into()),
-            ..specs
-        };
-        for slot in Slot::ALL {
-            let format = resolved.specs().slot_format(slot);
-            assert_eq!(format, specs.slot_format(slot), "{slot:?}");
-            let whole_axis = MxFormat::new(ElementFormat::INT8, 0);
-            assert_eq!(
-                resolved.block_format(slot),
-                format.and_then(|format| format.block_format(&whole_axis)),
-                "{slot:?}"
-            );
-        }
-        // A second time changes nothing.
-        assert_eq!(resolved.specs().resolve(), Ok(resolved.clone()));
-    }
-
-    #[test]
-    fn roundings_default() {
-        use Rounding::{NearestAway, NearestEven, Stochastic, TowardZero};
-        let elementwise = |specs: &ResolvedSpecs| {
-            [
-                specs.round(),
-                specs.round_weight(),
-                specs.round_output(),
-                specs.round_grad_weight(),
-                specs.round_grad_input(),
-                specs.round_mx_output(),
-            ]
-        };
-        let backward = |specs: &ResolvedSpecs| {
-            [
-                specs.round_mx_input_grad_input(),
-                specs.round_mx_weight_grad_input(),
-                specs.round_mx_grad_output_grad_input(),
-                specs.round_mx_input_grad_weight(),
-                specs.round_mx_grad_output_grad_weight(),
-            ]
-        };
-
-        let unset = MxSpecs::default().resolve().unwrap();
-        assert_eq!(elementwise(&unset), [NearestAway; 6]);
-        assert_eq!(backward(&unset), [NearestAway; 5]);
-
-        let round = MxSpecs {
-            round: Stochastic,
-            ..MxSpecs::default()
-        };
-        let resolved = round.resolve().unwrap();
-        assert_eq!(elementwise(&resolved), [Stochastic; 6]);
-        assert_eq!(backward(&resolved), [Stochastic; 5]);
-
-        let some = MxSpecs {
-            round_output: Some(NearestAway),
-            round_grad_input: Some(TowardZero),
-            round_mx_input_grad_weight: Some(NearestAway),
-            round: NearestEven,
-            ..MxSpecs::default()
-        };
-        let resolved = some.resolve().unwrap();
-        assert_eq!(
-            elementwise(&resolved),
-            [
-                NearestEven,
-                NearestEven,
-                NearestAway,
-                NearestEven,
-                TowardZero,
-                NearestEven
-            ]
-        );
-        assert_eq!(
-            backward(&resolved),
-            [TowardZero, TowardZero, TowardZero, NearestAway, TowardZero]
-        );
-        // Filled in means filled in: no null is left in the JSON but for the formats.
-        assert_eq!(
-            resolved.specs().to_json().matches("null").count(),
-            Slot::ALL.len()
-        );
     }
 }

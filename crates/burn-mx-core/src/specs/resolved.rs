@@ -22,7 +22,7 @@ pub struct ResolvedSpecs {
     pub(super) static_input: static_input::Shared,
 }
 
-/// [`ResolvedSpecs`], or a reference to them; what takes specs and cannot fail takes a reference to this.
+/// [`ResolvedSpecs`], or a reference to them. Infallible functions take their specs as a reference to this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no resolved specs",
     label = "specs have to be checked and completed before they are computed with",
@@ -51,13 +51,13 @@ impl<T: AsResolvedSpecs + ?Sized> AsResolvedSpecs for &T {
     }
 }
 
-/// What specs may be given as where they can be refused: [`MxSpecs`], the name of a preset, or [`ResolvedSpecs`].
+/// Types that a fallible function takes as specs: [`MxSpecs`], the name of a preset, or [`ResolvedSpecs`].
 pub trait ToResolvedSpecs {
     /// The specs, checked and filled in.
     ///
     /// # Errors
     ///
-    /// If they cannot be used, or there is no preset of that name.
+    /// The errors of [`MxSpecs::resolve`], or an unknown name of a preset.
     fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError>;
 }
 
@@ -135,8 +135,7 @@ impl ResolvedSpecs {
         }
     }
 
-    /// The specs with every `Option` filled in that has a default, for what has no accessor here
-    /// (`softmax_exp2`, …).
+    /// The specs with their defaults filled in, for fields without an accessor here (`softmax_exp2`, …).
     pub fn specs(&self) -> &MxSpecs {
         &self.specs
     }
@@ -157,7 +156,7 @@ impl ResolvedSpecs {
         self.formats[slot as usize]
     }
 
-    /// What a forward product does to a weight that it quantizes in blocks as it lies there; `None` if the weight has no blocks or
+    /// The forward product's quantization of a weight in blocks, in the weight's own layout; `None` if the weight has no blocks or
     /// is transformed before.
     pub fn weight_quantization(&self) -> Option<OperandQuantization> {
         let format = self.block_format(Slot::W)?;
@@ -177,18 +176,18 @@ impl ResolvedSpecs {
     }
 
     /// The transform of the operands where an input's gradient is computed, see [`MxSpecs::hadamard_input_grad`];
-    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    /// `None`: no transform, also if no backward slot has a format.
     pub fn hadamard_input_grad(&self) -> Option<Hadamard> {
         self.hadamard_of_gradients(self.specs.hadamard_input_grad)
     }
 
     /// The transform of the operands where a weight's gradient is computed, see [`MxSpecs::hadamard_weight_grad`];
-    /// `None`: they stay as they are, as they do where no backward slot has a format.
+    /// `None`: no transform, also if no backward slot has a format.
     pub fn hadamard_weight_grad(&self) -> Option<Hadamard> {
         self.hadamard_of_gradients(self.specs.hadamard_weight_grad)
     }
 
-    /// The transform of a kind of gradient products that has this one of its own.
+    /// The transform of a kind of gradient products with this setting of its kind.
     fn hadamard_of_gradients(&self, own: Option<Hadamard>) -> Option<Hadamard> {
         let block_size = self.specs.hadamard_block_size;
         let common = (block_size > 0).then(|| Hadamard::new(block_size));
@@ -309,137 +308,5 @@ impl ResolvedSpecs {
         round_mx_grad_output_grad_input
         round_mx_input_grad_weight
         round_mx_grad_output_grad_weight
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use microscaling::{ScaleMode, SharedExpMethod};
-
-    use super::*;
-
-    #[test]
-    fn an_mx_format_has_all_that_shapes_it() {
-        let specs = MxSpecs {
-            a_elem_format: Some(ElementFormat::FP6_E2M3.into()),
-            scale_bits: 5,
-            block_size: 0,
-            scale_mode: ScaleMode::Ceil,
-            shared_exp_method: SharedExpMethod::None,
-            mx_flush_fp32_subnorms: true,
-            ..MxSpecs::default()
-        };
-        let resolved = specs.resolve().unwrap();
-        let format = MxFormat {
-            scale_bits: 5,
-            scale_mode: ScaleMode::Ceil,
-            shared_exp_method: SharedExpMethod::None,
-            flush_fp32_subnorms: true,
-            ..MxFormat::new(ElementFormat::FP6_E2M3, 0)
-        };
-        assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
-        assert_eq!(resolved.block_format(Slot::W), None);
-        assert!(resolved.has_mx() && !resolved.is_none());
-        let summary = "a fp6_e2m3, one scale an element, 5 scale bits, scale mode ceil";
-        assert_eq!(resolved.to_string(), summary);
-    }
-
-    #[test]
-    fn backward_slots_are_off_without_quantize_backprop() {
-        let specs = MxSpecs {
-            w_elem_format_bp: Some(ElementFormat::INT4.into()),
-            quantize_backprop: false,
-            ..MxSpecs::mxint8()
-        };
-        let resolved = specs.resolve().unwrap();
-        assert!(!resolved.quantize_backprop());
-        for slot in Slot::ALL {
-            let forward = matches!(slot, Slot::W | Slot::A);
-            assert_eq!(resolved.block_format(slot).is_some(), forward, "{slot:?}");
-        }
-
-        // With backward formats alone nothing is left to emulate.
-        let mut specs = specs;
-        (specs.w_elem_format, specs.a_elem_format, specs.bfloat) = (None, None, 0);
-        assert!(specs.resolve().unwrap().is_none());
-        specs.quantize_backprop = true;
-        assert_eq!(specs.resolve().unwrap().to_string(), "w_bp int4, block 32");
-    }
-
-    #[test]
-    fn a_hadamard_transform_needs_a_backward_format() {
-        let mut specs = MxSpecs {
-            w_elem_format_bp: Some(ElementFormat::FP4_E2M1.into()),
-            hadamard_block_size: 32,
-            ..MxSpecs::mx()
-        };
-        let resolved = specs.resolve().unwrap();
-        assert_eq!(resolved.hadamard_input_grad(), Some(Hadamard::new(32)));
-        assert_eq!(resolved.hadamard_weight_grad(), Some(Hadamard::new(32)));
-        assert_eq!(resolved.hadamard_forward(), None);
-        assert_eq!(resolved.to_string(), "w_bp fp4_e2m1, block 32, Hadamard 32");
-        specs.quantize_backprop = false;
-        assert_eq!(specs.resolve().unwrap().hadamards().next(), None);
-    }
-
-    #[test]
-    fn float_formats() {
-        let float_format = |bfloat, fp, bfloat_subnorms| {
-            let specs = MxSpecs {
-                bfloat,
-                fp,
-                bfloat_subnorms,
-                ..MxSpecs::default()
-            };
-            let resolved = specs.resolve().unwrap();
-            assert_eq!(resolved.is_none(), resolved.float_format().is_none());
-            resolved.float_format()
-        };
-        for subnormals in [true, false] {
-            assert_eq!(float_format(0, 0, subnormals), None);
-            assert_eq!(float_format(32, 0, subnormals), None);
-            for bits in 10..32 {
-                let format = FloatFormat::bfloat(bits).unwrap();
-                let format = format.with_subnormals(subnormals);
-                assert_eq!(float_format(bits, 0, subnormals), Some(format));
-            }
-            for bits in 7..=29 {
-                let format = FloatFormat::fp(bits).unwrap();
-                let format = format.with_subnormals(subnormals);
-                assert_eq!(float_format(0, bits, subnormals), Some(format));
-            }
-        }
-    }
-
-    #[test]
-    fn the_widths_allowed_are_those_of_the_formats() {
-        use crate::specs::validate::{BFLOAT, FP};
-        for bits in 1..40 {
-            assert_eq!(
-                BFLOAT.check(bits).is_ok(),
-                FloatFormat::bfloat(bits).is_ok()
-            );
-            assert_eq!(FP.check(bits).is_ok(), FloatFormat::fp(bits).is_ok());
-        }
-    }
-
-    #[test]
-    fn slots_index_their_place() {
-        for (i, slot) in Slot::ALL.into_iter().enumerate() {
-            assert_eq!(slot as usize, i);
-        }
-    }
-
-    #[test]
-    fn whole_axis_and_seed() {
-        let specs = MxSpecs {
-            block_size: 0,
-            seed: 7,
-            ..MxSpecs::mxfp4()
-        };
-        let resolved = specs.resolve().unwrap();
-        assert_eq!(resolved.seed(), 7);
-        let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16";
-        assert_eq!(resolved.to_string(), summary);
     }
 }

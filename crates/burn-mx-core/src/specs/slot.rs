@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A role that an operand plays in a product, and so the field that names its format.
+/// The role of an operand in a product, which selects the field of its format.
 ///
-/// In a convolution or transposed convolution the roles are those of the linear layer. Where one
-/// operand of a matmul is a weight, it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of
-/// [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along the axis that the product at hand sums
-/// over.
+/// A convolution or transposed convolution has the roles of the linear layer. If one operand of a matmul is a weight,
+/// it takes [`W`](Self::W) and [`WBp`](Self::WBp) in place of [`A`](Self::A) and [`ABp`](Self::ABp). Blocks run along
+/// the summed axis of the product.
 ///
 /// In JSON a slot is its field's name without `_elem_format`: `a_bp_ex`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::ResolvedSpecs;
 
-/// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the axis that the
-/// product sums over: its scale is that of a block with this magnitude, whatever comes.
+/// The largest magnitude that calibration found in each block of a layer's input, by the block's place along the summed axis.
+/// This magnitude fixes the block's scale for every later input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticInput {
     pub(crate) length: usize,
-    /// Patterns of float32, one a block.
+    /// Patterns of float32, one for each block.
     amax: Vec<u32>,
 }
 
 impl StaticInput {
-    /// Of the largest magnitude at each place along the axis, which is not empty, and the format of the input.
+    /// From the largest magnitude at each place along the axis, which is not empty, and the format of the input.
     pub fn new(largest: &[f32], format: BlockFormat) -> Self {
         let blocks = largest.chunks(block_length(format, largest.len()));
         let amax = blocks.map(|block| block.iter().copied().fold(0.0, f32::max).to_bits());
@@ -28,13 +28,13 @@ impl StaticInput {
         }
     }
 
-    /// The length of that axis.
+    /// The length of this axis.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether these are scales of inputs in this format. They never are where a scale is a float: that does not follow from the
-    /// exponent of the largest magnitude alone.
+    /// Whether these scales fit inputs in this format. They never fit a format whose scale is a float, because a float does not
+    /// follow from the exponent of the largest magnitude alone.
     pub fn fits(&self, format: Option<BlockFormat>) -> bool {
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
         let fits = |format| {
@@ -45,13 +45,13 @@ impl StaticInput {
         self.length > 0 && format.is_some_and(fits)
     }
 
-    /// The largest magnitudes, one a block.
+    /// The largest magnitudes, one for each block.
     pub fn amax(&self) -> impl Iterator<Item = f32> {
         self.amax.iter().copied().map(f32::from_bits)
     }
 }
 
-/// Elements of a block along an axis of this length, of which the last one may have fewer.
+/// Elements of a block along an axis of this length; the last block may have fewer.
 pub(crate) fn block_length(format: BlockFormat, length: usize) -> usize {
     match format.block_size() {
         0 => length,
@@ -61,13 +61,13 @@ pub(crate) fn block_length(format: BlockFormat, length: usize) -> usize {
 
 impl ResolvedSpecs {
     /// Whether the scales of a layer's input are fixed, by a calibration
-    /// ([`ptq::Activations::Static`](https://docs.rs/burn-mx/latest/burn_mx/ptq/enum.Activations.html)). They belong to the
-    /// layer that was calibrated, and are no part of [`specs`](Self::specs): text and JSON leave them out.
+    /// ([`ptq::Activations::Static`](https://docs.rs/burn-mx/latest/burn_mx/ptq/enum.Activations.html)). The scales belong
+    /// to the calibrated layer, not to [`specs`](Self::specs): text and JSON leave them out.
     pub fn has_static_input(&self) -> bool {
         self.static_input.is_some()
     }
 
-    /// The scales of the input of the layer that these are the specs of.
+    /// The scales of the input, if these are the specs of a layer with static scales.
     pub fn static_input(&self) -> Option<&StaticInput> {
         self.static_input.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What the operands of an op say together: the specs that it is emulated by, and what its result carries on.
+//! The context of an op, from its operands: the specs of its emulation, and the meta of its result.
 
 use burn_backend::FloatDType;
 
@@ -7,20 +7,20 @@ use crate::hooks;
 use crate::phase;
 use crate::shared_specs::{self, SharedSpecs};
 
-/// What several operands say together about the op that takes them.
+/// The context that several operands give their op.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpContext {
-    /// The specs that the op is computed with: a weight's win over an activation's, else the first that
-    /// are set.
+    /// The specs that the op is computed with: a weight's specs win over an activation's, else the first specs that are
+    /// set win.
     specs: Option<&'static SharedSpecs>,
     /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
     /// leak into the next.
     pub(crate) result: Meta,
-    /// The float type of another operand, if it is not that of the first.
+    /// The float type of another operand, if it differs from the first operand's.
     mixed_with: Option<Option<FloatDType>>,
     /// Whether an operand has specs that emulate something.
     any_emulated: bool,
-    /// Whether an operand has no specs, and goes by the process-wide default.
+    /// Whether an operand has no specs, and takes the process-wide default.
     any_unset: bool,
 }
 
@@ -132,8 +132,8 @@ impl OpContext {
         }
     }
 
-    /// What the operands of a product say together. A constant is an activation there, and a loss that is computed in full
-    /// precision ends where a layer begins.
+    /// The context of a product. A constant is an activation there, and a loss that is computed in full precision ends
+    /// where a layer begins.
     pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let any_weight = operands.into_iter().flatten().any(Meta::is_weight);
         Self::of(operands.map(|meta| {
@@ -146,8 +146,8 @@ impl OpContext {
         }))
     }
 
-    /// What the operands of a matrix product say together. Two constants are two activations if both are as they were created,
-    /// as synthetic inputs are; what is multiplied with a constant that was computed is one.
+    /// The context of a matrix product. Two constants count as two activations if neither was computed, as with synthetic
+    /// inputs. Otherwise two constants stay constants.
     pub(crate) fn of_matmul([lhs, rhs]: [Meta; 2]) -> Self {
         let constants = lhs.is_constant() && rhs.is_constant();
         let computed = !(lhs.flags & rhs.flags).contains(Flags::LITERAL);
@@ -157,8 +157,9 @@ impl OpContext {
         }
     }
 
-    /// The specs by which the op is emulated; `None` where it is exactly the wrapped backend's: nothing
-    /// set, nothing to emulate, an optimizer's arithmetic, constants alone, a full-precision piece, or a loss.
+    /// The specs by which the op is emulated; `None` if the result equals the wrapped backend's. This is so without
+    /// specs, with nothing to emulate, in an optimizer's arithmetic, for constants alone, in a full-precision piece,
+    /// and in a loss.
     ///
     /// # Panics
     ///
@@ -183,7 +184,7 @@ impl OpContext {
         Some(interned)
     }
 
-    /// Whether the op is emulated and rounds, of whatever types its operands are: those of an embedding are not all floats.
+    /// Whether the op is emulated and rounds, for operands of any type: an embedding's operands are not all floats.
     pub(crate) fn rounds(&self) -> bool {
         let of_one_type = Self {
             mixed_with: None,

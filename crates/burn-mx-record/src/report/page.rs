@@ -55,7 +55,7 @@ pub(super) fn data(runs: &[Run], shown: usize) -> String {
     let longest = runs.iter().map(|run| run.steps.len()).max().unwrap_or(0);
     let every = longest.div_ceil(shown.min(longest).max(1)).max(1);
     let thinned = (every > 1)
-        .then(|| format!("of every {every} recorded steps one is shown, beside the last one"));
+        .then(|| format!("the page shows one of every {every} recorded steps, and the last step"));
     let data = Data {
         burn_mx_report: 1,
         title: title(runs),

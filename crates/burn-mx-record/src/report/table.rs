@@ -1,11 +1,12 @@
-//! The operands that lost most, as a table.
+//! The layers and the operands that lost most, as tables.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 
-use super::{Figures, OperandRecord, Run, StepRecord, operands};
+use super::{Figures, OperandRecord, ProductRecord, Run, StepRecord, operands};
+use burn_mx_core::MxSpecs;
 
-/// Operands of a run in the table.
+/// Layers of a run in the table, and operands.
 const SHOWN: usize = 10;
 /// The gain in dB from which the table suggests another format.
 const GAIN: f64 = 1.0;
@@ -13,15 +14,16 @@ const GAIN: f64 = 1.0;
 const SATURATION: f64 = 1.0;
 const UNDERFLOW: f64 = 10.0;
 
-pub(super) fn worst_operands(runs: &[Run]) -> String {
+pub(super) fn worst(runs: &[Run]) -> String {
     let tables = runs.iter().map(|run| match run.last() {
         Some(step) => {
             let elementwise = elementwise(step).map(|table| format!("\n{table}"));
             format!(
-                "{}, step {}\n{}{}",
+                "{}, step {}\n{}\n{}{}",
                 run.title(),
                 step.step,
-                table(run),
+                layers(step),
+                table(step),
                 elementwise.unwrap_or_default()
             )
         }
@@ -30,36 +32,95 @@ pub(super) fn worst_operands(runs: &[Run]) -> String {
     tables.collect::<Vec<_>>().join("\n\n")
 }
 
-fn table(run: &Run) -> Table {
+/// An empty table with this header.
+fn with_header<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header([
-            "layer",
-            "product",
-            "operand",
-            "format",
-            "SQNR dB",
-            "slope",
-            "underflow %",
-            "saturated %",
-            "try",
+        .set_header(header);
+    table
+}
+
+/// The operands with an error, the worst one first.
+fn by_sqnr(step: &StepRecord) -> Vec<(f64, &ProductRecord, &OperandRecord)> {
+    let with_error = operands(step)
+        .filter_map(|(product, operand)| Some((operand.figures.sqnr?, product, operand)));
+    let mut worst: Vec<_> = with_error.collect();
+    worst.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+    worst
+}
+
+/// The worst layers by their worst operand, and lines that try the first one with a parameter in another format.
+fn layers(step: &StepRecord) -> String {
+    let mut table = with_header([
+        "layer",
+        "worst operand",
+        "SQNR dB",
+        "largest error of a result %",
+    ]);
+    let mut shown = Vec::<&str>::new();
+    let mut line = None;
+    for (sqnr, product, operand) in by_sqnr(step) {
+        let layer = product.layer.as_str();
+        if shown.contains(&layer) || shown.len() == SHOWN {
+            continue;
+        }
+        shown.push(layer);
+        let of_layer = step.products.iter().filter(|other| other.layer == layer);
+        let errors = of_layer.filter_map(|other| other.result?.relative_error);
+        let error = errors.max_by(f64::total_cmp).map(|error| 100.0 * error);
+        table.add_row([
+            layer.to_owned(),
+            format!("{} of {}", operand.operand, product.product),
+            number(Some(sqnr), 1),
+            number(error, 1),
         ]);
-    let mut worst: Vec<_> = run.last().into_iter().flat_map(operands).collect();
-    worst.retain(|(_, operand)| operand.figures.sqnr.is_some());
-    worst.sort_by(|(_, a), (_, b)| {
-        let [a, b] = [a, b].map(|operand| operand.figures.sqnr.unwrap_or(f64::INFINITY));
-        a.total_cmp(&b)
-    });
-    for (product, operand) in worst.into_iter().take(SHOWN) {
+        // Names that the recorder made up have a space; a parameter's path has none.
+        if !layer.contains(' ') {
+            line.get_or_insert((layer, operand));
+        }
+    }
+    let Some((layer, operand)) = line else {
+        return format!("{table}\n");
+    };
+    let better =
+        best(operand).filter(|(name, gain)| *gain >= GAIN && MxSpecs::preset(name).is_ok());
+    let (preset, specs) = match better {
+        Some((name, _)) => (
+            name.as_str(),
+            format!("MxSpecs::preset(\"{name}\")?.resolve()?"),
+        ),
+        None => ("fp32", "MxSpecs::none().resolve()?".into()),
+    };
+    format!(
+        "{table}\n\
+         A low SQNR is not yet sensitivity: a layer is sensitive if the loss or the accuracy changes with its format. Try it:\n    \
+         model = set_specs_at(model, \"{layer}\", &{specs})?;\n    \
+         compare … --layer '{layer}={preset}'\n"
+    )
+}
+
+fn table(step: &StepRecord) -> Table {
+    let mut table = with_header([
+        "layer",
+        "product",
+        "operand",
+        "format",
+        "SQNR dB",
+        "slope",
+        "underflow %",
+        "saturated %",
+        "try",
+    ]);
+    for (sqnr, product, operand) in by_sqnr(step).into_iter().take(SHOWN) {
         let figures = &operand.figures;
         table.add_row([
             product.layer.clone(),
             product.product.to_string(),
             operand.operand.clone(),
             operand.format.clone().unwrap_or_else(|| "–".into()),
-            number(figures.sqnr, 1),
+            number(Some(sqnr), 1),
             number(figures.slope, 4),
             number(figures.underflow, 2),
             number(figures.saturation, 2),
@@ -81,21 +142,17 @@ fn elementwise(step: &StepRecord) -> Option<Table> {
         return None;
     }
     worst.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
-    let mut table = Table::new();
-    table
-        .load_preset(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header([
-            "layer",
-            "elementwise op",
-            "pass",
-            "rounding of",
-            "format",
-            "SQNR dB",
-            "slope",
-            "underflow %",
-            "saturated %",
-        ]);
+    let mut table = with_header([
+        "layer",
+        "elementwise op",
+        "pass",
+        "rounding of",
+        "format",
+        "SQNR dB",
+        "slope",
+        "underflow %",
+        "saturated %",
+    ]);
     for (sqnr, op, rounding) in worst.into_iter().take(SHOWN) {
         let figures = &rounding.figures;
         table.add_row([
@@ -117,8 +174,8 @@ fn number(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(|| "–".into(), |figure| format!("{figure:.digits$}"))
 }
 
-/// A suggestion: the further format that loses least on this operand, or a hint from the figures.
-fn suggestion(operand: &OperandRecord) -> String {
+/// The further format that loses least on this operand, and how much less than its own format, in dB.
+fn best(operand: &OperandRecord) -> Option<(&String, f64)> {
     let gain = |other: &Figures| match (other.sqnr, operand.figures.sqnr, other.exact) {
         (Some(other), Some(own), _) => Some(other - own),
         (None, Some(_), true) => Some(f64::INFINITY),
@@ -126,9 +183,13 @@ fn suggestion(operand: &OperandRecord) -> String {
     };
     let gains = operand.what_if.iter();
     let gains = gains.filter_map(|(name, other)| Some((name, gain(other)?)));
-    let best = gains.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    gains.max_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+/// A suggestion: the further format that loses least on this operand, or a hint from the figures.
+fn suggestion(operand: &OperandRecord) -> String {
     let more = |figure: Option<f64>, limit| figure.is_some_and(|figure| figure >= limit);
-    match best {
+    match best(operand) {
         Some((name, gain)) if gain >= GAIN => format!("{name}: +{gain:.1} dB"),
         _ if more(operand.figures.saturation, SATURATION) => {
             "a scale that does not saturate (rceil, headroom)".into()

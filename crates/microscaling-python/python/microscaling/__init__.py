@@ -4,18 +4,18 @@ Arrays are NumPy arrays of float16, bfloat16 (of ml_dtypes), float32 or float64 
 DLPack, as PyTorch's do. Their memory is read without a copy. A PyTorch tensor gives a PyTorch tensor, everything else a NumPy array.
 
 All functions compute in float32. float64 is rounded to float32 first. Results have the type of the input, and are rounded to that
-type, ties to even. Only float16 may lose something by that: numbers beyond 65504 become Inf, and small numbers lose bits.
+type, ties to even. Only float16 results may change by this: numbers beyond 65504 become Inf, and small numbers lose bits.
 
 Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"mx(element=int4,block_size=16)"`;
-`Format.names()` has those with names.
+`Format.names()` lists the named formats.
 
-`axis` is the axis that blocks lie along; negative ones count from the last. `rounding` is `"even"` (ties to even), `"nearest"`
+`axis` is the axis along which blocks lie; negative numbers count from the last axis. `rounding` is `"even"` (ties to even), `"nearest"`
 (ties away from zero), `"floor"` (toward zero) or `"stochastic"`, which needs a `seed`: an integer of 64 bits. The same seed gives the
-same draws, whatever the number of threads; the draw of an element depends on its position in row-major order alone.
+same draws with any number of threads; the draw of an element depends on its position in row-major order alone.
 
 A wrong value is a ValueError, another type than an array of floats a TypeError. The message names the argument, its value and the
-allowed values. Large arrays are shared among
-threads (`RAYON_NUM_THREADS` says how many), without the interpreter's lock.
+allowed values. Several threads share the work on large arrays (`RAYON_NUM_THREADS` sets their number), without the interpreter's
+lock.
 """
 
 from collections.abc import Mapping
@@ -77,16 +77,16 @@ def pack(
 ) -> Packed:
     """The bytes of `x` in a block format: codes of elements and scales of blocks.
 
-    With a `dialect` they are the bytes that this tool makes of a weight `[..., in]`, whose blocks lie along the last axis: `"ocp"`,
-    `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"` or `"ggml"`. A dialect says itself how numbers are
-    rounded. Without one they are what `quantize` makes, and `rounding` is `"even"` unless it is given.
+    With a `dialect`, `x` is a weight `[..., in]`, blocks lie along the last axis, and the bytes are this tool's: `"ocp"`,
+    `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"` or `"ggml"`. A dialect fixes the
+    rounding. Without a dialect the values are `quantize`'s, and `rounding` defaults to `"even"`.
 
     >>> packed = pack(np.array([[1.0, 2.4, -5.1, 7.9]]), "mxfp4")
     >>> packed.scales, packed.elements
     (array([[127]], dtype=uint8), array([[ 66, 127]], dtype=uint8))
     """
     if dialect is not None and rounding is not None:
-        raise ValueError(f"rounding is `{rounding}` and dialect is `{dialect}`, which says it itself, expected None")
+        raise ValueError(f"rounding is `{rounding}` and dialect is `{dialect}`, which fixes the rounding, expected None")
     array = _arrays.view(x)
     halves = dialect is None and array.dtype in (np.dtype(np.float16), _arrays.BFLOAT16)
     array = np.require(array, requirements=["C", "ALIGNED"]) if halves else _arrays.contiguous(array)
@@ -96,7 +96,7 @@ def pack(
 def unpack(packed: Packed, dtype: Literal["float32", "bfloat16", "float16"] = "float32") -> np.ndarray:
     """The values of a packed tensor, an array of its shape: in `"float32"`, or rounded to `"bfloat16"` or `"float16"`.
 
-    For bytes of somebody else's: `unpack(Packed(format, shape, scales, elements))`.
+    For bytes from another program: `unpack(Packed(format, shape, scales, elements))`.
 
     >>> unpack(Packed("mxfp4", (4,), scales=[128], elements=[0x42, 0x7f]))
     array([  2.,   4., -12.,  12.], dtype=float32)
@@ -107,18 +107,18 @@ def unpack(packed: Packed, dtype: Literal["float32", "bfloat16", "float16"] = "f
 def load(layout: str, name: str, tensors: Mapping[str, Any]) -> Packed:
     """The packed weight `name` of a checkpoint in another tool's layout, the inverse of `Packed.store`.
 
-    `tensors` are a checkpoint's, by name, such as `safetensors.numpy.load_file` gives them: NumPy arrays or PyTorch tensors, of
-    which those of the weight are looked at.
+    `tensors` are a checkpoint's, by name, such as `safetensors.numpy.load_file` returns them: NumPy arrays or PyTorch
+    tensors. The function reads only the tensors of the weight.
     """
     own = {of: _arrays.stored(tensor) for of, tensor in tensors.items() if of.startswith(name)}
     return _native.load(layout, name, {of: stored for of, stored in own.items() if stored[0] in _arrays.STORED})
 
 
 def statistics(x: Any, format: Format | str, axis: int = -1, rounding: str = "even", quantized: Any = None) -> Statistics:
-    """What quantization loses of `x`: SQNR, underflow, saturation, scales.
+    """The loss of `x` by quantization: SQNR, underflow, saturation, scales.
 
-    `quantized` is an array of the same shape, what somebody made of `x` in this format; without it that is what `quantize` makes, of
-    which nothing is kept.
+    `quantized` is an array of the same shape, the values of `x` in this format by another program. The default is `quantize`'s values,
+    which are not stored.
 
     >>> statistics(np.array([1.0, 0.3, -7.0, 0.01]), "mxfp4")
     Statistics(elements=4, sqnr=16.83, underflow=1, saturated=1)
@@ -180,7 +180,8 @@ def dot(
 def bfloat(x: Any, bits: int, rounding: str = "even", seed: int | None = None, subnormals: bool = True) -> Any:
     """The elements of `x` rounded to bfloatN, floats of `bits` bits (10 to 32) with 8 exponent bits; of any shape.
 
-    NaN and Inf pass, what is too large becomes Inf. Without `subnormals` numbers below the smallest normal one become 0.
+    NaN and Inf pass, and numbers that are too large become Inf. Without `subnormals`, numbers below the smallest normal number
+    become 0.
     """
     return _arrays.changed(x, lambda copy: _native.round_(copy, "bfloat", bits, subnormals, rounding, seed))
 

@@ -90,7 +90,7 @@ impl Accumulation {
         Ok(accumulator)
     }
 
-    /// What an error lists as allowed.
+    /// The allowed values that an error lists.
     fn expected() -> Vec<&'static str> {
         let chips = Chip::ALL.map(Chip::name).into_iter();
         chips

@@ -1,4 +1,4 @@
-//! What an accumulator is, as data.
+//! The description of an accumulator, as data.
 
 use super::output::SumFormat;
 use crate::FormatError;
@@ -31,9 +31,10 @@ use crate::format::names::impl_by_name;
 pub struct Accumulator {
     /// How products and running sum are added up.
     pub order: Order,
-    /// After so many elements of the summed axis the partial sum is added to a float32 register, with one rounding to nearest,
-    /// half to even. With [`ScaleAt::Promotion`] the exact product of partial sum and scales is added. The running sum starts
-    /// again at 0. A shorter partial sum at the end is promoted, too. The register starts from the c that the caller gives.
+    /// After this number of elements of the summed axis the partial sum is added to a float32 register, with one rounding to
+    /// nearest, half to even. With [`ScaleAt::Promotion`] the exact product of partial sum and scales is added. The running
+    /// sum starts again at 0. A shorter partial sum at the end is promoted, too. The register starts from the c that the
+    /// caller gives.
     ///
     /// 0 means never: the running sum starts from the caller's c.
     pub promote_every: usize,
@@ -57,8 +58,8 @@ pub enum Order {
         fraction_bits: u32,
         /// The largest exponent counts as at least this, −300 to 0; −133 if left out.
         floor_exponent: i32,
-        /// So many products, a divisor of `terms`, are summed exactly before they are cut off; 1 if left out. The
-        /// scales alone make the exponent of a larger group.
+        /// This number of products, a divisor of `terms`, is summed exactly before the cut; 1 if left out. The scales
+        /// alone make the exponent of a larger group.
         group: usize,
         /// The format of d, and so of the running sum.
         output: SumFormat,
@@ -84,8 +85,8 @@ pub enum Order {
         /// The format of d; `f32_rne` if left out.
         output: SumFormat,
     },
-    /// `pairs`: the products are added in pairs, those sums in pairs, and so on, and the last one to c; each sum is rounded to
-    /// `output` (a tree of adders; CDNA2).
+    /// `pairs`: the products are added in pairs, the sums again in pairs, and so on, and the last sum is added to c. Each sum
+    /// is rounded to `output` (a tree of adders, as in CDNA2).
     Pairs {
         /// Products of an addition: a power of two, 2 to 1024.
         terms: usize,
@@ -105,7 +106,7 @@ pub enum Order {
     Integer {
         /// Bits of the sum, sign included, 2 to 62.
         bits: u32,
-        /// What a sum beyond that becomes; `wrap` if left out.
+        /// The treatment of sums beyond this range; `wrap` if left out.
         overflow: Overflow,
     },
 }
@@ -140,7 +141,7 @@ impl ScaleAt {
 
 impl_by_name!(ScaleAt, "place of scales");
 
-/// What becomes of an integer sum that has too many bits.
+/// The treatment of an integer sum with too many bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Overflow {
     /// `wrap`: the upper bits are lost.
@@ -171,7 +172,7 @@ impl_by_name!(Overflow, "overflow");
 
 /// The floor of the largest exponent if none is given: Hopper's and Blackwell's.
 pub(super) const FLOOR_EXPONENT: i32 = -133;
-/// What a field may be.
+/// The allowed values of a field.
 pub(super) const TERMS: (i64, i64) = (1, 1024);
 pub(super) const FRACTION_BITS: (i64, i64) = (1, 60);
 pub(super) const LATE_FRACTION_BITS: (i64, i64) = (1, 31);
@@ -206,8 +207,8 @@ impl Accumulator {
     /// That all fields are in range.
     ///
     /// # Errors
-    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] one that
-    /// does not go with the others.
+    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] names a
+    /// field that contradicts the others.
     pub fn validate(&self) -> Result<(), FormatError> {
         let check = |field, got: i64, (min, max): (i64, i64)| {
             if got >= min && got <= max {

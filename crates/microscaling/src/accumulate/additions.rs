@@ -76,9 +76,9 @@ impl Scales<'_> {
     }
 }
 
-/// An order, with all that is known of the numbers.
+/// An order, with the known properties of the numbers.
 pub(super) trait Addition: Copy {
-    /// Adds the terms to c: those of an addition, or of several where each has one.
+    /// Adds the terms to c: the terms of one addition, or of several additions with one term each.
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>);
 
     /// The number that a running sum is.

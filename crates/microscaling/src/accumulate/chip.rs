@@ -8,8 +8,8 @@ use alloc::string::ToString;
 
 /// A family of chips with matrix units.
 ///
-/// Their accumulators were found by experiment: Fasi et al., "Numerical behavior of NVIDIA tensor cores" (2021); Khattak and
-/// Mikaitis (2025), whose measurements the tests hold; the paper of mmasim (arXiv 2511.10909).
+/// Experiments found their accumulators: Fasi et al., "Numerical behavior of NVIDIA tensor cores" (2021), Khattak and
+/// Mikaitis (2025), whose measurements the tests hold, and the paper of mmasim (arXiv 2511.10909).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Chip {

@@ -3,7 +3,7 @@
 use super::output::SumFormat;
 use crate::round::bits;
 
-/// A float32 number, a product of some, or what is none.
+/// A float32 number, a product of several, or NaN or Inf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Nan,

@@ -38,7 +38,7 @@ pub(super) struct Product<'a> {
 unsafe impl Sync for Product<'_> {}
 
 impl<'a> Product<'a> {
-    /// Of checked operands with a summed axis, and the sums that they start from.
+    /// From checked operands with a summed axis, and the sums that they start from.
     pub(super) fn new(
         accumulator: Accumulator,
         operands: [&'a AccumulatorOperand<'a>; 2],

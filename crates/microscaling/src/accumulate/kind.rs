@@ -1,4 +1,4 @@
-//! What the numbers of operands are.
+//! The kinds of numbers in operands.
 
 use crate::format::parameters::impl_serde_by_text;
 use crate::round::bits;
@@ -71,7 +71,7 @@ impl OperandType {
     }
 }
 
-/// What is to be known of a type of factors.
+/// The properties of a type of factors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     pub(super) emin: i32,
@@ -153,7 +153,7 @@ impl FromStr for ScaleType {
 
 impl_serde_by_text!(ScaleType, "the type of block scales");
 
-/// What the numbers of an operand are, before there are any.
+/// The kind of numbers in an operand, known before its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OperandKind {
     /// The type of the elements.
@@ -183,8 +183,8 @@ impl From<ElementFormat> for OperandKind {
 }
 
 impl OperandKind {
-    /// What quantizing to a block format gives, along the summed axis; `None` for formats whose elements have other factors, too, or
-    /// are numbers of a table. A tensor scale is left to whoever multiplies.
+    /// The kind of an operand quantized to a block format along the summed axis. `None` for formats whose elements have other
+    /// factors, too, or are numbers of a table. A tensor scale is left to the caller.
     pub fn of_format(format: &BlockFormat) -> Option<Self> {
         let (element, scale) = match format {
             // Not one of each element.

@@ -3,7 +3,7 @@
 use super::SumFormat;
 use super::pack::{LANES, Lanes, ZERO};
 
-/// 2^52: what is added to a magnitude below it, and subtracted again, rounds to an integer.
+/// 2^52: adding this number to a smaller magnitude, and subtracting it again, rounds to an integer.
 const INTEGERS: f64 = 4_503_599_627_370_496.0;
 
 /// 2^exponent, for −1022 ≤ exponent ≤ 1023.
@@ -40,7 +40,7 @@ pub(super) fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
-/// x + y, rounded to odd: what is rounded again to at most 51 bits is rounded once.
+/// x + y, rounded to odd: a second rounding to at most 51 bits gives the result of a single rounding.
 #[inline(always)]
 pub(super) fn sum_to_odd(x: f64, y: f64) -> f64 {
     let sum = x + y;
@@ -165,7 +165,7 @@ pub(super) fn largest(row: &[i16], strip: &[Lanes<i16>]) -> Lanes<i16> {
     top
 }
 
-/// Below this an exponent of a product is that of a zero.
+/// Products with a smaller exponent are zero.
 pub(super) const NO_EXPONENT: i32 = ZERO as i32 / 2;
 
 /// A number cut off toward zero.

@@ -36,8 +36,7 @@ pub struct AccumulatorMatrix {
 
 impl AccumulatorMatrix {
     /// Quantizes a row-major matrix in blocks along the axis that is summed over, 0 or 1. The elements, times their scales and the
-    /// tensor scale, are what [`BlockFormat::quantize`] makes of the matrix, but for the sign of zeros where the elements have no
-    /// −0.
+    /// tensor scale, equal the result of [`BlockFormat::quantize`], except the sign of zeros in elements without a −0.
     ///
     /// # Errors
     /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).
@@ -59,7 +58,7 @@ impl AccumulatorMatrix {
     /// A packed matrix, whose blocks lie along the axis that is summed over.
     ///
     /// # Errors
-    /// * [`AccumulateError::Axes`]: it is no matrix.
+    /// * [`AccumulateError::Axes`]: the tensor is not a matrix.
     /// * [`AccumulateError::BlockFormat`]: the format has [no such elements](OperandKind::of_format).
     pub fn of_packed(packed: &PackedView<'_>) -> Result<Self, AccumulateError> {
         let format = packed.format();

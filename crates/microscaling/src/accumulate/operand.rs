@@ -9,7 +9,7 @@ use crate::quantize::instruction_set::{Kernel, dispatch};
 /// An operand in memory: a matrix of elements, and the scales of their blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct AccumulatorOperand<'a> {
-    /// What the numbers are.
+    /// The kind of numbers.
     pub kind: OperandKind,
     /// The elements without their scales, each exactly a number of its type, or NaN or Inf.
     pub elements: &'a [f32],
@@ -86,7 +86,7 @@ impl AccumulatorOperand<'_> {
         }
     }
 
-    /// That every number is one of its type; an error tells the first one that is none.
+    /// Checks that every number has its type; the error names the first other number.
     pub(super) fn check_numbers(&self, side: Side) -> Result<(), AccumulateError> {
         let facts = self.kind.element.facts();
         let (outer, inner) = match self.free.stride {
@@ -127,7 +127,7 @@ impl AccumulatorOperand<'_> {
 }
 
 impl AccumulatorOperand<'_> {
-    /// The error of the first element that is no number of its type. There is one.
+    /// The error of the first element that is not a number of its type. There is one.
     #[cold]
     fn wrong_element(&self, side: Side, facts: Facts) -> AccumulateError {
         let places = (0..self.free.length)

@@ -115,7 +115,7 @@ impl fmt::Display for SumFormat {
     }
 }
 
-/// What a text for a [`SumFormat`] may be.
+/// The allowed texts for a [`SumFormat`].
 pub(super) const EXPECTED: &str = "a format, f32, f16, bf16 or e…m… of 2 to 8 exponent and 1 to 23 mantissa bits, then _rz or _rne, as e8m13_rz";
 
 impl FromStr for SumFormat {

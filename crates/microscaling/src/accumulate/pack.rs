@@ -36,7 +36,7 @@ pub(super) struct Packed {
     pub(super) left_out: Vec<bool>,
 }
 
-/// What is known of the values that are not 0: they are multiples of 2^least, and less than 2^most.
+/// Bounds of the values that are not 0: multiples of 2^least, and less than 2^most.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) least: i32,
@@ -70,7 +70,7 @@ struct Conversion {
 }
 
 impl Packed {
-    /// Packs an operand for an accumulator, in strips of so many lines.
+    /// Packs an operand for an accumulator, in strips of this number of lines.
     pub(super) fn new(
         accumulator: &Accumulator,
         operand: &AccumulatorOperand<'_>,
@@ -241,7 +241,7 @@ struct Strip<'a> {
     scaled: bool,
 }
 
-/// What is seen of the values of each lane.
+/// The bounds of the values of each lane.
 struct Seen {
     least: Lanes<i16>,
     most: Lanes<i16>,
@@ -379,7 +379,8 @@ impl Conversion {
         (values, exponents)
     }
 
-    /// Of the exponents of what is not left out, and a little more: the exponent of the last bit of all values, and one above them.
+    /// From the exponents of the values that are not left out, with a margin: the exponent of the last bit of all
+    /// values, and an exponent above them.
     #[inline(always)]
     fn range(&self, seen: &Seen, scaled: bool) -> Range {
         let mut range = Range::NOTHING;

@@ -328,7 +328,7 @@ fn finite(value: Value) -> Option<Number> {
     }
 }
 
-/// The sum if it is NaN or Inf whatever the finite numbers are.
+/// The sum, if it is NaN or Inf for all finite numbers.
 fn special(values: impl Iterator<Item = Value>) -> Option<f32> {
     let mut infinite = None;
     for value in values {

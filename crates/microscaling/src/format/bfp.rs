@@ -1,4 +1,4 @@
-//! Block floating point: one exponent a block, fixed-point elements.
+//! Block floating point: one exponent for each block, and fixed-point elements.
 
 use crate::FormatError;
 use crate::round::bits::{ABS, MANTISSA_BITS};
@@ -11,20 +11,20 @@ use crate::round::bits::{ABS, MANTISSA_BITS};
 /// `round(x / u) · u` with u = 2^(E − 127 − (m − 1)), and saturates at ±(2^m − 1) · u, which is
 /// 2^(E − 126) − u.
 ///
-/// NaN and ±Inf pass unchanged and do not count for E: they do not spoil their block. A block of zeros
-/// stays zero; −0 stays −0, and a negative number that rounds to zero becomes −0. Subnormals are numbers
-/// like others. There is no overflow.
+/// NaN and ±Inf pass unchanged and do not count for E, so the other elements of their block stay numbers. A block of
+/// zeros stays zero; −0 stays −0, and a negative number that rounds to zero becomes −0. Subnormals are ordinary
+/// numbers. There is no overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BfpFormat {
     /// Bits of one element with its sign and all 8 bits of the shared exponent, as Quark counts:
     /// 10 to 32, for 1 to 23 mantissa bits.
     pub bit_width: u32,
-    /// Elements in a block, at least 1. One that is longer than the axis is one short block.
+    /// Elements in a block, at least 1. If the block is longer than the axis, the axis is one short block.
     pub block_size: usize,
 }
 
 impl BfpFormat {
-    /// `bfp16`: 7 mantissa bits and a sign an element, blocks of 8 (Quark's BFP16).
+    /// `bfp16`: elements of 7 mantissa bits and a sign, in blocks of 8 (Quark's BFP16).
     pub const BFP16: Self = Self {
         bit_width: 16,
         block_size: 8,

@@ -7,17 +7,18 @@ use crate::{
 
 /// Any block format, with all its parameters.
 ///
-/// As text (`FromStr`, `Display`, serde) it is one of [`NAMES`](Self::NAMES), Quark's name for it (`MXFP8E4M3`,
-/// `MX6`, `BFP16`, …), or a format with parameters of its own:
+/// The text form (`FromStr`, `Display`, serde) is one of [`NAMES`](Self::NAMES), Quark's name (`MXFP8E4M3`, `MX6`,
+/// `BFP16`, …), or a family with parameters:
 /// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
-/// * `bfp(bit_width=12,block_size=16)`, where what is left out is as in `bfp16`;
+/// * `bfp(bit_width=12,block_size=16)`, where omitted parameters are as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
 /// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
-///   [`ScaleFormat`](crate::ScaleFormat); what may be left out is `block_size` (32) and `square`, `headroom`; with `e8m0`
-///   `scale_mode`; with floats `tensor_scale`, `subnormal_scales` (true), `four_over_six`, `sub_scales`, `eden`.
+///   [`ScaleFormat`](crate::ScaleFormat). Optional parameters are `block_size` (32), `square` and `headroom`. With
+///   `e8m0`, `scale_mode` is optional, too; with a float, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
+///   `sub_scales` and `eden` are.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -68,7 +69,7 @@ impl BlockFormat {
     /// Checks the parameters.
     ///
     /// # Errors
-    /// Those of the format's own `validate`; NVFP4 is always valid.
+    /// The errors of the format's own `validate`; NVFP4 is always valid.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
             Self::Mx(format) => format.validate(),
@@ -79,8 +80,8 @@ impl BlockFormat {
         }
     }
 
-    /// Elements in a block along its axis, or along either of the two that a [square](Self::is_square) one lies along; 0
-    /// makes the whole axis one block.
+    /// Elements in a block along its axis, or along each of the two axes of a [square](Self::is_square) block; 0 makes
+    /// the whole axis one block.
     pub const fn block_size(&self) -> usize {
         match self {
             Self::Mx(format) => match format.shared_exp_method {
@@ -94,7 +95,7 @@ impl BlockFormat {
         }
     }
 
-    /// Whether blocks are square, see [`MxFormat::square`]: those of MX and NVFP4 may be.
+    /// Whether blocks are square, see [`MxFormat::square`]. MX and NVFP4 may have square blocks.
     pub const fn is_square(&self) -> bool {
         match self {
             Self::Mx(format) => format.square,
@@ -104,7 +105,7 @@ impl BlockFormat {
         }
     }
 
-    /// Whether the tensor has a scale of its own: NVFP4 may.
+    /// Whether the tensor has a scale, as NVFP4 may.
     pub const fn has_tensor_scale(&self) -> bool {
         match self {
             Self::Nvfp4(format) => format.tensor_scale,
@@ -136,9 +137,8 @@ impl BlockFormat {
         }
     }
 
-    /// Significant bits of a quantized value at most, as a float's significand has them, whatever the block's scale; a
-    /// tensor scale, which is any float32, is left out. Values of at most 8 are bfloat16 numbers, if they are not too
-    /// small.
+    /// The most significant bits that a quantized value has, with any block scale and without the tensor scale, as bits
+    /// of a float's significand. Values of at most 8 bits are bfloat16 numbers, if they are not too small.
     ///
     /// The format must be [valid](Self::validate).
     pub const fn significant_bits(&self) -> u32 {

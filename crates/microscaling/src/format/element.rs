@@ -1,4 +1,4 @@
-//! Element formats: what one number of a block may be.
+//! Element formats: the numbers that an element of a block may have.
 
 mod named;
 mod special_codes;
@@ -9,20 +9,18 @@ use crate::FormatError;
 use crate::round::bits::{self, BIAS};
 pub use special_codes::SpecialCodes;
 
-/// The format of one element: a small float, a fixed-point number, or a table of numbers. Those with names are constants; any
-/// other one is made by [`float`](Self::float), [`fixed`](Self::fixed) or [`tables`](Self::tables).
+/// The format of one element: a small float, a fixed-point number, or a table of numbers. Named formats are constants; any
+/// other format is made by [`float`](Self::float), [`fixed`](Self::fixed) or [`tables`](Self::tables).
 ///
 /// A float element is `(−1)^sign · 2^(exponent − bias) · 1.mantissa`, with subnormals below exponent
 /// field 1. A fixed-point element is a two's complement; its most negative code is never produced, so that the range is
 /// symmetric.
 ///
-/// As elements of a block all of them saturate: a value beyond [`max`](Self::max) becomes ±max, and
-/// neither NaN nor Inf is ever produced, even where the format has codes for them. A block that
-/// holds a NaN or an Inf says so in its scale.
+/// Elements of a block saturate: a value beyond [`max`](Self::max) becomes ±max. No element becomes NaN or Inf, even if
+/// the format has codes for them. The scale marks a block that holds a NaN or an Inf.
 ///
-/// As text (`FromStr`, `Display`, serde) it is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`,
-/// `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`, `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`; what may be left out is the bias (2^(exponent bits − 1) − 1, and 1 of a single exponent
-/// bit) and the specials (none).
+/// The text form (`FromStr`, `Display`, serde) is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`, `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`,
+/// `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`. Two parameters are optional: the bias (2^(exponent bits − 1) − 1, or 1 for a single exponent bit) and the specials (none).
 ///
 /// ```
 /// use microscaling::{ElementFormat, SpecialCodes};
@@ -82,7 +80,8 @@ impl ElementFormat {
     /// # Errors
     /// [`FormatError::Element`] names the argument that is out of range:
     /// * `exponent_bits`: 1 to 8, with [`Ieee`](SpecialCodes::Ieee) at least 2;
-    /// * `mantissa_bits`: 0 to 10, with [`Nan`](SpecialCodes::Nan) at least 1; with sign and exponent at most 16 bits;
+    /// * `mantissa_bits`: 0 to 10, with [`Nan`](SpecialCodes::Nan) at least 1, and at most 16 bits together with sign
+    ///   and exponent;
     /// * `bias`: the smallest normal number is 2^−126 to 1, the largest number at least 1 and less than 2^128.
     pub const fn float(
         exponent_bits: u32,
@@ -160,10 +159,10 @@ impl ElementFormat {
         Ok(Self::of_fixed(bits as u8, fraction_bits as i16))
     }
 
-    /// Any numbers, in the order of their codes: tables of the same number of bits, of which each block has the one with the least
-    /// squared error, of equal ones the first. An error is measured as
-    /// [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) does, but in units of 2^(e − 15).
-    /// Such elements are for blocks whose scale is a float.
+    /// Tables of any numbers, in the order of their codes, all with the same number of bits. Each block takes the table with the
+    /// least squared error, the first one if errors are equal. An error is measured as
+    /// [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) does, but in units of 2^(e − 15). Tables need blocks
+    /// whose scale is a float.
     ///
     /// A table has a 0. Numbers are rounded as magnitudes. A tie is at the mean of two neighbours, rounded to float32. 0 is even, and so
     /// is every other magnitude from there on. [`Rounding::Stochastic`](crate::Rounding::Stochastic) looks at
@@ -182,8 +181,8 @@ impl ElementFormat {
     ///
     /// # Errors
     /// * [`FormatError::Field`]: unless there are 1 to 16 tables of 3 to 256 numbers.
-    /// * [`FormatError::TableNumber`]: a number that is not 0 nor a magnitude from 2^−32 on and less than 2^32, or is there twice; no 0;
-    ///   none of at least 1.
+    /// * [`FormatError::TableNumber`]: a number occurs twice, or is neither 0 nor a magnitude of at least 2^−32 and less than 2^32; or
+    ///   the table has no 0, or no number of at least 1.
     /// * [`FormatError::TableBits`]: codes of different numbers of bits.
     pub fn tables(tables: &[&[f32]]) -> Result<Self, FormatError> {
         Ok(Self::of_tables(Tables::new(tables)?))
@@ -210,7 +209,7 @@ impl ElementFormat {
         }
     }
 
-    /// The name, for example `fp8_e4m3`, of a format that has one.
+    /// The name, for example `fp8_e4m3`, of a named format.
     pub fn name(self) -> Option<&'static str> {
         let row = Self::ROWS.iter().find(|(.., format)| *format == self);
         row.map(|(name, ..)| *name)
@@ -235,8 +234,8 @@ impl ElementFormat {
         }
     }
 
-    /// Explicit mantissa bits; for fixed point those below the highest bit of a magnitude, two less than
-    /// [`bits`](Self::bits); for tables what the number with the longest significand has.
+    /// Explicit mantissa bits. Fixed point counts the bits below the highest bit of a magnitude, two less than
+    /// [`bits`](Self::bits). A table counts the bits of its longest significand.
     pub const fn mantissa_bits(self) -> u32 {
         self.mantissa_bits as u32
     }
@@ -275,7 +274,7 @@ impl ElementFormat {
         1 - self.emin as i32
     }
 
-    /// The largest number; of tables the largest magnitude of the first one.
+    /// The largest number. For tables: the largest magnitude of the first table.
     pub const fn max(self) -> f32 {
         if let Kind::Table(tables) = self.kind {
             return f32::from_bits(tables.0[0].max());
@@ -325,8 +324,8 @@ impl ElementFormat {
     /// The value of an element code, exactly; bits of `code` above [`bits`](Self::bits) are ignored.
     ///
     /// Float codes are sign and magnitude (0x80 of an fp8 is −0), but for the [special](SpecialCodes) ones; any NaN code gives
-    /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one.
-    /// Of several tables the first one gives the value.
+    /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one. With several
+    /// tables the first one gives the value.
     pub const fn decode(self, code: u32) -> f32 {
         if let Kind::Table(tables) = self.kind {
             let mask = (1 << self.bits()) - 1;
@@ -374,7 +373,7 @@ impl ElementFormat {
         f32::from_bits(sign | bits::scale(significand, exponent - mantissa_bits))
     }
 
-    /// What an error lists as allowed: the names, then the families.
+    /// The allowed values that an error lists: the names, then the families.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
         Self::NAMES
             .into_iter()

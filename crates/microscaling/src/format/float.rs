@@ -7,14 +7,13 @@ use core::fmt;
 /// A float format narrower than float32, for rounding each number on its own (the `bfloat` and `fp`
 /// of the reference emulation library).
 ///
-/// * bfloatN, N = 10 … 32: sign, 8 exponent bits, N − 9 mantissa bits. bfloat16 is the usual one,
-///   bfloat32 is float32.
+/// * bfloatN, N = 10 … 32: sign, 8 exponent bits, N − 9 mantissa bits. N = 16 is bfloat16, N = 32 is float32.
 /// * fpN, N = 7 … 29: sign, 5 exponent bits, N − 6 mantissa bits. fp16 is IEEE binary16.
 ///
-/// NaN and ±Inf pass unchanged. A finite number that rounds beyond [`max`](Self::max) becomes ±Inf
-/// (with [`Rounding::TowardZero`](crate::Rounding::TowardZero) that is one of at least 2^16 in fpN, and none in bfloatN). Subnormals of
-/// the format are kept, or, without subnormals, numbers below [`min_normal`](Self::min_normal) become
-/// zero before anything is rounded. Zero keeps its sign, also where it is a result.
+/// NaN and ±Inf pass unchanged. A finite number that rounds beyond [`max`](Self::max) becomes ±Inf. (With
+/// [`Rounding::TowardZero`](crate::Rounding::TowardZero), numbers from 2^16 on become ±Inf in fpN, and none does in bfloatN.) A format
+/// with subnormals keeps them. In a format without them, numbers below [`min_normal`](Self::min_normal) become zero before rounding.
+/// Zeros keep the sign of the number that they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FloatFormat {
     exponent_bits: u32,
@@ -112,7 +111,7 @@ impl FloatFormat {
         f32::from_bits(bits::pow2(1 - self.bias()))
     }
 
-    /// Whether the exponents are those of float32.
+    /// Whether the exponent range equals float32's.
     #[inline(always)]
     pub(crate) const fn is_bfloat(self) -> bool {
         self.exponent_bits == BFLOAT.1

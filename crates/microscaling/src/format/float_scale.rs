@@ -12,7 +12,7 @@ use core::str::FromStr;
 
 /// The format of a block's scale that is a float: the magnitudes of a small float, or float32.
 ///
-/// As text it is a [name](Self::NAMES), or that of an [`ElementFormat`] which is a float with a code for NaN,
+/// The text form is a [name](Self::NAMES), or the text of an [`ElementFormat`] that is a float with a code for NaN:
 /// `float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ScaleFormat {
@@ -68,7 +68,7 @@ impl ScaleFormat {
         }
     }
 
-    /// The magnitudes of a float, one that has a code for NaN, which is the scale of a block that becomes NaN. `None` for any
+    /// The magnitudes of a float that has a code for NaN. This code is the scale of a block that becomes NaN. `None` for any
     /// other element format.
     pub fn of_magnitudes(float: ElementFormat) -> Option<Self> {
         let has_nan = matches!(
@@ -115,7 +115,7 @@ impl ScaleFormat {
         }
     }
 
-    /// What an error lists as allowed.
+    /// The allowed values that an error lists.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().chain(["float(…)"])
     }
@@ -158,14 +158,12 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 
 /// Blocks of elements that share a float, as [`Nvfp4Format`] has them, and possibly a float32 of the whole tensor.
 ///
-/// With Q the largest number of [`element`](Self::element) and C that of [`scale`](Self::scale), t is 1 without a tensor scale,
-/// otherwise t = (amax(tensor) / (C · Q)) · h, with h the [`headroom`](Self::headroom). A block's scale c is
-/// ((amax(block) / Q) / t) · h, with 1 in place of t without a tensor scale, limited to the numbers of the scale's format and rounded to them, half to
-/// even whatever the rounding mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) / c)) among the numbers of the
-/// element's format, saturating. Each of these operations rounds to float32. A block is NaN where t · c is too large for it, which takes a Q of
-/// less than 2. Otherwise NaN, Inf, zeros
-/// and small tensors are as [`Nvfp4Format`] says. With [sub-scales](SubScales) Q is 4 times the largest element, and each
-/// sub-block multiplies c by 1, 2 or 4.
+/// Let Q be the largest number of [`element`](Self::element), and C the largest number of [`scale`](Self::scale). Then t is 1 without a tensor scale,
+/// otherwise t = (amax(tensor) / (C · Q)) · h, with h the [`headroom`](Self::headroom). A block's scale c is ((amax(block) / Q) / t) · h, limited to
+/// the range of the scale's format and rounded to its numbers, half to even in every rounding mode. An element x becomes `q · (t · c)` with q =
+/// round(x · ((1 / t) / c)) among the numbers of the element's format, saturating. Each of these operations rounds to float32. A block is NaN where t
+/// · c is too large for it, which takes a Q of less than 2. [`Nvfp4Format`] describes NaN, Inf, zeros and small tensors otherwise. With
+/// [sub-scales](SubScales) Q is 4 times the largest element, and each sub-block multiplies c by 1, 2 or 4.
 ///
 /// As text it is `block(element=fp4_e2m1,scale=ue5m3,block_size=32)`.
 ///
@@ -183,32 +181,32 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FloatScaleFormat {
-    /// Format of the elements, of at most 8 bits; of several [tables](ElementFormat::tables) each block has one, with Q its largest
-    /// magnitude.
+    /// Format of the elements, of at most 8 bits. With several [tables](ElementFormat::tables) each block has one, and Q is its
+    /// largest magnitude.
     pub element: ElementFormat,
     /// Elements in a block; 0 makes the whole axis one block.
     pub block_size: usize,
     /// Format of a block's scale.
     pub scale: ScaleFormat,
     /// Whether a scale may be a subnormal number of its format, down to the smallest one; else it is at least the smallest normal
-    /// number. Of [`ScaleFormat::FLOAT32`] none is subnormal.
+    /// number. [`ScaleFormat::FLOAT32`] has no subnormal scales.
     pub subnormal_scales: bool,
-    /// Whether the tensor has a scale of its own.
+    /// Whether the tensor has a scale.
     pub tensor_scale: bool,
-    /// Makes the blocks square, as [`MxFormat::square`](crate::MxFormat::square) says.
+    /// Makes the blocks square, see [`MxFormat::square`](crate::MxFormat::square).
     pub square: bool,
-    /// h: magnitudes count for both scales as if they were h times what they are.
+    /// h: both scales are chosen as if every magnitude were multiplied by h.
     pub headroom: Headroom,
     /// The sub-scales of a block's parts.
     pub sub_scales: Option<SubScales>,
-    /// Whether [`Rounding::Stochastic`](crate::Rounding::Stochastic) is MS-EDEN (arXiv 2601.22813): elements are rounded half to
-    /// even, the scales of [`EDEN_GROUP`](Self::EDEN_GROUP) elements are multiplied by S = Σu² / Σu·q, of the elements before
-    /// and after rounding in units of their scales, and rounded stochastically. Of numbers that a random rotation has mixed
-    /// ([`RandomHadamard`](crate::RandomHadamard)) the expectation of the result is the number itself, with less noise than
-    /// rounding each element stochastically has. Other roundings do not see this field. Such a tensor can't be packed.
+    /// Whether [`Rounding::Stochastic`](crate::Rounding::Stochastic) means MS-EDEN (arXiv 2601.22813). MS-EDEN rounds elements
+    /// half to even. Then it multiplies the scales of [`EDEN_GROUP`](Self::EDEN_GROUP) elements by S = Σu² / Σu·q and rounds
+    /// the scales stochastically. Here u and q are the elements before and after rounding, in units of their scales. After a
+    /// random rotation ([`RandomHadamard`](crate::RandomHadamard)) the result is unbiased, with less noise than stochastic
+    /// rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be packed.
     pub eden: bool,
-    /// Whether the scale of a block is the better one of two, as [`Nvfp4Format::four_over_six`] says. Of `fp4_e2m1` with
-    /// scales `ue4m3` alone.
+    /// Whether the scale of a block is the better one of two, see [`Nvfp4Format::four_over_six`]. Only for `fp4_e2m1`
+    /// with scales `ue4m3`.
     pub four_over_six: bool,
 }
 
@@ -268,10 +266,10 @@ impl FloatScaleFormat {
     ///
     /// # Errors
     /// * [`FormatError::FloatScaleElement`]: an element of more than 8 bits, or one with very large or very small numbers.
-    /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32; four over six of other elements or
-    ///   scales than NVFP4's; square blocks as long as the axis; MS-EDEN without a tensor scale, of tables, of square blocks, with
-    ///   four over six or of blocks that do not divide its group.
-    /// * [`FormatError::SubScales`]: sub-scales of blocks that they do not divide, or beside what does not go with them.
+    /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32, four over six for other elements or
+    ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
+    ///   square blocks, with four over six, and for blocks that do not divide its group.
+    /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
         let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
@@ -325,7 +323,7 @@ impl FloatScaleFormat {
         })
     }
 
-    /// Q: what the largest magnitude of a block becomes in units of its scale.
+    /// Q: the largest magnitude of a block in units of its scale.
     pub const fn largest_unit(&self) -> f32 {
         match self.sub_scales {
             Some(_) => 4.0 * self.element.max(),

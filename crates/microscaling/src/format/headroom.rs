@@ -6,19 +6,20 @@ use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 
-/// A factor h of at least 1/2 and less than 2: a block's scale is chosen as if its magnitudes were h times what they are.
+/// A factor h of at least 1/2 and less than 2: a block's scale is chosen as if its magnitudes were multiplied by h.
 ///
-/// Only the choice of the scale knows of it; the elements are what they are. So more room is left between the largest
-/// element and the largest number that an element can become, and rounding up (stochastic rounding may, from any number)
-/// saturates less or not at all. The recipes of the literature say it the other way round, as a margin by which the
-/// elements are made smaller after the scale is chosen and larger after the product: ¾ (arXiv 2502.20586, algorithm 2)
-/// leaves the room of 4/3, 16/17 (arXiv 2601.22813, section 3.1) that of 17/16. Under NVFP4's tensor scale both are the
-/// same. Of MX blocks the margin makes every grid coarser by 4/3, while headroom doubles the scale of those blocks
-/// that need it, and of no others.
+/// Headroom changes only the choice of the scale, not the elements. A larger scale leaves more room between the largest
+/// element and the largest number of the format. So rounding up, which stochastic rounding does for any number,
+/// saturates less or not at all. The recipes of the literature use the inverse, a margin: elements are multiplied by the
+/// margin after the scale is chosen, and divided by it after the product. A margin of ¾ (arXiv 2502.20586, algorithm 2)
+/// leaves the room of a headroom of 4/3; 16/17 (arXiv 2601.22813, section 3.1) leaves the room of 17/16. Under NVFP4's
+/// tensor scale both are the same. In MX blocks a margin of ¾ makes every grid coarser by 4/3, while headroom doubles
+/// the scale of only the blocks that need a larger one.
 ///
 /// Less than 1 is allowed where the scale is a float: the largest elements saturate, and all others have a finer grid.
 ///
-/// It is a fraction in lowest terms. As text (`FromStr`, `Display`, serde) it is `4/3`, and `1` is none.
+/// Headroom is a fraction in lowest terms. The text form (`FromStr`, `Display`, serde) is `4/3`, and `1` means no
+/// headroom.
 ///
 /// ```
 /// use microscaling::{BlockFormat, Headroom};
@@ -42,7 +43,7 @@ impl Headroom {
         denominator: 1,
     };
 
-    /// What an error says is allowed.
+    /// The allowed values that an error lists.
     pub(crate) const EXPECTED: &'static str = "1, or a fraction of at least 1/2 and less than 2 of whole numbers up to 65535, such as 4/3";
 
     /// h = `numerator` / `denominator`.

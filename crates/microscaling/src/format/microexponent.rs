@@ -1,4 +1,4 @@
-//! Microexponents: an exponent a block, and a small shift a sub-block.
+//! Microexponents: an exponent for each block, and a small shift for each sub-block.
 
 use crate::FormatError;
 use crate::round::bits::{ABS, INFINITY, MANTISSA_BITS};
@@ -7,11 +7,10 @@ use crate::round::bits::{ABS, INFINITY, MANTISSA_BITS};
 /// Little Shifting Goes a Long Way" (ISCA 2023), as AMD Quark's `to_bfp_prime` computes them. Not to be
 /// confused with OCP's MX formats.
 ///
-/// A block shares E, the biased exponent (exponent field of the float32) of its largest magnitude. Each
-/// sub-block of it has a shift d = min(E − its own largest biased exponent, 2^shift_bits − 1). With
-/// m = [`mantissa_bits`](Self::mantissa_bits), an element x becomes `round(x / u) · u` with
-/// u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over into
-/// 2^m, which m bits cannot say.)
+/// A block shares E, the biased exponent (exponent field of the float32) of its largest magnitude. Each sub-block has a
+/// shift d = min(E − its own largest biased exponent, 2^shift_bits − 1). With m =
+/// [`mantissa_bits`](Self::mantissa_bits), an element x becomes `round(x / u) · u` with u = 2^(E − 127 − d − (m − 1)),
+/// and saturates at ±(2^m − 1) · u. (Quark lets rounding run over to 2^m, which m bits cannot represent.)
 ///
 /// Float32 subnormals count as zero, everywhere. A block with a NaN or an Inf is all NaN. A block of
 /// zeros stays zero; −0 stays −0, and a negative number that becomes zero becomes −0. There is no
@@ -21,17 +20,17 @@ pub struct MicroexponentFormat {
     /// Bits of one element with its sign and all 8 bits of the shared exponent, as Quark counts:
     /// 10 to 32, for 1 to 23 mantissa bits.
     pub bit_width: u32,
-    /// Elements in a block, at least 1. One that is longer than the axis is one short block.
+    /// Elements in a block, at least 1. If the block is longer than the axis, the axis is one short block.
     pub block_size: usize,
-    /// Elements in a sub-block, 1 to `block_size`. The last one of a block may be shorter.
+    /// Elements in a sub-block, 1 to `block_size`. The last sub-block of a block may be shorter.
     pub sub_block_size: usize,
     /// Bits of a sub-block's shift, 0 to 8.
     pub shift_bits: u32,
 }
 
 impl MicroexponentFormat {
-    /// `mx4`: 2 mantissa bits and a sign an element, blocks of 16, pairs with a shift of one bit: 4 bits
-    /// an element in all.
+    /// `mx4`: elements of 2 mantissa bits and a sign, blocks of 16, pairs with a shift of one bit. This makes 4 bits
+    /// for each element.
     pub const MX4: Self = Self::paper(11);
     /// `mx6`: as [`MX4`](Self::MX4) with 4 mantissa bits.
     pub const MX6: Self = Self::paper(13);

@@ -4,10 +4,10 @@ use crate::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///
-/// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of so many
-/// along two; the last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` goes to the numbers of
-/// [`element`](Self::element) and saturates at its largest, and s follows from the largest magnitude
-/// of the block, or from all of them, see [`scale_exponent`](Self::scale_exponent).
+/// A block is `block_size` consecutive elements along one axis, or a [square](Self::square) of `block_size` elements along each of two
+/// axes. The last block of an axis may be shorter. An element x becomes `round(x / 2^s) · 2^s`, where `round` rounds to the numbers of
+/// [`element`](Self::element) and saturates. The exponent s follows from the largest magnitude of the block, or from all magnitudes, see
+/// [`scale_exponent`](Self::scale_exponent).
 ///
 /// A block with a NaN or an Inf is all NaN. A block of zeros stays zero. −0 stays −0, and a negative
 /// number that rounds to zero becomes −0.
@@ -26,20 +26,18 @@ pub struct MxFormat {
     pub shared_exp_method: SharedExpMethod,
     /// Makes a block zero if all of its inputs are float32 subnormals or zeros.
     pub flush_fp32_subnorms: bool,
-    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis, of
-    /// the axis that blocks lie along and the one before it; the one after it where there is none before. A
-    /// quantized matrix is then the same along either axis, and its transpose is the quantized transpose. The
-    /// literature's recipes have such blocks for weights, which products read along both axes.
+    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis. The two axes
+    /// are the axis that blocks lie along and the axis before it, or after it if there is none before. A quantized
+    /// matrix is then the same along either axis, and its transpose is the quantized transpose. Recipes of the
+    /// literature have square blocks for weights, which products read along both axes.
     pub square: bool,
-    /// h: magnitudes count for the scale as if they were h times what they are, see
-    /// [`scale_exponent`](Self::scale_exponent).
+    /// h: the scale is chosen as if every magnitude were multiplied by h, see [`scale_exponent`](Self::scale_exponent).
     pub headroom: Headroom,
 }
 
 impl MxFormat {
-    /// A format as OCP has it: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom.
-    /// `block_size` counts elements, 0 makes the whole axis one block. The concrete formats of OCP MX
-    /// v1.0 have 32.
+    /// A format of OCP MX: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom. `block_size` counts
+    /// elements, 0 makes the whole axis one block. The concrete formats of OCP MX v1.0 have 32.
     pub const fn new(element: ElementFormat, block_size: usize) -> Self {
         Self {
             element,
@@ -87,7 +85,7 @@ impl MxFormat {
         }
     }
 
-    /// What a scale mode must have.
+    /// Checks the format's elements against its scale mode.
     const fn validate_scale_mode(&self) -> Result<(), FormatError> {
         match (self.scale_mode, self.element) {
             (ScaleMode::Rms, ElementFormat::FP4_E2M1) => Ok(()),
@@ -100,7 +98,7 @@ impl MxFormat {
         }
     }
 
-    /// What square blocks must have.
+    /// Checks the fields of square blocks.
     const fn validate_square(&self) -> Result<(), FormatError> {
         if self.block_size == 0 {
             return Err(FormatError::SquareBlocks {

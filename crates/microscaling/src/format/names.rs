@@ -5,7 +5,7 @@ use alloc::string::ToString;
 
 /// A closed set of values, each with one name and possibly aliases.
 pub(crate) trait Named: Copy + 'static {
-    /// What a value is, for error messages.
+    /// The kind of value, for error messages.
     const KIND: &'static str;
     /// Every value.
     const VALUES: &'static [Self];

@@ -35,7 +35,7 @@ impl<'a> Parameters<'a> {
         }))
     }
 
-    /// Splits what stands after the name.
+    /// Splits the text after the name.
     fn fields(rest: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         if rest.is_empty() {
             return Some(Vec::new());
@@ -58,7 +58,7 @@ impl<'a> Parameters<'a> {
         inside.split(between).map(field).collect()
     }
 
-    /// What is allowed from now on, where one parameter decides about the others.
+    /// The parameters that are allowed from now on, where one parameter decides about the others.
     pub(crate) fn allow(&mut self, allowed: &'static [&'static str]) {
         self.allowed = allowed;
     }
@@ -73,8 +73,8 @@ impl<'a> Parameters<'a> {
         self.fields.contains(&(field, value))
     }
 
-    /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` says what
-    /// is allowed.
+    /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` describes
+    /// the allowed values.
     pub(crate) fn take<T: FromStr>(
         &mut self,
         field: &'static str,

@@ -5,8 +5,8 @@ use super::names::impl_by_name;
 /// How the exponent of the shared scale follows from the largest magnitude `amax` of a block. The
 /// names are torchao's.
 ///
-/// With s the exponent of the scale, an element is stored as x / 2^s. All are computed from the bits of `amax`, exactly,
-/// or, [`Rms`](Self::Rms), from those of all elements of the block.
+/// With s the exponent of the scale, an element is stored as x / 2^s. Every mode computes s exactly, from the bits of
+/// `amax`; [`Rms`](Self::Rms) uses the bits of all elements of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ScaleMode {
@@ -21,8 +21,8 @@ pub enum ScaleMode {
     /// `rceil`: s = ceil(log2(amax / max)), of the float32 product amax · (1/max), where max is the
     /// largest element (NVIDIA's recipe for MXFP8).
     Rceil,
-    /// `rms`, of `fp4_e2m1` alone: s = floor(log2(c · r)), where r is the root mean square of the block and c =
-    /// 2.92247856 / 6 puts the largest element, 6, next to the clipping point that has the least mean squared error for a
+    /// `rms`, for `fp4_e2m1` alone: s = floor(log2(c · r)), where r is the root mean square of the block and c = 2.92247856
+    /// / 6. This factor puts the largest element, 6, next to the clipping point with the least mean squared error for a
     /// normal distribution (Quartet, arXiv 2505.14669, and its code). Larger numbers saturate, on purpose.
     ///
     /// So that no order of summation matters, r has a definition in integers, see
@@ -60,7 +60,7 @@ pub enum SharedExpMethod {
     /// `max`: the block shares the scale of its largest magnitude.
     #[default]
     Max,
-    /// `none`: every element has a scale of its own, whatever the block size.
+    /// `none`: every element has its own scale, for every block size.
     None,
 }
 

@@ -28,7 +28,7 @@ pub struct SubScales {
 }
 
 impl SubScales {
-    /// What an error says is allowed.
+    /// The allowed values that an error lists.
     pub(crate) const EXPECTED: &'static str =
         "two lengths of 1 to 255, the second of which divides the first, such as 8/4";
 
@@ -47,7 +47,7 @@ impl SubScales {
         [self.blocks[0] as usize, self.blocks[1] as usize]
     }
 
-    /// How many bits a block of so many elements has, of each level.
+    /// The number of bits of each level, in a block with this number of elements.
     pub(crate) const fn bits(self, block: usize) -> [usize; 2] {
         let [first, second] = self.block_sizes();
         [block.div_ceil(first), block.div_ceil(second)]

@@ -16,7 +16,7 @@ use sides::Sides;
 const LONGEST: usize = 256;
 /// Bits of the fraction of a step between neighbours.
 const FRACTION_BITS: u32 = 24;
-/// Half a step. All that rounding to nearest needs to know is whether a number is there, below or above.
+/// Half a step. Rounding to nearest needs to know only whether a number is at, below or above half a step.
 const HALF: u32 = 1 << (FRACTION_BITS - 1);
 
 /// Some numbers: by their codes, and in order.
@@ -173,7 +173,7 @@ impl Table {
     /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.
     ///
     /// Numbers are rounded as magnitudes. Halfway is the mean of two neighbours, rounded to float32. Even are 0 and every other magnitude
-    /// from there on. What is beyond the last one becomes that.
+    /// from there on. Numbers beyond the last magnitude saturate.
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32, draw: u32) -> [u32; 2] {
         let Sides {

@@ -124,9 +124,9 @@ const FAMILIES: [Family; 5] = [
 ];
 
 impl BlockFormat {
-    /// The names without parameters: the concrete formats of OCP MX v1.0, NVIDIA's recipe for MXFP8
-    /// (E4M3, scale mode `rceil`), the microexponents, BFP16, NVFP4 without a tensor scale, and what has been built or proposed
-    /// beside them: [`mxint4`](ElementFormat::INT4) in MX blocks, and those that [`FloatScaleFormat`] has constants for.
+    /// The names without parameters: the concrete formats of OCP MX v1.0, NVIDIA's recipe for MXFP8 (E4M3, scale mode `rceil`),
+    /// the microexponents, BFP16, and NVFP4 without a tensor scale. Further names are [`mxint4`](ElementFormat::INT4) in MX
+    /// blocks, and the constants of [`FloatScaleFormat`].
     pub const NAMES: [&'static str; NAMED.len()] = {
         let mut names = [""; NAMED.len()];
         let mut i = 0;
@@ -137,7 +137,7 @@ impl BlockFormat {
         names
     };
 
-    /// What an error lists as allowed: the names, then the families.
+    /// The allowed values that an error lists: the names, then the families.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
         let families = [
             "mx(…)",
@@ -150,7 +150,7 @@ impl BlockFormat {
     }
 }
 
-/// What the value of a parameter that has names may be.
+/// The allowed values of a parameter that has names.
 pub(super) fn one_of(names: impl IntoIterator<Item = &'static str>) -> String {
     let mut text = String::from("one of ");
     for (i, name) in names.into_iter().enumerate() {
@@ -315,22 +315,22 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
     Ok(BlockFormat::FloatScale(format))
 }
 
-/// What a parameter of two values may be.
+/// The allowed values of a parameter with two values.
 fn either() -> String {
     "true or false".to_string()
 }
 
-/// What sub-scales may be.
+/// The allowed values of sub-scales.
 fn sub_scales() -> String {
     SubScales::EXPECTED.to_string()
 }
 
-/// What a headroom may be.
+/// The allowed values of a headroom.
 fn headrooms() -> String {
     Headroom::EXPECTED.to_string()
 }
 
-/// What to say of a number that is none.
+/// The allowed values of a number.
 fn range((min, max): (usize, usize)) -> String {
     format!("{min} to {max}")
 }

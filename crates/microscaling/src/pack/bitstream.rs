@@ -46,7 +46,7 @@ pub(crate) fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
 pub(crate) struct Writer<'a> {
     bytes: &'a mut [u8],
     bits: u32,
-    /// What is not written yet, and how many bits it has, fewer than 8 between calls.
+    /// The bits that are not written yet, and their number, fewer than 8 between calls.
     rest: u64,
     rest_bits: u32,
 }
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     bits: u32,
-    /// What is read but not used yet, and how many bits it has, fewer than 8 between calls.
+    /// The bits that are read but not used yet, and their number, fewer than 8 between calls.
     rest: u64,
     rest_bits: u32,
 }

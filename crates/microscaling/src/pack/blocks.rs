@@ -7,10 +7,10 @@ use crate::quantize::layout::Layout;
 use crate::round::draws::WINDOW;
 use alloc::{vec, vec::Vec};
 
-/// What is the same for all blocks of a tensor.
+/// Properties that all blocks of a tensor share.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<C> {
-    /// By value: loops without branches need what they look at in registers.
+    /// By value, because loops without branches need these fields in registers.
     pub(crate) codec: C,
     pub(crate) layout: Layout,
     /// Bytes of a block's record in the scales.

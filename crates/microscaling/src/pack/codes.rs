@@ -1,4 +1,4 @@
-//! Blocks as codes: what the bits of each format mean.
+//! Blocks as codes: the meaning of each format's bits.
 
 mod float_scale;
 
@@ -17,9 +17,9 @@ const NAN_EXPONENT: u8 = 255;
 /// A block format as codes. A block is a record of bytes, its scale and what belongs to it, and one
 /// code an element.
 pub(crate) trait BlockCodec: Copy + Sync {
-    /// What encoding an element needs to know of its sub-block.
+    /// The data of a sub-block that encoding an element needs.
     type Scale: Copy;
-    /// What decoding one does.
+    /// The data of a sub-block that decoding an element needs.
     type Unit: Copy;
 
     /// How elements are rounded.
@@ -61,7 +61,7 @@ struct ElementCodes {
     integer: bool,
     /// Whether −0 is 0: its code is NaN's.
     no_negative_zero: bool,
-    /// The lowest magnitude that is no number, and whether that is Inf; all others are NaN.
+    /// The lowest magnitude code for NaN or Inf, and whether this code is Inf; all codes above are NaN.
     special: u32,
     infinity: bool,
 }

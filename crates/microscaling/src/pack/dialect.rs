@@ -10,10 +10,12 @@ use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, Sc
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 
-/// Whose bytes: tools differ in the scale of a block, in ties, in the sign of zero, and in the limits of NVFP4's scales.
+/// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
+/// of NVFP4's scales.
 ///
-/// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds bytes that they made (by
-/// `dialects.py` beside it, which has the versions). Where a tool takes a float32 logarithm, it is taken as correctly rounded.
+/// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds the bytes that they made.
+/// `tests/data/dialects.py` made the file and names the tools' versions. Where a tool takes a float32 logarithm, the logarithm
+/// here is correctly rounded.
 ///
 /// | dialect | formats | scale | ties | zeros |
 /// | --- | --- | --- | --- | --- |
@@ -25,14 +27,15 @@ use thiserror::Error;
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
 ///
-/// Two of them are not compared with bytes of the tool itself: Microxcaling has none, it computes values (to which the tests
-/// compare), and Quark's kernels are compiled where they are used; what is here follows its Python code. Of NVFP4, `ggml` has
-/// its own in llama.cpp, not in the package `gguf`; it is not here.
+/// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
+/// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
+/// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
 ///
 /// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
 /// rounded to float32:
 /// * `torchao`: [`Nvfp4Format`](crate::Nvfp4Format);
-/// * `compressed-tensors`: g = 2688 · (1 / A), 1 where that is Inf; c of g · (a / 6), 2^−3 in place of 0; elements are x / (c / g);
+/// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
+///   of 0, and elements are x / (c / g);
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -110,15 +113,15 @@ impl Dialect {
         }
     }
 
-    /// Packs a weight as the tool does, in blocks along the last axis of its shape, \[out, in\] as they all have it. `data` are in
-    /// row-major order.
+    /// Packs a weight by the tool's rules, in blocks along the last axis of its shape, which is \[out, in\] in all tools. `data`
+    /// are in row-major order.
     ///
     /// # Errors
     /// * [`DialectError::Format`]: the dialect does not have the format.
-    /// * [`DialectError::Ragged`]: the last axis is no whole number of blocks; the tools pad it, or refuse.
+    /// * [`DialectError::Ragged`]: the last axis is not a whole number of blocks; the tools pad the axis, or refuse.
     /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
-    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero, of which the tool makes
-    ///   NaN.
+    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero. The tool turns such a
+    ///   tensor into NaN.
     /// * [`DialectError::Empty`]: a tensor without elements, which has no largest magnitude for the tool's scale.
     /// * [`DialectError::Pack`]: the data do not fit the shape.
     pub fn encode(
@@ -184,7 +187,7 @@ impl Dialect {
         Ok(DialectTensor { packed, divisor })
     }
 
-    /// What the dialects that are no format of ours do with MX.
+    /// The treatment of MX in the dialects that differ from this crate's formats.
     fn mx(self, element: ElementFormat) -> MxRecipe {
         let of = |scale, ties, signs| MxRecipe {
             element,
@@ -222,8 +225,8 @@ impl_by_name!(Dialect, "dialect");
 pub struct DialectTensor {
     /// The bytes, with NVFP4's tensor scale as a factor.
     pub packed: Packed,
-    /// What compressed-tensors stores in place of that factor, which is its reciprocal, rounded: a number that scales are
-    /// divided by.
+    /// The number that compressed-tensors stores in place of this factor: its rounded reciprocal, a divisor of the
+    /// scales.
     pub divisor: Option<f32>,
 }
 
@@ -236,9 +239,9 @@ pub enum DialectError {
     Format {
         /// The dialect.
         dialect: Dialect,
-        /// The format that was given.
+        /// The given format.
         format: BlockFormat,
-        /// Those that it has.
+        /// The formats that the dialect has.
         allowed: &'static [&'static str],
     },
     /// The last axis ends within a block.
@@ -251,7 +254,7 @@ pub enum DialectError {
         /// Elements in a block.
         block: usize,
     },
-    /// A weight is no number.
+    /// A weight is NaN or Inf.
     #[error("dialect: the element at position {position} is NaN or Inf, expected numbers")]
     NotFinite {
         /// Position of the first one in the data.

@@ -12,11 +12,11 @@ pub struct PackedDifference {
     pub scales: usize,
     /// Elements with another code.
     pub elements_differ: usize,
-    /// Bytes of the scales that are others.
+    /// The number of scale bytes that differ.
     pub scales_differ: usize,
-    /// Whether the tensor scales are others, as patterns.
+    /// Whether the tensor scales differ, as patterns.
     pub tensor_scale_differs: bool,
-    /// Elements with another value, as patterns: −0 is another one than 0.
+    /// Elements whose values differ as bit patterns: −0 differs from 0.
     pub values_differ: usize,
     /// The largest magnitude of a difference of two values; NaN where one of them is NaN and the other is not. 0 if none differ.
     pub largest: f32,

@@ -1,7 +1,7 @@
-//! From codes of a byte each to codes of a few bits one after the other, eight at a time: the words that eight codes make are the
-//! lanes of vectors.
+//! From codes of a byte each to codes of a few bits one after the other, eight at a time. Eight codes make one word, and the
+//! words are the lanes of vectors.
 
-/// What takes codes of so many bits together, as constants.
+/// Constants that join codes of this number of bits.
 struct Steps<const BITS: usize>;
 
 impl<const BITS: usize> Steps<BITS> {

@@ -1,8 +1,8 @@
 //! The loops over memory that pack blocks.
 //!
 //! An ordinary block is quantized, and [divided by its scale](Units). A few operations, the same for every element, make codes of
-//! the results. The codecs are the specification. They pack all other blocks: those with a very large or very small number, and
-//! those of lengths that begin within a byte.
+//! the results. The codecs are the specification. They pack all other blocks: blocks with a very large or very small number, and
+//! blocks that begin within a byte.
 
 use super::bitstream::Writer;
 use super::blocks::{Job, spread};
@@ -232,8 +232,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, each of so many sub-blocks. In the units the scales of neighbouring blocks, and
-    /// those of neighbouring sub-blocks, are so far apart.
+    /// Writes the records of some tame blocks, each with this number of sub-blocks. `block` and `sub_block` are the
+    /// distances in `units` between the scales of neighbouring blocks and of neighbouring sub-blocks.
     fn records(
         &self,
         records: &mut [u8],
@@ -479,7 +479,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
 
-    /// Of blocks that are packed together, and of others.
+    /// For blocks that are packed together, and for other blocks.
     const FORMATS: [&str; 28] = [
         "mxfp8_e5m2",
         "mxfp8_e4m3",

@@ -1,7 +1,7 @@
-//! Vectors of elements at a time: the way from codes to numbers for blocks that are contiguous in memory and need none of the
-//! care that [`BlockCodec::value`] takes, because all of their numbers are normal or zero.
+//! Decodes vectors of elements at a time, from blocks that are contiguous in memory and whose numbers are all normal or zero.
+//! Other numbers need the care of [`BlockCodec::value`].
 //!
-//! The scalar codec is the specification: blocks with a scale near either end of float32, or with NaN for one, are its own.
+//! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
 use super::bitstream;
 use super::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
@@ -16,7 +16,7 @@ use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
 pub(crate) trait Lanes: Copy + Sync {
     /// The specification.
     type Codec: BlockCodec;
-    /// What the elements of a block share.
+    /// Data that the elements of a block share.
     type Tame: Copy;
 
     /// Whether numbers have at most 8 significant bits.
@@ -25,8 +25,8 @@ pub(crate) trait Lanes: Copy + Sync {
     /// The codec of the blocks that it leaves.
     fn codec(&self) -> &Self::Codec;
 
-    /// What the elements of this block share, if all of their numbers are normal or zero; `None` leaves the block to
-    /// [`codec`](Self::codec).
+    /// The data that the elements of this block share, if all of their numbers are normal or zero; `None` leaves the
+    /// block to [`codec`](Self::codec).
     fn tame(&self, record: &[u8]) -> Option<Self::Tame>;
 
     /// The number of the element at that place of the block, as a pattern.
@@ -327,7 +327,7 @@ fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, con
     numbers
 }
 
-/// Words that begin with eight codes each; what comes then is anything.
+/// Words that begin with eight codes each; the remaining bits are arbitrary.
 #[inline(always)]
 fn words<const BITS: usize, const EIGHTS: usize>(codes: &[[u8; BITS]; EIGHTS]) -> [u64; EIGHTS] {
     let bytes = codes.as_flattened();

@@ -2,19 +2,19 @@
 
 use sealed::{FromPattern, Widen};
 
-/// A number type that tensors are packed from: `f32`, and with the feature `half` `half::bf16` and `half::f16`. All of them are
-/// float32 numbers, subnormals included, and are packed as those.
+/// A number type that tensors are packed from: `f32`, and with the feature `half` `half::bf16` and `half::f16`. All of their
+/// numbers are float32 numbers, subnormals included, and are packed as float32 numbers.
 pub trait EncodeNumber: Widen + Copy + Send + Sync {}
 
 /// A number type that packed tensors decode to: `f32`, and with the feature `half` `half::bf16` and `half::f16`.
 ///
-/// The values of a packed tensor are float32 numbers. The others are those, rounded half to even: beyond the largest number
-/// ±Inf, subnormals kept, and one NaN, `f32::NAN`'s. Whether bf16 rounds anything is a matter of the format: the elements
-/// of MX have at most 8 significant bits each.
+/// The values of a packed tensor are float32 numbers. The other types hold them rounded half to even: ±Inf beyond the
+/// largest number, subnormals kept, and one NaN, the rounded `f32::NAN`. Whether bf16 rounds anything is a matter of the
+/// format: the elements of MX have at most 8 significant bits each.
 pub trait DecodeNumber: FromPattern + Copy + Default + Send + Sync {}
 
 mod sealed {
-    /// Not to be implemented elsewhere: patterns are numbers or the one NaN.
+    /// Do not implement this trait elsewhere: patterns are numbers or the one NaN.
     pub trait FromPattern: Sized {
         /// From the pattern of a float32.
         fn from_pattern(pattern: u32) -> Self;
@@ -32,7 +32,7 @@ mod sealed {
         /// The pattern of the same number as float32; of a NaN for a NaN.
         fn pattern(self) -> u32;
 
-        /// The numbers where they are float32 already.
+        /// The numbers, if they are float32 already.
         fn as_f32(_: &[Self]) -> Option<&[f32]> {
             None
         }
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Truncation is exact of all that bf16 has but subnormals.
+    /// Truncation is exact for every bf16 number but subnormals.
     #[test]
     fn short_patterns() {
         for bits in 0..=u16::MAX {
@@ -175,7 +175,7 @@ mod tests {
         );
     }
 
-    /// Of every upper half of a pattern: the numbers, the ties, and what is next to them.
+    /// For every upper half of a pattern: the numbers, the ties, and the neighbours of both.
     #[test]
     fn halves_as_the_crate_half_rounds_them() {
         let ends = [

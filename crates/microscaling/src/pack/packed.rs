@@ -15,9 +15,9 @@ use alloc::{vec, vec::Vec};
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
 /// crate's README.
 ///
-/// What [`decode`](Self::decode) gives is what [`BlockFormat::quantize`] makes of the tensor, bit for bit,
-/// with one exception: elements [without a −0](BlockFormat::has_negative_zero), such as integers, give 0 where quantizing gives
-/// −0. And one format cannot say all: [`encode`](Self::encode) refuses a NaN or Inf in BFP.
+/// [`decode`](Self::decode) gives the result of [`BlockFormat::quantize`], bit for bit, with one exception: elements [without a
+/// −0](BlockFormat::has_negative_zero), such as integers, give 0 where quantizing gives −0. BFP has no codes for NaN and Inf,
+/// so [`encode`](Self::encode) refuses them.
 ///
 /// ```
 /// use microscaling::{BlockFormat, Packed, Rounder};
@@ -42,13 +42,12 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Quantizes and packs a tensor; `data` stay as they are. The arguments are those of
-    /// [`BlockFormat::quantize`].
+    /// Quantizes and packs a tensor without changing `data`. The arguments are as in [`BlockFormat::quantize`].
     ///
     /// # Errors
-    /// * [`PackError::Quantize`]: what [`BlockFormat::quantize`] refuses.
+    /// * [`PackError::Quantize`]: the errors of [`BlockFormat::quantize`].
     /// * [`PackError::NotFinite`]: a NaN or Inf in BFP, which passes them but has no code for them.
-    /// * [`PackError::Eden`]: stochastic rounding where it is [MS-EDEN](crate::FloatScaleFormat::eden).
+    /// * [`PackError::Eden`]: stochastic rounding by [MS-EDEN](crate::FloatScaleFormat::eden).
     /// * [`PackError::SizeOverflow`]: the number of bytes overflows.
     pub fn encode(
         format: BlockFormat,
@@ -60,11 +59,11 @@ impl Packed {
         Self::encode_from(format, data, shape, axis, rounder)
     }
 
-    /// [`encode`](Self::encode) of a tensor in any of these number types: the same bytes as of the float32 numbers that its
-    /// elements are, of which a few thousand are written at a time, or as many as one row of blocks has.
+    /// [`encode`](Self::encode) for a tensor in any of these number types. The bytes are the same as for the elements
+    /// converted to float32. A few thousand elements are converted at a time, or one row of blocks if this is more.
     ///
     /// # Errors
-    /// Those of [`encode`](Self::encode).
+    /// The errors of [`encode`](Self::encode).
     pub fn encode_from<T: EncodeNumber>(
         format: BlockFormat,
         data: &[T],
@@ -129,15 +128,15 @@ impl Packed {
 
     /// The tensor, in row-major order. The length is the product of the shape.
     ///
-    /// Every code has a value, also those that [`encode`](Self::encode) does not write: an exponent of
-    /// 255 and E4M3's NaN make their block NaN, as does a tensor scale that is negative or not finite;
-    /// element codes mean what [`ElementFormat::decode`](crate::ElementFormat::decode) says. A product
-    /// beyond float32 is ±Inf; one too fine for it is truncated in MX blocks.
+    /// Every code has a value, also the codes that [`encode`](Self::encode) does not write. A scale exponent of 255 and
+    /// E4M3's NaN make their block NaN. A tensor scale that is negative or not finite makes every block NaN.
+    /// [`ElementFormat::decode`](crate::ElementFormat::decode) defines the element codes. A product beyond float32 is
+    /// ±Inf; in MX blocks, a product with too many bits for float32 is truncated.
     pub fn decode(&self) -> Vec<f32> {
         self.view().decode()
     }
 
-    /// The same tensor, as one whose bytes are borrowed.
+    /// The same tensor with borrowed bytes.
     pub fn view(&self) -> PackedView<'_> {
         PackedView {
             format: self.format,
@@ -162,8 +161,8 @@ impl Packed {
 
     /// A packed tensor from its parts, for example from a file.
     ///
-    /// Nothing is allocated but a copy of the shape, and what [`decode`](Self::decode) will is at most 16
-    /// times `elements`.
+    /// The call allocates only a copy of the shape. A later [`decode`](Self::decode) allocates at most 16 times
+    /// `elements`.
     ///
     /// # Errors
     /// * [`PackError::Quantize`]: the format, the axis or the shape are not valid.
@@ -171,7 +170,7 @@ impl Packed {
     /// * [`PackError::ScalesLength`], [`PackError::ElementsLength`]: there are more or fewer bytes than
     ///   the format needs for the shape.
     /// * [`PackError::Padding`]: a bit after the last code, or after the last shift of a record, is set.
-    /// * [`PackError::TensorScale`]: there is one although the format has none, or the other way round.
+    /// * [`PackError::TensorScale`]: a tensor scale without one in the format, or the other way round.
     pub fn from_parts(
         format: BlockFormat,
         shape: &[usize],
@@ -191,8 +190,8 @@ impl Packed {
         })
     }
 
-    /// The same tensor with what `change` makes of each code, given the element's position in row-major order; its low
-    /// [bits](BlockFormat::element_bits) count.
+    /// The same tensor with each code replaced by the result of `change`, which gets the element's position in
+    /// row-major order and the code. The low [bits](BlockFormat::element_bits) of the result count.
     pub fn map_codes(mut self, mut change: impl FnMut(usize, u32) -> u32) -> Self {
         let bits = self.format.element_bits();
         let mut codes = self.view().codes();
@@ -227,29 +226,29 @@ impl Packed {
         &self.shape
     }
 
-    /// The axis that blocks lie along.
+    /// The axis along which blocks lie.
     pub const fn axis(&self) -> usize {
         self.axis
     }
 
-    /// The tensor scale, of formats with one.
+    /// The tensor scale, if the format has one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
     }
 
-    /// The scales: one record a block, in row-major order of the tensor with a block as one element.
+    /// The scales: one record for each block, in row-major order of the tensor with a block as one element.
     pub fn scales(&self) -> &[u8] {
         &self.scales
     }
 
-    /// The shape of the scales: that of the tensor with the number of blocks for the length of the axis, or
-    /// of either of the two that square blocks lie along, and one more axis for the record of a block where that is more than a byte. `[0]` if there are none.
+    /// The shape of the scales: the tensor's shape with the number of blocks in place of the axis' length. Square blocks replace the lengths of both of their
+    /// axes. A block whose record is more than a byte adds one more axis. `[0]` if there are none.
     pub fn scales_shape(&self) -> Vec<usize> {
         self.view().scales_shape()
     }
 
-    /// The shape of the element codes: that of the tensor with the bytes of a row for the length of its last axis;
-    /// flat where a row is no whole number of bytes, or where there are none.
+    /// The shape of the element codes: the tensor's shape with the bytes of a row in place of the last axis' length.
+    /// The shape is flat if a row is not a whole number of bytes, or if there are no elements.
     pub fn elements_shape(&self) -> Vec<usize> {
         self.view().elements_shape()
     }
@@ -261,16 +260,16 @@ impl Packed {
     }
 }
 
-/// What a [`Packed`] tensor is made of.
+/// The parts of a [`Packed`] tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackedParts {
     /// The format.
     pub format: BlockFormat,
     /// The lengths of the tensor's axes.
     pub shape: Vec<usize>,
-    /// The axis that blocks lie along.
+    /// The axis along which blocks lie.
     pub axis: usize,
-    /// The tensor scale, of formats with one.
+    /// The tensor scale, if the format has one.
     pub tensor_scale: Option<f32>,
     /// The scales, see [`Packed::scales`].
     pub scales: Vec<u8>,

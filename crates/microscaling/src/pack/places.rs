@@ -1,13 +1,13 @@
-//! Where the bits of a code stand, for codes and numbers of ordinary blocks: both ways by a handful of operations that are the
-//! same for every code.
+//! Converts between codes and numbers of ordinary blocks, by the places of a code's bits. A handful of operations, the same
+//! for every code, converts either way.
 
 use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 use crate::{ElementFormat, SpecialCodes};
 
 /// The places of the fields of a code: of an element format, or of a sign above a magnitude.
 ///
-/// The numbers are those of a grid: multiples of `smallest` · 2^−(mantissa bits), with that many mantissa bits from `smallest`
-/// on, and all of them are normal float32 numbers or zero. So is `smallest`, a power of two.
+/// The numbers of a grid are multiples of `smallest` · 2^−(mantissa bits), with this number of mantissa bits from `smallest`
+/// on. All of them are normal float32 numbers or zero; `smallest` is a normal power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
     /// Bits of a code.
@@ -17,7 +17,7 @@ pub(crate) struct Places {
     complement: u32,
     /// Whether −0 is 0: its code is NaN's.
     no_negative_zero: bool,
-    /// The lowest magnitude that is no number, and what the lowest one is, as a pattern; all others are NaN.
+    /// The lowest magnitude code for NaN or Inf, and its pattern; all codes above are NaN.
     special: u32,
     lowest_special: u32,
 }
@@ -42,7 +42,7 @@ impl Places {
         places
     }
 
-    /// Of so many magnitude bits, the largest of which is worth `smallest`, and a sign.
+    /// With this number of magnitude bits, the largest of which is worth `smallest`, and a sign.
     pub(crate) const fn of_fixed_point(magnitude_bits: u32) -> Self {
         Self::new(magnitude_bits - 1, magnitude_bits + 1)
     }
@@ -86,8 +86,8 @@ impl Places {
         ((magnitude ^ complement).wrapping_sub(complement) & self.all()) | sign
     }
 
-    /// The number of a code, as a pattern; the inverse of [`code`](Self::code), of codes of its own ±Inf and NaN. No number may
-    /// be 2^129 or more.
+    /// The number of a code, as a pattern: the inverse of [`code`](Self::code). The codes of ±Inf and NaN give ±Inf and NaN. No
+    /// number may be 2^129 or more.
     #[inline(always)]
     pub(crate) fn number(self, smallest: u32, code: u32) -> u32 {
         let signs = ((code << (32 - self.bits)) as i32 >> 31) as u32;
@@ -122,7 +122,7 @@ impl Places {
         sign | self.magnitude(smallest, code & (self.all() >> 1))
     }
 
-    /// Whether [`plain_number`](Self::plain_number) is all that it takes.
+    /// Whether [`plain_number`](Self::plain_number) is enough.
     pub(crate) fn is_plain(self) -> bool {
         self.complement == 0 && !self.no_negative_zero && self.special > self.all()
     }

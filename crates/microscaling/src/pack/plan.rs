@@ -215,7 +215,7 @@ fn check_high_bits(
     })
 }
 
-/// The shape of the codes of a tensor, so many bytes, see
+/// The shape of a tensor's codes, with this number of bytes, see
 /// [`Packed::elements_shape`](crate::Packed::elements_shape).
 pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<usize> {
     match shape.split_last() {

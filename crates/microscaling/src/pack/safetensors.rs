@@ -2,13 +2,13 @@
 //!
 //! Each tensor `NAME` is stored as
 //! * `NAME.scales`, u8: the [scales](Packed::scales), in their [shape](Packed::scales_shape), or `[0]` if there are none;
-//! * `NAME.elements`, u8: the [element codes](Packed::elements), in the shape of the tensor with the bytes
-//!   of a row for the length of its last axis, or flat where a row is no whole number of bytes;
-//! * `NAME.tensor_scale`, f32 of shape `[1]`: the [tensor scale](Packed::tensor_scale), of NVFP4 with one.
+//! * `NAME.elements`, u8: the [element codes](Packed::elements), in the tensor's shape with the bytes of a row in place
+//!   of the last axis' length. The shape is flat if a row is not a whole number of bytes;
+//! * `NAME.tensor_scale`, f32 of shape `[1]`: the [tensor scale](Packed::tensor_scale), if the format has one.
 //!
-//! The file's metadata have one key, `microscaling`. Its value is JSON, an object with one entry a tensor:
-//! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a
-//! [`BlockFormat`]. A file may hold other tensors, which are skipped.
+//! The file's metadata have one key, `microscaling`. Its value is JSON, an object with one entry for each tensor:
+//! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a [`BlockFormat`]. A
+//! file may hold other tensors, which are skipped.
 
 mod error;
 mod files;
@@ -45,7 +45,7 @@ impl StoredType {
     }
 }
 
-/// What the metadata say of a tensor.
+/// The metadata of a tensor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -89,7 +89,7 @@ pub fn save(tensors: &BTreeMap<String, Packed>) -> Result<Vec<u8>, FileError> {
     Ok(::safetensors::serialize(views, Some(metadata))?)
 }
 
-/// The tensors that [`save`] stores a packed one as.
+/// The tensors in which [`save`] stores a packed tensor.
 pub fn store(name: &str, packed: &PackedView<'_>) -> Vec<StoredTensor> {
     let bytes = |name, shape, bytes: &[u8]| StoredTensor {
         name,
@@ -142,11 +142,11 @@ pub fn metadata<'a>(
 
 /// The tensors of a file, by name.
 ///
-/// A file that somebody made to do harm is an error at worst: nothing panics, and what is allocated is no
-/// more than a small multiple of the file's length.
+/// A crafted file gives an error at worst: nothing panics, and memory stays below a small multiple of the file's
+/// length.
 ///
 /// # Errors
-/// [`FileError`], which says what is wrong with which tensor.
+/// [`FileError`], which names the tensor and its defect.
 pub fn load(file: &[u8]) -> Result<BTreeMap<String, Packed>, FileError> {
     let file = PackedFile::read(file)?;
     if file.metadata(METADATA_KEY).is_none() {
@@ -162,9 +162,10 @@ pub fn load(file: &[u8]) -> Result<BTreeMap<String, Packed>, FileError> {
         .collect()
 }
 
-/// A safetensors file whose bytes are borrowed, for example mapped: its packed tensors, one at a time, and all others.
+/// A safetensors file with borrowed bytes, for example a mapped file: its packed tensors, one at a time, and all other
+/// tensors.
 ///
-/// As with [`load`], a file that somebody made to do harm is an error at worst.
+/// As with [`load`], a crafted file gives an error at worst.
 #[derive(Debug)]
 pub struct PackedFile<'a> {
     stored: SafeTensors<'a>,
@@ -172,7 +173,7 @@ pub struct PackedFile<'a> {
     entries: BTreeMap<String, Entry>,
 }
 
-/// A tensor as a file has it.
+/// A tensor in the form of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileTensor<'a> {
     /// The type of its elements, by safetensors' name: `BF16`.
@@ -187,7 +188,8 @@ impl<'a> PackedFile<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`FileError`]: it is no safetensors file, or what it says of packed tensors is not to be read. It need not have any.
+    /// [`FileError`]: the bytes are not a safetensors file, or the description of packed tensors is not valid. A file
+    /// without packed tensors is allowed.
     pub fn read(file: &'a [u8]) -> Result<Self, FileError> {
         check_offsets(file)?;
         let (_, header) = SafeTensors::read_metadata(file)?;
@@ -205,7 +207,7 @@ impl<'a> PackedFile<'a> {
         })
     }
 
-    /// What the file's metadata have under a key.
+    /// The value of a key in the file's metadata.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.metadata.get(key).map(String::as_str)
     }
@@ -228,7 +230,7 @@ impl<'a> PackedFile<'a> {
         Some(load_one(&self.stored, name, entry))
     }
 
-    /// The names of the tensors that the packed tensor of this name is stored as, if there is one.
+    /// The names of the tensors that store the packed tensor of this name, if there is one.
     pub fn parts_of(&self, name: &str) -> Vec<String> {
         let Some(entry) = self.entries.get(name) else {
             return Vec::new();
@@ -241,7 +243,7 @@ impl<'a> PackedFile<'a> {
         parts
     }
 
-    /// The names of all stored tensors, in order, parts of packed ones among them.
+    /// The names of all stored tensors, in order, including the parts of packed tensors.
     pub fn names(&self) -> Vec<&str> {
         let mut names = self.stored.names();
         names.sort_unstable();
@@ -344,7 +346,7 @@ fn tensor_scale(stored: &SafeTensors<'_>, tensor: &str) -> Result<f32, FileError
     Ok(f32::from_le_bytes(bytes.expect("one f32 is 4 bytes")))
 }
 
-/// Where a stored tensor lies, or whatever else stands in its place.
+/// The place of a stored tensor, or any other JSON in its place.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Offsets {

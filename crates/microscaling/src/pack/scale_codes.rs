@@ -30,7 +30,7 @@ impl ScaleCodes {
         self.bytes
     }
 
-    /// The number of a code of so many bytes.
+    /// The number of a code with this number of bytes.
     pub(crate) fn number(&self, bytes: &[u8]) -> f32 {
         let code = bytes
             .iter()

@@ -1,4 +1,4 @@
-//! Packed tensors whose bytes belong to somebody else.
+//! Packed tensors with borrowed bytes.
 
 use super::bitstream::Reader;
 use super::blocks::Decode;
@@ -14,7 +14,7 @@ use crate::{BlockFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
-/// A packed tensor whose bytes are borrowed, for example from a mapped file: what [`Packed`] is, without a copy.
+/// A packed tensor with borrowed bytes, for example from a mapped file: a [`Packed`] without a copy.
 ///
 /// ```
 /// use microscaling::{BlockFormat, PackedView};
@@ -44,7 +44,7 @@ impl<'a> PackedView<'a> {
     /// A packed tensor of these parts. They are checked here, once; every element code and every scale has a value.
     ///
     /// # Errors
-    /// Those of [`Packed::from_parts`].
+    /// The errors of [`Packed::from_parts`].
     pub fn new(
         format: BlockFormat,
         shape: &'a [usize],
@@ -93,12 +93,12 @@ impl<'a> PackedView<'a> {
         self.shape
     }
 
-    /// The axis that blocks lie along.
+    /// The axis along which blocks lie.
     pub const fn axis(&self) -> usize {
         self.axis
     }
 
-    /// The tensor scale, of NVFP4 with one.
+    /// The tensor scale, if the format has one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
     }
@@ -108,7 +108,7 @@ impl<'a> PackedView<'a> {
         self.scales
     }
 
-    /// The shape of the scales, as [`Packed::scales_shape`] says.
+    /// The shape of the scales, see [`Packed::scales_shape`].
     pub fn scales_shape(&self) -> Vec<usize> {
         match self.scales {
             // Without elements the other lengths may be such that their product overflows.
@@ -122,7 +122,7 @@ impl<'a> PackedView<'a> {
         self.elements
     }
 
-    /// The codes themselves, one an element, in row-major order.
+    /// The codes, one for each element, in row-major order.
     pub fn codes(&self) -> Vec<u32> {
         let mut codes = vec![0; self.plan().count];
         if !codes.is_empty() {
@@ -131,17 +131,17 @@ impl<'a> PackedView<'a> {
         codes
     }
 
-    /// The shape of the element codes, as [`Packed::elements_shape`] says.
+    /// The shape of the element codes, see [`Packed::elements_shape`].
     pub fn elements_shape(&self) -> Vec<usize> {
         elements_shape(self.shape, self.format.element_bits(), self.elements.len())
     }
 
-    /// A copy with bytes of its own.
+    /// A copy with its own bytes.
     pub fn to_packed(&self) -> Packed {
         Packed::of_view(self)
     }
 
-    /// The number of rows: of all axes but the last one. 0 if the tensor has no elements.
+    /// The number of rows: the product of all axes but the last one. 0 if the tensor has no elements.
     pub fn rows(&self) -> usize {
         match self.shape.contains(&0) {
             true => 0,
@@ -180,12 +180,11 @@ impl<'a> PackedView<'a> {
         data
     }
 
-    /// Decodes some rows, all that the calling thread is asked for: the last axis is a row, and `out` gets `rows.len()` of
-    /// them in row-major order. The numbers are those of [`decode`](Self::decode), rounded half to even where `T` is not
-    /// `f32`.
+    /// Decodes some rows, on the calling thread. A row lies along the last axis, and `out` gets `rows.len()` rows in
+    /// row-major order. The numbers equal [`decode`](Self::decode)'s, rounded half to even if `T` is not `f32`.
     ///
-    /// Rows of blocks along the last axis, of MX with float elements of at most 8 bits or int8, NVFP4, and microexponents as
-    /// `mx4`, `mx6` and `mx9` have them, are decoded by vectors where the axis is a multiple of eight.
+    /// Vector instructions decode rows of blocks along the last axis, if its length is a multiple of eight. They do so for
+    /// MX with int8 or with float elements of at most 8 bits, for NVFP4, and for the microexponents `mx4`, `mx6` and `mx9`.
     ///
     /// # Errors
     /// * [`PackError::Rows`]: the range ends behind the last row, or before it begins.

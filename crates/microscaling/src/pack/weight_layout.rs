@@ -12,7 +12,7 @@ use crate::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, PackedView, Share
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 
-/// How a checkpoint of somebody else's lays a packed weight out, with blocks along the last axis: \[out, in\] of a linear
+/// How another tool's checkpoint lays out a packed weight, with blocks along the last axis: \[out, in\] for a linear
 /// layer. `NAME` is the name of the weight, `layers.0.proj.weight` for example.
 ///
 /// | layout | format | tensors |
@@ -24,14 +24,15 @@ pub use error::WeightLayoutError;
 /// | `gpt-oss` | MXFP4 | `NAME_blocks` u8 \[…, in / 32, 16\], `NAME_scales` u8 \[…, in / 32\] |
 /// | `gguf-mxfp4` | MXFP4 | `NAME` u8 \[…, in / 32 · 17\]: the scale of a block, then elements j and j + 16 in the nibbles of byte j |
 ///
-/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0, two FP4 elements
-/// share a byte with the even one in the low nibble where nothing else is said. How a scale was chosen is no matter of a
-/// layout, so formats may differ from those named in their scale mode, their headroom, and in `four_over_six`; what is read has
-/// the defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The
-/// decoders of ggml and of Model Optimizer take FP4's −0 for 0.)
+/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0. Two FP4 elements
+/// share a byte, the even one in the low nibble, unless the table says otherwise. A layout does not record how a scale was
+/// chosen. So a stored format may differ from the named one in scale mode, headroom and `four_over_six`, and a loaded format
+/// has their defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The decoders
+/// of ggml and of Model Optimizer take FP4's −0 for 0.)
 ///
-/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with what these and the
-/// gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no `mxfp8-quantized`.
+/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with the tensors that
+/// these tools and the gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no
+/// `mxfp8-quantized`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WeightLayout {
@@ -82,7 +83,7 @@ impl StoredType {
     }
 }
 
-/// A tensor as a file has it.
+/// A tensor in the form of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StoredTensor {
     /// Its name.
@@ -151,7 +152,7 @@ impl WeightLayout {
         &[]
     }
 
-    /// The format of what is read.
+    /// The format of a loaded tensor.
     pub const fn format(self) -> BlockFormat {
         match self {
             Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
@@ -175,7 +176,7 @@ impl WeightLayout {
         parts.into_iter().flatten().map(named).collect()
     }
 
-    /// Whether the layout can say what a format's bytes mean.
+    /// Whether the layout can represent the format.
     pub fn has(self, format: BlockFormat) -> bool {
         match (self.format(), format) {
             (BlockFormat::Mx(own), BlockFormat::Mx(other)) => {
@@ -218,11 +219,11 @@ impl WeightLayout {
 
     /// The tensors that a packed weight becomes.
     ///
-    /// `divisor` is what `nvfp4-pack-quantized` stores in place of the tensor scale, if it is known, as it is of a
-    /// [`DialectTensor`](crate::DialectTensor); otherwise one is found. The other layouts do not look at it.
+    /// `nvfp4-pack-quantized` stores `divisor` in place of the tensor scale. A [`DialectTensor`](crate::DialectTensor)
+    /// knows its divisor; for `None`, a divisor is computed. The other layouts ignore `divisor`.
     ///
     /// # Errors
-    /// [`WeightLayoutError`], by which the layout cannot say this weight.
+    /// [`WeightLayoutError`], the reason why the layout cannot represent this weight.
     pub fn store(
         self,
         name: &str,

@@ -11,23 +11,24 @@ use crate::{BlockFormat, FloatFormat, PanelsError, QuantizeError, Rounding};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What is done to the elements of an operand on the way. No rounding is stochastic: such operands are quantized before.
+/// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
+/// operands are quantized before.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OperandQuantization {
     /// Rounding to a float format, which comes first.
     pub elementwise: Option<(FloatFormat, Rounding)>,
-    /// Rounding to a block format, in blocks along the summed axis; square ones along the free axis, too.
+    /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
 }
 
 impl Panels {
-    /// Quantizes an operand into panels: one pass over memory, which `matrices` are read in, and one more before it for a
-    /// tensor scale. Large ones are worked on by the threads of the current rayon pool (feature `rayon`). The elements are
-    /// what [`FloatFormat::round_slice`] and then [`BlockFormat::quantize`] make of them; all matrices together have one
-    /// tensor scale, which stays beside them and multiplies the product.
+    /// Quantizes an operand into panels: one pass over memory, and one pass before it for a tensor scale. The threads of
+    /// the current rayon pool share the work on large operands (feature `rayon`). The elements are rounded by
+    /// [`FloatFormat::round_slice`] and then quantized by [`BlockFormat::quantize`]. All matrices together have one tensor
+    /// scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
-    /// See [`PanelsError`]. That an element is no bfloat16 number is known when all of them are quantized.
+    /// See [`PanelsError`]. Whether every element is a bfloat16 number is known only after all of them are quantized.
     ///
     /// # Panics
     /// If the panels are larger than all memory.
@@ -53,9 +54,9 @@ impl Panels {
         Ok(panels)
     }
 
-    /// Panels of values that `write` gives, line by line: `lengths` are the number of matrices and those of their free and
-    /// summed axes, lines lie along the `dense` axis, and each is asked for in parts, by any thread. What `write` leaves as
-    /// it is is zero.
+    /// Panels of values that `write` gives, line by line. `lengths` are the number of matrices, the length of the free axis
+    /// and the length of the summed axis. Lines lie along the `dense` axis. `write` gets each line in parts, on any thread;
+    /// values that it does not write are zero.
     ///
     /// # Errors
     /// [`PanelsError::Inexact`].
@@ -100,12 +101,12 @@ impl Panels {
     }
 }
 
-/// Along which axis lines of an operand lie.
+/// The axis along which lines of an operand lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenseAxis {
-    /// The one that the result has, too.
+    /// The free axis, which the result has, too.
     Free,
-    /// The one that is summed over.
+    /// The summed axis.
     Summed,
 }
 
@@ -152,7 +153,7 @@ impl Tiles {
     }
 }
 
-/// What is known of elements.
+/// Known properties of elements.
 #[derive(Clone, Copy)]
 struct Seen {
     /// All of them, or-ed.

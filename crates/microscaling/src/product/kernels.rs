@@ -32,7 +32,7 @@ pub(super) struct Strip {
     expanded: [f32; ROWS * EXPANDED_ROW],
 }
 
-/// What a kernel multiplies and where the result goes.
+/// The operands of a kernel, and the place of the result.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     /// Tiles along the summed axis: at most as many as a block has.
@@ -106,9 +106,9 @@ impl Strip {
     /// Multiplies.
     ///
     /// # Safety
-    /// The processor must have `path`, the strip must have been [set](Self::set) for it with the job's rows, and all that
-    /// the job points to must be there: whole tiles of the operands, on cache lines' beginnings, and the rows and columns of
-    /// the result, which nobody else may look at.
+    /// The processor must have `path`, and the strip must have been [set](Self::set) for this path with the job's rows. The
+    /// job must point to whole tiles of the operands, aligned to cache lines, and to the rows and columns of the result. No
+    /// other code may access this part of the result.
     pub(super) unsafe fn multiply(&self, path: ProductPath, job: Job) {
         // SAFETY: as the caller says.
         unsafe {
@@ -133,7 +133,7 @@ impl Strip {
 }
 
 impl Job {
-    /// The job in parts of at most so many rows, all of one tile, and columns: each with its first row.
+    /// The job in parts with at most this number of rows and columns, each within one tile and with its first row.
     #[cfg_attr(
         not(all(any(target_arch = "x86_64", target_arch = "aarch64"), feature = "std")),
         expect(dead_code, reason = "the rule takes a job as a whole")

@@ -16,7 +16,7 @@ pub struct Axis {
 /// without gaps: one of the axes has stride 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrices<'a> {
-    /// The memory that they lie in.
+    /// The memory of the matrices.
     pub data: &'a [f32],
     /// Where each of them begins.
     pub starts: &'a [usize],
@@ -24,8 +24,8 @@ pub struct Matrices<'a> {
     pub free: Axis,
     /// The axis that is summed over.
     pub summed: Axis,
-    /// Blocks begin anew after so many elements along the summed axis: its length, or a divisor of it where it is
-    /// several axes taken as one.
+    /// Blocks begin anew after this number of elements along the summed axis. The number is the axis' length, or a
+    /// divisor if several axes are taken as one.
     pub group: usize,
 }
 

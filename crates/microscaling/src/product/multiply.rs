@@ -1,4 +1,4 @@
-//! Whole products: what is multiplied when, and by which thread.
+//! Whole products: the order of their parts, and the thread for each part.
 
 use super::kernels::{COLUMNS, Job, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
@@ -10,45 +10,43 @@ use crate::round::bits::INFINITY;
 use alloc::string::ToString;
 use core::ops::Range;
 
-/// Columns of a right operand that are multiplied by all rows before the next ones: as many as the cache next to the
-/// core's own holds of a block along the summed axis.
+/// Columns of a right operand that are multiplied by all rows before the next columns. The second-level cache holds
+/// this number of columns of a block along the summed axis.
 const COLUMNS_TOGETHER: usize = 4 * COLUMNS;
 
 /// Multiplications that count as much as one element elsewhere when work is divided among threads.
 const PER_ELEMENT: usize = 32;
 
-/// The least biased exponents of two operands, added up, from which on nothing in their product is flushed to zero: the
-/// last of 8 significant bits of either is 7 below its first, and a sum is a multiple of the product of two last bits.
+/// The least sum of two operands' biased exponents for which nothing in their product is flushed to zero. The last of 8
+/// significant bits of either operand is 7 below the first, and a sum is a multiple of the product of two last bits.
 const NEVER_FLUSHED: u32 = 2 * 127 - 126 + 2 * 7;
 
-/// The largest biased exponents of two operands and the binades that a sum of so many products gains, added up, up to which
-/// nothing in their product overflows: a number is less than the power of two above its own, and a binade is left to
-/// rounding.
+/// The limit below which nothing in a product overflows: the largest biased exponents of both operands, plus the binades
+/// that the sum of the products gains. A number is less than the next power of two, and one binade is left for rounding.
 const NEVER_INFINITE: u32 = 2 * (127 - 1) + 127 - 1;
 
 impl Panels {
     /// The products of pairs of matrices of two operands, in float32: of each `(l, r)` of `pairs`, matrix `l` of `lhs`
-    /// times matrix `r` of `rhs`, row by row, one after another in `result`. Large products are worked on by the threads of
-    /// the current rayon pool (feature `rayon`).
+    /// times matrix `r` of `rhs`, row by row, one after another in `result`. The threads of the current rayon pool share
+    /// the work on large products (feature `rayon`).
     ///
-    /// By the best path that this processor has, or the one that the environment names ([`ProductPath::current`]); by
-    /// [`ProductPath::Portable`] if there is none.
+    /// The path is the processor's best one, or the path that the environment names ([`ProductPath::current`]). Without
+    /// either, the path is [`ProductPath::Portable`].
     ///
     /// # The sum
-    /// The product of two bfloat16 numbers has at most 16 significant bits, so float32 holds it. An element of the result is,
-    /// for each 512 elements along the summed axis (the last ones are as many as there are), a sum s that starts from 0 and
-    /// to which the products are added in pairs, of each pair the odd one first: s = fma(a₁, b₁, s), then
-    /// s = fma(a₀, b₀, s); the sums of the blocks of 512 are added in order. A tensor scale multiplies the result. That is
-    /// what AVX-512's `vdpbf16ps` computes, so every path but two gives the same bits. They depend on nothing but the operands'
-    /// values and the length of the summed axis: not on the processor, the threads and their float state, the other lengths or
-    /// the way in which the operands lay in memory. NaN and Inf propagate, and every NaN is [`f32::NAN`], on all paths; nothing
-    /// is flushed to zero.
+    /// The product of two bfloat16 numbers has at most 16 significant bits, so float32 holds it. Each 512 elements along the
+    /// summed axis have a sum s that starts from 0; the last sum may have fewer elements. Products are added to s in pairs, of
+    /// each pair the odd one first: s = fma(a₁, b₁, s), then s = fma(a₀, b₀, s). An element of the result adds the sums of the
+    /// blocks of 512 in order. A tensor scale multiplies the result. AVX-512's `vdpbf16ps` computes the same sum, so every path
+    /// but two gives the same bits. The bits depend only on the operands' values and on the length of the summed axis. Neither
+    /// the processor, the threads and their float state, the other lengths nor the strides of the operands matter. NaN and Inf
+    /// propagate, and every NaN is [`f32::NAN`], on all paths; nothing is flushed to zero.
     ///
-    /// [`ProductPath::AmxBf16`], which is taken where the environment names it, has AMX's sum: of every 32 elements of a block
-    /// the products with even index are added up from 0 by fused multiply-adds, in order, those with odd index likewise, and
-    /// the sum of the two is added to s. [`ProductPath::NeonBf16`] has Arm's: s = s ⊕ (a₀·b₀ ⊕ a₁·b₁), where ⊕ rounds to odd: a
-    /// sum that float32 does not hold becomes, of the two neighbours that it does, the one with an odd significand. Where a number
-    /// could be a subnormal both give the bits of the others.
+    /// [`ProductPath::AmxBf16`], which is taken only if the environment names it, has AMX's sum. For every 32 elements of a block,
+    /// fused multiply-adds sum the products with even index from 0, in order, and the products with odd index likewise. Then both
+    /// sums together are added to s. [`ProductPath::NeonBf16`] has Arm's sum: s = s ⊕ (a₀·b₀ ⊕ a₁·b₁), where ⊕ rounds to odd. A
+    /// sum that float32 does not hold becomes the one of its two neighbours with an odd significand. Where a number could be a
+    /// subnormal, both paths give the bits of the other paths.
     ///
     /// # Errors
     /// [`PanelsError::Product`], with `result` untouched.
@@ -65,7 +63,7 @@ impl Panels {
     /// [`multiply`](Self::multiply) by a path.
     ///
     /// # Errors
-    /// Those of [`multiply`](Self::multiply); [`PanelsError::Path`] if this processor does not have the path.
+    /// The errors of [`multiply`](Self::multiply), and [`PanelsError::Path`] if this processor does not have the path.
     pub fn multiply_by(
         path: ProductPath,
         lhs: &Self,

@@ -40,9 +40,9 @@ const LINE: usize = 16;
 /// One operand of a matrix product, or of several ones: matrices of bfloat16 in the order in which the kernels read
 /// them, made by [`Panels::quantize`] or [`Panels::from_lines`].
 ///
-/// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed one, tile after tile along the
-/// summed axis; what is missing in the last ones is zero. A tile of a left operand has its elements row by row, one of a
-/// right operand pair of rows by pair of rows. A tensor scale is beside them.
+/// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed axis, tile after tile along the
+/// summed axis. Zeros fill the last tiles. A tile of a left operand has its elements row by row, a tile of a right
+/// operand pair of rows by pair of rows. A tensor scale is beside them.
 ///
 /// ```
 /// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};
@@ -81,7 +81,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of zeros: so many matrices, with free and summed axes of these lengths.
+    /// Panels of zeros: this number of matrices, with free and summed axes of these lengths.
     pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
         let [matrices, free, summed] = lengths;
         // The kernels go by pointers: a length that wraps around must not get as far as there.
@@ -104,7 +104,7 @@ impl Panels {
         }
     }
 
-    /// The same elements, all of which are to be multiplied by this: a product is multiplied by it once.
+    /// The same elements with this common factor, which multiplies a product once.
     pub fn with_tensor_scale(mut self, scale: f32) -> Self {
         self.scale = scale;
         self
@@ -167,11 +167,11 @@ impl Panels {
         ((matrix * self.free_tiles() + free) * self.summed_tiles() + summed) * TILE
     }
 
-    /// The values of one matrix, row by row: `[free, summed]` of a left operand, `[summed, free]` of a right one. Every NaN is
-    /// [`f32::NAN`].
+    /// The values of one matrix, row by row: `[free, summed]` for a left operand, `[summed, free]` for a right operand. Every
+    /// NaN is [`f32::NAN`].
     ///
     /// # Panics
-    /// If there are not so many matrices, or `values` is not as long as one of them.
+    /// If there is no matrix of this number, or `values` is not as long as a matrix.
     pub fn read(&self, matrix: usize, values: &mut [f32]) {
         assert!(
             matrix < self.matrices,

@@ -1,4 +1,4 @@
-//! The ways to multiply, and which one a processor takes.
+//! The paths of products, and the choice of a path for a processor.
 
 #[cfg(feature = "std")]
 use crate::error::NameError;
@@ -15,11 +15,11 @@ pub enum ProductPath {
     Avx2,
     /// Float32 fused multiply-adds in 512 bits (AVX-512 F and BW).
     Avx512,
-    /// `vdpbf16ps` in 512 bits (AVX-512 BF16). It flushes subnormals to zero, so a product in which one could occur is
-    /// [`Avx512`](Self::Avx512)'s.
+    /// `vdpbf16ps` in 512 bits (AVX-512 BF16). The instruction flushes subnormals to zero. So [`Avx512`](Self::Avx512)
+    /// computes products in which a subnormal could occur.
     Avx512Bf16,
-    /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). It adds up [in another order](super::Panels::multiply). It flushes subnormals
-    /// to zero as well, which leaves such products to [`Avx512`](Self::Avx512).
+    /// `tdpbf16ps` on tiles (AMX-BF16, on Linux). The instruction adds [in another order](super::Panels::multiply) and flushes
+    /// subnormals to zero. So [`Avx512`](Self::Avx512) computes products in which a subnormal could occur.
     AmxBf16,
     /// Float32 fused multiply-adds in 128 bits (NEON, 64-bit Arm).
     Neon,
@@ -28,7 +28,7 @@ pub enum ProductPath {
     NeonBf16,
 }
 
-/// Names the path that all products take, or `float32` for none of them.
+/// Names the path that all products take, or `float32` for products in plain float32.
 #[cfg(feature = "std")]
 const VARIABLE: &str = "MICROSCALING_PRODUCT";
 
@@ -61,7 +61,7 @@ impl ProductPath {
         }
     }
 
-    /// Whether this processor has what the path needs.
+    /// Whether this processor has the instructions of the path.
     pub fn is_available(self) -> bool {
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
         {
@@ -113,11 +113,11 @@ impl ProductPath {
         (paths.into_iter()).find(|path| path.is_available() && is_fast(*path))
     }
 
-    /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another, or
-    /// `float32` for none. It is looked at once.
+    /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another
+    /// path, or `float32` for none. The variable is read once.
     ///
     /// # Panics
-    /// If it names one that there is not, or that this processor does not have.
+    /// If the variable names an unknown path, or a path that this processor does not have.
     pub fn current() -> Option<Self> {
         #[cfg(feature = "std")]
         {

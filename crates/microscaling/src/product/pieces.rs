@@ -1,4 +1,4 @@
-//! How an operand is cut into pieces that are filled one by one, and what fills them.
+//! How an operand is cut into pieces that are filled one by one, and the sources that fill them.
 
 use super::fill::OperandQuantization;
 use super::matrices::Matrices;
@@ -37,7 +37,7 @@ pub(super) struct Piece {
     pub(super) summed: Range<usize>,
 }
 
-/// What fills pieces.
+/// A source of pieces.
 pub(super) trait Source: Sync {
     /// Writes the quantized values of a piece, `[matrices, free, summed]` if the summed axis is the dense one, else
     /// `[matrices, summed, free]`.
@@ -124,7 +124,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Values in memory, and what is done to them.
+/// Values in memory, and the steps that they go through.
 pub(super) struct Quantized<'a> {
     matrices: Matrices<'a>,
     quantization: OperandQuantization,
@@ -139,7 +139,8 @@ impl<'a> Quantized<'a> {
     /// With the pieces that go with it.
     ///
     /// # Errors
-    /// [`PanelsError::TensorScale`] if the tensor scale is so small that elements in units of it are others, or no number.
+    /// [`PanelsError::TensorScale`] if the tensor scale is NaN, Inf, or so small that dividing by it changes the
+    /// elements.
     pub(super) fn of(
         side: Side,
         matrices: Matrices<'a>,

@@ -135,21 +135,21 @@ impl Kernel for Second<'_> {
     }
 }
 
-/// What the elements of some neighbours have: one grid for all, or one each, word by word.
+/// The grids of neighbouring elements: one grid for all, or one each, word by word.
 #[derive(Clone, Copy)]
 pub(super) enum Grids<'a> {
     One(Grid),
     Each([&'a [u32]; 2]),
 }
 
-/// What the grids of some neighbours are.
+/// The kinds of grids that neighbouring elements have.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
     /// [`ScalePair`]s, of [tame](BlockRule::tame) blocks.
     Tame,
     /// Those too, with 1 for a scale: results are in [`Units`].
     Units,
-    /// What [`BlockRule::grid`] says.
+    /// Grids of any kind, from [`BlockRule::grid`].
     Any,
 }
 

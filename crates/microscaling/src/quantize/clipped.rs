@@ -8,17 +8,17 @@ use super::threads::{Divide, share_all};
 use crate::{BlockFormat, QuantizeError, Rounder};
 
 impl BlockFormat {
-    /// Sets a gradient to zero where quantizing clips: the mask of a straight-through gradient as Quartet has it
-    /// (arXiv 2505.14669, M of algorithm 1; its code keeps a gradient where |x| / scale < 6).
+    /// Sets a gradient to zero where quantizing clips: Quartet's mask of a straight-through gradient (arXiv 2505.14669,
+    /// M of algorithm 1; its code keeps a gradient where |x| / scale < 6).
     ///
-    /// `values` are the elements before they are quantized, `gradient` those of the gradient with respect to what they
-    /// become; both have this shape, and blocks lie along `axis`, as in [`quantize`](Self::quantize). An element is
-    /// clipped if its magnitude is at least the largest number that an element of its block can become, under the
-    /// block's scale: the largest number itself counts, as it does in Quartet's code. NaN and Inf do not, nor does any
-    /// element of a block that becomes NaN or zero as a whole.
+    /// `values` are the elements before quantization, and `gradient` is the gradient with respect to the quantized
+    /// elements. Both have this shape, and blocks lie along `axis`, as in [`quantize`](Self::quantize). An element is
+    /// clipped if its magnitude is at least the largest number of its block's grid. The largest number itself counts as
+    /// clipped, as in Quartet's code. NaN and Inf do not count, nor does any element of a block that becomes NaN or
+    /// zero as a whole.
     ///
     /// # Errors
-    /// Those of [`quantize`](Self::quantize), of either slice. The gradient is untouched then.
+    /// The errors of [`quantize`](Self::quantize), for either slice. After an error the gradient is unchanged.
     pub fn mask_clipped(
         &self,
         values: &[f32],
@@ -46,7 +46,7 @@ impl BlockFormat {
     }
 }
 
-/// What is clipped, and what of the gradient is kept.
+/// The rule for clipped elements and for the gradient that is kept.
 struct Masked<'a> {
     clipped: &'a [f32],
     kept: &'a mut [f32],

@@ -190,9 +190,9 @@ impl<R: ElementRule> Line<'_, R> {
 /// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors. A sub-block has S lanes; a format without
 /// sub-blocks has S = B. The work ends before a window that has a block which is not tame.
 ///
-/// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] of them, first
-/// the largest magnitudes of all, then their scales, then all elements, keep the processor busy, and
-/// are few enough that reading the next ones begins while these are rounded.
+/// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] blocks at once keep the
+/// processor busy: first all largest magnitudes, then all scales, then all elements. They are few enough that the
+/// processor begins to read the next blocks while it rounds these.
 struct Windows<'a, R, const B: usize, const S: usize> {
     job: &'a Job<R>,
     level: Level,
@@ -290,7 +290,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
     }
 }
 
-/// From the pairs of blocks to those of their elements.
+/// From the pairs of blocks to the pairs of their elements.
 #[inline(always)]
 fn spread<const B: usize>(pairs: &[[u32; TOGETHER]; 2], of_elements: &mut [&mut [u32]; 2]) {
     for (words, pairs) in of_elements.iter_mut().zip(pairs) {
@@ -353,8 +353,7 @@ fn scaled<R: ElementRule, const B: usize>(
     }
 }
 
-/// The word of a block in its lanes, and that of the next one in the others if blocks of B elements leave
-/// some.
+/// The word of a block in its lanes. If blocks of B elements leave lanes, these have the word of the next block.
 #[inline(always)]
 pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -> [u32; LANES] {
     // The remainders only show that the indices are less.
@@ -391,7 +390,7 @@ fn largest<const L: usize>(vectors: &[[f32; L]]) -> u32 {
 /// In each lane the largest magnitude of the S neighbours that it is one of; S is 2, 4 or 8.
 #[inline(always)]
 fn across<const S: usize>(vector: &[f32; LANES]) -> [u32; LANES] {
-    /// In each lane the larger one of it and the lane at that distance.
+    /// In each lane the larger number of this lane and the lane at the given distance.
     #[inline(always)]
     fn fold<const DISTANCE: usize>(x: [u32; LANES]) -> [u32; LANES] {
         let mut larger = x;

@@ -159,8 +159,8 @@ impl Kernel for Group<'_> {
     }
 }
 
-/// Rounds the magnitudes of a block with the scale c to units of it, half to even. Returns Σu² and Σu·q, both in multiples of the
-/// same power of two, with u cut to so few bits that the sums are exact in any order.
+/// Rounds the magnitudes of a block with the scale c, in units of c, half to even. Returns Σu² and Σu·q, both in multiples of the
+/// same power of two. u is cut to few enough bits that the sums are exact in any order.
 #[inline(always)]
 fn round_units(rule: &FloatScaleRule, scale: u32, elements: &[f32], units: &mut [u32]) -> [u64; 2] {
     let pair = rule.pair::<EXACT>(scale);
@@ -185,5 +185,5 @@ fn round_units(rule: &FloatScaleRule, scale: u32, elements: &[f32], units: &mut 
     sums
 }
 
-/// What the sums hold: 2^24 multiples squared, for each element of a group.
+/// The limit of the sums: 2^24 multiples squared, for each element of a group.
 const _: () = assert!((GROUP as u64) < 1 << (64 - 2 * 24));

@@ -8,7 +8,7 @@ use crate::{FloatFormat, RandomStream, Rounder};
 use core::marker::PhantomData;
 
 impl FloatFormat {
-    /// Rounds every number of `data` in place; the draw of a number, where there is one, is that at its position.
+    /// Rounds every number of `data` in place. A stochastic rounding takes the draw at the number's position.
     pub fn round_slice(&self, data: &mut [f32], rounder: Rounder) {
         if self.is_identity() {
             return;
@@ -31,7 +31,7 @@ impl FloatFormat {
     }
 }
 
-/// Replaces every number by a function of it and the draw at its position.
+/// Replaces every number by a function of the number and the draw at its position.
 fn map_with_draws<R: RoundingRule>(
     data: &mut [f32],
     stream: RandomStream,

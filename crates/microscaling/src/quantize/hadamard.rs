@@ -15,18 +15,16 @@ use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
 use core::ops::Range;
 
-/// The random Hadamard transform of both operands of a product along the axis that they share
-/// (Tseng, Yu and Park, "Training LLMs with MXFP4", AISTATS 2025): quantization errs less on its
-/// outputs, whose outliers are spread over their block, and in exact arithmetic the product is that of
-/// the operands as they were.
+/// The random Hadamard transform of both operands of a product along the axis that they share (Tseng, Yu and Park,
+/// "Training LLMs with MXFP4", AISTATS 2025). The transform spreads outliers over their block, so quantization loses
+/// less. In exact arithmetic the product does not change.
 ///
 /// A block x of n consecutive elements along an axis becomes H · (s ∘ x). H is the Hadamard matrix of
 /// order n in Sylvester's order, times 1/√n, which makes it orthonormal. s are [`Signs`], random or the same
 /// for every block. The [inverse](Self::inverse) makes it s ∘ (H · x), with the transposed matrix.
 ///
-/// An axis whose length is no multiple of the block size ends with one block for each power of two in
-/// the rest, the largest first: 24 = 16 + 8. The product stays as it is, as both operands have that
-/// length.
+/// If the block size does not divide the axis, the axis ends with one block for each power of two in the rest, the
+/// largest first: 24 = 16 + 8. The product does not change, because both operands have this length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RandomHadamard {
     /// Elements in a block, one of [`BLOCK_SIZES`](Self::BLOCK_SIZES).
@@ -63,7 +61,7 @@ impl RandomHadamard {
     /// block NaN or Inf.
     ///
     /// # Errors
-    /// Those of [`MxFormat::quantize`](crate::MxFormat::quantize). The data are untouched then.
+    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
     pub fn transform(
         &self,
         data: &mut [f32],
@@ -82,14 +80,14 @@ impl RandomHadamard {
         })
     }
 
-    /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, which is the inverse one
-    /// in exact arithmetic.
+    /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, the inverse in exact
+    /// arithmetic.
     ///
     /// In float32: an element is multiplied by the 1/√n of its block, then sums and differences are formed in the same order,
-    /// then the element takes its sign. All that is said of `transform` holds.
+    /// then the element takes its sign. Everything else is as in `transform`.
     ///
     /// # Errors
-    /// Those of [`transform`](Self::transform). The data are untouched then.
+    /// The errors of [`transform`](Self::transform). After an error the data are unchanged.
     pub fn inverse(
         &self,
         data: &mut [f32],
@@ -104,8 +102,8 @@ impl RandomHadamard {
         })
     }
 
-    /// Transforms a tensor in place. `factors` says, of the length of the axis, what its elements are multiplied by before
-    /// the sums and differences, and whose signs they are multiplied by after them, where they are.
+    /// Transforms a tensor in place. For the length of the axis, `factors` gives the factors of its elements before the
+    /// sums and differences, and the optional signs after them.
     fn apply(
         &self,
         data: &mut [f32],

@@ -1,10 +1,9 @@
-//! One source, several instruction sets: a kernel is compiled for each and the best one that the
-//! processor has is called.
+//! One source, several instruction sets: a kernel is compiled for each, and the processor's best version is called.
 
 use crate::float_state::ieee;
 
-/// A loop over memory. `run` must be `#[inline(always)]`, and so must all that matters in it: only
-/// what is inlined is compiled for the instruction set of the caller.
+/// A loop over memory. `run` must be `#[inline(always)]`, and so must every function in its inner loop: only inlined
+/// code is compiled for the instruction set of the caller.
 ///
 /// All results are made of integer operations and IEEE float operations, so that every instruction set
 /// gives the same bits. [`dispatch`] runs it in [IEEE's default state](crate::float_state).
@@ -13,7 +12,7 @@ pub(crate) trait Kernel {
     fn run(self);
 }
 
-/// What a kernel is compiled for, from the least to the best.
+/// The instruction sets that kernels are compiled for, from the least to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The features that every processor of the target has: SSE2 on x86-64, NEON on AArch64.
@@ -51,7 +50,7 @@ impl Level {
     /// The one to use: the best one, unless the environment names another, which is looked at once.
     ///
     /// # Panics
-    /// If the environment names one that this processor does not have.
+    /// If the environment names an instruction set that this processor does not have.
     #[cfg(feature = "std")]
     #[inline]
     fn current() -> Self {
@@ -71,7 +70,7 @@ impl Level {
         Self::best()
     }
 
-    /// All that a processor has whose best one is `best`, with their names.
+    /// Every instruction set up to `best`, with its name.
     #[cfg(feature = "std")]
     fn up_to(best: Self) -> impl Iterator<Item = (&'static str, Self)> {
         let all = [
@@ -84,7 +83,7 @@ impl Level {
         all.into_iter().filter(move |(_, level)| *level <= best)
     }
 
-    /// The one of this name on a processor whose best one is `best`, or what is wrong.
+    /// The instruction set of this name, or an error if a processor whose best one is `best` lacks it.
     #[cfg(feature = "std")]
     fn named(name: &str, best: Self) -> Result<Self, String> {
         let mut levels = Self::up_to(best);
@@ -92,12 +91,12 @@ impl Level {
         named.map(|(_, level)| level).ok_or_else(|| {
             let allowed: Vec<&str> = Self::up_to(best).map(|(name, _)| name).collect();
             let allowed = allowed.join(", ");
-            format!("{VARIABLE} is `{name}`: this processor has {allowed}")
+            format!("{VARIABLE} is `{name}`; allowed on this processor: {allowed}")
         })
     }
 }
 
-/// Runs a kernel with the widest vectors of this processor, or those that the environment says.
+/// Runs a kernel with the widest vectors of this processor, or with the instruction set that the environment names.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(kernel: K) {
     at_level(move |level| level.run(kernel));
@@ -167,7 +166,7 @@ mod forced {
     }
 
     impl Level {
-        /// All that this processor has.
+        /// Every instruction set of this processor.
         pub(crate) fn available() -> Vec<Self> {
             Self::up_to(Self::best()).map(|(_, level)| level).collect()
         }
@@ -326,7 +325,7 @@ mod tests {
         (0..count as u64).map(number).collect()
     }
 
-    /// What the scalar functions say, element by element.
+    /// The results of the scalar functions, element by element.
     fn scalar(
         format: BlockFormat,
         data: &[f32],
@@ -442,7 +441,7 @@ mod tests {
         for name in ["avx2", "AVX512", ""] {
             assert_eq!(
                 Level::named(name, Level::Baseline).unwrap_err(),
-                format!("MICROSCALING_LEVEL is `{name}`: this processor has baseline")
+                format!("MICROSCALING_LEVEL is `{name}`; allowed on this processor: baseline")
             );
         }
     }

@@ -10,8 +10,8 @@ use crate::round::draws::{Draws, WINDOW};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
-/// Columns of interleaved blocks that are worked on together. What a kernel keeps of them fits the
-/// caches near the core, and rows up to this length are read from front to back, which is fastest.
+/// Columns of interleaved blocks that are worked on together. A kernel's data for these columns fit the caches near the
+/// core. Rows up to this length are read from front to back, which is fastest.
 pub(crate) const TILE: usize = 4096;
 
 /// Shorter rows than this are worked on several at a time.
@@ -204,22 +204,23 @@ impl Kernel for ColumnMax<'_> {
     }
 }
 
-/// What is known of the blocks of some columns.
+/// Known properties of the blocks of some columns.
 pub(crate) struct Tile {
     /// Number of columns in use.
     columns: usize,
-    /// Largest magnitude so far, as a pattern. As long as the widest columns were so far, like all that follows:
-    /// there is no room before it is needed, for small tensors do not need much.
+    /// Largest magnitude so far, as a pattern. This vector and the following ones grow to the widest number of columns
+    /// so far, because small tensors need little room.
     maxima: Vec<u32>,
-    /// Those of the blocks, where `maxima` are those of sub-blocks.
+    /// The largest magnitudes of the blocks, where `maxima` belong to sub-blocks.
     of_blocks: Vec<u32>,
-    /// Where blocks are looked at twice: what is known of them before, their sums, and what these say.
+    /// For blocks that are looked at twice: their properties before the second look, their sums, and the verdicts of
+    /// the sums.
     sights: [Vec<u32>; SIGHT],
     sums: Vec<i64>,
     verdicts: Vec<u32>,
     /// The grids, word by word.
     grids: [Vec<u32>; 2],
-    /// What they are.
+    /// The kind of grids.
     way: Way,
 }
 
@@ -262,7 +263,7 @@ impl Tile {
         });
     }
 
-    /// From the largest magnitudes to those of the rows of a line together. Returns how many there are.
+    /// Joins the largest magnitudes of the rows of a line. Returns the number of magnitudes that remain.
     fn fold(&mut self, lines: &Lines) -> usize {
         // Several rows in a line: the same blocks over and over.
         let mut width = self.columns;
@@ -276,7 +277,7 @@ impl Tile {
         width
     }
 
-    /// Makes the largest magnitudes those of the blocks.
+    /// Keeps the largest magnitudes as the blocks'.
     fn keep_for_blocks(&mut self, lines: &Lines, units: &mut Option<Units>) {
         let width = self.fold(lines);
         self.of_blocks.clear();
@@ -286,7 +287,7 @@ impl Tile {
         }
     }
 
-    /// From the largest magnitudes of some columns of some lines, all that there are of the blocks, to the grids.
+    /// From the largest magnitudes to the grids. The columns of the lines hold whole blocks.
     pub(super) fn make_grids(
         &mut self,
         rule: &BlockRule,
@@ -382,7 +383,7 @@ impl Tile {
         }
     }
 
-    /// From the largest magnitudes, of sub-blocks, and those of the blocks to the grids.
+    /// From the largest magnitudes of sub-blocks and of blocks to the grids.
     fn make_sub_grids(
         &mut self,
         rule: &BlockRule,
@@ -402,7 +403,7 @@ impl Tile {
         self.repeat_grids(width);
     }
 
-    /// From the grids of a row to those of a line.
+    /// Repeats the grids of a row for all rows of a line.
     fn repeat_grids(&mut self, row: usize) {
         let mut width = row;
         while width < self.columns {
@@ -443,7 +444,7 @@ impl Tile {
     }
 }
 
-/// What the grids of blocks are.
+/// The kind of grids that blocks have.
 fn way(tame: bool, units: &Option<Units>) -> Way {
     match (tame, units) {
         (false, _) => Way::Any,

@@ -32,7 +32,7 @@ pub(crate) fn largest(data: &[f32]) -> u32 {
     )
 }
 
-/// [`largest`] of elements that `pattern` makes float32 patterns of. It must be `#[inline(always)]`.
+/// [`largest`] of elements that `pattern` makes float32 patterns of. `pattern` must be `#[inline(always)]`.
 pub(crate) fn largest_of<T: Copy + Sync>(
     data: &[T],
     pattern: impl Fn(T) -> u32 + Copy + Sync,

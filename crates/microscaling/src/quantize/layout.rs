@@ -41,8 +41,9 @@ impl Layout {
     }
 }
 
-/// Columns that share blocks, as those of square blocks do: columns are a second axis, of which `block` neighbours share one,
-/// and what is beyond that axis, `stride` elements, of which none do. The last block of the second axis may be shorter.
+/// Columns that share blocks, as the columns of square blocks do. Columns are a second axis, of which `block` neighbours
+/// share a block, times the `stride` elements beyond this axis, which share none. The last block of the second axis may be
+/// shorter.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     pub(crate) block: usize,
@@ -122,7 +123,7 @@ impl Pool {
 /// How long blocks are.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockShape {
-    /// Elements along an axis; 0 is all of it.
+    /// Elements along an axis; 0 is the whole axis.
     pub(crate) size: usize,
     /// Whether there are as many along a second axis.
     pub(crate) square: bool,
@@ -256,7 +257,7 @@ impl Runs {
         self.all_of(data.len())
     }
 
-    /// All runs of a tensor of so many elements.
+    /// All runs of a tensor with this number of elements.
     pub(crate) fn all_of(&self, count: usize) -> Range<usize> {
         0..count / (self.layout.axis * self.layout.inner) * self.per_axis
     }

@@ -45,7 +45,7 @@ pub(crate) enum BlockRule {
 }
 
 impl BlockRule {
-    /// Of a tensor with this scale, if the format has tensor scales.
+    /// The rule for a tensor with this scale, if the format has tensor scales.
     pub(crate) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
         match format {
             BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
@@ -80,7 +80,7 @@ impl BlockRule {
         }
     }
 
-    /// Whether a block of so many elements has sub-blocks.
+    /// Whether a block with this number of elements has sub-blocks.
     #[inline(always)]
     pub(crate) fn has_sub_blocks(&self, length: usize) -> bool {
         self.sub_block() < length || self.first_sub_block().is_some()
@@ -131,7 +131,7 @@ impl BlockRule {
 
 /// Any block: the specification.
 impl BlockRule {
-    /// What of a magnitude takes part in the largest one.
+    /// The part of a magnitude that counts for the largest one.
     #[inline(always)]
     fn counted(&self, abs: u32) -> u32 {
         match self {
@@ -151,7 +151,8 @@ impl BlockRule {
         [amax, self.second(amax, elements)]
     }
 
-    /// What a second look at a block says, whose largest magnitude is known; without one, that magnitude.
+    /// The verdict of a second look at a block with the largest magnitude `amax`. Rules without a second look return
+    /// `amax`.
     #[inline(always)]
     pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
         if !self.looks_twice() {
@@ -170,7 +171,7 @@ impl BlockRule {
         self.verdict(amax, sum, length)
     }
 
-    /// What a second look at a block needs to know: at any block if `EXACT`, else at a tame one.
+    /// The data for a second look: at any block if `EXACT`, else at a tame block.
     #[inline(always)]
     fn sight<const EXACT: bool>(&self, amax: u32) -> Sight {
         match self {
@@ -180,7 +181,7 @@ impl BlockRule {
         }
     }
 
-    /// What an element adds to the sum of a second look. Integers, so that their order does not matter.
+    /// The summand of an element in a second look. Summands are integers, so their order does not matter.
     #[inline(always)]
     fn weight<const EXACT: bool>(&self, sight: Sight, x: f32) -> i64 {
         match self {
@@ -238,8 +239,8 @@ impl BlockRule {
         }
     }
 
-    /// Pattern of the largest number that an element of a grid with this sign can become; 0 or NaN where all of them do, and that of the
-    /// smallest number where only a table has no numbers of this sign.
+    /// Pattern of the largest number of a grid with this sign. The pattern is 0 or NaN if every element becomes 0 or NaN. A table
+    /// without numbers of this sign gives the pattern of its smallest number.
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid, sign: u32) -> u32 {
         match self {
@@ -442,7 +443,7 @@ impl BlockRule {
         }
     }
 
-    /// What the sum of a block of so many elements says.
+    /// The verdict of the sum over a block of `length` elements.
     #[inline(always)]
     pub(crate) fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
         match self {
@@ -452,6 +453,6 @@ impl BlockRule {
     }
 }
 
-/// What a second look at a block needs to know, word by word.
+/// The data for a second look at a block, word by word.
 type Sight = [u32; SIGHT];
 pub(crate) const SIGHT: usize = 5;

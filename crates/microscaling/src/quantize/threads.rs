@@ -9,8 +9,7 @@ pub(crate) trait Divide: Sized + Send {
     /// How many elements are worked on.
     fn elements(&self) -> usize;
 
-    /// Two pieces that together are all of the work, each less than that, or the work as it is if there is no place to
-    /// divide it.
+    /// Two smaller pieces that together are the whole work, or the unchanged work if there is no place to divide it.
     fn halves(self) -> Result<[Self; 2], Self>;
 }
 
@@ -42,7 +41,7 @@ pub(crate) fn share_all<W: Divide>(work: W, run: &(impl Fn(W) + Sync)) {
     share(work, run, &|(), ()| ());
 }
 
-/// Whether work on so many elements is divided.
+/// Whether work on this number of elements is divided.
 pub(crate) fn is_divided(elements: usize) -> bool {
     elements >= PARALLEL_THRESHOLD
 }

@@ -1,8 +1,8 @@
 //! The bit pattern of a float32, and exact arithmetic on it.
 //!
-//! Everything that decides a result works on these patterns as integers, or runs in
-//! [IEEE's default state](crate::float_state): a float operation on a subnormal would depend on the flush-to-zero state of the
-//! thread, which other libraries change. So would a comparison of a pattern with 0, which compilers make one of floats.
+//! Code that decides a result works on these patterns as integers, or runs in [IEEE's default state](crate::float_state). A
+//! float operation on a subnormal would depend on the flush-to-zero state of the thread, which other libraries change. A
+//! comparison of a pattern with 0 would, too, because compilers turn it into a comparison of floats.
 
 /// All bits but the sign.
 pub(crate) const ABS: u32 = 0x7fff_ffff;
@@ -21,7 +21,7 @@ pub(crate) const MANTISSA_BITS: i32 = 23;
 pub(crate) const IMPLICIT: u32 = 1 << MANTISSA_BITS;
 /// Bias of the exponent field.
 pub(crate) const BIAS: i32 = 127;
-/// Exponent of the smallest subnormal: patterns below 2 · [`IMPLICIT`] count multiples of it.
+/// Exponent of the smallest subnormal: patterns below 2 · [`IMPLICIT`] count multiples of this subnormal.
 pub(crate) const LOWEST_EXPONENT: i32 = -149;
 
 /// 2^exponent as a pattern, for −149 ≤ exponent ≤ 127; 0 below and +Inf above that.
@@ -90,8 +90,8 @@ pub(crate) const fn fixed(steps: u32, exponent: i32) -> u32 {
     scale((steps as i32 as f32).to_bits(), exponent)
 }
 
-/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. It must be less than 2^(unit + 20), or Inf for a
-/// unit of at least 2^103.
+/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20),
+/// or Inf for a unit of at least 2^103.
 #[inline(always)]
 pub(crate) const fn fixed_point(abs: u32, unit: i32) -> u32 {
     let (significand, own) = parts(abs);

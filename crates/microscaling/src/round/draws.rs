@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 /// Elements that are rounded at a time: no more words are asked for at once.
 pub(crate) const WINDOW: usize = 1024;
 
-/// What rules without draws get.
+/// The draws of rules without draws.
 static ZEROS: [u32; WINDOW] = [0; WINDOW];
 
 /// A window of random words that moves along the tensor.

@@ -4,9 +4,9 @@ use super::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
 use super::mode::RoundingRule;
 use core::ops::{Range, RangeInclusive};
 
-/// Rounds a finite magnitude, given as a pattern, to `mantissa_bits` explicit mantissa bits of its own
-/// exponent, but not finer than the numbers of exponent `emin` have them. Returns a pattern, which may
-/// have carried into the next exponent, at the top into that of Inf.
+/// Rounds a finite magnitude, given as a pattern, to `mantissa_bits` explicit mantissa bits at its own exponent, but
+/// not finer than at exponent `emin`. Returns a pattern, which may have carried into the next exponent, at the top into
+/// Inf.
 ///
 /// Integer arithmetic only, without a branch, the same for normal and subnormal numbers.
 #[inline(always)]
@@ -43,8 +43,7 @@ pub(crate) fn round_magnitude<R: RoundingRule>(
     if rounded == 0 { 0 } else { carried }
 }
 
-/// The exponents `emin` and those of magnitudes that [`round_normal`] is for; of magnitudes, all smaller
-/// ones too.
+/// The exponents of `emin` and of magnitudes that [`round_normal`] is for. Smaller magnitudes are allowed, too.
 pub(crate) const NORMAL: RangeInclusive<i32> = -100..=100;
 
 /// The patterns of 2^lowest up to 2^end, which is left out; empty if there are none.

@@ -3,10 +3,10 @@
 use crate::RandomStream;
 use crate::format::names::impl_by_name;
 
-/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the
-/// sign; a number on the grid stays as it is.
+/// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the sign, and keep a
+/// number on the grid.
 ///
-/// The modes are all that there will be, so that a `match` needs no case for others.
+/// There will be no other modes, so a `match` needs no case for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
     /// `nearest`: the nearer one, a tie goes away from zero.
@@ -65,7 +65,7 @@ impl Rounding {
     }
 }
 
-/// How a tensor is rounded: a [`Rounding`] mode, and the random numbers of the one that draws them.
+/// How a tensor is rounded: a [`Rounding`] mode, and the random numbers of stochastic rounding.
 ///
 /// ```
 /// use microscaling::{RandomStream, Rounder, Rounding};
@@ -127,8 +127,8 @@ pub(crate) trait RoundingRule: Copy + Send + Sync {
     /// From where on a magnitude between two neighbours becomes the upper one. Never looked at if the rule wants draws.
     const UPPER: Upper;
 
-    /// What to add to `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are
-    /// cut off; 0 for `shift` = 0.
+    /// The addend of `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are cut off; 0 for
+    /// `shift` = 0.
     fn addend(significand: u32, shift: u32, draw: u32) -> u32;
 
     /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of

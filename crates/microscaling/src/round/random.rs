@@ -15,7 +15,7 @@ pub struct RandomStream {
 /// Counters that are worked on together, a multiple of the width of any vector register.
 const LANES: usize = 16;
 
-/// Words of so many counters.
+/// Words of this number of counters.
 pub(crate) const BATCH: usize = 4 * LANES;
 
 impl RandomStream {

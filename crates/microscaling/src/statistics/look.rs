@@ -1,4 +1,5 @@
-//! The look at a part: contiguous blocks are seen one after another, interleaved ones side by side, a lane for each.
+//! The look at a part: contiguous blocks are seen one after another, interleaved blocks side by side, with a lane for
+//! each block.
 
 use super::lanes::{
     BLOCK_LANES, PART_LANES, VECTOR, add_to, fold, product, square_of_difference, sum_of, vector,
@@ -54,7 +55,8 @@ impl Kernel for Look<'_> {
 }
 
 impl Partial {
-    /// What needs no block, of numbers, in loops so simple that they are vectorized; `false`, and nothing, if some are none.
+    /// Adds the figures that need no blocks, in loops simple enough to be vectorized. Returns `false`, and adds
+    /// nothing, if a number is not finite.
     #[inline(always)]
     fn elementwise(&mut self, x: &[f32], q: &[f32]) -> bool {
         let [mut amax, mut quantized_amax, mut underflow] = [0; 3];
@@ -142,7 +144,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Calls `look` with each run of at most so many rows, and its number of rows.
+    /// Calls `look` with each run of at most this number of rows, and its number of rows.
     #[inline(always)]
     fn each_run(self, most: usize, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) {
         let Layout { axis, inner, .. } = self.layout;
@@ -201,7 +203,7 @@ fn each_pooled(views: Views<'_>, inner: usize, pool: Pool, mut look: impl FnMut(
 /// operations that wait for each other.
 #[derive(Default)]
 struct Neighbours {
-    /// Of each sub-block, the largest magnitude of its block and what the second look says.
+    /// For each sub-block, the largest magnitude of its block and the verdict of the second look.
     maxima: [Vec<u32>; 2],
     limits: Vec<u32>,
     scales: Vec<u32>,
@@ -211,7 +213,7 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// Looks at blocks of numbers, all but the last one with so many elements.
+    /// Looks at blocks of numbers, all but the last one with this number of elements.
     #[inline(always)]
     fn look(
         &mut self,

@@ -1,10 +1,10 @@
-//! What is seen of a part of a tensor.
+//! The sums over a part of a tensor.
 
 use super::scales::SeenScales;
 use crate::round::bits::INFINITY;
 use alloc::vec::Vec;
 
-/// What is seen of a part.
+/// The sums over a part.
 #[derive(Default)]
 pub(super) struct Partial {
     pub(super) non_finite: u64,
@@ -26,8 +26,8 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Adds blocks: their sums, and the patterns of their scales, which are no positive numbers where a block has none;
-    /// `None` if nothing is in blocks.
+    /// Adds blocks: their sums, and the patterns of their scales, which are not positive if a block has none; `None`
+    /// without a block format.
     #[inline(always)]
     pub(super) fn blocks(&mut self, power: &[f64], error: &[f64], scales: Option<&[u32]>) {
         for (power, error) in power.iter().zip(error) {

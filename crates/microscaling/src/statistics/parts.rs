@@ -13,8 +13,8 @@ use core::ops::Range;
 /// Elements of a part, about.
 pub(super) const PART: usize = 1 << 14;
 
-/// Where the parts and the blocks of a tensor lie whose [`Statistics`] are taken, for kernels that take them on a device: sums in
-/// the order that this says are the same to the bit.
+/// The places of the parts and blocks of a tensor, for kernels that take its [`Statistics`] on a device. Sums in the order
+/// defined here are the same to the bit.
 ///
 /// The tensor, in row-major order, is seen as `[outer, axis, inner]`. A run is a range of [`rows`](Self::rows) along the
 /// axis, shorter at its end, and all columns beyond it, so that it is contiguous. Its blocks lie side by side. A part is some
@@ -22,10 +22,10 @@ pub(super) const PART: usize = 1 << 14;
 /// row-major order.
 ///
 /// * A block's Σ x² and Σ (x − q)² are sums in [`BLOCK_LANES`](Self::BLOCK_LANES) lanes if its elements are contiguous or its
-///   columns share blocks: element `i`, row by row, goes to lane `i` modulo their number, in float64, and the lanes are
-///   folded by halves, the upper on the lower ones. Otherwise they are added one after the other.
-/// * A part's are those of its blocks, added one after the other, run by run; Σ x q and Σ q² are sums over its elements in
-///   [`PART_LANES`](Self::PART_LANES) lanes. The tensor's are those of its parts, one after the other.
+///   columns share blocks. Element `i`, row by row, goes to lane `i` modulo the number of lanes, in float64. Then the lanes
+///   are folded by halves, the upper half onto the lower half. Otherwise elements are added one after the other.
+/// * A part adds the sums of its blocks one after the other, run by run. Its Σ x q and Σ q² are sums over its elements in
+///   [`PART_LANES`](Self::PART_LANES) lanes. The tensor adds the sums of its parts, one after the other.
 /// * Pairs that are not both finite count as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatisticsParts {
@@ -103,13 +103,13 @@ impl StatisticsParts {
         self.inner
     }
 
-    /// Elements of a block along the axis; the last one may have less.
+    /// Elements of a block along the axis; the last block may have fewer.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Of blocks of several columns, as square ones are: how many columns they have at most, and how far these lie apart.
-    /// Columns from one multiple of the product of both to the next have as many blocks as they lie apart.
+    /// For blocks of several columns, such as square ones: how many columns a block has at most, and the distance of its
+    /// columns. Columns from one multiple of the product of both numbers to the next have as many blocks as the distance.
     pub fn columns_of_blocks(&self) -> Option<[usize; 2]> {
         self.pool
     }
@@ -124,12 +124,12 @@ impl StatisticsParts {
         self.runs
     }
 
-    /// Runs of a part, the last one of which may have less.
+    /// Runs of a part; the last part may have fewer.
     pub fn runs_together(&self) -> usize {
         self.runs_together
     }
 
-    /// Columns of a part, the last one of a run of which may have less.
+    /// Columns of a part; the last part of a run may have fewer.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -179,12 +179,12 @@ impl StatisticsParts {
     }
 }
 
-/// What a kernel found of a part; see [`StatisticsParts`].
+/// A kernel's statistics of a part; see [`StatisticsParts`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PartStatistics {
     /// Pairs that are not both finite.
     pub non_finite: u64,
-    /// Those of them that are finite before and ±Inf after.
+    /// Pairs that are finite before and ±Inf after.
     pub overflow: u64,
     /// Σ x².
     pub power: f64,
@@ -202,17 +202,17 @@ pub struct PartStatistics {
     pub amax: f32,
     /// The smallest magnitude but zero; 0 if there is none.
     pub smallest: f32,
-    /// Blocks, those of zeros included.
+    /// Blocks, including blocks of zeros.
     pub blocks: u64,
-    /// Of each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
+    /// For each block that is not zero, in order, the float32 of the quotient Σ (x − q)² / Σ x² in float64.
     pub ratios: Vec<f32>,
-    /// Of each of these blocks, in order, the scale. One that is no positive finite number stands for a block that has none,
-    /// as it does in [`Statistics::of`].
+    /// The scale of each of these blocks, in order. A scale that is not positive and finite stands for a block without a
+    /// scale, as in [`Statistics::of`].
     pub scales: Vec<f32>,
 }
 
 impl Statistics {
-    /// The statistics of a tensor of so many elements that were taken part by part; see [`StatisticsParts`].
+    /// The statistics of a tensor with this number of elements, from its parts; see [`StatisticsParts`].
     pub fn of_parts(elements: u64, parts: impl IntoIterator<Item = PartStatistics>) -> Self {
         let mut statistics = Self {
             elements,

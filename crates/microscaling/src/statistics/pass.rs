@@ -31,7 +31,7 @@ impl Source<'_> {
     }
 }
 
-/// What is seen of a tensor, part by part.
+/// The sums over a tensor, part by part.
 pub(super) fn partials(
     source: &Source<'_>,
     layout: Layout,

@@ -1,4 +1,4 @@
-//! Quantization of a part of a tensor, to be looked at and forgotten.
+//! Quantization of a part of a tensor for its statistics; the values are not kept.
 
 use crate::quantize::blocks::Job;
 use crate::quantize::instruction_set::at_level;
@@ -7,14 +7,14 @@ use crate::quantize::rules::BlockRule;
 use crate::round::with_rule;
 use crate::{FloatFormat, OperandQuantization, RandomStream, Rounding};
 
-/// The roundings of a tensor, none of them stochastic.
+/// The roundings of a tensor, without stochastic ones.
 pub(super) struct Quantizer {
     elementwise: Option<(FloatFormat, Rounding)>,
     blocks: Option<(BlockRule, Rounding)>,
 }
 
 impl Quantizer {
-    /// Of a tensor with this scale, if the format has tensor scales.
+    /// The quantizer of a tensor with this scale, if the format has tensor scales.
     pub(super) fn of(quantization: &OperandQuantization, tensor_scale: Option<f32>) -> Self {
         let blocks = quantization.blocks;
         let blocks =

@@ -7,11 +7,12 @@ use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN, SIGN};
 pub(super) struct Scales(pub(super) BlockRule);
 
 impl Scales {
-    /// Of many sub-blocks, from the largest magnitudes of their blocks and their own, or what second looks say:
+    /// For many sub-blocks, from the largest magnitudes of their blocks and their own, or the verdicts of second looks:
     ///
-    /// * the pattern of the largest number that an element can become; of Inf where nothing can be said to saturate, because
-    ///   all of the block becomes NaN or zero;
-    /// * that of the scale of the block; of NaN or 0 if it is NaN, or too small for any, and anything if the block is zero.
+    /// * the pattern of the largest number that an element can become, or of Inf if nothing saturates because the whole
+    ///   block becomes NaN or zero;
+    /// * the pattern of the block's scale, or of NaN or 0 if the block is NaN or too small for any scale. The scale of
+    ///   a zero block is arbitrary.
     #[inline(always)]
     pub(super) fn limits_and_scales(
         &self,
@@ -57,7 +58,7 @@ impl Scales {
     }
 }
 
-/// As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
+/// As the rules take it: a block of subnormals has the exponent below the smallest normal number's.
 #[inline(always)]
 fn shared_exponent(amax: u32) -> u32 {
     bits::pow2((amax >> bits::MANTISSA_BITS) as i32 - BIAS)
@@ -69,7 +70,7 @@ const BINADES: usize = (BIAS - LOWEST_EXPONENT + 1) as usize;
 /// The scales of some blocks.
 pub(super) struct SeenScales {
     counts: [u32; BINADES],
-    /// Of their logarithms to base 2, and of the squares of these.
+    /// Sums of their logarithms to base 2, and of the squares of the logarithms.
     pub(super) sum: f64,
     pub(super) squares: f64,
     /// The smallest and the largest.

@@ -7,7 +7,7 @@ use microscaling::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes for the readers, any or mutated ones: none of them panics.
+/// Bytes for the readers, random or mutated: no reader panics.
 pub(crate) fn bytes(random: &mut Random) {
     match random.below(4) {
         0 => parts(random),
@@ -84,7 +84,7 @@ fn parts(random: &mut Random) {
     let _ = Packed::from_parts(format, &shape, axis, tensor_scale, scales, codes);
 }
 
-/// Any tensors as those of a checkpoint's weight.
+/// Any tensors in place of a checkpoint's weight.
 fn layouts(random: &mut Random) {
     let layout = WeightLayout::ALL[random.below(WeightLayout::ALL.len())];
     let types = [

@@ -35,7 +35,7 @@ static POOLS: LazyLock<Vec<[ThreadPool; 2]>> = LazyLock::new(|| {
 /// Where the calls of a case run.
 struct Place {
     pool: &'static ThreadPool,
-    /// Whether the calling thread is one of the pool's, and whether it flushes where it is none.
+    /// Whether the calling thread is one of the pool's, and if not, whether it flushes.
     inside: bool,
     flushes: bool,
 }
@@ -75,7 +75,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// That all bits are the same; says where they are not.
+/// Asserts that all bits are the same; the message names the first difference.
 fn assert_same(got: &[f32], expected: &[f32], what: &dyn Fn(usize) -> String) {
     assert_eq!(got.len(), expected.len());
     for (at, (got, expected)) in got.iter().zip(expected).enumerate() {

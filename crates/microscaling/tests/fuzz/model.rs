@@ -1,8 +1,7 @@
-//! What every number must be, in f64 and one element at a time, written from the definitions alone: the tables and steps of
-//! OCP MX v1.0 and of the reference emulation library, and the documentation of what goes beyond them.
+//! The expected value of every number, in f64 and one element at a time, written from the definitions alone. The
+//! definitions are OCP MX v1.0, the reference emulation library, and this crate's documentation for everything else.
 //!
-//! All of it is to be called in IEEE 754's default state. Every float32 is a normal f64, and nothing here rounds but where it
-//! says so.
+//! Call this module in IEEE 754's default state. Every float32 is a normal f64, and only marked operations round.
 
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
@@ -24,7 +23,7 @@ fn ceil_log2(x: f64) -> i32 {
     floor_log2(x) + i32::from(x > pow2(floor_log2(x)))
 }
 
-/// Mantissa bits, exponent of the smallest normal number, that of the largest, and the largest number.
+/// Mantissa bits, exponents of the smallest normal and the largest number, and the largest number.
 fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
     // From what the text says, not from what the format says of itself.
     let text = format.to_string();
@@ -89,7 +88,7 @@ fn to_multiple(x: f64, step: f64, rounding: Rounding, draw: u32) -> f64 {
     (below + f64::from(u8::from(up))) * step
 }
 
-/// A magnitude to a number with so many mantissa bits, none of them finer than those of 2^emin.
+/// A magnitude to a number with this number of mantissa bits, not finer than at 2^emin.
 fn to_float(x: f64, mantissa_bits: i32, emin: i32, rounding: Rounding, draw: u32) -> f64 {
     let exponent = if x == 0.0 {
         emin

@@ -203,8 +203,8 @@ proptest! {
         }
     }
 
-    /// Whatever is finite stays so, if all of it is; but next to the top of float32 an element may stand for more than it
-    /// has, where the scale leaves room above the largest one.
+    /// Finite blocks stay finite. Next to the top of float32 an element may become larger, if the scale leaves room above
+    /// the largest one.
     #[test]
     fn finite_stays_finite(format in formats(), center in -149..=128, count in 1..70_usize, seed: u64) {
         let mut data = numbers(count, center, false, seed);

@@ -72,7 +72,7 @@ fn bytes_of_the_tools() {
     }
 }
 
-/// Two dialects are formats of ours; those of Microxcaling are compared with its values elsewhere.
+/// Two dialects equal formats of this crate. Other tests compare Microxcaling's formats with its values.
 #[test]
 fn ocp_and_microxcaling_are_formats() {
     let data = numbers(320, 0, false, 5);

@@ -16,7 +16,7 @@ fn format() -> FloatScaleFormat {
     }
 }
 
-/// The two neighbours of a positive number among those of E4M3, and the nearer one.
+/// The two E4M3 neighbours of a positive number, and the nearer one.
 fn e4m3(x: f64) -> [f64; 3] {
     let step = (x.log2().floor().max(-6.0) - 3.0).exp2();
     let low = (x / step).floor() * step;

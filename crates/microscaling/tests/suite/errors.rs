@@ -1,4 +1,4 @@
-//! Every error, with what it says, and that the data are untouched; and the shapes that are none.
+//! Every error, with its message and unchanged data, and invalid shapes.
 
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, Rounder,

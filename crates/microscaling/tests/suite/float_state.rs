@@ -1,8 +1,8 @@
 //! The float state of threads, which other libraries set.
 //!
 //! With `MICROSCALING_FLUSH_TO_ZERO=1` in the environment every thread of the process flushes subnormals to zero, as results
-//! and as operands: the one that calls `main` before it does so, and those that it starts inherit the state. What tests
-//! expect is computed by [`ieee`]. (x86-64 on Linux.)
+//! and as operands. The main thread sets the state before `main`, and its threads inherit the state. [`ieee`] computes the
+//! expected values. (x86-64 on Linux.)
 
 /// Calls with subnormals kept.
 pub(crate) fn ieee<T>(work: impl FnOnce() -> T) -> T {
@@ -19,7 +19,7 @@ fn in_state<T>(_: bool, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What stands for all that a thread may find set: flush to zero, and denormals are zeros.
+/// The state of a flushing thread: flush to zero, and denormals are zeros.
 #[cfg(target_arch = "x86_64")]
 const FLUSH: u32 = 1 << 15 | 1 << 6;
 
@@ -73,7 +73,7 @@ mod every_thread {
     #[unsafe(link_section = ".init_array")]
     static SET: extern "C" fn() = set;
 
-    /// That the variable does what it says, also to threads of a pool.
+    /// The variable takes effect, also in threads of a pool.
     #[test]
     fn is_as_the_environment_says() {
         let expected = std::env::var_os(VARIABLE).is_some_and(|value| value == "1");

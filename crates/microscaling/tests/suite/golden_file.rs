@@ -1,4 +1,4 @@
-//! Golden files: what they hold and how to compare with it.
+//! Golden files: their content, and comparisons with it.
 
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub(crate) fn bytes(tensors: &SafeTensors<'_>, name: &str) -> Vec<u8> {
     view.data().to_vec()
 }
 
-/// The same bits, but for the sign of zero and what is in a NaN.
+/// The same bits, except the sign of zero and the payload of a NaN.
 pub(crate) fn same(a: f32, b: f32) -> bool {
     a == b || (a.is_nan() && b.is_nan())
 }

@@ -62,7 +62,7 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
 }
 
-/// NVFP4 with all that it can have, but for square blocks.
+/// NVFP4 with every option except square blocks.
 pub(crate) fn nvfp4_formats() -> impl Strategy<Value = Nvfp4Format> {
     let parameters = (any::<bool>(), select(headrooms()), any::<bool>());
     parameters.prop_map(|(tensor_scale, headroom, four_over_six)| Nvfp4Format {

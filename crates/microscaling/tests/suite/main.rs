@@ -1,8 +1,8 @@
-//! What the crate does, as its users see it. One binary, so that tests run side by side and link once; what needs a
-//! process of its own stands beside this folder.
+//! The crate's behaviour through its public API. One binary, so that tests run side by side and link once. Tests that
+//! need a separate process stand next to this folder.
 //!
-//! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs all of it on that instruction set, `MICROSCALING_FLUSH_TO_ZERO=1`
-//! with subnormals flushed to zero in every thread.
+//! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs every test on this instruction set,
+//! `MICROSCALING_FLUSH_TO_ZERO=1` with subnormals flushed to zero in every thread.
 
 #[cfg(feature = "serde")]
 mod accumulator_files;

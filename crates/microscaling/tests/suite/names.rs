@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<BlockFormat>(&json).unwrap(), format);
     }
 
-    /// No text makes a panic, and what is understood is valid.
+    /// No text causes a panic, and every parsed format is valid.
     #[test]
     fn any_text(
         family in select(vec!["mx", "bfp", "microexponent", "nvfp4", "block", "fp8_e4m3", ""]),
@@ -328,7 +328,7 @@ fn parameters() {
     assert_eq!(uneven.bits_per_element(), 4.0 + 1.7);
 }
 
-/// What is written of the newer parameters, and only where they say something.
+/// The newer parameters are written only if they differ from their defaults.
 #[test]
 fn headroom_and_four_over_six() {
     let parse = |text: &str| text.parse::<BlockFormat>().unwrap();
@@ -382,7 +382,7 @@ fn headroom_and_four_over_six() {
     assert_eq!(Headroom::default(), Headroom::NONE);
 }
 
-/// Each error, and what it says.
+/// Each error, with its message.
 #[test]
 fn errors() {
     let error = |text: &str| text.parse::<BlockFormat>().unwrap_err().to_string();
@@ -453,8 +453,8 @@ fn errors() {
     );
 }
 
-/// Every parameter out of range: the error names format, parameter, value and what is allowed, and the
-/// data are untouched.
+/// Every parameter out of range: the error names format, parameter, value and the allowed values, and the data are
+/// unchanged.
 #[test]
 fn invalid_parameters() {
     let free = MicroexponentFormat::MX6;

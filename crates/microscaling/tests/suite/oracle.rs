@@ -1,5 +1,5 @@
-//! A slow, independent statement of the rules in f64: tables of values, searches and divisions. Every
-//! number at hand is exact in f64, so nothing here rounds unless it says so.
+//! A slow, independent statement of the rules in f64: tables of values, searches and divisions. Every number here is
+//! exact in f64, so only marked operations round.
 
 pub(crate) mod blocks;
 
@@ -105,7 +105,7 @@ pub(crate) const MODES: [ScaleMode; 4] = [
     ScaleMode::Rceil,
 ];
 
-/// None, those of the literature, and the most and the least that there can be.
+/// No headroom, the literature's, and the largest and the smallest.
 pub(crate) fn headrooms() -> Vec<Headroom> {
     let headrooms = [(1, 1), (4, 3), (17, 16), (3, 2), (255, 128), (255, 254)];
     headrooms
@@ -113,7 +113,7 @@ pub(crate) fn headrooms() -> Vec<Headroom> {
         .into()
 }
 
-/// A positive number n / d as it is compared with others: n and d exact, and few bits long.
+/// A positive number n / d for comparisons, with n and d exact and few bits long.
 #[derive(Clone, Copy)]
 struct Fraction(f64, f64);
 

@@ -1,5 +1,5 @@
-//! Packed tensors: decoding gives what quantizing gives, the bytes are those of the reference
-//! implementations and of the README, and whatever does not fit is an error.
+//! Packed tensors: decoding equals quantizing, the bytes equal the reference implementations' and the README's, and
+//! every misfit is an error.
 
 use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::{formats, numbers};
@@ -310,7 +310,7 @@ fn empty_tensors() {
     }
 }
 
-/// Each error, and what it says.
+/// Each error, with its message.
 #[test]
 fn errors() {
     let mxfp4: BlockFormat = "mxfp4".parse().unwrap();
@@ -421,7 +421,7 @@ fn foreign_codes() {
     }
 }
 
-/// A tensor scale so large that its product with that of a block is beyond float32.
+/// A tensor scale so large that its product with a block's scale is beyond float32.
 #[test]
 fn products_beyond_float32_are_infinite() {
     let nvfp4: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();

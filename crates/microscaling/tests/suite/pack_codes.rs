@@ -5,8 +5,8 @@ use crate::oracle;
 use crate::packed::{assert_decodes_to, encode};
 use microscaling::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Rounder, ScaleMode};
 
-/// Every scale with every element code: the codes of a block whose largest element is the format's
-/// largest are those of its values.
+/// Every scale with every element code: a block whose largest element is the format's largest gets the codes of its
+/// values.
 #[test]
 fn every_code_of_every_element_and_scale() {
     for element in ElementFormat::NAMED

@@ -45,7 +45,7 @@ fn every_pattern() {
     }
 }
 
-/// All finite patterns in an order that puts small ones beside large ones: those of tensor scales, and of BFP.
+/// All finite patterns in an order that puts small ones beside large ones: for tensor scales and for BFP.
 #[test]
 fn every_finite_pattern_among_others() {
     let shuffled = (0..=u16::MAX).map(|i| i.wrapping_mul(40_503));

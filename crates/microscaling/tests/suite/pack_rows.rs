@@ -22,7 +22,7 @@ fn pack_codes(codes: impl Iterator<Item = u32>, bits: u32) -> Vec<u8> {
 }
 
 /// A matrix of these blocks along its rows and its transpose, with the same blocks along its columns, decode to the same
-/// numbers: eight at a time, and by the codec that is the specification.
+/// numbers. One decodes eight numbers at a time, the other by the codec of the specification.
 fn assert_rows_as_columns(
     format: BlockFormat,
     tensor_scale: Option<f32>,
@@ -142,7 +142,7 @@ const SHAPES: [(&[usize], usize); 12] = [
     (&[1, 1, 17], 0),
 ];
 
-/// Rows are those of the whole, wherever the blocks lie.
+/// Decoded rows equal the rows of the whole tensor, for every place of the blocks.
 #[test]
 fn rows_of_every_layout() {
     let others = [

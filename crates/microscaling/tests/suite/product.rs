@@ -497,7 +497,7 @@ fn stochastic_rounding_is_refused() {
     }
 }
 
-/// A tensor scale multiplies the product of what is left of the operands.
+/// A tensor scale multiplies the product of the operands without their scales.
 #[test]
 fn tensor_scales_multiply_the_product() {
     let format: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
@@ -571,8 +571,7 @@ fn tensor_scales_multiply_the_product() {
     }
 }
 
-/// Small products, which the calling thread computes, and large ones, which those of a pool do, while all of them flush
-/// subnormals.
+/// Small products on the calling thread, and large products on a pool's threads, while all threads flush subnormals.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn products_in_any_float_state() {

@@ -219,8 +219,8 @@ proptest! {
         }
     }
 
-    /// The slice kernels do what the scalar functions say, for any axis; this also makes the result
-    /// along a strided axis that of a transposed tensor.
+    /// The slice kernels equal the scalar functions, for any axis. So the result along a strided axis equals a
+    /// transposed tensor's result.
     #[test]
     fn any_axis_is_the_scalar_rule(
         format in formats(),
@@ -273,8 +273,8 @@ proptest! {
         }
     }
 
-    /// Elements in units of their tensor scale have 6 significant bits, and times the scale they are what is quantized as a
-    /// whole; where numbers are so small that this is not so there are none.
+    /// Elements in units of their tensor scale have 6 significant bits, and times the scale they equal the quantized
+    /// tensor. For smaller numbers the function returns no elements.
     #[test]
     fn tensor_scales_are_told_apart(
         options in select(vec!["", ",square=true", ",four_over_six=true", ",headroom=17/16"]),

@@ -1,4 +1,4 @@
-//! Files of packed tensors: what is saved is loaded, other readers find what the docs say, and every
+//! Files of packed tensors: loading returns the saved tensors, other readers find the documented tensors, and every
 //! defect has its error.
 
 use crate::inputs::{formats, numbers};
@@ -141,11 +141,11 @@ fn truncated() {
     }
     assert_eq!(
         error(&whole[..5]),
-        "packed tensors: no safetensors file: header too small"
+        "packed tensors: not a safetensors file: header too small"
     );
     assert_eq!(
         error(&whole[..20]),
-        "packed tensors: no safetensors file: invalid header length"
+        "packed tensors: not a safetensors file: invalid header length"
     );
     assert!(matches!(
         load(&whole[..whole.len() - 1]),

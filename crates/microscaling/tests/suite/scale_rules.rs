@@ -1,4 +1,4 @@
-//! Scales that follow from more than the largest magnitude, and what is clipped under a scale.
+//! Scales that follow from more than the largest magnitude, and the elements that a scale clips.
 
 use crate::float_state::ieee;
 use crate::inputs::{formats, numbers, nvfp4_formats};
@@ -56,7 +56,7 @@ fn blocks_of([rows, columns]: [usize; 2], [high, wide]: [usize; 2]) -> Vec<Vec<u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// The scale of the root mean square is that of its definition, for every length, size and scale.
+    /// The scale of the root mean square follows its definition, for every length, size and scale.
     #[test]
     fn scale_of_the_root_mean_square(
         count in prop_oneof![Just(32_usize), 1..100_usize, 1..3000_usize],
@@ -125,7 +125,7 @@ proptest! {
         }
     }
 
-    /// What is masked is what is at least the largest number of its block.
+    /// The mask covers elements of at least the largest number of their block.
     #[test]
     fn mask(
         format in formats(),
@@ -280,7 +280,7 @@ fn headroom_leaves_room() {
     }
 }
 
-/// With a tensor scale it is all in that: the codes of blocks and elements are those of elements that are so much smaller.
+/// A tensor scale takes the whole factor: the codes of blocks and elements equal the smaller elements' codes.
 #[test]
 fn headroom_of_a_tensor_scale() {
     let plain = Nvfp4Format::new(true);

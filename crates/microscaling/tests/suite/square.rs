@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// A whole tensor as one block, as it is with one long block along a line.
+/// A whole tensor as one block gives the values of one long block along a line.
 #[test]
 fn a_large_square_is_a_line() {
     for element in ElementFormat::NAMED {

@@ -35,7 +35,7 @@ fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> 
     blocks
 }
 
-/// The largest number and the scale of a block of finite numbers, from its values alone: those of an MX format.
+/// The largest number and the scale of an MX block of finite numbers, from its values alone.
 fn mx_scale(format: &MxFormat, block: &[f32]) -> Option<(f64, f64)> {
     let exponent = format.scale_exponent_of(block)?;
     let scale = 2_f64.powi(exponent);
@@ -443,7 +443,7 @@ fn overflow_is_what_becomes_infinite() {
     );
 }
 
-/// A scale that is no positive finite number is none, as it is of a tensor.
+/// A scale that is not positive and finite counts as missing, as for a whole tensor.
 #[test]
 fn parts_may_have_scales_that_are_none() {
     for scale in [0.0, -0.0, -1.0, f32::INFINITY, f32::NAN, -f32::NAN] {

@@ -47,8 +47,8 @@ fn one_block_by_hand() {
     assert_eq!(hif4().bits_per_element(), 4.5);
 }
 
-/// The error on normally distributed numbers is that which the paper's rule has (arXiv 2602.11287, recomputed in
-/// float64: 6.88e-3), and less than that of NVFP4.
+/// The error on normally distributed numbers equals the paper's rule (arXiv 2602.11287, recomputed in float64: 6.88e-3),
+/// and is less than NVFP4's.
 #[test]
 fn the_published_error() {
     let x = normal(1 << 20);

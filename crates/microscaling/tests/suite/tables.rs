@@ -44,7 +44,7 @@ fn numbers() -> impl Strategy<Value = Vec<f32>> {
 }
 
 proptest! {
-    /// A table of a float's numbers is that float: values, codes, scales, and what is clipped.
+    /// A table of a float's numbers equals the float: values, codes, scales and clipped elements.
     #[test]
     fn a_float_as_a_table(
         x in numbers(),

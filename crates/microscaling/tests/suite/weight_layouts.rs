@@ -102,7 +102,7 @@ fn worked_blocks() {
     }
 }
 
-/// What comes back is what went in, also of weights packed as others pack them.
+/// Loading returns the stored weight, also for weights packed by other tools' rules.
 #[test]
 fn nothing_is_lost() {
     for layout in WeightLayout::ALL {
@@ -395,7 +395,7 @@ fn what_a_config_says() {
     }
 }
 
-/// Scales of MX under the type's own name are the same bytes; those of NVFP4 are E4M3, and elements are no scales.
+/// Scales of MX under the type's own name are the same bytes. NVFP4's scales are E4M3, and elements are not scales.
 #[test]
 fn scales_as_e8m0() {
     for layout in WeightLayout::ALL {

@@ -28,7 +28,7 @@ impl<B: MxKernels> BinaryRule<B> for Add {
     }
 }
 
-/// Difference: `g` as it is, which is what the reference does here and not in a sum, and `-g`.
+/// Difference: unrounded `g`, as in the reference (which rounds `g` in a sum), and `-g`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sub;
 

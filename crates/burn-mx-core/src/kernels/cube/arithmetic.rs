@@ -35,7 +35,8 @@ impl Emitter {
         write(&mut self.scope.borrow_mut())
     }
 
-    /// A block of its own, such as a loop's: `open` writes what holds it and is given what writes into it.
+    /// A nested block, such as a loop's. `open` writes the statement that holds the block, and gets a function that
+    /// writes into the block.
     pub(super) fn block<I>(
         &self,
         open: impl FnOnce(&mut Scope, &mut dyn FnMut(&mut Scope, I)),
@@ -57,7 +58,7 @@ impl Emitter {
     }
 }
 
-/// What a device's arithmetic needs beside the numbers: see [`float::mul`].
+/// Further arguments of a device's arithmetic, beside the numbers: see [`float::mul`].
 #[derive(Clone)]
 pub(super) struct Device {
     pub(super) zero: NativeExpand<f32>,
@@ -75,7 +76,7 @@ pub(super) struct KernelArithmetic<'e> {
 }
 
 impl<'e> KernelArithmetic<'e> {
-    /// That of a forward pass.
+    /// The arithmetic of a forward pass.
     pub(super) fn forward(emitter: &'e Emitter, device: Device, how: FunctionRounding) -> Self {
         Self {
             emitter,
@@ -86,7 +87,7 @@ impl<'e> KernelArithmetic<'e> {
         }
     }
 
-    /// That of a backward pass, which has no exponentials.
+    /// The arithmetic of a backward pass, which has no exponentials.
     pub(super) fn backward(emitter: &'e Emitter, device: Device, how: FunctionRounding) -> Self {
         let rounding = (how.format, how.rounding);
         Self {

@@ -1,7 +1,7 @@
 //! The bit pattern of a float32 on a device, and exact arithmetic on it.
 //!
 //! Integers alone decide a result: devices flush subnormal numbers, divide and take roots approximately, and fuse
-//! products with sums as they please. What stands here is, line by line, `microscaling`'s arithmetic on patterns.
+//! products with sums as they please. This file is `microscaling`'s arithmetic on patterns, line by line.
 
 use cubecl::prelude::*;
 

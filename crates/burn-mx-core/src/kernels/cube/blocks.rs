@@ -10,7 +10,7 @@ pub(super) struct Blocks {
     pub(super) inner: usize,
     /// Of a block, along the axis.
     pub(super) rows: usize,
-    /// Of a block, one for a block of one column.
+    /// The columns of a block; 1 for a block of one column.
     pub(super) columns: usize,
     pub(super) stride: usize,
     pub(super) of_a_run: usize,

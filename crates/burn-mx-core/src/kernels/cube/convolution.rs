@@ -1,5 +1,5 @@
-//! Convolutions on a device, where Burn's own are no choice: on CUDA and HIP they may round float32 operands to
-//! tensor-float-32, and with feature `autotune` they go by the strategy that was the fastest in a trial.
+//! Convolutions on a device, where Burn's own kernels do not fit. On CUDA and HIP they may round float32 operands to
+//! tensor-float-32. With feature `autotune` they take the strategy that was the fastest in a trial.
 
 use burn_backend::ops::{ConvOptions, FloatTensorOps};
 use burn_backend::{FloatDType, Shape, Slice, TensorMetadata};
@@ -15,7 +15,7 @@ use crate::kernels::{Convolution, ConvolutionProduct};
 /// Significant bits of a tensor-float-32 number.
 const TENSOR_FLOAT_BITS: u32 = 11;
 
-/// Whether [`convolve`] is to compute the products of tensors of numbers with so many significant bits.
+/// Whether [`convolve`] computes the products of tensors with this number of significant bits.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>, significant_bits: u32) -> bool {
     let is_rounded = Float32::of(client) == Float32::Device && significant_bits > TENSOR_FLOAT_BITS;
     is_rounded || product::is_reproducible()
@@ -119,9 +119,9 @@ impl<const N: usize> Windows<N> {
         }
     }
 
-    /// The gradient of an x with these lengths after its channels: the convolution of the output's gradient, as far apart as
-    /// the windows were, with the weight from back to front. Burn's own kernels of transposed convolutions either multiply
-    /// matrices, or leave windows out that are shorter than the stride.
+    /// The gradient of an x with these lengths after its channels. The output's gradient, spread out by the stride, is
+    /// convolved with the flipped weight. Burn's own kernels of transposed convolutions either multiply matrices, or leave
+    /// windows out that are shorter than the stride.
     fn input_gradient<R, F, I, B>(
         &self,
         grad: CubeTensor<R>,

@@ -1,13 +1,13 @@
 //! The bit pattern of a float64 on a device, in two words, and exact arithmetic on it: few devices have float64, and those that
 //! do may fuse products with sums.
 //!
-//! What comes up are sums of products of float32, far from where float64 becomes subnormal or Inf, neither of which is here.
+//! The numbers are sums of products of float32, far from float64's subnormals and Inf, which this code does not handle.
 
 use cubecl::prelude::*;
 
 use super::bits::{self, ABS, FRACTION, INFINITY, NAN, SIGN};
 
-/// The exponent field of the upper word, and what it is more than the exponent.
+/// The exponent field of the upper word, and its bias.
 const EXPONENT: u32 = 0x7ff0_0000;
 const BIAS: i32 = 1023;
 

@@ -25,8 +25,8 @@ pub(super) fn round<R: CubeRuntime>(
     round_into::<R, u32>(Target::of(tensor), Some((format, rounding)), stream)
 }
 
-/// Rounds every element to a format, if there is one, into this float type. If bfloat16 is the type, what it has not is cut
-/// off. Not stochastic.
+/// Rounds every element to a format, if there is one, into this float type. With bfloat16 as the type, the lower bits are
+/// cut off. Not stochastic.
 pub(super) fn round_to<R: CubeRuntime>(
     tensor: CubeTensor<R>,
     dtype: DType,

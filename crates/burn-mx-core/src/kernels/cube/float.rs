@@ -33,7 +33,7 @@ impl Float32 {
 
 #[cfg(test)]
 thread_local! {
-    /// What a test has kernels computed by.
+    /// The arithmetic that a test chooses for kernels.
     pub(super) static FORCED: std::cell::Cell<Option<Float32>> = const { std::cell::Cell::new(None) };
 }
 
@@ -71,8 +71,8 @@ pub(super) fn neg(a: u32) -> u32 {
     a ^ SIGN
 }
 
-/// a · b. `zero` is −0, which the compiler must not know: a product with something added is no product that it could fuse
-/// with a sum, and is yet the product to the bit.
+/// a · b. `zero` is −0, a value that the compiler must not know. A product plus `zero` equals the product to the bit, and
+/// the compiler cannot fuse it with another sum.
 #[cube]
 pub(super) fn mul(a: u32, b: u32, zero: f32, #[comptime] float32: Float32) -> u32 {
     if comptime!(float32 == Float32::Device) {

@@ -14,7 +14,7 @@ use crate::kernels::{
     BinaryFunction, BinaryOp, FunctionRounding, OpRounding, UnaryFunction, UnaryOp,
 };
 
-/// What a kernel of one tensor computes.
+/// The function of a kernel with one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
     Function(UnaryFunction, FunctionRounding),
@@ -34,7 +34,7 @@ pub(super) enum ScalarOp {
     Recip,
 }
 
-/// What a kernel of two tensors computes.
+/// The function of a kernel with two tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
     /// Of the output's gradient and the input.
@@ -43,7 +43,7 @@ pub(super) enum Binary {
     Op(BinaryOp, FunctionRounding, bool),
 }
 
-/// The roundings of an op as those of a function.
+/// The roundings of an op as a function's roundings.
 fn function_rounding(rounding: OpRounding) -> FunctionRounding {
     FunctionRounding {
         format: rounding.format,

@@ -62,7 +62,7 @@ pub(super) fn transform<R: CubeRuntime>(
 /// Units of a cube, as many as the longest block has elements.
 const UNITS: u32 = 128;
 
-/// What a kernel does, known when it is compiled.
+/// The job of a kernel, known when the kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     /// Whether the signs are the same ones for every block.

@@ -1,4 +1,4 @@
-//! What every kernel's launch has in common.
+//! Common code for launching kernels.
 
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
@@ -45,7 +45,7 @@ impl<R: CubeRuntime> Target<R> {
         address_type([&self.input, self.output()])
     }
 
-    /// The arguments of a kernel for what it reads and what it writes; what it reads comes first of all its tensors.
+    /// The arguments of a kernel for its inputs and outputs; the inputs come first of all tensors.
     pub(super) fn arguments(&self) -> (TensorArg<R>, TensorArg<R>) {
         let output = match &self.output {
             Some(output) => output.clone().into_tensor_arg(),
@@ -120,7 +120,7 @@ pub(super) fn units<R: CubeRuntime>(
     (calculate_cube_count_elemwise(client, count, cube), cube)
 }
 
-/// As many cubes as there is work for, `each` pieces of it to a cube.
+/// As many cubes as the work needs, with `each` pieces of work for a cube.
 pub(super) fn cubes<R: CubeRuntime>(
     client: &ComputeClient<R>,
     count: usize,

@@ -1,5 +1,5 @@
-//! Kernels by the device's own float32 and by integers: of ordinary numbers the same, where the device's rounds as IEEE 754
-//! says, which Mesa's for processors does. So runs here what is CUDA's way.
+//! Compares kernels by the device's own float32 with kernels by integers. Ordinary numbers give the same results if the
+//! device rounds as IEEE 754 says, as Mesa's driver for processors does. So this test runs the arithmetic that CUDA uses.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{TensorData, read_sync};

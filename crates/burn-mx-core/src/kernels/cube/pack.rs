@@ -1,7 +1,8 @@
 //! Packing and unpacking on a device: the bytes of `microscaling::Packed`, which the host reads and writes in one piece.
 //!
-//! To pack, a unit a block finds its scale and its grids; then a unit a word puts together the codes that lie in it, and a unit a
-//! word the records. The bytes of a word are in the order of their bits, the lowest first.
+//! Packing takes three steps. One unit for each block finds the block's scale and grids. Then one unit for each word joins the
+//! codes in the word, and one unit for each word writes the records. The bytes of a word are in the order of their bits, the
+//! lowest first.
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -20,7 +21,8 @@ use super::random::{self, Stream, draw};
 use super::rules::{self, Format, NAN_EXPONENT};
 use super::two_pass_scale;
 
-/// How the bytes of a tensor lie in words: its codes, its records, and where it is looked at as a whole its largest magnitude.
+/// How the bytes of a tensor lie in words: its codes, its records, and its largest magnitude if the format needs one
+/// for the tensor.
 pub(super) struct Words<'a> {
     format: BlockFormat,
     shape: &'a [usize],
@@ -29,7 +31,7 @@ pub(super) struct Words<'a> {
     form: Form,
 }
 
-/// What a kernel is compiled for.
+/// The compile-time parameters of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) format: Format,
@@ -68,7 +70,7 @@ impl<'a> Words<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`Packed::encode`] that a format, a shape and an axis have.
+    /// The errors of [`Packed::encode`] that depend on format, shape and axis.
     pub(super) fn of(
         format: BlockFormat,
         shape: &'a [usize],
@@ -625,7 +627,7 @@ fn element_value(code: u32, exponent: i32, #[comptime] element: ElementFormat) -
     select(number > INFINITY, NAN, signed)
 }
 
-/// The lowest magnitude of a code that is no number, and what that is: all above it are NaN.
+/// The lowest magnitude code for NaN or Inf, and its meaning: all codes above are NaN.
 fn specials(element: ElementFormat) -> (u32, u32) {
     let magnitudes = 0..1u32 << (element.bits() - 1);
     let mut numbers = magnitudes.map(|code| (code, element.decode(code)));

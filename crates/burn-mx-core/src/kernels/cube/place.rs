@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 /// Where a block lies.
 #[derive(CubeType)]
 pub(super) struct Place {
-    /// Of its first element: in the input, in the output, in row-major order, and on the axis.
+    /// Places of its first element: in the input, in the output, in row-major order, and on the axis.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) position: usize,

@@ -33,15 +33,15 @@ use crate::kernels::rounding::BFLOAT16;
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
-/// Whether products on graphics processors go by a strategy that their shapes fix, and not by the one that was found to be
-/// the fastest by trial.
+/// Whether products on GPUs take a strategy that their shapes fix, and not the fastest one of a trial.
 static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
 
-/// Has matrix products and convolutions of CubeCL's backends computed by a strategy that follows from their shapes alone, so
-/// that a run on the same device gives the same bits again. By default (feature `autotune`) the fastest of several strategies is found by
-/// trial, which may be another one in each run, and with it the order of sums.
+/// Makes CubeCL's backends choose the strategy of matrix products and convolutions by their shapes alone. A run on the same device then
+/// gives the same bits again. By default (feature `autotune`) a trial finds the fastest of several strategies. The winner, and with it
+/// the order of sums, may differ from run to run.
 ///
-/// For the whole process, from the next product on. Without feature `autotune` it changes nothing: there is no trial then.
+/// The setting holds for the whole process, from the next product on. Without feature `autotune` there is no trial, so
+/// the setting changes nothing.
 pub fn reproducible_products(on: bool) {
     REPRODUCIBLE.store(on, Ordering::Relaxed);
 }
@@ -78,8 +78,8 @@ pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm
     }
 }
 
-/// Whether a factor of all elements is taken out of them, which then have the bits of their format, on any device: by matrix
-/// units or not, their sums are the more exact.
+/// Whether a factor of all elements is taken out, on any device. The elements then have the bits of their format, and their
+/// sums are more exact, by matrix units or not.
 pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
     let blocks = form.quantization.blocks;
     let on_device =
@@ -231,7 +231,8 @@ fn is_by_shape() -> bool {
     is_reproducible() || cfg!(not(feature = "autotune"))
 }
 
-/// Bfloat16 by matrix units, and float32 as it is by units that multiply it so; where those refuse a shape, one by one.
+/// Bfloat16 by matrix units, and float32 by units that multiply float32 exactly. If these refuse a shape, elements are
+/// multiplied one by one.
 ///
 /// Burn's own choice by shape, `MatmulStrategy::Cube`, panics where its first strategy refuses a shape in any but one of the
 /// ways in which it may.

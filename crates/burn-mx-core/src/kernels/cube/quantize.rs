@@ -16,14 +16,14 @@ use super::rules::{self, Format};
 use super::square;
 use super::two_pass_scale;
 
-/// What is done to each block, known when a kernel is compiled.
+/// The job for each block, known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Job {
-    /// What the elements are rounded to before.
+    /// The elementwise format and rounding before quantization.
     pub(super) elementwise: Option<(FloatFormat, Rounding)>,
     pub(super) format: Format,
     pub(super) rounding: Rounding,
-    /// Whether elements become 1 where they are clipped, else 0.
+    /// Whether clipped elements become 1, and others 0.
     pub(super) marks_clipped: bool,
     /// Whether elements are in units of the tensor's scale.
     pub(super) in_units: bool,
@@ -43,7 +43,7 @@ impl Job {
         }
     }
 
-    /// Leaves the tensor's scale out of what is quantized, where there is one.
+    /// Leaves the tensor's scale, if there is one, out of the quantized elements.
     pub(super) fn in_units(self) -> Self {
         Self {
             in_units: self.format.has_tensor_scale(),
@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// Marks what is clipped in place of what is quantized.
+    /// Writes marks of clipped elements in place of quantized elements.
     pub(super) fn marking_clipped(format: BlockFormat) -> Self {
         Self {
             marks_clipped: true,
@@ -103,7 +103,7 @@ fn largest_of_tensor<R: CubeRuntime>(tensor: &CubeTensor<R>, job: Job) -> Option
     job.format.has_tensor_scale().then(largest)
 }
 
-/// A tensor's scale, in the place of its largest magnitude; 0 where that is no number.
+/// A tensor's scale, in the place of its largest magnitude; 0 if the magnitude is NaN or Inf.
 fn scale_of_tensor<R: CubeRuntime>(amax: CubeTensor<R>, format: Format) -> CubeTensor<R> {
     let mut scale = amax;
     let (cubes, cube) = launch::units(&scale.client, 1);
@@ -271,8 +271,8 @@ pub(super) fn quantize_kernel<O: Int>(
     }
 }
 
-/// Several units a block, of an axis whose elements lie side by side: each reads its elements once, neighbouring units
-/// neighbouring ones, and the largest magnitude is found in shared memory.
+/// Several units for each block, along an axis whose elements lie side by side. Each unit reads its elements once, and
+/// neighbouring units read neighbouring elements. Shared memory joins their largest magnitudes.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn shared_kernel<O: Int>(
     input: &Tensor<u32>,
@@ -361,7 +361,7 @@ pub(super) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
     }
 }
 
-/// By what the elements of a block are multiplied in units of the tensor's scale, where they are.
+/// The factor of a block's elements, if they are in units of the tensor's scale.
 #[cube]
 pub(super) fn scale_of_results(
     grid: (u32, u32),

@@ -5,7 +5,7 @@ use microscaling::{FloatFormat, Rounding};
 
 use super::bits::{self, ABS, IMPLICIT, INFINITY, SIGN};
 
-/// What to add to `significand` before its low `shift` bits are cut off.
+/// The addend of `significand` before its low `shift` bits are cut off.
 #[cube]
 fn addend(significand: u32, shift: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
     match rounding {
@@ -20,8 +20,8 @@ fn addend(significand: u32, shift: u32, draw: u32, #[comptime] rounding: Roundin
     }
 }
 
-/// Rounds a finite magnitude to `mantissa_bits` explicit mantissa bits of its own exponent, but not finer than the
-/// numbers of exponent `emin` have them. A carry goes into the exponent, at the top into that of Inf.
+/// Rounds a finite magnitude to `mantissa_bits` explicit mantissa bits at its own exponent, but not finer than at
+/// exponent `emin`. A carry goes into the exponent, at the top into Inf.
 #[cube]
 pub(super) fn round_magnitude(
     abs: u32,

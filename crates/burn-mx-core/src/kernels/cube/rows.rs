@@ -1,7 +1,7 @@
 //! Softmax and normalization on a device: what [`crate::arithmetic`] says of rows, written into kernels.
 //!
-//! Sixteen units work on a row, each on every sixteenth element, and their partial sums are added up in pairs: the order of
-//! the slices' sums, so that the bits are theirs.
+//! Sixteen units work on a row, each on every sixteenth element, and their partial sums are added in pairs. The slice
+//! functions add in the same order, so the bits are equal.
 
 mod lines;
 
@@ -22,7 +22,7 @@ use crate::kernels::{FunctionRounding, LogSoftmax, Norm, Normalization, Softmax}
 /// Rows that a cube works on.
 const ROWS: u32 = 8;
 
-/// What a kernel computes of rows. Its tensors are in row-major order.
+/// The function of a kernel on rows. Its tensors are in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RowFunction {
     /// From x to the output.

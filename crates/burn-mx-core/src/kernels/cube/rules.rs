@@ -1,5 +1,5 @@
-//! The block formats on a device: from the largest magnitudes of a block and a sub-block to what an element needs to
-//! know, and from there to the element, as `microscaling`'s rules of one element say.
+//! The block formats on a device. The largest magnitudes of a block and a sub-block give a grid, and the grid rounds
+//! each element, by `microscaling`'s rules for one element.
 
 use cubecl::prelude::*;
 use microscaling::{
@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// What of a magnitude takes part in the largest one.
+/// The part of a magnitude that counts for the largest one.
 #[cube]
 pub(super) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
     match format {
@@ -110,8 +110,8 @@ pub(super) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
     }
 }
 
-/// What the elements of a sub-block need to know, two words, from the largest counted magnitudes of its block and its
-/// own, and of the tensor, where that has a scale; where blocks are looked at twice, the verdict is in the sub-block's place.
+/// The grid of a sub-block, in two words. The arguments are the largest counted magnitudes of its block, of the sub-block,
+/// and of a tensor with a scale. For blocks that are looked at twice, the verdict takes the sub-block's place.
 #[cube]
 pub(super) fn grid(
     amax: u32,
@@ -223,7 +223,7 @@ fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
     select(amax == 0, -126 - emax, exponent)
 }
 
-/// The exponent of the scale with headroom: that of the magnitude after something was added to its significand.
+/// The exponent of the scale with headroom: the exponent of the magnitude after an addition to its significand.
 #[cube]
 fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
     let is_rceil = comptime!(format.scale_mode == ScaleMode::Rceil);
@@ -241,8 +241,8 @@ fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
     (base >> 23) as i32 - 149 + log2 + ((normal + addend) >> 23) as i32 - 1 - emax
 }
 
-/// What is added to the significand, in units of 2^−23: where the largest magnitude times h passes a threshold of the scale
-/// mode, the sum has an exponent that is one more.
+/// The addend of the significand, in units of 2^−23. The exponent of the sum goes up by one where the largest magnitude
+/// times h passes a threshold of the scale mode.
 fn headroom_addend(format: MxFormat) -> u32 {
     const NEXT: u64 = 1 << 24;
     let numerator = u64::from(format.headroom.numerator());
@@ -296,7 +296,7 @@ fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> (u32, u32) {
     (exponent as u32, bits::scale(largest, exponent))
 }
 
-/// The pattern of the largest number with exponent 0 and so many bits below the point.
+/// The pattern of the largest number with exponent 0 and this number of bits below the point.
 fn largest_fixed(fraction_bits: i32) -> u32 {
     (2.0 - (-fraction_bits as f32).exp2()).to_bits()
 }
@@ -513,7 +513,7 @@ fn float_scale_code(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     }
 }
 
-/// An element in units of the tensor's scale, of a block with this scale of its own.
+/// An element in units of the tensor's scale, in a block with this scale.
 #[cube]
 pub(super) fn round_in_units(
     x: u32,

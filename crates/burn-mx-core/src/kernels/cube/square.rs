@@ -102,8 +102,8 @@ fn both(one: u32, other: u32, #[comptime] adds: bool) -> u32 {
     }
 }
 
-/// A cube a block: each unit has every so manieth element of it, row by row along the fast axis, and the largest magnitude is
-/// found in shared memory.
+/// One cube for each block. Each unit has every n-th element of the block, row by row along the fast axis, and shared memory
+/// joins the largest magnitudes.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn square_kernel<O: Int>(
     input: &Tensor<u32>,

@@ -1,7 +1,8 @@
-//! What quantization did, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same order.
+//! Statistics of quantization, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same
+//! order.
 //!
-//! A unit a block, a unit a lane of a part, a unit a part. What the host reads are some words a part and two a block, as float64
-//! and float32 patterns.
+//! A unit a block, a unit a lane of a part, a unit a part. The host reads some words for each part and two for each block, as
+//! float64 and float32 patterns.
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -24,7 +25,7 @@ use crate::kernels::statistics::{
     QUANTIZED_POWER, RATIO, SATURATED, SCALE, SMALLEST, UNDERFLOW,
 };
 
-/// Words that [`blocks_kernel`] leaves of each block: those of a part, but for the sums over its elements.
+/// Words that [`blocks_kernel`] writes for each block: the words of a part without the sums over its elements.
 const FIGURES: usize = PART_WORDS;
 /// Words of a lane of a part: the sums over its elements.
 const LANE_WORDS: usize = 4;
@@ -165,7 +166,7 @@ fn sub_block_length(format: Option<Format>) -> usize {
     format.map_or(ALL, |format| format.sub_block_length(ALL))
 }
 
-/// What a unit keeps of two numbers: those of a pair that is not finite count as zeros.
+/// `other`, or zero if the pair is not finite.
 #[cube]
 fn finite(x: u32, q: u32, other: u32) -> u32 {
     let is_finite = x & ABS < INFINITY && q & ABS < INFINITY;

@@ -1,5 +1,5 @@
-//! The second look at a block on a device, of formats whose scale follows from all elements and not from the largest
-//! magnitude alone: sums of squares of whole numbers of 16 bits, whose upper and lower halves are added up apart.
+//! The second look at a block on a device, for formats whose scale follows from all elements and not from the largest
+//! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
 
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatScaleFormat, Headroom, Rounding, ScaleMode};
@@ -12,13 +12,13 @@ pub(super) const WORDS: usize = 4;
 /// Words of two grids.
 pub(super) const GRIDS: usize = 4;
 
-/// What is added to an exponent that is a verdict, so that it is not negative.
+/// Added to an exponent that is a verdict, so that the verdict is not negative.
 pub(super) const VERDICT: i32 = 1 << 10;
 /// The verdict on a block whose largest magnitude is to become 4.
 pub(super) const FOUR: u32 = 1;
 
-/// Less than so many elements has a block: the words hold their sums and the mean of twice as many, and Mesa's driver for
-/// processors ends all loops of a unit after 2^16 turns.
+/// A block has fewer than this number of elements. The words hold the sums of this number of elements, and the mean of
+/// twice as many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
 /// Whether a kernel has the rule of these blocks. Tables, sub-scales and MS-EDEN go through the host's memory.
@@ -41,7 +41,7 @@ pub(super) fn is_short_enough(format: &BlockFormat) -> bool {
 
 /// Writes the grids of both scales that a block with this largest magnitude may get, where it has two.
 ///
-/// In a loop, here as in [`add`]: what is compiled stands there once, and compilers take long over it.
+/// A loop, here as in [`add`], holds the code once. Compilers take long for this code.
 #[cube]
 pub(super) fn write_grids(
     grids: &mut Array<u32>,
@@ -59,8 +59,8 @@ pub(super) fn write_grids(
     }
 }
 
-/// The grid of a block that was looked at as its format asks, and of a sub-block of it: as [`rules::grid`], but for blocks
-/// that have two grids, of which the verdict chooses one.
+/// The grid of a block and of its sub-block, after a second look if the format asks for one. As [`rules::grid`], but the
+/// verdict chooses one of two grids, if a block has two.
 #[cube]
 pub(super) fn grid(
     grids: &Array<u32>,
@@ -115,7 +115,7 @@ pub(super) fn add(
     }
 }
 
-/// What the sums of so many elements say.
+/// The verdict of the sums over `length` elements.
 #[cube]
 pub(super) fn verdict(
     sums: &Array<u32>,
@@ -162,7 +162,7 @@ fn square_of_error(abs: u32, grid: (u32, u32), unit: i32, #[comptime] format: Fo
     error * error
 }
 
-/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. It must be less than 2^(unit + 20).
+/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20).
 #[cube]
 fn fixed_point(abs: u32, unit: i32) -> u32 {
     let (significand, base) = bits::split(abs);

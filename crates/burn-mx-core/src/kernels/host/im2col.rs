@@ -17,8 +17,8 @@ const TOGETHER: usize = 4 << 20;
 /// Rows of a product below which most of what its kernel computes would be thrown away.
 const FEW_ROWS: usize = 4;
 
-/// The product of two tensors, x or the output's gradient first, in row-major order; `None` if the backend's own op is to
-/// compute it: where it is no product of bfloat16 numbers, or one of few rows, as of a depthwise convolution.
+/// The product of two tensors, x or the output's gradient first, in row-major order. `None` leaves the product to the
+/// backend's own op, if operands are not bfloat16 numbers or the product has few rows, as in a depthwise convolution.
 pub(in crate::kernels) fn convolve<T: InMemory>(
     convolution: &Convolution,
     product: &ConvolutionProduct,
@@ -53,7 +53,7 @@ pub(in crate::kernels) fn convolve<T: InMemory>(
 /// Values and shape of a result.
 type Computed = Result<Option<(Vec<f32>, Vec<usize>)>, PanelsError>;
 
-/// Of each group, the weight [O, C · taps] times the windows [C · taps, positions].
+/// For each group, the weight [O, C · taps] times the windows [C · taps, positions].
 fn output<T: InMemory>(
     convolution: &Convolution,
     x: Planes<'_>,
@@ -80,8 +80,8 @@ fn output<T: InMemory>(
     windows_times(&lhs, x, &windows).map(Some)
 }
 
-/// Of each group, the weight [C, O · taps], its windows from back to front, times the windows [O · taps, positions] that slide
-/// over the gradient with zeros in between.
+/// For each group, the weight [C, O · taps] times the windows [O · taps, positions]. The weight's windows are flipped. The
+/// windows slide over the gradient with zeros in between.
 fn input_gradient<T: InMemory>(
     convolution: &Convolution,
     grad: Planes<'_>,
@@ -135,8 +135,8 @@ fn windows_times(
     Ok((result, shape))
 }
 
-/// Of each group, the gradient [O, images · positions] times the windows [images · positions, C · taps]. What is laid out at
-/// once is summed, then added.
+/// For each group, the gradient [O, images · positions] times the windows [images · positions, C · taps]. The windows that
+/// are laid out at once are summed; then these sums are added.
 fn weight_gradient(
     convolution: &Convolution,
     x: Planes<'_>,
@@ -209,7 +209,7 @@ fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
     }
 }
 
-/// Images whose windows, of so many elements each, are laid out at once.
+/// The number of images whose windows are laid out at once, given the elements of an image's windows.
 fn together(elements: usize) -> usize {
     (TOGETHER / 2 / elements.max(1)).max(1)
 }

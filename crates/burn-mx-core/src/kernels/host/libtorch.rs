@@ -1,4 +1,4 @@
-//! LibTorch: on processors its tensors in memory, to which those of other devices are brought and from which they go back.
+//! LibTorch. Kernels work on CPU tensors in memory. Tensors of other devices are copied there and back.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
@@ -28,7 +28,7 @@ impl<E: TchElement> HostBackend for LibTorch<E> {
     }
 }
 
-/// A tensor of `f32` in this process's memory, and the device where what is made of it belongs.
+/// A tensor of `f32` in this process's memory, and the device of its results.
 #[derive(Clone)]
 pub(in crate::kernels) struct HostTensor {
     tensor: TchTensor,

@@ -1,4 +1,4 @@
-//! What the native backends have in common: tensors that are slices of this process's memory.
+//! Common code of the native backends, whose tensors are slices of this process's memory.
 
 use rayon::prelude::*;
 
@@ -24,8 +24,8 @@ pub(in crate::kernels) trait InMemory: Clone {
     /// The memory from the first value on, and the strides of the axes, where values lie in it at such.
     fn strided(&self) -> Option<(&[f32], Vec<usize>)>;
 
-    /// Calls `work(start, piece)` on pieces of a tensor in row-major order that together are all of it and begin at
-    /// multiples of `unit`: in place if nobody else holds the values, else in a copy.
+    /// Calls `work(start, piece)` on pieces that together are the whole tensor, in row-major order. Pieces begin at
+    /// multiples of `unit`. The work is in place if the tensor's buffer is not shared, else in a copy.
     fn change(self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self;
 
     /// Calls `kernel(data, shape, order)` on the values as they lie in memory, in row-major order if they have gaps there:
@@ -53,7 +53,7 @@ pub(in crate::kernels) fn change_in_place(
     }
 }
 
-/// The work of [`InMemory::change`], in a copy, each piece of which is worked on as soon as it is there.
+/// The work of [`InMemory::change`], in a copy. Work on a piece begins as soon as the piece is copied.
 pub(in crate::kernels) fn changed_copy(
     source: &[f32],
     unit: usize,

@@ -99,7 +99,7 @@ fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockF
     })
 }
 
-/// Changes every value, in whatever order they lie in memory.
+/// Changes every value, in any order of the tensor in memory.
 pub(in crate::kernels) fn elementwise<T: InMemory>(
     tensor: T,
     work: impl Fn(&mut [f32]) + Sync,
@@ -110,7 +110,7 @@ pub(in crate::kernels) fn elementwise<T: InMemory>(
     }
 }
 
-/// The tensor in the order in which random numbers go by its elements, if there are any.
+/// The tensor in row-major order if its rounding draws random numbers, else unchanged.
 fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
     match rounding {
         Rounding::Stochastic => tensor.row_major(),
@@ -118,8 +118,8 @@ fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
     }
 }
 
-/// The tensor with the two axes of square blocks where they are the two of either in memory, too: a matrix lies in one of two
-/// orders, and blocks are the same in both.
+/// The tensor in an order in which the two axes of square blocks lie together. A matrix lies in one of two orders, and both
+/// have the same blocks.
 fn in_pairs<T: InMemory>(tensor: T, format: BlockFormat) -> T {
     match format.is_square() && tensor.dims().len() > 2 {
         true => tensor.row_major(),
@@ -244,7 +244,7 @@ pub(in crate::kernels) fn float_round_to<T: InMemory>(
     }
 }
 
-/// Changes rows of a gradient, each with that of another tensor beside it.
+/// Changes rows of a gradient, each together with the same row of another tensor.
 fn backward_rows<T: InMemory>(
     grad: T,
     other: T,

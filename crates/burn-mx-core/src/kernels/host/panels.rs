@@ -15,7 +15,8 @@ use crate::kernels::rounding::BFLOAT16;
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
-/// Whether values of so many significant bits at most are multiplied in bfloat16 by this process; which way is said once.
+/// Whether this process multiplies values of at most this number of significant bits in bfloat16. The log names the
+/// path once.
 pub(in crate::kernels) fn multiplies(significant_bits: u32) -> bool {
     let path = ProductPath::current().filter(|_| significant_bits <= SIGNIFICANT_BITS);
     path.inspect(|path| say_once(*path)).is_some()
@@ -27,7 +28,7 @@ pub(in crate::kernels) fn exact<T>(panels: Result<T, PanelsError>) -> Option<T> 
         Ok(panels) => Some(panels),
         Err(PanelsError::Inexact | PanelsError::TensorScale { .. }) => {
             log::debug!(
-                "burn-mx: an operand is no bfloat16 numbers: its product is computed in float32"
+                "burn-mx: bfloat16 does not hold the numbers of an operand: the product is computed in float32"
             );
             None
         }
@@ -71,8 +72,8 @@ pub(in crate::kernels) fn operand<T: InMemory, P>(
     })
 }
 
-/// Whether an operand is quantized before it goes into panels: random numbers are those of an element's place in the whole
-/// tensor, and square blocks of several matrices that are taken as one are of each of them.
+/// Whether an operand is quantized before it goes into panels. Random numbers depend on an element's place in the whole
+/// tensor. Square blocks belong to one matrix, also if several matrices are taken as one.
 fn is_taken_as_a_whole<T: InMemory>(
     tensor: &T,
     form: OperandForm,
@@ -82,7 +83,8 @@ fn is_taken_as_a_whole<T: InMemory>(
     rounding == Rounding::Stochastic || (format.is_square() && is_several)
 }
 
-/// The tensor quantized, and what is left to be done to it; `None` if there is a tensor scale that cannot be told apart.
+/// The quantized tensor, and the form that remains; `None` if there is a tensor scale that cannot be taken out of the
+/// elements.
 fn quantized<T: InMemory>(
     tensor: T,
     form: OperandForm,
@@ -171,7 +173,7 @@ pub(in crate::kernels) fn multiply<T: InMemory, P>(
     Some(T::from_values(result, shape))
 }
 
-/// Quantizes what lies in rows or columns; `None` if it is no bfloat16 numbers.
+/// Quantizes an operand in rows or columns; `None` if the results are not bfloat16 numbers.
 fn quantize(
     data: &[f32],
     shape: &[usize],

@@ -6,7 +6,7 @@ use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
 use super::memory::InMemory;
 use crate::kernels::quantize_dense;
 
-/// What is done to an operand of a product.
+/// The quantization steps of a product's operand.
 #[derive(Clone, Copy)]
 pub(in crate::kernels) struct Quantization {
     /// Rounding to the elementwise format, which comes first.

@@ -1,4 +1,4 @@
-//! Rounded arithmetic on tensors, step by step, for what no kernel computes in one pass.
+//! Rounded arithmetic on tensors, step by step, for functions that no kernel computes in one pass.
 
 use core::cell::RefCell;
 
@@ -26,13 +26,13 @@ pub(crate) struct TensorArithmetic<B: MxKernels> {
     interned: &'static SharedSpecs,
     pub(super) rounder: Option<Rounder>,
     pub(super) draws: Draws,
-    /// Whether every op is that of float32, in the place of one that rounds.
+    /// Whether every op is float32's, in the place of an op that rounds.
     pub(super) in_float32: bool,
-    /// Operands as they were rounded, where they are to be looked at.
+    /// The rounded operands, if an observer wants them.
     seen: Option<RefCell<Vec<FloatTensor<B>>>>,
 }
 
-/// The format of what is not rounded.
+/// The format of numbers that are not rounded.
 const FLOAT32: FloatFormat = match FloatFormat::bfloat(32) {
     Ok(format) => format,
     Err(_) => panic!("bfloat has 10 to 32 bits"),
@@ -75,7 +75,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
         }
     }
 
-    /// The same in float32: every op as it is without its rounding.
+    /// The same in float32: every op without its rounding.
     pub(super) fn in_float32(&self) -> Self {
         Self {
             interned: self.interned,
@@ -89,9 +89,9 @@ impl<B: MxKernels> TensorArithmetic<B> {
         }
     }
 
-    /// What `formula` makes of the operands of an op, which it rounds by [`operand`](Self::operand), one after another;
-    /// shown to a recorder that looks at the op, beside what it makes of them in float32 once they are rounded. No number
-    /// has been drawn before.
+    /// The result of `formula` on the operands of an op, which the formula rounds by [`operand`](Self::operand), one
+    /// after another. A recorder that looks at the op sees the result beside the formula's float32 result on the rounded
+    /// operands. No number has been drawn before.
     pub(crate) fn function<const N: usize>(
         &self,
         op: &'static str,

@@ -13,7 +13,7 @@ use crate::semantics::Float;
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor, OpContext};
 
-/// The arithmetic of a backward pass: what it recomputes of the forward pass, and what it computes itself.
+/// The arithmetic of a backward pass: for recomputed parts of the forward pass, and for its own computations.
 pub(crate) struct Passes<B: MxKernels> {
     interned: &'static SharedSpecs,
     /// Of the op in the forward pass.
@@ -31,8 +31,8 @@ pub(crate) struct GradientOf {
 }
 
 impl<B: MxKernels> Passes<B> {
-    /// As [`TensorArithmetic::emulated`], of the gradient of the op with this number; without it, what is computed
-    /// again of the forward pass is drawn anew.
+    /// As [`TensorArithmetic::emulated`], for the gradient of the op with this number. Without a number, recomputed
+    /// parts of the forward pass draw new random numbers.
     pub(crate) fn emulated(context: &OpContext, number: Option<OpNumber>) -> Option<Self> {
         Some(Self::of_backward(emulation(context)?, context, number))
     }
@@ -55,9 +55,9 @@ impl<B: MxKernels> Passes<B> {
         }
     }
 
-    /// What `formula` makes of the operands that the forward pass saved, in the order in which it rounded them, and of the
-    /// output's gradient; shown to a recorder that looks at the op as a result of this name, beside what it makes of them in
-    /// float32 once they are rounded.
+    /// The result of `formula` on the output's gradient and the operands that the forward pass saved, in the order in which
+    /// it rounded them. A recorder that looks at the op sees a result of this name, beside the formula's float32 result on
+    /// the rounded operands.
     pub(crate) fn gradient_by<const N: usize>(
         &self,
         of: GradientOf,
@@ -132,8 +132,8 @@ impl<B: MxKernels> Passes<B> {
         }
     }
 
-    /// The arithmetic that the forward pass had, with the random numbers that it drew, from the first on; also in a
-    /// backward pass that is not to be quantized: what that one takes of the forward pass's results is what they were.
+    /// The arithmetic of the forward pass, with the random numbers that it drew, from the first on. A backward pass
+    /// without quantization uses this arithmetic, too, because it takes the forward pass's results unchanged.
     pub(crate) fn forward(&self) -> TensorArithmetic<B> {
         if self.backward.in_float32 {
             return self.backward.in_float32();
@@ -150,8 +150,8 @@ impl<B: MxKernels> Passes<B> {
         forward.operand(tensor)
     }
 
-    /// Operand number `index` of the op as the formula of the gradient takes it: as the forward pass rounded it, and
-    /// unrounded in a backward pass that is not to be quantized.
+    /// Operand number `index` of the op for the formula of the gradient: rounded as in the forward pass, or unrounded
+    /// in a backward pass without quantization.
     pub(crate) fn operand(&self, index: usize, tensor: Float<B>) -> FloatTensor<B> {
         match self.backward.rounder {
             Some(_) => self.forward_operand(index, tensor),
@@ -159,7 +159,7 @@ impl<B: MxKernels> Passes<B> {
         }
     }
 
-    /// The gradient of the op's output, rounded: one number for all the gradients that are computed of it.
+    /// The gradient of the op's output, rounded once for all gradients that are computed from it.
     pub(crate) fn gradient(&self, gradient: Float<B>) -> FloatTensor<B> {
         match self.backward.rounder {
             Some(rounder) => {

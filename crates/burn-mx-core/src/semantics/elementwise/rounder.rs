@@ -10,7 +10,7 @@ use crate::semantics::{Float, stored};
 use crate::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, OpContext};
 
-/// Rounding to the elementwise format of some specs; random numbers are those of the op that rounds.
+/// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounder {
     pub(super) format: FloatFormat,
@@ -76,8 +76,8 @@ impl Rounder {
         }
     }
 
-    /// How an op rounds that a kernel computes in one pass, its operands too if `operands` says so; `None` if it has to
-    /// be composed, because random numbers are drawn for each rounding.
+    /// The rounding of an op that a kernel computes in one pass; `operands` includes the operands' rounding. `None` if
+    /// the op has to be composed, because each rounding draws random numbers.
     pub(crate) fn in_one_pass(self, operands: bool) -> Option<OpRounding> {
         (self.rounding != Rounding::Stochastic).then_some(OpRounding {
             format: self.format,
@@ -94,7 +94,7 @@ pub(in crate::semantics) struct OpRounder {
     observer: Option<RoundingObservers>,
 }
 
-/// That of the op of this name; `None` where it rounds nothing.
+/// The rounder of the op of this name; `None` if the op rounds nothing.
 pub(super) fn rounder(
     op: &'static str,
     context: &OpContext,
@@ -109,7 +109,7 @@ pub(super) fn rounder(
 }
 
 impl OpRounder {
-    /// That of an op of this name, and of the layer with this parameter, if there is one.
+    /// The rounder of an op of this name, in the layer with this parameter, if there is one.
     pub(in crate::semantics) fn of(
         op: &'static str,
         label: Option<&'static str>,
@@ -148,7 +148,7 @@ impl OpRounder {
         self.rounder.rounded::<B>(rounded, context)
     }
 
-    /// A result by this name, rounded by a rounding of its own.
+    /// A result of this name, rounded separately.
     pub(in crate::semantics) fn round_by<B: MxKernels>(
         &self,
         rounder: Rounder,
@@ -163,7 +163,7 @@ impl OpRounder {
         rounded
     }
 
-    /// Shows an op that a kernel has computed with its roundings, none of them random.
+    /// Shows an op that a kernel has computed with its roundings, without random ones.
     pub(super) fn show<B: MxKernels, const N: usize>(
         &self,
         operands: [(&'static str, Option<Float<B>>); N],

@@ -1,4 +1,4 @@
-//! What products there are.
+//! The kinds of products.
 
 use core::fmt::{self, Display};
 
@@ -34,7 +34,7 @@ impl Display for Op {
     }
 }
 
-/// What a product computes.
+/// The result of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

@@ -52,8 +52,8 @@ impl Along {
         }
     }
 
-    /// The axis along which blocks of this format lie. Square ones lie along another one, too, that of a weight's outputs:
-    /// it is the one before it, where this is the later one of the two.
+    /// The axis along which blocks of this format lie. Square blocks also lie along the axis of a weight's outputs. The
+    /// result is then the later of the two axes, and the other axis is the one before.
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
         match (self.place, format) {
             (Some(place), Some(format)) => place.block_axis(rank, &format),
@@ -65,8 +65,8 @@ impl Along {
 }
 
 impl<B: MxKernels> Product<B> {
-    /// The tensor as a matrix product takes it: `f32`, elementwise-rounded, transformed if the specs say so, then quantized
-    /// in blocks along the axis that is summed over. A weight may have kept a copy that is just this.
+    /// The tensor as a matrix product takes it: `f32`, rounded elementwise, transformed if the specs have a transform, then
+    /// quantized in blocks along the summed axis. A weight may have kept a copy of this operand.
     pub(crate) fn operand(
         &self,
         slot: Slot,
@@ -136,7 +136,7 @@ impl<B: MxKernels> Product<B> {
     ) -> Operand<FloatTensor<B>> {
         assert!(
             self.static_input(slot).is_none(),
-            "burn-mx: {self}: scales that are static have no accumulator; allowed: accumulator none"
+            "burn-mx: {self}: static scales cannot be combined with an accumulator; allowed: accumulator none"
         );
         let elementwise = self.specs.specs.float_format();
         let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
@@ -191,7 +191,7 @@ impl<B: MxKernels> Product<B> {
         operand.into_values()
     }
 
-    /// What is done to an operand where it is [plain](Self::is_plain).
+    /// The quantization of a [plain](Self::is_plain) operand.
     fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
         let rounder = self.rounder(slot);
         let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
@@ -207,7 +207,7 @@ impl<B: MxKernels> Product<B> {
         format.map(|format| (format, self.roundings(slot).mx))
     }
 
-    /// Shows an operand to those who see the product. Where random numbers are drawn they may be used up by that, and this
+    /// Shows an operand to the product's observers. Where random numbers are drawn they may be used up by that, and this
     /// returns what became of the operand, and the random numbers of its blocks.
     fn observe(
         &self,
@@ -304,8 +304,8 @@ impl<B: MxKernels> Product<B> {
         B::float_reshape(B::kernel(op, [values]), shape)
     }
 
-    /// The operand as it is before it is transformed and quantized in blocks, and how many significant bits its elements
-    /// have at most: rounded to the elementwise format, which does not take random numbers here.
+    /// The operand before transform and quantization in blocks, rounded to the elementwise format without random
+    /// numbers. Also the largest number of significant bits of its elements.
     fn original(&self, slot: Slot, tensor: Float<B>, place: Option<OperandLayout>) -> Original<B> {
         let rounder = self.rounder(slot).map(Rounder::format_and_rounding);
         let significant_bits = match rounder {
@@ -375,7 +375,7 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Whether the values are what this product would make of them.
+    /// Whether the values equal this product's quantization of them.
     pub(super) fn is_quantized(&self, slot: Slot, tensor: &Float<B>, along: Along) -> bool {
         let kept = tensor.kept.as_ref();
         kept.is_some_and(|kept| kept.unpacked_by(self.key(slot, along)).is_some())
@@ -467,7 +467,7 @@ impl<B: MxKernels> Product<B> {
         );
     }
 
-    /// What an operand of the slot is multiplied by before it is quantized: 1 / headroom.
+    /// The factor of the slot's operand before quantization: 1 / headroom.
     pub(super) fn margin(&self, slot: Slot) -> Option<f32> {
         let headroom = self.specs.specs.headroom_bp();
         let has_margin = self.kind.is_gradient() && !headroom.is_none();

@@ -7,13 +7,13 @@ use microscaling::{BlockFormat, RandomStream, Rounding};
 use crate::kernels::MxKernels;
 use crate::specs::{StaticInput, block_length};
 
-/// Quantizes along an axis of the calibrated length, each block by the scale of a block whose largest magnitude is that which
-/// calibration found; a finite number beyond the numbers of that scale becomes the largest of them. A NaN or Inf is what it is in
-/// a block whose scale is its own: the block becomes NaN, or the element passes.
+/// Quantizes along an axis of the calibrated length. Each block takes its scale from the largest magnitude that calibration
+/// found. Finite numbers beyond the range of this scale saturate. NaN and Inf act as in a block with its own scale: the block
+/// becomes NaN, or the element passes.
 ///
-/// There is one source of scales: before each block stands an element with that magnitude, and what would make another scale
-/// of it is cut off, at the end of the magnitude's binade, where every format is at its largest number. For formats whose
-/// scale follows from the exponent of the largest magnitude alone.
+/// The ordinary rule computes the scales. Before each block stands an element with the calibrated magnitude. Elements that
+/// would enlarge the scale are cut off at the end of the magnitude's binade, where every format is at its largest number.
+/// This works for formats whose scale follows from the exponent of the largest magnitude alone.
 pub(super) fn quantize<B: MxKernels>(
     tensor: FloatTensor<B>,
     axis: usize,
@@ -75,8 +75,8 @@ pub(super) fn quantize<B: MxKernels>(
     B::float_reshape(tensor, shape)
 }
 
-/// Finite numbers no further from 0 than these limits, which are broadcast. NaN and Inf stay what they are: the format says
-/// what becomes of them.
+/// Finite numbers no further from 0 than these limits, which are broadcast. NaN and Inf stay unchanged: the format handles
+/// them.
 fn cut_off<B: MxKernels>(tensor: FloatTensor<B>, limits: FloatTensor<B>) -> FloatTensor<B> {
     let bool_dtype = get_device_settings::<B>(&B::float_device(&tensor)).bool_dtype;
     let limits = B::float_expand(limits, tensor.shape());
@@ -90,8 +90,8 @@ fn cut_off<B: MxKernels>(tensor: FloatTensor<B>, limits: FloatTensor<B>) -> Floa
     B::float_mask_where(limited, infinite, tensor)
 }
 
-/// How many elements stand before a block of so many, and the format of both together: with sub-blocks one of these, as the
-/// shift of a sub-block stays that of its own elements.
+/// How many elements stand before a block of this size, and the format of both together. With sub-blocks, one sub-block
+/// stands before, so that the shifts of the others follow from their own elements.
 fn with_pins(format: BlockFormat, size: usize) -> (usize, BlockFormat) {
     match format {
         BlockFormat::Mx(mut format) => {

@@ -1,5 +1,5 @@
-//! What a gradient product has to do with how the forward product quantized its operand: whether it reads that one or the
-//! original, and what it lets through.
+//! The part that the forward product's quantization plays in a gradient product: whether the gradient reads the quantized
+//! or the original operand, and which elements its mask passes.
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -10,7 +10,7 @@ use crate::semantics::Float;
 use crate::specs::{GradientOperands, Slot};
 use crate::tensor::MxTensor;
 
-/// What an operand is to the forward product of its op.
+/// The place of an operand in the forward product of its op.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardOperand {
     pub(crate) slot: Slot,
@@ -24,7 +24,8 @@ impl<B: MxKernels> Product<B> {
         Self::by(self.op, Kind::Forward, self.specs, draws, self.operands)
     }
 
-    /// A saved operand as a gradient product reads it before it quantizes it: as it was, or as the forward product used it.
+    /// A saved operand as a gradient product reads it before quantization: the original, or the forward product's
+    /// quantized operand.
     pub(crate) fn saved(&self, operand: ForwardOperand, tensor: Float<B>) -> Float<B> {
         match self.specs.specs.gradient_operands() {
             GradientOperands::Original => tensor,

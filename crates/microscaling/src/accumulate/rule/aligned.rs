@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 const LATE_SUM_BITS: i32 = 32;
 /// Fraction bits that CDNA3 keeps of the whole sum.
 const LATE_FRACTION_BITS: i32 = 31;
-/// What is aligned: a product, a group of products, or c.
+/// A term that is aligned: a product, a group of products, or c.
 pub(super) struct Term {
     sum: ExactSum,
     /// `None` of a zero, which has none.
@@ -30,7 +30,7 @@ impl Term {
         }
     }
 
-    /// Of the finite products of a group, of which there may be fewer at the end.
+    /// From the finite products of a group; the last group may have fewer.
     pub(super) fn of(products: &[Product], group: usize) -> Self {
         let mut sum = ExactSum::ZERO;
         let mut exponent = None;

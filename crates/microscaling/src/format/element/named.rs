@@ -53,8 +53,8 @@ impl ElementFormat {
         names
     };
 
-    /// The formats with a name: name, alias if there is one, format. First those of OCP MX v1.0, and `int4`, `int2`,
-    /// `float16` and `bfloat16`, which the reference emulation library has beside them.
+    /// The named formats: name, alias if there is one, format. The formats of OCP MX v1.0 come first. `int4`, `int2`,
+    /// `float16` and `bfloat16` are additions of the reference emulation library.
     #[rustfmt::skip] // one row per format
     pub(super) const ROWS: [(&'static str, &'static str, Self); 21] = {
         use SpecialCodes::{Fnuz, Ieee, None};

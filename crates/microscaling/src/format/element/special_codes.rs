@@ -1,6 +1,6 @@
-//! Codes of float elements that are no numbers.
+//! Codes of float elements for NaN and Inf.
 
-/// Which codes of a float element are no numbers.
+/// Which codes of a float element are NaN or Inf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SpecialCodes {

@@ -65,7 +65,7 @@ impl FromStr for ElementFormat {
     }
 }
 
-/// What stands between the parentheses of `table(…)`.
+/// The text between the parentheses of `table(…)`.
 fn parse_tables(inside: &str) -> Result<ElementFormat, ParseFormatError> {
     let named = |(name, _): &&(&str, _)| *name == inside;
     if let Some((_, format)) = ElementFormat::TABLES.iter().find(named) {

@@ -34,7 +34,7 @@ impl Sides {
         sides
     }
 
-    /// Adds a number that is not there yet, and not 0.
+    /// Adds a new number other than 0.
     pub(super) const fn insert(mut self, number: u32, code: u8) -> Self {
         let (side, magnitude) = ((number >> 31) as usize, number & ABS);
         let mut at = self.last[side] + 1;

@@ -18,7 +18,7 @@ pub(crate) struct FloatScaleCodec {
     tables: Option<Tables>,
     /// Bytes of the scale's code.
     scale_bytes: usize,
-    /// Bits of the first level of sub-blocks, which come before those of the second.
+    /// Bits of the first level of sub-blocks, which come before the bits of the second level.
     first_bits: usize,
 }
 

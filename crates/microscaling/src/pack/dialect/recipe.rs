@@ -6,7 +6,7 @@ use crate::round::bits::{self, ABS, BIAS, IMPLICIT, ONE};
 use crate::{ElementFormat, MxFormat, Nvfp4Format, ScaleMode};
 use alloc::{vec, vec::Vec};
 
-/// What a number halfway between two becomes.
+/// The rounding of a number halfway between two.
 #[derive(Clone, Copy)]
 pub(super) enum Ties {
     Even,
@@ -16,11 +16,11 @@ pub(super) enum Ties {
 /// The signs of codes.
 #[derive(Clone, Copy)]
 pub(super) enum Signs {
-    /// Those of the numbers, also of −0.
+    /// The signs of the numbers, also of −0.
     Kept,
-    /// Negative are numbers below 0, also those that become 0.
+    /// Numbers below 0 are negative, also if they become 0.
     OfNumbers,
-    /// What is or becomes 0 is positive.
+    /// Zeros are positive, also the results that underflow.
     NoNegativeZero,
     /// Positive are numbers above 0 alone.
     ZeroIsNegative,
@@ -41,7 +41,7 @@ impl Signs {
 /// The numbers of an element format.
 struct Elements {
     bits: u32,
-    /// Not negative, in the order of their codes, which is that of the numbers.
+    /// Not negative, in the order of their codes, which is the order of the numbers, too.
     magnitudes: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Elements {
         }
     }
 
-    /// The code of the nearest number, the largest one for what is beyond it.
+    /// The code of the nearest number; larger values saturate.
     fn magnitude(&self, x: f64, ties: Ties) -> u32 {
         let above = self.magnitudes.partition_point(|number| *number <= x);
         let below = above - 1;
@@ -81,7 +81,7 @@ impl Elements {
 pub(super) enum ScaleRule {
     /// One of ours.
     Mode(ScaleMode),
-    /// `even` as FP4's, whatever the element.
+    /// `even` as for FP4, with any element.
     EvenAsFp4,
     /// ceil(log2(amax / max)), in float32.
     CeilLog2,
@@ -126,8 +126,8 @@ impl ScaleRule {
     }
 }
 
-/// Calls `then` with the exponent and the fraction, in units of 2^−23, of a normal number; what is below is far from all
-/// scales but the least.
+/// Calls `then` with the exponent and the fraction, in units of 2^−23, of a normal number. Smaller numbers are far from
+/// every scale but the least.
 fn log2(abs: u32, then: impl Fn(i32, u32) -> i32) -> i32 {
     match abs < IMPLICIT {
         true => -2 * BIAS,
@@ -158,7 +158,7 @@ pub(super) struct Blocks {
 pub(super) struct MxRecipe {
     pub(super) element: ElementFormat,
     pub(super) scale: ScaleRule,
-    /// Elements are divided by 2^this at least, whatever the scale.
+    /// Elements are divided by 2^this at least, with any scale.
     pub(super) least_exponent: i32,
     pub(super) ties: Ties,
     pub(super) signs: Signs,
@@ -210,7 +210,7 @@ const BOTH_MAX: u32 = 2688.0_f32.to_bits();
 const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
 
 impl Nvfp4Recipe {
-    /// Of finite numbers, the largest of which has this pattern, a whole number of blocks; `None` where the tool makes NaN of
+    /// For finite numbers, a whole number of blocks, the largest of which has this pattern; `None` if the tool makes NaN of
     /// them.
     pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
         let (fp4, e4m3) = (

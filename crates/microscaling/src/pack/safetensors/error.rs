@@ -9,23 +9,23 @@ use thiserror::Error;
 #[derive(Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is no safetensors file: truncated, or what its header says does not fit its length.
-    #[error("packed tensors: no safetensors file: {0}")]
+    /// The bytes are not a safetensors file: they are truncated, or the header contradicts their length.
+    #[error("packed tensors: not a safetensors file: {0}")]
     Safetensors(#[from] SafeTensorError),
     /// The header says that a tensor lies outside of the file, or does not say where.
     #[error("packed tensors: `{name}` does not lie within the {size} bytes of data")]
     Offsets {
         /// Name of the stored tensor.
         name: String,
-        /// Length of what follows the header.
+        /// Length of the bytes after the header.
         size: usize,
     },
-    /// The header or the metadata are not what is expected of their JSON.
+    /// The JSON of the header or of the metadata does not have the expected form.
     #[error("packed tensors: the {part} cannot be read: {source}")]
     Json {
         /// "header" or "metadata".
         part: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         source: serde_json::Error,
     },
     /// The metadata have no key `microscaling`: a safetensors file of something else.
@@ -36,7 +36,7 @@ pub enum FileError {
     Format {
         /// Name of the tensor.
         tensor: String,
-        /// What is wrong with its format.
+        /// The defect of its format.
         source: ParseFormatError,
     },
     /// A part of a tensor is missing.
@@ -54,9 +54,9 @@ pub enum FileError {
         tensor: String,
         /// Name of the stored tensor.
         part: String,
-        /// What it has to be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value in the file.
         got: String,
     },
     /// The parts do not make up a tensor of the format and shape that the metadata say.
@@ -64,11 +64,11 @@ pub enum FileError {
     Pack {
         /// Name of the tensor.
         tensor: String,
-        /// What does not fit.
+        /// The defect.
         source: PackError,
     },
     /// Two files of one checkpoint have a tensor of one name.
-    #[error("packed tensors: two tensors would be `{name}`; names have to differ")]
+    #[error("packed tensors: two tensors would have the name `{name}`; allowed: names that differ")]
     SameName {
         /// The name.
         name: String,

@@ -1,4 +1,4 @@
-//! The safetensors files of one checkpoint, and the packed weights in them, in whatever layout.
+//! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
 use super::{CheckpointLayout, FileError, FileTensor, PackedFile};
 use crate::{Packed, StoredType, StoredView, WeightLayout};
@@ -90,7 +90,7 @@ impl<'a> PackedFiles<'a> {
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
     }
 
-    /// The files, in the order that they were given in.
+    /// The files, in the given order.
     pub fn files(&self) -> &[PackedFile<'a>] {
         &self.files
     }
@@ -115,13 +115,12 @@ impl<'a> PackedFiles<'a> {
         self.files[self.file_of(name)?].tensor(name)
     }
 
-    /// The place among [`files`](Self::files) of the one that has a stored tensor; `None` if there is none of this name.
+    /// The index in [`files`](Self::files) of the file with this stored tensor; `None` for an unknown name.
     pub fn file_of(&self, name: &str) -> Option<usize> {
         self.tensors.get(name).copied()
     }
 
-    /// The names of the tensors that a packed weight is stored as: its elements are in one of the first two. Empty for an unknown
-    /// weight.
+    /// The names of the tensors that store a packed weight; one of the first two has its elements. Empty for an unknown weight.
     pub fn parts_of(&self, weight: &str) -> Vec<String> {
         match self.weights.get(weight) {
             None => Vec::new(),

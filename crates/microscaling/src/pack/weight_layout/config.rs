@@ -1,15 +1,15 @@
-//! What a model's `config.json` says of a layout.
+//! The description of a layout in a model's `config.json`.
 
 use super::WeightLayout;
 use serde_json::{Value, json};
 
 impl WeightLayout {
-    /// The value of `quantization_config` in a model's `config.json`, as those who read the layout expect it; `None` of GGUF,
-    /// whose files have no such thing. `ignore` are the names of the linear layers that are not quantized.
+    /// The value of `quantization_config` in a model's `config.json`, as readers of the layout expect it; `None` for GGUF,
+    /// whose files have no such value. `ignore` are the names of the linear layers that are not quantized.
     ///
-    /// Of weights alone: what activations become is the engine's matter (compressed-tensors and Model Optimizer call that W4A16
-    /// and W8A16). Of `modelopt-nvfp4` the `quant_algo` is `W4A16_NVFP4`, as Model Optimizer writes it from 0.45 on; until 0.44 it
-    /// wrote `NVFP4`, which says of activations, too, that they become NVFP4. (Feature `safetensors`.)
+    /// The config describes weights alone, and leaves activations to the engine (W4A16 and W8A16 in compressed-tensors and Model
+    /// Optimizer). The `quant_algo` of `modelopt-nvfp4` is `W4A16_NVFP4`, as in Model Optimizer from 0.45 on. Until 0.44 Model
+    /// Optimizer wrote `NVFP4`, which describes activations in NVFP4, too. (Feature `safetensors`.)
     pub fn quantization_config(self, ignore: &[&str]) -> Option<Value> {
         let group = |bits: u32, strategy: &str, size: u32, scale: &str| {
             json!({

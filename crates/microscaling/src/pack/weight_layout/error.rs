@@ -5,7 +5,7 @@ use crate::{BlockFormat, PackError};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
-/// Why a layout cannot say a weight, or a file's tensors are none in it.
+/// Why a layout cannot represent a weight, or why a file's tensors are not a weight in the layout.
 #[derive(Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WeightLayoutError {
@@ -16,7 +16,8 @@ pub enum WeightLayoutError {
         layout: WeightLayout,
         /// Name of the weight.
         name: String,
-        /// Its format, which is not [that of the layout](WeightLayout::format). The scale's rule does not matter.
+        /// Its format, which differs from [the layout's format](WeightLayout::format). The scale's rule does not
+        /// matter.
         format: BlockFormat,
     },
     /// The layout has no place for such a shape, or for blocks along such an axis.
@@ -37,7 +38,7 @@ pub enum WeightLayoutError {
         /// Elements in a block.
         block: usize,
     },
-    /// A block, or the whole weight, is NaN or Inf: those who read the layout take the scale for a number.
+    /// A block, or the whole weight, is NaN or Inf. Readers of the layout would take the scale for a number.
     #[error("layout {layout}: block {block} of `{name}` is NaN or Inf, expected numbers")]
     NotANumber {
         /// The layout.
@@ -70,14 +71,14 @@ pub enum WeightLayoutError {
     Type {
         /// Name of the tensor.
         part: String,
-        /// The type that it has to have.
+        /// The expected type.
         expected: StoredType,
-        /// The one that it has.
+        /// The value in the file.
         got: StoredType,
     },
-    /// A tensor's shape is none of the layout, or is not that of its bytes.
+    /// The layout does not have a tensor of this shape, or the shape contradicts the number of bytes.
     #[error(
-        "layout: `{part}` has shape {shape:?} and {bytes} bytes, which is no part of a weight in this layout"
+        "layout: `{part}` has shape {shape:?} and {bytes} bytes, which matches no part of a weight in this layout"
     )]
     Part {
         /// Name of the tensor.
@@ -94,7 +95,7 @@ pub enum WeightLayoutError {
         part: String,
         /// The shape that belongs to the elements.
         expected: Vec<usize>,
-        /// The one that it has.
+        /// The value in the file.
         got: Vec<usize>,
     },
     /// The parts do not make up a packed tensor.
@@ -102,7 +103,7 @@ pub enum WeightLayoutError {
     Pack {
         /// Name of the weight.
         name: String,
-        /// What does not fit.
+        /// The defect.
         source: PackError,
     },
 }

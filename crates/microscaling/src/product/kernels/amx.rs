@@ -17,7 +17,7 @@ pub(super) const ROWS: usize = 2 * FREE;
 /// Columns of the sums that the tiles hold at once.
 const COLUMNS: usize = 2 * FREE;
 
-/// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+/// The operand of `ldtilecfg`: eight tiles of 16 rows of 64 bytes.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -47,7 +47,7 @@ pub(in crate::product) fn is_available() -> bool {
     })
 }
 
-/// Of the processor's features AMX-TILE and AMX-BF16, and of the system the tiles' state.
+/// Whether the processor has AMX-TILE and AMX-BF16, and the system saves the tiles' state.
 fn is_granted() -> bool {
     const FEATURES: u32 = 1 << 24 | 1 << 22;
     const ARCH_PRCTL: i64 = 158;

@@ -1,4 +1,4 @@
-//! What every path with a sum of its own is held to: its rule, written down apart.
+//! The rule of each path with its own order of sums, written independently of the kernel.
 
 use alloc::{vec, vec::Vec};
 
@@ -106,7 +106,7 @@ pub(super) fn special_numbers(path: ProductPath, rule: Rule) {
     }
 }
 
-/// Where the instructions would make a zero of a subnormal, the bits are those of all other paths.
+/// Where the instructions would flush a subnormal to zero, the bits equal the other paths' bits.
 pub(super) fn nothing_is_flushed(path: ProductPath) {
     for (left, right) in [(1, 127), (64, 64), (70, 71), (0, 200), (8, 133)] {
         let of = |exponent: u32| {

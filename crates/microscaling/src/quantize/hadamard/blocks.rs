@@ -6,16 +6,16 @@ use crate::quantize::layout::Layout;
 use crate::round::bits::SIGN;
 use alloc::vec;
 
-/// Columns of interleaved blocks that are worked on together: so many of the longest blocks just fit the nearest
+/// Columns of interleaved blocks that are worked on together: this number of the longest blocks just fits the nearest
 /// cache.
 const COLUMNS: usize = 64;
 
 /// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
 pub(super) struct Transform<'a> {
     pub(super) layout: Layout,
-    /// What the elements of an axis are multiplied by first.
+    /// The factors that multiply the elements of an axis first.
     pub(super) factors: &'a [f32],
-    /// Whose signs they are multiplied by in the end; empty for none.
+    /// Numbers whose signs multiply the elements in the end; empty for none.
     pub(super) signs: &'a [f32],
     pub(super) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.

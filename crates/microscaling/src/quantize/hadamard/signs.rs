@@ -4,14 +4,14 @@ use crate::RandomStream;
 use crate::round::bits::SIGN;
 use alloc::{vec, vec::Vec};
 
-/// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: of the element at each index of the axis, whatever the
+/// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: one for each index of the axis, the same along the
 /// other axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signs {
-    /// The uppermost bit of word number i of the stream, one for minus, is that of the element at index i.
+    /// The uppermost bit of word number i of the stream is the sign of the element at index i, one for minus.
     Random(RandomStream),
-    /// The same ones for every block: bit i, one for minus, is that of the elements whose index modulo the block size is i.
-    /// Bits from the block size on have no effect. `Repeated(0)` makes it the plain Hadamard transform.
+    /// The same signs for every block: bit i is the sign of the elements whose index modulo the block size is i, one for
+    /// minus. Bits from the block size on have no effect. `Repeated(0)` gives the plain Hadamard transform.
     ///
     /// NVIDIA's TransformerEngine trains NVFP4 with `0xd7e8` and blocks of 16 (`get_wgrad_sign_vector`, arXiv 2509.25149
     /// section 4.2).
@@ -25,7 +25,7 @@ impl From<RandomStream> for Signs {
 }
 
 impl Signs {
-    /// Those of an axis, as the sign bits of patterns.
+    /// The signs of an axis, as the sign bits of patterns.
     pub(super) fn bits(self, axis: usize, block_size: usize) -> Vec<u32> {
         match self {
             Self::Random(stream) => {

@@ -1,11 +1,11 @@
-//! What the loops do with the elements of blocks.
+//! The loops' rule for the elements of blocks.
 
 use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
 use crate::format::table::Few;
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY, NAN};
 
-/// What the loops do with the elements of blocks.
+/// The loops' rule for the elements of blocks.
 ///
 /// The methods must be `#[inline(always)]`, see [`Kernel`](super::instruction_set::Kernel).
 pub(crate) trait ElementRule: Copy + Send + Sync {

@@ -17,8 +17,8 @@ impl FloatFormat {
         })
     }
 
-    /// Rounding in a format with the exponents of float32: integer rounding of the whole pattern, a
-    /// carry runs from the mantissa into the exponent and from the largest number to Inf.
+    /// Rounding in a format with the exponents of float32: integer rounding of the whole pattern. A carry runs from the
+    /// mantissa into the exponent, and from the largest number to Inf.
     #[inline(always)]
     pub(crate) fn round_bfloat<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
         let sign = x.to_bits() & SIGN;

@@ -1,4 +1,4 @@
-//! The scalar rules of blocks whose scale is a float: NVFP4, and those of any element and scale.
+//! The scalar rules of blocks whose scale is a float: NVFP4, and blocks of any element and scale.
 
 mod formats;
 mod four_over_six;
@@ -30,7 +30,7 @@ pub(crate) fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }
 
-/// Any tensor scale: with the cases of its own that a very small one has.
+/// Any tensor scale, with the special cases of very small ones.
 pub(crate) const EXACT: bool = true;
 /// Tensor scales that are [large](is_large): nothing overflows that matters.
 const PLAIN: bool = false;
@@ -190,7 +190,7 @@ impl FloatScaleRule {
         self.four_over_six && verdict == FOUR_VERDICT
     }
 
-    /// What the elements need to know of a block with the scale c.
+    /// The data that the elements of a block with the scale c need.
     #[inline(always)]
     pub(crate) fn pair<const EXACT: bool>(&self, scale: u32) -> ScalePair {
         self.pair_with::<EXACT>(scale, self.result_scale)

@@ -3,8 +3,8 @@
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::{RoundingRule, round_magnitude};
 
-/// What the elements of a block share, as two words, so that there can be arrays of each. What they say is up to the rule:
-/// [`Steps`] or [`ScalePair`](super::ScalePair).
+/// Data that the elements of a block share, as two words, so that there can be arrays of each. Each rule has its own
+/// words: [`Steps`] or [`ScalePair`](super::ScalePair).
 pub(crate) type Grid = [u32; 2];
 
 /// The grid of a block with a power-of-two scale.

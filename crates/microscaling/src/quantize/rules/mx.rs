@@ -1,5 +1,5 @@
-//! MX blocks: the scalar rules. What stands here is the specification; the slice kernels inline it,
-//! and any other implementation (GPU, intrinsics) must match it bit for bit.
+//! MX blocks: the scalar rules. This code is the specification. The slice kernels inline the code, and any other
+//! implementation (GPU, intrinsics) must match it bit for bit.
 
 use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
@@ -17,14 +17,13 @@ impl MxFormat {
     /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
     /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
     ///
-    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A
-    /// smaller one than 2^−E becomes 2^−E; in particular 2^−127, a subnormal float32, is a scale like
-    /// any other. The largest pattern of a block, compared as an integer, is that of its largest
-    /// magnitude, or of a NaN or Inf if it holds one.
+    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A scale below 2^−E
+    /// becomes 2^−E. 2^−127, a subnormal float32, is an ordinary scale. The largest pattern of a block, compared as an
+    /// integer, is the pattern of its largest magnitude, or of a NaN or Inf in the block.
     ///
-    /// With [`headroom`](Self::headroom) h the exponent is that of a block whose largest magnitude is h · amax, a real
-    /// number that no rounding precedes; with [`ScaleMode::Rceil`] it is ceil(log2(h · p)), with p the float32 product.
-    /// A block of zeros has the scale that it has without headroom.
+    /// With [`headroom`](Self::headroom) h, a block has the exponent of a block whose largest magnitude is h · amax,
+    /// computed without rounding. With [`ScaleMode::Rceil`] the exponent is ceil(log2(h · p)), with p the float32
+    /// product. A block of zeros has the scale that it has without headroom.
     ///
     /// With [`ScaleMode::Rms`] the scale follows from all elements, see [`scale_exponent_of`](Self::scale_exponent_of);
     /// this is the scale of a block whose magnitudes are all alike.
@@ -37,11 +36,11 @@ impl MxFormat {
     /// The exponent s of the scale 2^s of a block of these elements; `None` is the scale NaN. Zero elements are a block of
     /// zeros.
     ///
-    /// Of every scale mode but one it is the [`scale_exponent`](Self::scale_exponent) of the largest magnitude. With
-    /// [`ScaleMode::Rms`], let 2^e be the power of two of the largest magnitude, and m the magnitudes in units of
-    /// 2^(e − 15), rounded down to whole numbers: all of them have 16 bits at most. With M the mean of m², rounded down,
-    /// s = floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom), all of it
-    /// exact in real numbers. (M, if 0, as in a block of more than 2^30 elements it may be, counts as 1.)
+    /// For every scale mode but one, the result is the [`scale_exponent`](Self::scale_exponent) of the largest magnitude.
+    /// With [`ScaleMode::Rms`], let 2^e be the power of two of the largest magnitude. Let m be the magnitudes in units of
+    /// 2^(e − 15), rounded down to whole numbers, which have 16 bits at most. With M the mean of m², rounded down, s =
+    /// floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom). Every step is
+    /// exact in real numbers. (In a block of more than 2^30 elements M may be 0, and counts as 1.)
     ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
@@ -54,10 +53,10 @@ impl MxFormat {
     /// One element of a block whose largest magnitude has the float32 pattern `amax`: rounded,
     /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
     ///
-    /// NaN if the scale is NaN, whatever `x` is; zero if the block is flushed. Subnormals of the element format are kept; below the
-    /// smallest one the rounding decides between it and zero. Where scale mode `ceil`, `even` or
-    /// `rceil` lets an element of a block near the top of float32 round up to 2^128, the result is
-    /// ±Inf, the only float32 for it; with `floor` and no headroom that cannot happen.
+    /// NaN for any `x` if the scale is NaN; zero if the block is flushed. Subnormals of the element format are kept; below the
+    /// smallest one the rounding decides between it and zero. Scale modes `ceil`, `even` and `rceil` let an element of a block near
+    /// the top of float32 round up to 2^128. The result is then ±Inf, the only float32 for 2^128. With `floor` and no headroom this
+    /// cannot happen.
     ///
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN. Not of
     /// [`ScaleMode::Rms`], whose scale follows from all elements: [`round_scaled`](Self::round_scaled) is.
@@ -67,7 +66,7 @@ impl MxFormat {
 
     /// One finite element of a block with the scale 2^`exponent`, which must be one of the format's
     /// ([`scale_exponent_of`](Self::scale_exponent_of) gives one): rounded, saturated and scaled back. `draw` matters only
-    /// to [`Rounding::Stochastic`]. A block that is to be flushed is not known here.
+    /// to [`Rounding::Stochastic`]. The function does not flush blocks.
     pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
         let rule = MxRule::of(self);
         let (grid, element) = (rule.grid_of(exponent).words(), rule.step_element());
@@ -75,7 +74,7 @@ impl MxFormat {
     }
 }
 
-/// What rounding has to know of an element format, as integers.
+/// The properties of an element format that rounding needs, as integers.
 #[derive(Clone, Copy)]
 pub(crate) struct ElementRow {
     pub(crate) mantissa_bits: i32,
@@ -113,7 +112,7 @@ pub(crate) struct MxRule {
     tame: Tame,
 }
 
-/// What is added to an exponent that is a verdict, so that it is not negative.
+/// Added to an exponent that is a verdict, so that the verdict is not negative.
 const VERDICT: i32 = 1 << 10;
 
 impl MxRule {
@@ -247,7 +246,7 @@ impl MxRule {
         i64::from(multiples * multiples)
     }
 
-    /// What the sum of the squares of so many elements says.
+    /// The verdict of the sum of the squares of `length` elements.
     #[inline(always)]
     pub(super) fn verdict_of_squares(&self, amax: u32, sum: i64, length: usize) -> u32 {
         if amax == 0 {
@@ -260,8 +259,8 @@ impl MxRule {
     }
 }
 
-/// From the largest magnitude of a tame block to its scale, for all scale modes alike: the exponent field of
-/// `amax · factor`, to the pattern of which `addend` is added, is that of the scale but for a constant.
+/// From the largest magnitude of a tame block to its scale, for all scale modes alike. The pattern of `amax · factor`
+/// plus `addend` has the scale's exponent field, but for a constant.
 #[derive(Clone, Copy)]
 struct Tame {
     /// The ends of [`MxRule::tame`]: a range is not `Copy`.

@@ -34,13 +34,14 @@ impl ScaleMode {
 
 /// The choice of a scale with headroom.
 ///
-/// In every mode the exponent of the scale goes up where the largest magnitude passes a threshold, one in each binade and
-/// each twice the one before: so it is the exponent of the magnitude after something was added to its significand.
+/// In every mode the exponent of the scale goes up where the largest magnitude passes a threshold. Each binade has one
+/// threshold, twice the one before. So the exponent is the exponent of the magnitude after an addition to its
+/// significand.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadroomScale {
     /// Whether there is headroom at all.
     pub(crate) is_some: bool,
-    /// What is added, in units of 2^−23 of the exponent of the magnitude; at most 2^24.
+    /// The addend, in units of 2^−23 of the magnitude's power of two; at most 2^24.
     pub(crate) addend: u32,
 }
 

@@ -1,9 +1,9 @@
-//! By what the elements of a block are multiplied before and after they are rounded.
+//! The factors that multiply the elements of a block before and after rounding.
 
 use super::grid::Grid;
 use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS};
 
-/// What the elements of a block are multiplied by, as patterns.
+/// The factors of the elements of a block, as patterns.
 #[derive(Clone, Copy)]
 pub(crate) struct ScalePair {
     /// After rounding: the scale, or NaN.
@@ -13,7 +13,7 @@ pub(crate) struct ScalePair {
 }
 
 impl ScalePair {
-    /// Of a scale that is a power of two, neither it nor its reciprocal subnormal.
+    /// From a scale that is a power of two, if neither the scale nor its reciprocal is subnormal.
     #[inline(always)]
     pub(crate) const fn of_power(scale: u32) -> Self {
         const TWICE: u32 = (2 * BIAS as u32) << MANTISSA_BITS;

@@ -69,7 +69,7 @@ impl KernelRows<'_> {
             .emit(|scope| write_element::expand(scope, tensor, start, index, value));
     }
 
-    /// Reduces the values of each unit's elements, and then those of the units.
+    /// Reduces the values of each unit's elements, and then the results of the units.
     fn reduce(
         &self,
         first: u32,

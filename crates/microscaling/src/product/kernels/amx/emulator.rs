@@ -1,5 +1,6 @@
-//! The instructions of AMX-BF16 for processors that do not have them: a handler of the signal that such a processor raises does
-//! what Intel's Software Developer's Manual, volume 2, says of each. So the kernel is tested wherever AVX-512 is.
+//! Emulates the instructions of AMX-BF16 on processors without them. Such a processor raises a signal, and a handler does the
+//! work of the instruction as Intel's Software Developer's Manual, volume 2, describes it. So the kernel is tested on every
+//! processor with AVX-512.
 
 use core::cell::UnsafeCell;
 

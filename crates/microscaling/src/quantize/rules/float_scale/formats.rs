@@ -1,4 +1,4 @@
-//! What the formats say of one block and one element.
+//! The formats' functions for one block and one element.
 
 use super::FloatScaleRule;
 use crate::float_state::ieee;
@@ -17,9 +17,9 @@ impl BlockFormat {
 }
 
 impl FloatScaleFormat {
-    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
-    /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
-    /// of `amax` is ignored.
+    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`. t is 1 for a format
+    /// without a tensor scale, NaN for a NaN or Inf, and 0 for zeros and numbers close to the smallest subnormal. The
+    /// sign bit of `amax` is ignored.
     pub fn tensor_scale_of(&self, amax: u32) -> f32 {
         f32::from_bits(match self.tensor_scale {
             false => ONE,
@@ -47,8 +47,8 @@ impl FloatScaleFormat {
     }
 
     /// One element of a block with the scale c, one that [`block_scale_of`](Self::block_scale_of) gives, in a tensor with the
-    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`]. Of
-    /// several tables it is the first.
+    /// scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    /// With several tables the first one counts.
     pub fn round_scaled(
         &self,
         x: f32,
@@ -66,19 +66,19 @@ impl FloatScaleFormat {
 }
 
 impl Nvfp4Format {
-    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`: 1 without
-    /// one, NaN for a NaN or Inf, 0 for zeros and numbers close to the smallest subnormal. The sign bit
-    /// of `amax` is ignored.
+    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`. t is 1 for a format
+    /// without a tensor scale, NaN for a NaN or Inf, and 0 for zeros and numbers close to the smallest subnormal. The
+    /// sign bit of `amax` is ignored.
     pub fn tensor_scale_of(&self, amax: u32) -> f32 {
         FloatScaleFormat::from(*self).tensor_scale_of(amax)
     }
 
-    /// The E4M3 code of the scale c of a block whose largest magnitude has the float32 pattern `amax`,
-    /// in a tensor with the scale `tensor_scale`: 0x08 (2^−6) to 0x7e (448), or 0x7f, NaN, if either is
+    /// The E4M3 code of the scale c of a block. The block's largest magnitude has the float32 pattern `amax`, and its
+    /// tensor has the scale `tensor_scale`. Codes are 0x08 (2^−6) to 0x7e (448), or 0x7f, NaN, if either argument is
     /// NaN or Inf. A tensor scale of 0 gives 0x08. The sign bit of `amax` is ignored.
     ///
-    /// With [`four_over_six`](Self::four_over_six) it is the first of the two candidates;
-    /// [`block_scale_of`](Self::block_scale_of) knows which one a block has.
+    /// With [`four_over_six`](Self::four_over_six) the result is the first of the two candidates;
+    /// [`block_scale_of`](Self::block_scale_of) chooses between them.
     pub fn block_scale(&self, amax: u32, tensor_scale: f32) -> u8 {
         let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         ieee(|| rule.block_scale_code([amax & ABS, 0]) as u8)
@@ -86,20 +86,20 @@ impl Nvfp4Format {
 
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
     ///
-    /// With [`four_over_six`](Self::four_over_six), c is c₆ or c₄, and c₄ if the block's error is less. The error with a
-    /// scale is the sum of d², where d is the float32 difference of x and what it becomes, rounded half to even whatever
-    /// the rounding mode, in units of 2^(e − 17), rounded down to a whole number, of 2^16 − 1 at most; 2^e is the power of
-    /// two of the block's largest magnitude. Both sums are of integers: no order matters.
+    /// With [`four_over_six`](Self::four_over_six), c is c₄ if the block's error with c₄ is less, else c₆. The error with
+    /// a scale is the sum of d². Here d is the float32 difference of x and its quantized value, rounded half to even in
+    /// every rounding mode. d counts units of 2^(e − 17), rounded down to a whole number, at most 2^16 − 1; 2^e is the
+    /// power of two of the block's largest magnitude. Both sums are of integers: no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
         let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         let elements = block.iter().copied();
         ieee(|| rule.block_scale_code(BlockRule::FloatScale(rule).maxima(elements)) as u8)
     }
 
-    /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with
-    /// the scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to
-    /// [`Rounding::Stochastic`]. Not with [`four_over_six`](Self::four_over_six), where the scale follows from
-    /// all elements: [`round_scaled`](Self::round_scaled) is.
+    /// One element of a block whose largest magnitude has the float32 pattern `amax`, in a tensor with the scale
+    /// `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
+    /// With [`four_over_six`](Self::four_over_six) the scale follows from all elements, so use
+    /// [`round_scaled`](Self::round_scaled) there.
     pub fn round_element(
         &self,
         x: f32,

@@ -6,10 +6,10 @@ use crate::round::bits::{self, ABS, INFINITY, ONE, SIGN};
 use crate::round::mode::Even;
 use crate::round::round_normal;
 
-/// What the second look at a block says where the scale that makes of the largest magnitude 4 is better; else 0.
+/// The verdict of the second look if the scale that makes the largest magnitude 4 is better; else 0.
 pub(crate) const FOUR_VERDICT: u32 = 1;
 
-/// What the second look at a block needs to know.
+/// The data for the second look at a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates {
     six: ScalePair,

@@ -17,7 +17,7 @@ pub(crate) struct ScaleRow {
     smallest_normal: u32,
     /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
     to_subnormal: f32,
-    /// The codes; `None` are those of float32.
+    /// The codes; `None` stands for float32's bit patterns.
     places: Option<Places>,
     /// The code of NaN.
     nan_code: u32,

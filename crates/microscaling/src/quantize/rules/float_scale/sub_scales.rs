@@ -40,7 +40,7 @@ impl SubScaleRule {
         [first, reaches(second << 16, exponent)]
     }
 
-    /// The scale of a sub-block, from that of the block.
+    /// The scale of a sub-block, from the block's scale.
     #[inline(always)]
     pub(super) fn scale(&self, scale: u32, second: u32) -> u32 {
         if scale >= INFINITY {

@@ -1,0 +1,216 @@
+//! The presets, by name and as text.
+
+use burn_mx::{BlockFormat, MxSpecs, Rounding, Slot, SpecsError};
+
+#[test]
+fn names_give_what_the_constructors_give() {
+    let eden = "block(element=fp4_e2m1,scale=ue4m3,block_size=16,tensor_scale=true,eden=true,headroom=1581/1600)";
+    let expected = [
+        ("none", MxSpecs::none(), "no emulation"),
+        (
+            "mxfp8_e4m3",
+            MxSpecs::mxfp8_e4m3(),
+            "w fp8_e4m3, a fp8_e4m3, block 32, bfloat16",
+        ),
+        (
+            "mxfp8_e5m2",
+            MxSpecs::mxfp8_e5m2(),
+            "w fp8_e5m2, a fp8_e5m2, block 32, bfloat16",
+        ),
+        (
+            "mxfp6_e3m2",
+            MxSpecs::mxfp6_e3m2(),
+            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+        ),
+        (
+            "mxfp6_e2m3",
+            MxSpecs::mxfp6_e2m3(),
+            "w fp6_e2m3, a fp6_e2m3, block 32, bfloat16",
+        ),
+        (
+            "mxfp4",
+            MxSpecs::mxfp4(),
+            "w fp4_e2m1, a fp4_e2m1, block 32, bfloat16",
+        ),
+        (
+            "mxint8",
+            MxSpecs::mxint8(),
+            "w int8, a int8, block 32, bfloat16",
+        ),
+        (
+            "mxfp8_rceil",
+            MxSpecs::mxfp8_rceil(),
+            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, bfloat16",
+        ),
+        ("mx4", MxSpecs::mx4(), "w mx4, a mx4, bfloat16"),
+        ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16"),
+        ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16"),
+        ("bfp16", MxSpecs::bfp16(), "w bfp16, a bfp16, bfloat16"),
+        (
+            "nvfp4",
+            MxSpecs::nvfp4(),
+            "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16",
+        ),
+        (
+            "mxint4",
+            MxSpecs::mxint4(),
+            "w int4, a int4, block 32, bfloat16",
+        ),
+        ("nvint4", MxSpecs::nvint4(), "w nvint4, a nvint4, bfloat16"),
+        ("amdfp4", MxSpecs::amdfp4(), "w amdfp4, a amdfp4, bfloat16"),
+        (
+            "amdfp4_g32",
+            MxSpecs::amdfp4_g32(),
+            "w amdfp4_g32, a amdfp4_g32, bfloat16",
+        ),
+        ("nf4", MxSpecs::nf4(), "w nf4, a nf4, bfloat16"),
+        ("if4", MxSpecs::if4(), "w if4, a if4, bfloat16"),
+        ("razer", MxSpecs::razer(), "w razer, a razer, bfloat16"),
+        ("hif4", MxSpecs::hif4(), "w hif4, a hif4, bfloat16"),
+        (
+            "mxfp4_sr_rht",
+            MxSpecs::mxfp4_sr_rht(),
+            "w fp4_e2m1, a fp4_e2m1, \
+             w_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+             a_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+             a_bp_ex mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+             a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
+             block 32, Hadamard 64, bfloat16",
+        ),
+        (
+            "mxfp8_pretraining",
+            MxSpecs::mxfp8_pretraining(),
+            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16",
+        ),
+        (
+            "mxfp6_training",
+            MxSpecs::mxfp6_training(),
+            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+        ),
+        (
+            "mxfp4_backward",
+            MxSpecs::mxfp4_backward(),
+            "w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, a_bp_os mxfp4, Hadamard 64:product, \
+             backward headroom 4/3, no blocks between activations, bfloat16",
+        ),
+        (
+            "nvfp4_pretraining",
+            MxSpecs::nvfp4_pretraining(),
+            "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), \
+             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16",
+        ),
+        (
+            "quartet",
+            MxSpecs::quartet(),
+            "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), \
+             a mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
+             a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
+             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+        ),
+        (
+            "quartet_code",
+            MxSpecs::quartet_code(),
+            "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms), \
+             a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
+             a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
+             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+        ),
+        (
+            "quartet2",
+            MxSpecs::quartet2(),
+            &format!(
+                "w nvfp4(tensor_scale=true,four_over_six=true), a nvfp4(tensor_scale=true,four_over_six=true), \
+                 w_bp {eden}, a_bp {eden}, a_bp_ex {eden}, a_bp_os {eden}, Hadamard 128:product, \
+                 gradients of forward operands, no blocks between activations, bfloat16"
+            ),
+        ),
+    ];
+    assert_eq!(
+        MxSpecs::PRESETS,
+        expected.each_ref().map(|(name, ..)| *name)
+    );
+    for (name, specs, summary) in expected {
+        assert_eq!(specs.resolve().unwrap().to_string(), summary);
+        assert_eq!(MxSpecs::preset(name), Ok(specs));
+    }
+    assert!(MxSpecs::PRESETS.ends_with(MxSpecs::LITERATURE));
+    assert_eq!(MxSpecs::mxint8().round, Rounding::NearestEven);
+    assert_eq!(MxSpecs::mxint8().scale_bits, 8);
+}
+
+#[test]
+fn quarks_names() {
+    for (name, specs) in [
+        ("MX4", MxSpecs::mx4()),
+        ("MX6", MxSpecs::mx6()),
+        ("MX9", MxSpecs::mx9()),
+        ("MXFP8E5M2", MxSpecs::mxfp8_e5m2()),
+        ("MXFP8E4M3", MxSpecs::mxfp8_e4m3()),
+        ("MXFP6E3M2", MxSpecs::mxfp6_e3m2()),
+        ("MXFP6E2M3", MxSpecs::mxfp6_e2m3()),
+        ("MXFP4E2M1", MxSpecs::mxfp4()),
+        ("MXINT8", MxSpecs::mxint8()),
+        ("BFP16", MxSpecs::bfp16()),
+    ] {
+        assert_eq!(MxSpecs::preset(name), Ok(specs));
+    }
+}
+
+#[test]
+fn names_are_understood_in_any_case() {
+    for name in MxSpecs::PRESETS
+        .iter()
+        .copied()
+        .chain(["mxfp8e4m3", "MxFp6E3M2", "bFp16"])
+    {
+        let expected = MxSpecs::preset(name);
+        assert!(expected.is_ok(), "{name}");
+        for name in [name.to_uppercase(), name.to_lowercase()] {
+            assert_eq!(MxSpecs::preset(&name), expected, "{name}");
+        }
+    }
+    assert_eq!(MxSpecs::preset("mxfp8_E4M3"), Ok(MxSpecs::mxfp8_e4m3()));
+}
+
+#[test]
+fn every_named_format_has_a_preset_of_its_name() {
+    for name in BlockFormat::NAMES {
+        let format = match name {
+            "nvfp4" => "nvfp4(tensor_scale=true)",
+            name => name,
+        };
+        let specs = MxSpecs::preset(name).unwrap().resolve().unwrap();
+        for slot in Slot::ALL {
+            assert_eq!(
+                specs.block_format(slot),
+                Some(format.parse().unwrap()),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_unknown_name_is_told_the_known_ones() {
+    let error = MxSpecs::preset("mxfp5").unwrap_err();
+    assert_eq!(
+        error,
+        SpecsError::UnknownPreset {
+            name: "mxfp5".into()
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
+         mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
+         amdfp4_g32, nf4, if4, razer, hif4, mxfp4_sr_rht, mxfp8_pretraining, \
+         mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2"
+    );
+}
+
+#[test]
+fn mx_alone_and_none_emulate_nothing() {
+    assert!(MxSpecs::mx().resolve().unwrap().is_none());
+    assert!(MxSpecs::none().resolve().unwrap().is_none());
+    assert_eq!(MxSpecs::none(), MxSpecs::default());
+}

@@ -1,0 +1,150 @@
+//! The chain of defaults.
+
+use burn_mx::{
+    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, MxSpecs, Nvfp4Format,
+    ResolvedSpecs, Rounding, ScaleMode, Slot, SlotFormat,
+};
+
+/// The field of a slot.
+fn slot_format(specs: &MxSpecs, slot: Slot) -> Option<SlotFormat> {
+    match slot {
+        Slot::W => specs.w_elem_format,
+        Slot::A => specs.a_elem_format,
+        Slot::WBp => specs.w_elem_format_bp,
+        Slot::ABp => specs.a_elem_format_bp,
+        Slot::ABpEx => specs.a_elem_format_bp_ex,
+        Slot::ABpOs => specs.a_elem_format_bp_os,
+    }
+}
+
+#[test]
+fn a_slot_takes_any_block_format() {
+    let specs = MxSpecs::from_json(
+        r#"{ "w_elem_format": "mx6", "a_elem_format": "nvfp4", "w_elem_format_bp": "BFP16",
+            "a_elem_format_bp": "mx(element=int4,block_size=8,scale_mode=even)",
+            "a_elem_format_bp_os": "fp8_e5m2", "block_size": 64, "scale_bits": 5 }"#,
+    )
+    .unwrap();
+    let resolved = specs.resolve().unwrap();
+    let own = MxFormat {
+        scale_mode: ScaleMode::Even,
+        ..MxFormat::new(ElementFormat::INT4, 8)
+    };
+    let shared = MxFormat {
+        scale_bits: 5,
+        ..MxFormat::new(ElementFormat::FP8_E5M2, 64)
+    };
+    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::default());
+    assert_eq!(
+        Slot::ALL.map(|slot| resolved.block_format(slot).unwrap()),
+        [
+            MicroexponentFormat::MX6.into(),
+            nvfp4,
+            BfpFormat::BFP16.into(),
+            own.into(),
+            nvfp4,
+            shared.into(),
+        ]
+    );
+    assert_eq!(
+        resolved.to_string(),
+        "w mx6, a nvfp4, w_bp bfp16, a_bp mx(element=int4,block_size=8,scale_mode=even), a_bp_os fp8_e5m2, \
+         block 64, 5 scale bits"
+    );
+    assert_eq!(MxSpecs::from_json(&specs.to_json()), Ok(specs));
+}
+
+#[test]
+fn formats_and_scale_bits_default() {
+    let specs = MxSpecs {
+        w_elem_format: Some(ElementFormat::INT8.into()),
+        a_elem_format: Some(ElementFormat::FP8_E5M2.into()),
+        a_elem_format_bp_ex: Some(ElementFormat::FP6_E2M3.into()),
+        ..MxSpecs::default()
+    };
+    let resolved = specs.resolve().unwrap();
+    let specs = MxSpecs {
+        scale_bits: 8,
+        w_elem_format_bp: Some(ElementFormat::INT8.into()),
+        a_elem_format_bp: Some(ElementFormat::FP8_E5M2.into()),
+        a_elem_format_bp_os: Some(ElementFormat::FP8_E5M2.into()),
+        ..specs
+    };
+    for slot in Slot::ALL {
+        let format = slot_format(resolved.specs(), slot);
+        assert_eq!(format, slot_format(&specs, slot), "{slot:?}");
+        let whole_axis = MxFormat::new(ElementFormat::INT8, 0);
+        assert_eq!(
+            resolved.block_format(slot),
+            format.and_then(|format| format.block_format(&whole_axis)),
+            "{slot:?}"
+        );
+    }
+    // A second time changes nothing.
+    assert_eq!(resolved.specs().resolve(), Ok(resolved.clone()));
+}
+
+#[test]
+fn roundings_default() {
+    use Rounding::{NearestAway, NearestEven, Stochastic, TowardZero};
+    let elementwise = |specs: &ResolvedSpecs| {
+        [
+            specs.round(),
+            specs.round_weight(),
+            specs.round_output(),
+            specs.round_grad_weight(),
+            specs.round_grad_input(),
+            specs.round_mx_output(),
+        ]
+    };
+    let backward = |specs: &ResolvedSpecs| {
+        [
+            specs.round_mx_input_grad_input(),
+            specs.round_mx_weight_grad_input(),
+            specs.round_mx_grad_output_grad_input(),
+            specs.round_mx_input_grad_weight(),
+            specs.round_mx_grad_output_grad_weight(),
+        ]
+    };
+
+    let unset = MxSpecs::default().resolve().unwrap();
+    assert_eq!(elementwise(&unset), [NearestAway; 6]);
+    assert_eq!(backward(&unset), [NearestAway; 5]);
+
+    let round = MxSpecs {
+        round: Stochastic,
+        ..MxSpecs::default()
+    };
+    let resolved = round.resolve().unwrap();
+    assert_eq!(elementwise(&resolved), [Stochastic; 6]);
+    assert_eq!(backward(&resolved), [Stochastic; 5]);
+
+    let some = MxSpecs {
+        round_output: Some(NearestAway),
+        round_grad_input: Some(TowardZero),
+        round_mx_input_grad_weight: Some(NearestAway),
+        round: NearestEven,
+        ..MxSpecs::default()
+    };
+    let resolved = some.resolve().unwrap();
+    assert_eq!(
+        elementwise(&resolved),
+        [
+            NearestEven,
+            NearestEven,
+            NearestAway,
+            NearestEven,
+            TowardZero,
+            NearestEven
+        ]
+    );
+    assert_eq!(
+        backward(&resolved),
+        [TowardZero, TowardZero, TowardZero, NearestAway, TowardZero]
+    );
+    // Filled in means filled in: no null is left in the JSON but for the formats.
+    assert_eq!(
+        resolved.specs().to_json().matches("null").count(),
+        Slot::ALL.len()
+    );
+}
