@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 /// A candidate for a place.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
-    /// What it does to the model: less is better. Finite, at least 0.
+    /// The harm to the model: less is better. Finite, at least 0.
     pub score: f64,
-    /// What it costs: bits, joules, seconds. Finite, at least 0.
+    /// The cost: bits, joules, seconds. Finite, at least 0.
     pub cost: f64,
 }
 
@@ -22,7 +22,7 @@ pub struct Choice {
     pub cost: f64,
 }
 
-/// Why there is no choice.
+/// The reasons for which a choice is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChoiceError {
@@ -56,7 +56,7 @@ pub enum ChoiceError {
     },
 }
 
-/// What sums may be wrong by, as a share.
+/// The largest relative error of a sum.
 const SLACK: f64 = 1e-9;
 
 /// A partial choice of the places up to one.
@@ -64,7 +64,7 @@ const SLACK: f64 = 1e-9;
 struct State {
     score: f64,
     cost: f64,
-    /// The state before it, among those of the place before.
+    /// The number of the state before, in the list of the previous place.
     before: usize,
     candidate: usize,
 }
@@ -72,9 +72,9 @@ struct State {
 /// Chooses a candidate for each place. Of choices with the same score the cheapest one is taken; the result depends on nothing but
 /// the arguments.
 ///
-/// The search goes place by place and keeps partial choices. A partial choice is dropped if another one has neither a larger score nor a
-/// larger cost, if the places that follow cannot be paid for, or if even with fractions of candidates they leave it worse than a known
-/// choice. The time grows with the number of different costs, so that costs in whole units (bits) help.
+/// The search goes place by place and keeps partial choices. Three rules drop a partial choice: another one has neither a larger score
+/// nor a larger cost; the budget does not pay for the places that follow; a bound, which allows fractions of candidates, is worse than a
+/// known choice. The time grows with the number of different costs. Costs in whole units (bits) keep this number small.
 ///
 /// # Errors
 /// [`ChoiceError`].
@@ -220,8 +220,8 @@ impl Hull {
 struct Rest {
     /// The cost of the cheapest candidates.
     least: f64,
-    /// All candidates that the hulls lead to, the best exchange first: the sums of scores and costs after each exchange. The first
-    /// one is that of the cheapest candidates.
+    /// The sums of scores and costs: of the cheapest candidates, then after each exchange along the hulls, the best exchange
+    /// first.
     sums: Vec<Candidate>,
 }
 

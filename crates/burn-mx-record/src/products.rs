@@ -110,7 +110,7 @@ fn kind_of(format: Option<BlockFormat>, is_rounded: bool) -> Option<OperandKind>
     }
 }
 
-/// What was seen of a forward pass.
+/// The products of a forward pass so far.
 #[derive(Default)]
 struct Seen {
     products: Vec<Forward>,

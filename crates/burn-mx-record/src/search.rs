@@ -62,16 +62,16 @@ pub struct FoundPlace {
     pub noise: BTreeMap<String, f64>,
 }
 
-/// Why there is no recipe.
+/// The reasons for which a search fails.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// A candidate is no block format.
+    /// A candidate does not name a block format.
     #[error("format `{format}`: {reason}")]
     Format {
         /// The candidate.
         format: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The records do not have what a candidate would lose.
@@ -203,7 +203,7 @@ impl Search {
     }
 }
 
-/// The places of layers with weights, each with what it would lose.
+/// The places of layers with weights, with the noise of each candidate.
 fn recorded<'a>(steps: impl Iterator<Item = &'a StepRecord> + Clone) -> Vec<Recorded> {
     let products = || steps.clone().flat_map(|step| &step.products);
     let is_weight = |slot| matches!(slot, Slot::W | Slot::WBp);
