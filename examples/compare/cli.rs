@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashSet,
+    error::Error,
     fmt::Display,
     fs,
     hash::Hash,
@@ -20,6 +21,7 @@ use clap::{Parser, builder::RangedU64ValueParser};
 
 use super::{
     backends::BackendName,
+    cost::CostArgs,
     layers::{Layer, LayerSpecs},
     models::{Architecture, ModelName, Sizes},
     output::{self, OutputFile},
@@ -56,6 +58,10 @@ pub(crate) struct Cli {
     /// precision stay so, unless --layer sets other specs
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
     presets: Vec<Presets>,
+
+    /// Recipe to train in, as JSON, such as `search` writes it: {"specs", "layers"}. The run has the file's name. Repeat it
+    #[arg(long = "recipe", value_name = "FILE")]
+    recipes: Vec<PathBuf>,
 
     /// Specs of the layers whose path matches PATTERN, in every MX run: 'head=fp32', 'blocks.*=mxfp4,block_size=16'.
     /// SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last match counts
@@ -131,7 +137,7 @@ pub(crate) struct Cli {
     #[arg(long, requires = "record")]
     record_elementwise: bool,
 
-    /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
+    /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms","cost"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -143,6 +149,9 @@ pub(crate) struct Cli {
     /// for each run beside the records
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
+
+    #[command(flatten)]
+    cost: CostArgs,
 
     #[command(flatten)]
     specs: MxArgs,
@@ -159,15 +168,29 @@ impl Cli {
             blocks: self.blocks,
         })?;
         let progress = self.progress.decide()?;
+        let costing = self.cost.plan()?;
         let presets = presets::expand(&self.presets);
         unique("--preset", &presets)?;
         unique("--seed", &self.seeds)?;
         let layers = self.layers();
-        let formats = presets
-            .iter()
-            .map(|name| self.format(name, architecture, &layers));
-        let formats = [Ok(Format::fp32())].into_iter().chain(formats);
+        let of_presets = presets.iter().map(|name| {
+            let recipe =
+                Recipe::preset(name).map_err(|error| format!("--preset '{name}': {error}"));
+            self.format(name, ("--preset", name), recipe?, architecture, &layers)
+        });
+        let of_files = self.recipes.iter().map(|path| {
+            let shown = path.display().to_string();
+            let recipe = recipe(path).map_err(|error| format!("--recipe '{shown}': {error}"));
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            self.format(&name, ("--recipe", &shown), recipe?, architecture, &layers)
+        });
+        let formats = [Ok(Format::fp32())]
+            .into_iter()
+            .chain(of_presets)
+            .chain(of_files);
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<&str> = formats.iter().map(|format| format.name.as_str()).collect();
+        unique("--recipe", &names)?;
         for layer in &layers {
             sweep::try_layer(architecture, layer)
                 .map_err(|error| format!("--layer '{layer}': {error}"))?;
@@ -220,6 +243,7 @@ impl Cli {
             csv,
             tensorboard: self.tensorboard.clone(),
             record,
+            costing,
         };
         plan.open_saved(self.resume)?;
         Ok(plan)
@@ -228,27 +252,36 @@ impl Cli {
     fn format(
         &self,
         name: &str,
+        (option, value): (&str, &str),
+        recipe: Recipe,
         architecture: Architecture,
         layers: &[Layer],
     ) -> Result<Format, String> {
-        let recipe = Recipe::preset(name).map_err(|error| format!("--preset '{name}': {error}"))?;
         let recipe = Recipe {
             specs: self.specs.apply(recipe.specs),
             ..recipe
         };
         let resolved = |specs: MxSpecs| {
             let specs = specs.resolve();
-            specs.map_err(|error| format!("--preset '{name}' with the MX options given: {error}"))
+            specs.map_err(|error| format!("{option} '{value}' with the MX options given: {error}"))
         };
         let exempt_specs = resolved(recipe.exempt_specs())?;
         let exempt = sweep::exempt_layers(self.model, architecture, recipe.exemptions)
-            .map_err(|error| format!("--preset '{name}': {error}"))?;
+            .map_err(|error| format!("{option} '{value}': {error}"))?;
         let exempt = exempt
             .into_iter()
-            .map(|path| Layer::exempt(path, exempt_specs.clone()));
+            .map(|path| Layer::of(path, exempt_specs.clone()));
+        let mut all: Vec<Layer> = exempt.collect();
+        for (path, specs) in recipe.layers {
+            let layer = Layer::of(path, resolved(specs)?);
+            sweep::try_layer(architecture, &layer)
+                .map_err(|error| format!("{option} '{value}': {error}"))?;
+            all.push(layer);
+        }
+        all.extend_from_slice(layers);
         Ok(Format {
             name: name.to_owned(),
-            layers: exempt.chain(layers.iter().cloned()).collect(),
+            layers: all,
             specs: Some(resolved(recipe.specs)?),
             overridden: !self.specs.is_empty(),
         })
@@ -289,6 +322,11 @@ impl Cli {
         });
         first_last.chain(self.layers.iter().cloned()).collect()
     }
+}
+
+/// The recipe in a file.
+fn recipe(path: &Path) -> Result<Recipe, Box<dyn Error>> {
+    Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }
 
 fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), String> {

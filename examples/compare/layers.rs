@@ -89,8 +89,8 @@ fn first_line(error: &clap::Error) -> String {
 }
 
 impl Layer {
-    /// A layer that a recipe leaves without block formats.
-    pub(crate) fn exempt(path: String, specs: ResolvedSpecs) -> Self {
+    /// A layer to which a recipe gives these specs.
+    pub(crate) fn of(path: String, specs: ResolvedSpecs) -> Self {
         Self {
             pattern: path,
             specs: LayerSpecs {

@@ -20,12 +20,14 @@
 //! | `history.rs` | loss and time of every step |
 //! | `saved.rs` | a folder that a run can be resumed from |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
+//! | `cost.rs` | the cost of a step in hardware, by models |
 //! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG and for TensorBoard |
 //! | `output.rs` | files that are tried before the work and written after it |
 
 #[path = "../support/backends.rs"]
 mod backends;
 mod cli;
+mod cost;
 #[cfg(feature = "tui")]
 mod dashboard;
 mod epochs;

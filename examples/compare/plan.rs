@@ -1,6 +1,6 @@
 //! A checked command line: the runs, and the folders that keep them.
 
-use std::path::PathBuf;
+use std::{error::Error, path::PathBuf};
 
 use burn_mx::{
     ResolvedSpecs,
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{
     backends::BackendName,
+    cost::{self, Costing, StepCost},
     layers::Layer,
     models::{Architecture, ModelName},
     output::OutputFile,
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) tensorboard: Option<PathBuf>,
     /// The recorder's configuration for the MX runs, and its folder.
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
+    /// What a step costs in hardware, by which models.
+    pub(crate) costing: Costing,
 }
 
 /// The format that a run trains in.
@@ -74,6 +77,18 @@ impl Plan {
     pub(crate) fn runs(&self) -> impl Iterator<Item = (&Format, u64)> {
         let seeds = |format| self.seeds.iter().map(move |&seed| (format, seed));
         self.formats.iter().flat_map(seeds)
+    }
+
+    /// What a step of this format costs, by models.
+    pub(crate) fn step_cost(&self, format: &Format) -> Result<StepCost, Box<dyn Error>> {
+        let products = cost::step(
+            self.architecture,
+            self.model,
+            &self.split,
+            self.hyperparameters.batch_size,
+            (format.specs.as_ref(), &format.layers),
+        )?;
+        Ok(self.costing.of(&products))
     }
 
     /// The recorder of an MX run of this name, and the folder of the records.

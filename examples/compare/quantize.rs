@@ -43,6 +43,7 @@ use burn::{
 };
 use burn_mx::{
     MxDevice,
+    cost::Cost,
     ptq::{PtqError, Quantizer, TunedLayer},
 };
 use clap::{Parser, value_parser};
@@ -51,7 +52,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use epochs::{Epochs, in_order};
 use models::{Model, ModelName, Sizes};
 use quantization::{
-    B, FLOAT, Named, Options, Plan, Row, Score, among_first, progress, sqnr, unusable,
+    B, FLOAT, Named, Options, Plan, Row, Score, among_first, inference, progress, sqnr, unusable,
 };
 use saved::FileRecorder;
 use tasks::{Batch, Split, Task};
@@ -115,6 +116,7 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
         scores: float,
         sqnr: None,
         tuned: Vec::new(),
+        cost: cost(&model, &calibration[0]),
     }];
     for Named { name, quantizer } in &plan.configs {
         let bar = progress(name)?;
@@ -125,12 +127,14 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
         bar.finish_and_clear();
         let (quantized, bytes) = saved_and_loaded(cli, &plan, name, quantized, &device)?;
         let (scores, logits) = scores(task, &quantized, test.as_ref());
+        let cost = cost(&quantized, &calibration[0]);
         rows.push(Row {
             config: name.clone(),
             bytes,
             scores,
             sqnr: Some(sqnr(&logits, &wanted)),
             tuned,
+            cost,
         });
     }
     let title = match task {
@@ -257,6 +261,12 @@ fn quantized(
         };
     }
     each! { Ffn Cnn Lstm Transformer }
+}
+
+/// What a batch costs.
+fn cost(model: &Model<B>, batch: &Batch<B>) -> Cost {
+    let model = model.clone().labelled();
+    inference(|| drop(model.output(batch.clone())))
 }
 
 /// The scores, and the logits of all items.

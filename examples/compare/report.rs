@@ -9,7 +9,12 @@ use burn_mx::{
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{layers::Layer, plan::Format, train::Trained};
+use super::{
+    cost::{Costing, StepCost},
+    layers::Layer,
+    plan::Format,
+    train::Trained,
+};
 
 /// One run, in the form of the JSON.
 #[derive(Serialize)]
@@ -27,6 +32,9 @@ pub(crate) struct Run {
     accuracy: f64,
     /// Median milliseconds a step.
     step_ms: f64,
+    /// By models.
+    #[serde(serialize_with = "cost")]
+    cost: StepCost,
     /// The name for people.
     #[serde(skip)]
     label: String,
@@ -36,7 +44,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(format: &Format, seed: u64, layers: &[Layer], trained: Trained) -> Self {
+    pub(crate) fn new(
+        format: &Format,
+        seed: u64,
+        layers: &[Layer],
+        trained: Trained,
+        cost: StepCost,
+    ) -> Self {
         Self {
             name: format.name.clone(),
             seed,
@@ -45,6 +59,7 @@ impl Run {
             loss: trained.loss,
             accuracy: trained.score,
             step_ms: trained.step.as_secs_f64() * 1e3,
+            cost,
             label: format.label(),
             overridden: format.overridden,
         }
@@ -56,6 +71,17 @@ fn fields<S: Serializer>(specs: &Option<ResolvedSpecs>, serializer: S) -> Result
         .as_ref()
         .map(ResolvedSpecs::specs)
         .serialize(serializer)
+}
+
+fn cost<S: Serializer>(cost: &StepCost, serializer: S) -> Result<S::Ok, S::Error> {
+    serde_json::json!({
+        "macs": cost.cost.macs,
+        "bits": cost.cost.bits,
+        "area": cost.cost.area,
+        "picojoules": cost.cost.picojoules,
+        "seconds": cost.seconds,
+    })
+    .serialize(serializer)
 }
 
 /// `{"runs": [...]}`.
@@ -142,7 +168,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// A Markdown table, one row a format. The first is what the others are compared with.
-pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> Table {
+pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, chip: &str) -> Table {
     let groups = groups(runs);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
@@ -152,9 +178,13 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> Table {
         score,
         "time a step",
         "overhead",
+        "area",
+        "energy",
+        chip,
     ]);
     for group in &groups {
         let specs = group.runs[0].specs.as_ref();
+        let StepCost { cost, seconds } = group.runs[0].cost;
         table.add_row([
             group.label(),
             specs.map_or_else(|| "32".to_owned(), bits),
@@ -162,6 +192,9 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str) -> Table {
             group.accuracy(),
             format!("{:.2} ms", group.step_ms()),
             format!("{:.2}×", group.step_ms() / groups[0].step_ms()),
+            format!("{:.2}", cost.area),
+            format!("{:.1} µJ", cost.picojoules / 1e6),
+            seconds.map_or("-".into(), |seconds| format!("{:.2} µs", 1e6 * seconds)),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {

@@ -63,12 +63,18 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
         .json
         .map(|file| file.replace(&report::json(runs)?))
         .transpose()?;
-    let table = report::table(runs, plan.hyperparameters.epochs, plan.model.task().score());
+    let table = report::table(
+        runs,
+        plan.hyperparameters.epochs,
+        plan.model.task().score(),
+        plan.costing.chip(),
+    );
     let csv = plan.csv.map(|file| {
         file.replace(&tables::csv(&table)?)
             .map_err(Box::<dyn Error>::from)
     });
-    println!("\n{table}\n\n{}", report::notes(runs));
+    let (notes, costs) = (report::notes(runs), plan.costing.legend());
+    println!("\n{table}\n\n{notes}\n\n{costs}");
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
@@ -181,6 +187,7 @@ where
         };
         let (weights, saved) = (&weights[&seed], plan.saved(format, seed));
         let layers = &format.layers;
+        let cost = plan.step_cost(format)?;
         let outcome = match &format.specs {
             None => {
                 let start = Start::<Fp32> {
@@ -214,7 +221,7 @@ where
         }?;
         let epochs = match outcome {
             Outcome::Trained(trained) => {
-                runs.push(Run::new(format, seed, layers, trained));
+                runs.push(Run::new(format, seed, layers, trained, cost));
                 plan.hyperparameters.epochs
             }
             Outcome::Stopped { epochs } => epochs,

@@ -12,7 +12,10 @@ use burn::{backend::Flex, module::Module, tensor::Tensor};
 use burn_mx::{
     MxBackend,
     checkpoint::Checkpoint,
+    cost::{Cost, Tables},
+    module::label_parameters,
     ptq::{Activations, FastFinetune, OptimAlgorithm, QuantConfig, Quantizer, TunedLayer},
+    record::{Pass, products},
 };
 use clap::{Args, CommandFactory, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
@@ -230,12 +233,17 @@ impl Plan {
         let (model, bytes) = self.saved_and_loaded(FLOAT, subject.model(), subject.fresh())?;
         let float = subject.outputs(&model);
         subject.check(&float)?;
+        let batch = subject
+            .calibration()
+            .first()
+            .ok_or("there are no calibration data")?;
         let mut rows = vec![Row {
             config: FLOAT.into(),
             bytes,
             scores: subject.scores(&float, &float),
             sqnr: None,
             tuned: Vec::new(),
+            cost: inference(|| drop(S::forward(&label_parameters(model.clone()), batch))),
         }];
         for Named { name, quantizer } in &self.configs {
             let bar = progress(name)?;
@@ -257,6 +265,7 @@ impl Plan {
                 scores: subject.scores(&outputs, &float),
                 sqnr: Some(sqnr(&outputs, &float)),
                 tuned: quantized.tuned,
+                cost: inference(|| drop(S::forward(&label_parameters(model), batch))),
             });
         }
         Ok(rows)
@@ -265,7 +274,7 @@ impl Plan {
     /// Shows the rows: the table, the chart of their first score, JSON.
     pub(crate) fn report(self, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
         let table = table(rows);
-        println!("{table}");
+        println!("{table}\n\n{}", legend());
         let chart = chart(title, rows)?;
         println!("chart: {}", self.svg.replace(chart.as_bytes())?.display());
         if let Some(json) = self.json {
@@ -331,6 +340,34 @@ pub(crate) struct Row {
     /// The results of fast fine-tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tuned: Vec<TunedLayer>,
+    /// What the products of a forward pass cost in hardware, by models.
+    #[serde(serialize_with = "relative_cost")]
+    pub(crate) cost: Cost,
+}
+
+/// The cost of what a forward pass of a model with labels multiplies.
+pub(crate) fn inference(forward: impl FnOnce()) -> Cost {
+    Tables::default().cost(&products(Pass::Inference, forward))
+}
+
+fn relative_cost<S: Serializer>(cost: &Cost, serializer: S) -> Result<S::Ok, S::Error> {
+    let fields = [
+        ("bits", cost.bits),
+        ("area", cost.area),
+        ("picojoules", cost.picojoules),
+    ];
+    serializer.collect_map(fields)
+}
+
+/// What the table's last columns mean.
+fn legend() -> String {
+    let tables = Tables::default();
+    format!(
+        "models of the products of one batch, no measurements: bits of an element of an operand; \
+         area: gates of a multiply-accumulate lane, as a multiple of MXFP8 E4M3's ({}); \
+         energy: of multiplications, sums, and operands read once ({})",
+        tables.area.source, tables.operations.source
+    )
 }
 
 /// A number that says how good a model is.
@@ -413,7 +450,11 @@ fn table(rows: &[Row]) -> Table {
     let scores = rows[0].scores.iter().map(|score| score.heading);
     let headings = ["DataType / Config", "Model size"].into_iter();
     table.load_preset(ASCII_MARKDOWN);
-    table.set_header(headings.chain(scores).chain(["SQNR"]));
+    table.set_header(
+        headings
+            .chain(scores)
+            .chain(["SQNR", "Bits", "Area", "Energy"]),
+    );
     for row in rows {
         let sqnr = row.sqnr.map(|sqnr| format!("{sqnr:.1} dB"));
         let cells = [
@@ -421,12 +462,12 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.1} kB", row.bytes as f64 / 1e3),
         ];
         let scores = row.scores.iter().map(Score::text);
-        table.add_row(
-            cells
-                .into_iter()
-                .chain(scores)
-                .chain([sqnr.unwrap_or_default()]),
-        );
+        table.add_row(cells.into_iter().chain(scores).chain([
+            sqnr.unwrap_or_default(),
+            format!("{:.2}", row.cost.bits),
+            format!("{:.2}", row.cost.area),
+            format!("{:.1} µJ", row.cost.picojoules / 1e6),
+        ]));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

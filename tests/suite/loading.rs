@@ -492,6 +492,70 @@ fn static_scales_of_another_length_are_refused() {
     }
 }
 
+/// A packed layer, and tensors that Burn and PyTorch name and lay out in their own ways.
+#[derive(Module, Debug)]
+struct Mixed<B: Backend> {
+    packed: Linear<B>,
+    norm: LayerNorm<B>,
+    plain: Linear<B>,
+}
+
+/// `microscaling convert` changes the layout. The specs, and the names of the other tensors, stay.
+#[test]
+fn a_converted_checkpoint_is_the_same_model() {
+    let folder = folder();
+    let file = |name: &str| folder.path().join(name);
+    let specs = MxSpecs {
+        a_elem_format: "mxfp8_e4m3".parse().ok(),
+        ..MxSpecs::mxfp4()
+    };
+    let [specs, exact] = [specs, MxSpecs::default()].map(|specs| specs.resolve().unwrap());
+    let mixed = |seed| {
+        let device = mx_device(&MxSpecs::mxfp4());
+        let mixed = Mixed {
+            packed: linear::<B>(64, 32, seed, &device),
+            norm: LayerNormConfig::new(32).init(&device),
+            plain: linear(32, 48, seed + 1, &device),
+        };
+        let mixed = set_specs_at::<B, _>(with_noise_weights(mixed, seed), "packed", &specs);
+        set_specs_at::<B, _>(mixed.unwrap(), "plain", &exact).unwrap()
+    };
+    let outputs = |model: Mixed<B>| {
+        let x = noise_tensor::<B, 2>([3, 64], 181, &mx_device(&MxSpecs::mxfp4()));
+        values(
+            model
+                .plain
+                .forward(model.norm.forward(model.packed.forward(x))),
+        )
+    };
+    let layout = CheckpointLayout::Weights(WeightLayout::Mxfp4PackQuantized);
+    for (saved, other) in [
+        (CheckpointLayout::Microscaling, layout),
+        (layout, CheckpointLayout::Microscaling),
+    ] {
+        save_checkpoint(&mixed(182), file("saved"), saved).unwrap();
+        for (from, to, layout) in [("saved", "there", other), ("there", "back", saved)] {
+            let [from, to] = [from, to].map(|name| file(name).into_os_string());
+            let layout = layout.name().into();
+            let args = [
+                "microscaling".into(),
+                "convert".into(),
+                from,
+                to,
+                "--to".into(),
+                layout,
+            ];
+            assert_eq!(microscaling_cli::run(args), 0);
+        }
+        for name in ["saved", "there", "back"] {
+            let loaded = load_checkpoint(mixed(190), file(name)).unwrap();
+            assert_eq!(outputs(loaded), outputs(mixed(182)), "{saved}: {name}");
+        }
+        let [one, two] = ["saved", "back"].map(|name| inspect(file(name)).unwrap());
+        assert_eq!(format!("{:?}", one.weights), format!("{:?}", two.weights));
+    }
+}
+
 /// Layers without inputs or outputs, in every layout: an error, or the model.
 #[test]
 fn an_empty_weight_is_no_panic() {

@@ -21,6 +21,9 @@ pub(super) const KEY: &str = "burn_mx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     pub(super) layout: String,
+    /// Whose names and shapes the tensors have. Without the field those of the layout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) names: Option<Names>,
     /// All different specs.
     pub(super) specs: Vec<MxSpecs>,
     /// The number of the specs of each packed weight, by the weight's name.
@@ -28,6 +31,16 @@ pub(super) struct Written {
     /// The static scales of the inputs of layers, by the name of the layer's packed weight.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) inputs: BTreeMap<String, StaticInput>,
+}
+
+/// Whose names and shapes the tensors of a checkpoint have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Names {
+    /// As Burn's modules have them.
+    Burn,
+    /// As PyTorch's modules have them, such as in other tools' layouts.
+    PyTorch,
 }
 
 /// The index of several files, as other tools write it.
@@ -209,6 +222,16 @@ impl<'a> Archive<'a> {
         })
     }
 
+    /// Whether tensors have PyTorch's names and shapes.
+    pub(super) fn is_foreign(&self) -> bool {
+        let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
+        match (self.written.names, self.written.layout.as_str()) {
+            (Some(names), _) => names == Names::PyTorch,
+            (None, "") => !self.weights().values().all(is_own),
+            (None, said) => said != CheckpointLayout::Microscaling.name(),
+        }
+    }
+
     /// The packed weights and their layouts, by name.
     pub(super) fn weights(&self) -> &BTreeMap<String, CheckpointLayout> {
         self.read.weights()
@@ -281,6 +304,7 @@ impl Written {
         self.specs.extend(written.specs);
         self.inputs.extend(written.inputs);
         self.layout = written.layout;
+        self.names = written.names;
         Ok(())
     }
 }

@@ -45,12 +45,7 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
 ) -> Result<Loaded<M>, CheckpointError> {
     let files = files(&checkpoint.path)?;
     let archive = Archive::read(&files, checkpoint.layout)?;
-    let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
-    let said = archive.written.layout.as_str();
-    let foreign = match said {
-        "" => !archive.weights().values().all(is_own),
-        said => said != CheckpointLayout::Microscaling.name(),
-    };
+    let foreign = archive.is_foreign();
     let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
     let adapter = checkpoint.adapter.clone().or_else(own);
     // burn-store's adapter takes what is called `Linear` for Burn's.

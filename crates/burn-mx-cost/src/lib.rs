@@ -25,6 +25,7 @@
 
 mod accumulator;
 mod chip;
+mod choice;
 mod gates;
 mod numbers;
 mod operations;
@@ -33,6 +34,7 @@ mod tables;
 
 pub use accumulator::{exact_bits, kept_bits};
 pub use chip::ChipRates;
+pub use choice::{Candidate, Choice, ChoiceError, choose};
 pub use gates::Gates;
 pub use numbers::{Numbers, Scale};
 pub use operations::Operations;

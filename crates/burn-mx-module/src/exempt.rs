@@ -145,6 +145,24 @@ pub fn set_exemptions<B: MxTensorOps, M: Module<B>, R>(
     Ok((model, layers))
 }
 
+/// Sets the specs of the recipe's own [`layers`](Recipe::layers). Of two patterns that match a parameter the later one counts, in the
+/// order of their text.
+///
+/// # Errors
+///
+/// If specs do not resolve, or a path matches no parameter of the model.
+pub fn set_recipe_layers<B: MxTensorOps, M: Module<B>>(
+    model: M,
+    recipe: &Recipe,
+) -> Result<M, ExemptError> {
+    recipe
+        .layers
+        .iter()
+        .try_fold(model, |model, (path, specs)| {
+            Ok(set_specs_at(model, path, &specs.clone().resolve()?)?)
+        })
+}
+
 /// Sets the specs of exempt layers for the parameters at `paths`. Paths are patterns, as for [`set_specs_at`]. The recipe's
 /// own [`Exemptions`] are ignored.
 ///

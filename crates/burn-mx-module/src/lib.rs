@@ -18,7 +18,9 @@ mod pieces;
 pub use burn_mx_core::MxTensorOps;
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use change::change;
-pub use exempt::{ExemptError, exempt_layers, set_exemptions, set_exemptions_at};
+pub use exempt::{
+    ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
+};
 pub use functions::{gelu_first_order, rms_norm, silu};
 pub use initialize::initialize;
 pub use layers::{LayerKind, layers, parameter_of};

@@ -52,8 +52,10 @@ mod file;
 mod late;
 mod observer;
 mod own_thread;
+mod products;
 mod report;
 mod running;
+mod search;
 mod stream;
 mod tensorboard;
 #[cfg(feature = "train")]
@@ -70,9 +72,11 @@ pub use figures::{
     RoundingRecord, StepRecord,
 };
 pub use file::RECORDS;
+pub use products::products;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
 pub use running::scope;
 use running::{Files, Running};
+pub use search::{Found, FoundPlace, Search, SearchError};
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};

@@ -53,6 +53,8 @@ pub use burn_mx_core::{
     MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
     ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
 };
+#[cfg(feature = "record")]
+pub use burn_mx_cost as cost;
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;
 #[cfg(feature = "record")]
@@ -74,8 +76,8 @@ pub mod module {
     pub use burn_mx_module::{
         ExemptError, LerpError, MxTensorOps, PathError, as_activation, as_weight, clear_specs_at,
         emulated, exempt_layers, full_precision, gelu_first_order, label_of, label_parameters,
-        layers, lerp, master, pack, rms_norm, set_exemptions, set_exemptions_at, set_specs,
-        set_specs_at, silu, specs_of, unpack, with_specs,
+        layers, lerp, master, pack, rms_norm, set_exemptions, set_exemptions_at, set_recipe_layers,
+        set_specs, set_specs_at, silu, specs_of, unpack, with_specs,
     };
     #[cfg(feature = "record")]
     pub use burn_mx_record::scope;

@@ -49,6 +49,12 @@ pub(crate) enum Error {
         weight: String,
         layout: &'static str,
     },
+    #[error("{}: the metadata `{key}`: {reason}", .path.display())]
+    Metadata {
+        path: PathBuf,
+        key: &'static str,
+        reason: String,
+    },
     #[error("{}: the file has no packed weight in {looked_for}; see `inspect`", .path.display())]
     NothingPacked { path: PathBuf, looked_for: String },
     #[error("{}: there is no tensor to pack: {reason}", .path.display())]

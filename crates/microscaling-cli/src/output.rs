@@ -2,8 +2,8 @@
 
 use crate::checkpoint::{Checkpoint, INDEX};
 use crate::error::Error;
-use microscaling::Packed;
 use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFiles};
+use microscaling::{NameError, Packed};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -12,8 +12,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// The key of the metadata in burn-mx's checkpoints: the layout, and specs by weight, which do not hold for another
-/// file.
+/// The key of the metadata in burn-mx's checkpoints, JSON: the layout, the specs and static scales of packed weights, and whose
+/// names tensors have.
 const BURN_MX_KEY: &str = "burn_mx";
 
 /// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
@@ -140,6 +140,12 @@ impl Output<'_> {
         let mut metadata: BTreeMap<String, String> = keys
             .filter_map(|key| Some((key.to_owned(), file.metadata(key)?.to_owned())))
             .collect();
+        // Without packed weights the input's metadata say nothing of those that are written.
+        if let Some(text) = file.metadata(BURN_MX_KEY)
+            && !self.read.weights().is_empty()
+        {
+            metadata.insert(BURN_MX_KEY.to_owned(), self.burn_mx(number, text)?);
+        }
         if self.layout == CheckpointLayout::Microscaling {
             let described = weights
                 .iter()
@@ -152,6 +158,30 @@ impl Output<'_> {
             metadata.entry("format".into()).or_insert("pt".into());
         }
         Ok(metadata)
+    }
+
+    /// burn-mx's metadata for the same weights in this layout. The tensors keep their names and shapes.
+    fn burn_mx(&self, number: usize, text: &str) -> Result<String, Error> {
+        let fail = |reason: String| Error::Metadata {
+            path: self.input.files[number].clone(),
+            key: BURN_MX_KEY,
+            reason,
+        };
+        let mut written: Map<String, Value> =
+            serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
+        let layout = written.get("layout").and_then(Value::as_str);
+        let layout: CheckpointLayout = layout
+            .ok_or_else(|| fail("has no text `layout`".into()))?
+            .parse()
+            .map_err(|error: NameError| fail(error.to_string()))?;
+        // Without the field the layout says whose names they are.
+        let names = match layout {
+            CheckpointLayout::Microscaling => "burn",
+            CheckpointLayout::Weights(_) => "pytorch",
+        };
+        written.entry("names").or_insert(names.into());
+        written.insert("layout".into(), self.layout.name().into());
+        Ok(Value::Object(written).to_string())
     }
 
     /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.

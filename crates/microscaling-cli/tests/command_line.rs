@@ -248,6 +248,73 @@ fn differences() {
     assert!(said.contains("2 of 2 tensors differ"), "{said}");
 }
 
+/// Another layout has burn-mx's specs, too, and says whose names the tensors keep.
+#[test]
+fn burn_mx_metadata_is_carried_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = numbers(32 * 64, 9);
+    write(&folder.join("in"), &[("w", &[32, 64], &data)]);
+    succeed(folder, "quantize in own --format mxfp4 --dialect ocp");
+    let header = |name: &str| -> HashMap<String, String> {
+        let file = fs::read(folder.join(name)).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+        header.metadata().clone().unwrap()
+    };
+    let burn_mx = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&header(name)["burn_mx"]).unwrap()
+    };
+    let with_burn_mx = |text: &str| {
+        let file = fs::read(folder.join("own")).unwrap();
+        let stored = SafeTensors::deserialize(&file).unwrap();
+        let metadata = header("own")
+            .into_iter()
+            .chain([("burn_mx".into(), text.to_owned())]);
+        serialize_to_file(
+            stored.tensors(),
+            Some(metadata.collect()),
+            &folder.join("with"),
+        )
+        .unwrap();
+    };
+    let written = serde_json::json!({
+        "layout": "microscaling",
+        "specs": [{"w_elem_format": "mxfp4"}],
+        "weights": {"w": 0},
+    });
+    with_burn_mx(&written.to_string());
+
+    succeed(folder, "convert with there --to mxfp4-pack-quantized");
+    let mut expected = written.clone();
+    expected["layout"] = "mxfp4-pack-quantized".into();
+    expected["names"] = "burn".into();
+    assert_eq!(burn_mx("there"), expected);
+    assert!(!header("there").contains_key("microscaling"));
+    succeed(folder, "convert there back --to microscaling");
+    expected["layout"] = "microscaling".into();
+    assert_eq!(burn_mx("back"), expected);
+    assert_eq!(run(folder, "diff with back").0, 0);
+    let load = |name: &str| load(&fs::read(folder.join(name)).unwrap()).unwrap();
+    assert_eq!(load("with"), load("back"));
+    // Names of PyTorch's, where the field is missing.
+    expected["layout"] = "gpt-oss".into();
+    expected.as_object_mut().unwrap().remove("names");
+    with_burn_mx(&expected.to_string());
+    succeed(folder, "convert with there --to microscaling");
+    assert_eq!(burn_mx("there")["names"], "pytorch");
+
+    for (text, parts) in [
+        ("[]", "the metadata `burn_mx`: invalid type"),
+        ("{}", "the metadata `burn_mx`: has no text `layout`"),
+        (r#"{"layout": "x"}"#, "`x`"),
+    ] {
+        with_burn_mx(text);
+        let (status, said) = run(folder, "convert with never --to gpt-oss");
+        assert!(status == 2 && said.contains(parts), "{said}");
+    }
+    assert!(!folder.join("never").exists());
+}
+
 /// `--json` has the rows of the text's tables as objects; `--csv` has the same rows.
 #[test]
 fn results_as_json_and_as_csv() {

@@ -1,5 +1,7 @@
 //! A recipe: specs for a model, and which of its layers they are not for.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{MxSpecs, SpecsError};
@@ -21,7 +23,11 @@ pub struct Recipe {
     /// The specs for the model's device.
     pub specs: MxSpecs,
     /// The layers without block formats.
+    #[serde(default)]
     pub exemptions: Exemptions,
+    /// Specs of single layers, by the paths of their weights or by patterns as `module::set_specs_at` takes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub layers: BTreeMap<String, MxSpecs>,
 }
 
 /// Layers without block formats. A layer is a module that multiplies by a parameter. Layers count in the order of a
@@ -52,7 +58,11 @@ impl Recipe {
             "nvfp4_pretraining" => head(15),
             _ => Exemptions::default(),
         };
-        Ok(Self { specs, exemptions })
+        Ok(Self {
+            specs,
+            exemptions,
+            layers: BTreeMap::new(),
+        })
     }
 
     /// The specs of exempt layers: the other layers' specs without block formats.

@@ -1,0 +1,272 @@
+//! The products of a model by shape and format, for [models of their cost](burn_mx_cost).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_backend::Shape;
+use burn_mx_core::hooks::{
+    self, Events, LayerCall, LayerOp, Observer, OperandView, ProductCall, ProductKind,
+    ProductObserver, ProductOp, SharedSpecs,
+};
+use burn_mx_core::{ResolvedSpecs, Slot};
+use burn_mx_cost::{Numbers, Operand, Product};
+use microscaling::{Accumulation, BlockFormat, ElementFormat, OperandKind, OperandType, Side};
+
+use super::Pass;
+
+/// The products of what `forward` computes on this thread: of layers with a [labelled](burn_mx_module::label_parameters) weight, and
+/// emulated products of two activations.
+///
+/// `forward` is a forward pass. With [`Pass::Training`] each product brings the two products for gradients, with the formats that the
+/// specs give them, also where a backward pass would leave one out, as for the first layer's input. A layer without specs
+/// counts as float32.
+pub fn products(pass: Pass, forward: impl FnOnce()) -> Vec<Product> {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let installed = hooks::install_on_this_thread(Arc::new(Eye(Arc::clone(&seen))));
+    forward();
+    drop(installed);
+    let products = std::mem::take(&mut lock(&seen).products);
+    let products = products.iter().flat_map(|forward| forward.all(pass));
+    products.collect()
+}
+
+/// A forward product.
+struct Forward {
+    layer: String,
+    specs: Option<&'static SharedSpecs>,
+    /// Which operands are weights.
+    is_weight: [bool; 2],
+    macs: f64,
+    /// Of the operands, and of the result.
+    elements: [f64; 3],
+}
+
+impl Forward {
+    /// The product, and with [`Pass::Training`] those for the gradients of both operands.
+    fn all(&self, pass: Pass) -> Vec<Product> {
+        let [lhs, rhs, result] = self.elements;
+        let forward = self
+            .is_weight
+            .map(|weight| if weight { Slot::W } else { Slot::A });
+        let saved = self
+            .is_weight
+            .map(|weight| if weight { Slot::WBp } else { Slot::ABp });
+        let output = self
+            .is_weight
+            .map(|weight| if weight { Slot::ABpEx } else { Slot::ABpOs });
+        let mut all = vec![self.product(forward, [lhs, rhs, result], ProductKind::Forward)];
+        if pass == Pass::Training {
+            let kind = self.is_weight.map(|weight| match weight {
+                true => ProductKind::WeightGradient,
+                false => ProductKind::InputGradient,
+            });
+            all.push(self.product([output[0], saved[1]], [result, rhs, lhs], kind[0]));
+            all.push(self.product([saved[0], output[1]], [lhs, result, rhs], kind[1]));
+        }
+        all
+    }
+
+    fn product(&self, slots: [Slot; 2], elements: [f64; 3], kind: ProductKind) -> Product {
+        let specs = self.specs.map(SharedSpecs::resolved);
+        let formats = slots.map(|slot| self.block_format(specs, slot));
+        let float = specs.and_then(|specs| {
+            let is_emulated = kind == ProductKind::Forward || specs.quantize_backprop();
+            specs.float_format().filter(|_| is_emulated)
+        });
+        let operand = |side: usize| Operand {
+            numbers: formats[side].map_or_else(|| Numbers::float(float), Numbers::from),
+            elements: elements[side],
+        };
+        let accumulation = specs.and_then(|specs| match kind {
+            ProductKind::Forward => specs.accumulator_forward(),
+            ProductKind::InputGradient => specs.accumulator_input_grad(),
+            ProductKind::WeightGradient => specs.accumulator_weight_grad(),
+        });
+        Product {
+            layer: self.layer.clone(),
+            macs: self.macs,
+            lhs: operand(0),
+            rhs: operand(1),
+            result_elements: elements[2],
+            accumulator: accumulation.and_then(|accumulation| {
+                let [lhs, rhs] = formats.map(|format| kind_of(format, float.is_some()));
+                Accumulation::of(&accumulation, lhs?, rhs?).ok()
+            }),
+        }
+    }
+
+    fn block_format(&self, specs: Option<&ResolvedSpecs>, slot: Slot) -> Option<BlockFormat> {
+        let specs = specs?;
+        let has_blocks = self.is_weight != [false; 2] || specs.quantize_matmul();
+        specs.block_format(slot).filter(|_| has_blocks)
+    }
+}
+
+/// What an accumulator has to know of an operand. Elementwise formats count as bfloat16.
+fn kind_of(format: Option<BlockFormat>, is_rounded: bool) -> Option<OperandKind> {
+    match format {
+        Some(format) => OperandKind::of_format(&format),
+        None if is_rounded => Some(ElementFormat::BFLOAT16.into()),
+        None => Some(OperandType::Float32.into()),
+    }
+}
+
+/// The products of a forward pass so far.
+#[derive(Default)]
+struct Seen {
+    products: Vec<Forward>,
+    /// The label and the specs of the layer's product that was computed last.
+    of_layer: Option<(Option<&'static str>, &'static SharedSpecs)>,
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Eye(Arc<Mutex<Seen>>);
+
+impl Observer for Eye {
+    fn events(&self) -> Events {
+        Events::PRODUCTS | Events::LAYERS
+    }
+
+    fn wants_layer(&self, _: &'static str) -> bool {
+        true
+    }
+
+    /// The products of a layer come before the layer itself, which knows the shapes.
+    fn product(&self, call: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+        if call.kind != ProductKind::Forward {
+            return None;
+        }
+        if call.op != ProductOp::Matmul {
+            lock(&self.0).of_layer = Some((call.label, call.specs));
+            return None;
+        }
+        Some(Box::new(Matmul {
+            seen: Arc::clone(&self.0),
+            layer: call.label.unwrap_or("matmul"),
+            specs: call.specs,
+            lhs: Mutex::new(None),
+        }))
+    }
+
+    fn layer(&self, call: &LayerCall<'_>) {
+        let mut seen = lock(&self.0);
+        let of_layer = seen.of_layer.take();
+        let specs = of_layer.filter(|(label, _)| *label == Some(call.label));
+        let [input, weight, output] =
+            [&call.input_shape, &call.weight, &call.output_shape].map(elements);
+        let first = call.weight[0] as f64;
+        let macs = match call.op {
+            // Each output is a sum over the inputs, which a weight [inputs, outputs] has.
+            LayerOp::Linear => output * first,
+            // Each input meets all of its channel's weights [inputs, outputs / groups, …].
+            LayerOp::ConvTranspose1d(_)
+            | LayerOp::ConvTranspose2d(_)
+            | LayerOp::ConvTranspose3d(_) => input * weight / first,
+            // Each output is a sum over its channel's weights [outputs, inputs / groups, …].
+            _ => output * weight / first,
+        };
+        seen.products.push(Forward {
+            layer: call.label.to_owned(),
+            specs: specs.map(|(_, specs)| specs),
+            is_weight: [false, true],
+            macs,
+            elements: [input, weight, output],
+        });
+    }
+}
+
+fn elements(shape: &Shape) -> f64 {
+    shape.iter().map(|length| *length as f64).product()
+}
+
+/// The eye on one matrix product.
+struct Matmul {
+    seen: Arc<Mutex<Seen>>,
+    layer: &'static str,
+    specs: &'static SharedSpecs,
+    /// The shape of the left operand, and whether it is a weight.
+    lhs: Mutex<Option<(Shape, bool)>>,
+}
+
+impl ProductObserver for Matmul {
+    fn wants_operand(&self, _: Slot) -> bool {
+        true
+    }
+
+    fn operand(&self, operand: &dyn OperandView) {
+        let mut known = self.lhs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shape, is_weight) = (operand.shape(), operand.slot() == Slot::W);
+        if operand.side() == Some(Side::Lhs) {
+            *known = Some((shape, is_weight));
+            return;
+        }
+        let Some((lhs, lhs_is_weight)) = known.take() else {
+            return;
+        };
+        let rank = lhs.num_dims();
+        // The leading axes broadcast.
+        let matrices: f64 = (0..rank - 2)
+            .map(|axis| lhs[axis].max(shape[axis]) as f64)
+            .product();
+        let [m, k, n] = [lhs[rank - 2], lhs[rank - 1], shape[rank - 1]].map(|x| x as f64);
+        lock(&self.seen).products.push(Forward {
+            layer: self.layer.to_owned(),
+            specs: Some(self.specs),
+            is_weight: [lhs_is_weight, is_weight],
+            macs: matrices * m * n * k,
+            elements: [elements(&lhs), elements(&shape), matrices * m * n],
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_core::tensor::Tensor;
+    use burn_flex::{Flex, FlexDevice};
+    use burn_mx_core::{MxBackend, MxDevice, MxSpecs};
+
+    type B = MxBackend<Flex>;
+
+    #[test]
+    fn products_of_activations() {
+        let specs = MxSpecs {
+            a_elem_format: "mxfp4".parse().ok(),
+            a_elem_format_bp_os: "mxfp8_e5m2".parse().ok(),
+            ..MxSpecs::default()
+        };
+        let device = MxDevice::new(FlexDevice, &specs).unwrap();
+        let x = Tensor::<B, 3>::ones([2, 3, 64], &device);
+        let y = Tensor::<B, 3>::ones([1, 64, 5], &device);
+        let seen = products(Pass::Training, || drop(x.matmul(y)));
+        let macs = 2.0 * 3.0 * 64.0 * 5.0;
+        let elements = |product: &Product| {
+            [
+                product.lhs.elements,
+                product.rhs.elements,
+                product.result_elements,
+            ]
+        };
+        assert_eq!(
+            seen.iter().map(|product| product.macs).sum::<f64>(),
+            3.0 * macs
+        );
+        assert_eq!(
+            seen.iter().map(elements).collect::<Vec<_>>(),
+            [
+                [384.0, 320.0, 30.0],
+                [30.0, 320.0, 384.0],
+                [384.0, 30.0, 320.0]
+            ]
+        );
+        assert_eq!(seen[0].lhs.numbers.bits, 4.25);
+        assert_eq!(
+            [seen[1].lhs.numbers.bits, seen[2].rhs.numbers.bits],
+            [8.25; 2]
+        );
+        let inference = products(Pass::Inference, || ());
+        assert!(inference.is_empty());
+    }
+}
