@@ -1,4 +1,4 @@
-//! What a training step costs in hardware, by models: printed beside what came out of the training.
+//! The cost of a training step in hardware, by models, printed beside the results of the training.
 
 use std::{error::Error, fs, path::PathBuf};
 
@@ -34,7 +34,7 @@ pub(crate) struct Costing {
     chip: String,
 }
 
-/// What a step costs.
+/// The cost of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepCost {
     pub(crate) cost: Cost,
@@ -75,7 +75,7 @@ impl Costing {
         }
     }
 
-    /// What the table's columns mean, and where the numbers are from.
+    /// The meaning of the table's columns, and the sources of the numbers.
     pub(crate) fn legend(&self) -> String {
         let chip = self.tables.chip(&self.chip).expect("it was looked up");
         format!(
@@ -92,7 +92,7 @@ impl Costing {
     }
 }
 
-/// The products of a training step of this model on a batch of so many items.
+/// The products of a training step of this model on a batch of this number of items.
 pub(crate) fn step(
     architecture: Architecture,
     model: ModelName,

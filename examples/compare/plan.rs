@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) tensorboard: Option<PathBuf>,
     /// The recorder's configuration for the MX runs, and its folder.
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
-    /// What a step costs in hardware, by which models.
+    /// The models of a step's cost in hardware.
     pub(crate) costing: Costing,
 }
 
@@ -79,7 +79,7 @@ impl Plan {
         self.formats.iter().flat_map(seeds)
     }
 
-    /// What a step of this format costs, by models.
+    /// The cost of a step in this format, by models.
     pub(crate) fn step_cost(&self, format: &Format) -> Result<StepCost, Box<dyn Error>> {
         let products = cost::step(
             self.architecture,

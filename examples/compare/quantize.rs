@@ -263,7 +263,7 @@ fn quantized(
     each! { Ffn Cnn Lstm Transformer }
 }
 
-/// What a batch costs.
+/// The cost of a batch.
 fn cost(model: &Model<B>, batch: &Batch<B>) -> Cost {
     let model = model.clone().labelled();
     inference(|| drop(model.output(batch.clone())))

@@ -340,7 +340,7 @@ pub(crate) struct Row {
     /// The results of fast fine-tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tuned: Vec<TunedLayer>,
-    /// What the products of a forward pass cost in hardware, by models.
+    /// The cost of the products of a forward pass in hardware, by models.
     #[serde(serialize_with = "relative_cost")]
     pub(crate) cost: Cost,
 }
@@ -359,7 +359,7 @@ fn relative_cost<S: Serializer>(cost: &Cost, serializer: S) -> Result<S::Ok, S::
     serializer.collect_map(fields)
 }
 
-/// What the table's last columns mean.
+/// The meaning of the table's last columns.
 fn legend() -> String {
     let tables = Tables::default();
     format!(

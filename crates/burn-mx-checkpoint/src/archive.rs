@@ -21,7 +21,7 @@ pub(super) const KEY: &str = "burn_mx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     pub(super) layout: String,
-    /// Whose names and shapes the tensors have. Without the field those of the layout.
+    /// The layer type whose names and shapes the tensors have. Without the field, the layout gives names and shapes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) names: Option<Names>,
     /// All different specs.

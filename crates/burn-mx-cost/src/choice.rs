@@ -69,12 +69,15 @@ struct State {
     candidate: usize,
 }
 
-/// Chooses a candidate for each place. Of choices with the same score the cheapest one is taken; the result depends on nothing but
-/// the arguments.
+/// Chooses a candidate for each place. The cheapest choice wins among choices with the same score. The result depends on the
+/// arguments alone.
 ///
-/// The search goes place by place and keeps partial choices. Three rules drop a partial choice: another one has neither a larger score
-/// nor a larger cost; the budget does not pay for the places that follow; a bound, which allows fractions of candidates, is worse than a
-/// known choice. The time grows with the number of different costs. Costs in whole units (bits) keep this number small.
+/// The search goes place by place and keeps partial choices. Three rules drop a partial choice:
+/// * another partial choice has neither a larger score nor a larger cost;
+/// * the budget does not pay for the remaining places;
+/// * a bound, which allows fractions of candidates, is worse than a known choice.
+///
+/// The time grows with the number of different costs. Costs in whole units (bits) keep this number small.
 ///
 /// # Errors
 /// [`ChoiceError`].

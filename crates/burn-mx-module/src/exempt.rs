@@ -145,7 +145,7 @@ pub fn set_exemptions<B: MxTensorOps, M: Module<B>, R>(
     Ok((model, layers))
 }
 
-/// Sets the specs of the recipe's own [`layers`](Recipe::layers). Of two patterns that match a parameter the later one counts, in the
+/// Sets the specs of the recipe's own [`layers`](Recipe::layers). If two patterns match a parameter, the later one counts, in the
 /// order of their text.
 ///
 /// # Errors

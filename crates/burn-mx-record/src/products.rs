@@ -16,8 +16,8 @@ use super::Pass;
 /// The products of what `forward` computes on this thread: of layers with a [labelled](burn_mx_module::label_parameters) weight, and
 /// emulated products of two activations.
 ///
-/// `forward` is a forward pass. With [`Pass::Training`] each product brings the two products for gradients, with the formats that the
-/// specs give them, also where a backward pass would leave one out, as for the first layer's input. A layer without specs
+/// `forward` is a forward pass. With [`Pass::Training`] each product brings the two products for gradients, with their formats in the
+/// specs. Both count also where a backward pass would leave one out, such as the gradient of the first layer's input. A layer without specs
 /// counts as float32.
 pub fn products(pass: Pass, forward: impl FnOnce()) -> Vec<Product> {
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -101,7 +101,7 @@ impl Forward {
     }
 }
 
-/// What an accumulator has to know of an operand. Elementwise formats count as bfloat16.
+/// The operand's kind for an accumulator. Elementwise formats count as bfloat16.
 fn kind_of(format: Option<BlockFormat>, is_rounded: bool) -> Option<OperandKind> {
     match format {
         Some(format) => OperandKind::of_format(&format),

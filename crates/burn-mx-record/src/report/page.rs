@@ -82,7 +82,7 @@ struct PageRun {
     config: Value,
     steps: Vec<u64>,
     what_if: Vec<String>,
-    /// Those of `what_if` that a layer's specs can be.
+    /// The formats of `what_if` that a layer's specs can take.
     presets: Vec<String>,
     layers: Vec<Layer>,
     rows: Vec<Row>,

@@ -1,4 +1,4 @@
-//! The transform on each instruction set. `tests/suite/hadamard.rs` has what it computes.
+//! The transform on each instruction set. `tests/suite/hadamard.rs` tests the values.
 
 use super::*;
 use crate::RandomStream;
