@@ -71,7 +71,7 @@ def check(features):
         patch += f"{package['name']} = {{ path = \"crates/{package['name']}\" }}\n"
     (copy / "Cargo.toml").write_text((ROOT / "Cargo.toml").read_text() + patch)
     shutil.copy(ROOT / "Cargo.lock", copy)
-    cargo("check", "--release", "--workspace", "--features", features, "--quiet", cwd=copy, CARGO_TARGET_DIR=str(TARGET))
+    cargo("check", "--release", "--workspace", "--offline", "--features", features, "--quiet", cwd=copy, CARGO_TARGET_DIR=str(TARGET))
     print(f"{len(published)} crates are packed, and compile as packed")
 
 
