@@ -173,7 +173,7 @@ impl Cli {
         unique("--preset", &presets)?;
         unique("--seed", &self.seeds)?;
         let layers = self.layers();
-        let of_presets = presets.iter().map(|name| {
+        let of_presets = presets.iter().map(|&name| {
             let recipe =
                 Recipe::preset(name).map_err(|error| format!("--preset '{name}': {error}"));
             self.format(name, ("--preset", name), recipe?, architecture, &layers)
@@ -182,7 +182,13 @@ impl Cli {
             let shown = path.display().to_string();
             let recipe = recipe(path).map_err(|error| format!("--recipe '{shown}': {error}"));
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            self.format(&name, ("--recipe", &shown), recipe?, architecture, &layers)
+            self.format(
+                &name,
+                ("--recipe", shown.as_str()),
+                recipe?,
+                architecture,
+                &layers,
+            )
         });
         let formats = [Ok(Format::fp32())]
             .into_iter()

@@ -179,7 +179,7 @@ fn biases(
     let exempt = model.exempt_layers(recipe.exemptions, batch.clone())?;
     let exempt = exempt
         .into_iter()
-        .map(|path| Layer::exempt(path, exempt_specs.clone()));
+        .map(|path| Layer::of(path, exempt_specs.clone()));
     let model = set_specs(model.clone(), &specs).with_layers(&exempt.collect::<Vec<_>>())?;
     let config = GradientBias {
         backward_passes: cli.passes,

@@ -17,7 +17,7 @@ use super::archive::{Archive, files};
 use super::columns::in_rows;
 use super::types;
 use super::weights::{InFile, Layers, NO_STREAM, Path, alike, random_field, round};
-use super::{Checkpoint, CheckpointError, CheckpointLayout};
+use super::{Checkpoint, CheckpointError};
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
 use burn_mx_core::{MxTensorOps, TensorChange, Unpacked};
