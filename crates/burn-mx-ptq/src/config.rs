@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::gptq::{Gptq, ScaleSearch};
 use super::quark::QuarkOptions;
 use super::{PtqError, calibration};
-use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot};
+use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs, ResolvedSpecs, Slot};
 
 /// The base of a named configuration, and the preset of [`MxSpecs`] with its format.
 const NAMED: [(&str, &str); 10] = [
@@ -23,6 +24,8 @@ const NAMED: [(&str, &str); 10] = [
 ];
 
 const ADAQUANT: &str = "_ADAQUANT";
+const GPTQ: &str = "_GPTQ";
+const MR_GPTQ: &str = "_MRGPTQ";
 
 /// The configuration of post-training quantization.
 ///
@@ -75,6 +78,9 @@ pub struct QuantConfig {
     /// Fast fine-tuning of weights and biases after quantization. `None`: no tuning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_finetune: Option<FastFinetune>,
+    /// GPTQ of the weights of linear layers, instead of rounding to nearest. Excludes `fast_finetune`. `None`: no GPTQ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gptq: Option<Gptq>,
 }
 
 impl Default for QuantConfig {
@@ -89,6 +95,7 @@ impl Default for QuantConfig {
             batch_norm_epsilon: EPSILON,
             batch_norms: Vec::new(),
             fast_finetune: None,
+            gptq: None,
         }
     }
 }
@@ -225,7 +232,7 @@ impl Default for FastFinetune {
 }
 
 impl QuantConfig {
-    /// The names that [`named`](Self::named) accepts. They are AMD Quark's names.
+    /// AMD Quark's names, which [`named`](Self::named) accepts.
     pub fn names() -> impl Iterator<Item = String> {
         let both = |(name, _): &(&str, &str)| [name.to_string(), format!("{name}{ADAQUANT}")];
         NAMED.iter().flat_map(both)
@@ -234,28 +241,55 @@ impl QuantConfig {
     /// The configuration with this name, one of [`names`](Self::names). Weights and activations have the same format, ties go
     /// to even, and blocks follow Quark's configuration. The suffix `_ADAQUANT` adds fast fine-tuning.
     ///
+    /// Two more suffixes quantize the weights of linear layers by [`Gptq`], for the names that begin with `MXFP` or `MXINT`:
+    /// `_GPTQ`, and `_MRGPTQ`, which adds a Hadamard transform of each block and scales with the least squared error.
+    ///
     /// # Errors
     ///
     /// If no configuration has this name.
     pub fn named(name: &str) -> Result<Self, PtqError> {
         let unknown = || PtqError::Name {
             name: name.to_owned(),
-            allowed: Self::names().collect::<Vec<_>>().join(", "),
+            allowed: format!(
+                "{}; and MXFP… and MXINT8 with {GPTQ} or {MR_GPTQ}",
+                Self::names().collect::<Vec<_>>().join(", ")
+            ),
         };
-        let base = name.strip_suffix(ADAQUANT);
+        let suffix = [ADAQUANT, MR_GPTQ, GPTQ]
+            .into_iter()
+            .find(|suffix| name.ends_with(suffix));
+        let base = name
+            .strip_suffix(suffix.unwrap_or_default())
+            .unwrap_or(name);
         let (_, preset) = NAMED
             .iter()
-            .find(|(known, _)| *known == base.unwrap_or(name))
+            .find(|(known, _)| *known == base)
             .ok_or_else(unknown)?;
         let preset = MxSpecs::preset(preset).expect("it is one");
-        Ok(Self {
+        let mut config = Self {
             specs: MxSpecs {
                 bfloat: 0,
                 ..preset
             },
-            fast_finetune: base.map(|_| FastFinetune::default()),
             ..Self::default()
-        })
+        };
+        match suffix {
+            None => {}
+            Some(ADAQUANT) => config.fast_finetune = Some(FastFinetune::default()),
+            Some(_) if config.specs.block_size == 0 => return Err(unknown()),
+            Some(GPTQ) => config.gptq = Some(Gptq::default()),
+            Some(_) => {
+                config.specs.hadamard_forward = Some(Hadamard {
+                    block_size: config.specs.block_size,
+                    signs: HadamardSigns::Given(0),
+                });
+                config.gptq = Some(Gptq {
+                    scales: ScaleSearch::SquaredError,
+                    ..Gptq::default()
+                });
+            }
+        }
+        Ok(config)
     }
 
     /// Reads a configuration from JSON: the fields of this struct, or AMD Quark's `extra_options`: `MXAttributes` or
@@ -297,6 +331,13 @@ impl QuantConfig {
         if let Some(tuning) = &self.fast_finetune {
             tuning.check()?;
         }
+        if self.gptq.is_some() && self.fast_finetune.is_some() {
+            return Err(PtqError::Field {
+                field: "gptq",
+                value: "beside `fast_finetune`".into(),
+                allowed: "one of the two",
+            });
+        }
         if !self.fold_batch_norm && !self.batch_norms.is_empty() {
             return Err(PtqError::Field {
                 field: "batch_norms",
@@ -332,6 +373,9 @@ impl QuantConfig {
             if self.activations == Activations::Static {
                 calibration::check(&resolved)?;
                 has_activations |= resolved.block_format(Slot::A).is_some();
+            }
+            if let Some(gptq) = &self.gptq {
+                gptq.check(&resolved)?;
             }
             let Some(tuning) = &self.fast_finetune else {
                 continue;

@@ -60,7 +60,7 @@ pub enum PtqError {
     NoLayers,
     /// Calibration data is missing.
     #[error(
-        "the calibration data are empty, but fast fine-tuning, static activations and folded batch norms need them; allowed: one batch \
+        "the calibration data are empty, but fast fine-tuning, GPTQ, static activations and folded batch norms need them; allowed: one batch \
          or more, with items in it"
     )]
     NoCalibration,
@@ -114,7 +114,7 @@ pub enum PtqError {
     /// The weight of a layer is used elsewhere, in another way than by the layer.
     #[error(
         "layer `{layer}` cannot be tuned: its weight is used as a view, transposed for example, or in one call with a bias and \
-         in another without; leave the layer out"
+         in another without, or GPTQ is asked for and the layer is not linear; leave the layer out"
     )]
     View {
         /// The layer's path.

@@ -8,6 +8,7 @@ use burn_core::module::Module;
 use super::adaquant::AdaQuant;
 use super::adaround::AdaRound;
 use super::calls::{self, Call, Side};
+use super::gptq::{self, GptqLayer};
 use super::norms::BETA;
 use super::parameters;
 use super::resume::{Folder, fingerprint};
@@ -44,12 +45,14 @@ pub struct Quantized<M> {
     pub folded: Vec<FoldedNorm>,
     /// The tuned layers, in the order in which the model calls them. Empty without tuning.
     pub tuned: Vec<TunedLayer>,
+    /// The layers that GPTQ quantized, in the order in which the model calls them. Empty without GPTQ.
+    pub gptq: Vec<GptqLayer>,
 }
 
 /// A layer to quantize, and its specs.
-struct Chosen {
-    layer: String,
-    specs: ResolvedSpecs,
+pub(super) struct Chosen {
+    pub(super) layer: String,
+    pub(super) specs: ResolvedSpecs,
 }
 
 impl Quantizer {
@@ -147,7 +150,8 @@ impl Quantizer {
         let folds = self.config.fold_batch_norm;
         let is_static = self.config.activations == Activations::Static;
         let needs_original = tuning.is_some() || folds || is_static;
-        if needs_original && calibration.is_empty() {
+        let gptq = self.config.gptq.as_ref();
+        if (needs_original || gptq.is_some()) && calibration.is_empty() {
             return Err(PtqError::NoCalibration);
         }
         let mut quantized = model;
@@ -186,16 +190,26 @@ impl Quantizer {
         }
         // A part may have labels from a model of its own.
         let quantized = label_parameters(quantized);
+        let passes = Passes {
+            calibration,
+            forward,
+        };
+        if let Some(config) = gptq {
+            let (model, gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
+            return Ok(Quantized {
+                model,
+                folded,
+                tuned: Vec::new(),
+                gptq,
+            });
+        }
         let (Some(original), Some(tuning)) = (original, tuning) else {
             return Ok(Quantized {
                 model: quantized,
                 folded,
                 tuned: Vec::new(),
+                gptq: Vec::new(),
             });
-        };
-        let passes = Passes {
-            calibration,
-            forward,
         };
         let folder = self.folder.as_ref();
         let (model, tuned) = tune(
@@ -210,6 +224,7 @@ impl Quantizer {
             model,
             folded,
             tuned,
+            gptq: Vec::new(),
         })
     }
 
@@ -264,24 +279,50 @@ const WEIGHT: &str = "weight";
 const BIAS: &str = "bias";
 
 /// Passes over the calibration data.
-struct Passes<'a, T, F> {
+pub(super) struct Passes<'a, T, F> {
     calibration: &'a [T],
     forward: F,
 }
 
 impl<T, F> Passes<'_, T, F> {
-    /// The labels of the used weights, in the order of their first use.
-    fn order<M, R>(&self, model: &M) -> Vec<&'static str>
+    /// One pass.
+    pub(super) fn all<M, R>(&self, model: &M)
+    where
+        F: Fn(&M, &T) -> R,
+    {
+        for batch in self.calibration {
+            (self.forward)(model, batch);
+        }
+    }
+
+    /// Sorts the layers by the order in which the model calls them first. Those that it does not call are left out, which the log
+    /// says.
+    pub(super) fn in_order<M, R>(&self, model: &M, chosen: &mut Vec<Chosen>) -> Result<(), PtqError>
     where
         M: Sync,
         T: Sync,
         F: Fn(&M, &T) -> R + Sync,
     {
-        calls::order(|| {
-            for batch in self.calibration {
-                (self.forward)(model, batch);
+        let order = calls::order(|| self.all(model));
+        let place = |chosen: &Chosen| {
+            let label = parameter_of(&chosen.layer, WEIGHT);
+            order.iter().position(|called| *called == label)
+        };
+        chosen.retain(|chosen| {
+            let is_called = place(chosen).is_some();
+            if !is_called {
+                log::warn!(
+                    "burn-mx: layer `{}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution",
+                    chosen.layer
+                );
             }
-        })
+            is_called
+        });
+        if chosen.is_empty() {
+            return Err(PtqError::NothingCalled);
+        }
+        chosen.sort_by_key(place);
+        Ok(())
     }
 
     /// One side of the calls of the layer whose weight has this label, for this many items of calibration data. A batch has as
@@ -336,25 +377,7 @@ where
     T: Sync,
     F: Fn(&M, &T) -> R + Sync,
 {
-    let order = passes.order::<M, R>(&model);
-    let place = |chosen: &Chosen| {
-        let label = parameter_of(&chosen.layer, WEIGHT);
-        order.iter().position(|called| *called == label)
-    };
-    chosen.retain(|chosen| {
-        let is_called = place(chosen).is_some();
-        if !is_called {
-            log::warn!(
-                "burn-mx: layer `{}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution",
-                chosen.layer
-            );
-        }
-        is_called
-    });
-    if chosen.is_empty() {
-        return Err(PtqError::NothingCalled);
-    }
-    chosen.sort_by_key(place);
+    passes.in_order::<M, R>(&model, &mut chosen)?;
     let all = chosen.len() * config.num_iterations;
     let mut reports = Vec::new();
     for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {

@@ -1,0 +1,222 @@
+//! GPTQ over a model, layer by layer.
+
+use std::sync::Arc;
+
+use burn_backend::{Shape, TensorData, TensorMetadata};
+use burn_core::module::{Module, ModuleMapper, Param};
+use burn_core::tensor::Tensor;
+use microscaling::{Packed, RandomHadamard, Signs};
+
+use super::{Gptq, solve};
+use crate::norms::values;
+use crate::quantizer::{Chosen, Passes};
+use crate::{PtqError, calls, parameters};
+use burn_mx_core::hooks::{self, LayerCall, LayerOp, SharedSpecs};
+use burn_mx_core::{
+    HadamardSigns, MxBackend, MxKernels, MxSpecs, MxTensorOps, ResolvedSpecs, Slot, TensorChange,
+    Unpacked,
+};
+use burn_mx_module::{change, parameter_of, set_specs_at};
+
+/// The result of GPTQ for a layer.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct GptqLayer {
+    /// The layer's path.
+    pub layer: String,
+    /// ‖q − y‖² / ‖y‖² with weights rounded to nearest in the format's own scales. q and y are the layer's outputs, without its
+    /// bias, with the quantized weight and with the unquantized one, on the quantized inputs of the model whose layers before
+    /// this one are quantized.
+    pub error_nearest: f64,
+    /// The same error with the weight that GPTQ found.
+    pub error: f64,
+}
+
+/// `Σ x xᵀ` of a layer's inputs.
+#[derive(Debug, Default)]
+struct Gram {
+    sum: Vec<f64>,
+    /// The layer's weight is used as a view, or the layer is no linear one.
+    is_unusable: bool,
+}
+
+impl Gram {
+    fn hear<B: MxKernels>(&mut self, call: &LayerCall<'_>, specs: &'static SharedSpecs) {
+        self.is_unusable |= !call.is_plain || !matches!(call.op, LayerOp::Linear);
+        let Some(x) = call.input::<B>().filter(|_| !self.is_unusable) else {
+            return;
+        };
+        let x = call
+            .op
+            .quantized_input::<B>(specs, x, call.weight.num_dims());
+        let shape = x.shape();
+        let inputs = shape[shape.num_dims() - 1];
+        let rows = Shape::new([shape.num_elements() / inputs, inputs]);
+        let x = B::float_reshape(x, rows);
+        let gram = values::<B>(B::float_matmul(B::float_transpose(x.clone()), x));
+        self.sum.resize(gram.len(), 0.0);
+        for (sum, value) in self.sum.iter_mut().zip(gram) {
+            *sum += f64::from(value);
+        }
+    }
+}
+
+/// Quantizes the weights of the chosen layers, in the order in which the model calls them. The inputs of each come from the
+/// layers before it as they are quantized. Memory holds one layer's Hessian at a time.
+pub(crate) fn quantize<B, M, T, R, F>(
+    mut model: M,
+    mut chosen: Vec<Chosen>,
+    passes: &Passes<'_, T, F>,
+    config: &Gptq,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<(M, Vec<GptqLayer>), PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
+    F: Fn(&M, &T) -> R + Sync,
+{
+    passes.in_order::<M, R>(&model, &mut chosen)?;
+    let all = chosen.len();
+    let mut reports = Vec::new();
+    for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
+        let label = hooks::label(&parameter_of(layer, "weight"));
+        let (weight, _) = parameters::value::<B, M>(&model, label)
+            .expect("a layer that is called has its weight");
+        let shape = weight.shape();
+        let shared = SharedSpecs::of(specs);
+        let gram = calls::listen(
+            move |_, called| called == label,
+            move |gram: &mut Gram, call| gram.hear::<B>(call, shared),
+            || passes.all::<M, R>(&model),
+        );
+        if gram.is_unusable {
+            return Err(PtqError::View {
+                layer: layer.clone(),
+            });
+        }
+        let not_finite = |what| PtqError::NotFinite {
+            layer: layer.clone(),
+            what,
+        };
+        let [inputs, outputs] = [shape[0], shape[1]];
+        let device = B::float_device(&weight);
+        let mut rows = values::<B>(B::float_transpose(weight));
+        if !rows.iter().all(|value| value.is_finite()) {
+            return Err(not_finite("weight"));
+        }
+        let basis = Basis::of(specs);
+        basis.enter(&mut rows, [outputs, inputs]);
+        let format = specs.block_format(Slot::W).expect("the specs were checked");
+        let solved = solve(config, format, &rows, [outputs, inputs], &gram.sum);
+        let solved = solved.ok_or_else(|| not_finite("input"))?;
+        drop(gram);
+        let mut quantized = solved.packed.decode();
+        basis.leave(&mut quantized, [outputs, inputs]);
+        let quantized = TensorData::new(quantized, Shape::new([outputs, inputs]));
+        let quantized = B::float_transpose(B::float_from_data(quantized, &device));
+        model = parameters::replace(model, vec![(label.to_owned(), quantized)]);
+        model = match basis {
+            Basis::Own => known(model, label, solved.packed, specs),
+            Basis::Hadamard(..) => set_specs_at(model, layer, &without_weight(specs)?)?,
+        };
+        log::info!(
+            "burn-mx: layer `{layer}`: error {:.3e} rounded to nearest, {:.3e} by GPTQ",
+            solved.error_nearest,
+            solved.error
+        );
+        reports.push(GptqLayer {
+            layer: layer.clone(),
+            error_nearest: solved.error_nearest,
+            error: solved.error,
+        });
+        progress(number + 1, all);
+    }
+    Ok((model, reports))
+}
+
+/// The basis in which a weight is quantized.
+enum Basis {
+    Own,
+    /// Of a transform in blocks of inputs, with these signs.
+    Hadamard(RandomHadamard, Signs),
+}
+
+impl Basis {
+    fn of(specs: &ResolvedSpecs) -> Self {
+        match specs.hadamard_forward() {
+            None => Self::Own,
+            Some(hadamard) => {
+                let HadamardSigns::Given(signs) = hadamard.signs else {
+                    unreachable!("the specs were checked");
+                };
+                let transform = RandomHadamard {
+                    block_size: hadamard.block_size,
+                };
+                Self::Hadamard(transform, Signs::Repeated(signs))
+            }
+        }
+    }
+
+    fn enter(&self, weight: &mut [f32], shape: [usize; 2]) {
+        if let Self::Hadamard(transform, signs) = self {
+            let done = transform.transform(weight, &shape, 1, *signs);
+            done.expect("the shape is the weight's");
+        }
+    }
+
+    fn leave(&self, weight: &mut [f32], shape: [usize; 2]) {
+        if let Self::Hadamard(transform, signs) = self {
+            let done = transform.inverse(weight, &shape, 1, *signs);
+            done.expect("the shape is the weight's");
+        }
+    }
+}
+
+/// The specs of a layer whose weight is quantized already, and in its own basis again. A transform of two operands without
+/// formats is one of nothing.
+fn without_weight(specs: &ResolvedSpecs) -> Result<ResolvedSpecs, PtqError> {
+    let specs = match specs.block_format(Slot::A) {
+        None => MxSpecs::none(),
+        Some(_) => MxSpecs {
+            w_elem_format: None,
+            ..specs.specs().clone()
+        },
+    };
+    Ok(specs.resolve()?)
+}
+
+/// The model with the knowledge that this weight is quantized, so that products take its values as they are.
+fn known<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: M,
+    label: &'static str,
+    packed: Packed,
+    specs: &ResolvedSpecs,
+) -> M {
+    struct Know(&'static str, Arc<Unpacked>);
+    impl<B: MxKernels> ModuleMapper<MxBackend<B>> for Know {
+        fn map_float<const D: usize>(
+            &mut self,
+            param: Param<Tensor<MxBackend<B>, D>>,
+        ) -> Param<Tensor<MxBackend<B>, D>> {
+            let label = MxBackend::<B>::label_of(&param.val().into_primitive().tensor());
+            match label == Some(self.0) {
+                true => {
+                    param.map(|tensor| change(tensor, TensorChange::Unpacked(Arc::clone(&self.1))))
+                }
+                false => param,
+            }
+        }
+    }
+    // As in a checkpoint: where a value is subnormal the factor is not to be had again.
+    let smallest = packed.decode().into_iter().map(f32::abs);
+    let smallest = smallest
+        .filter(|value| *value > 0.0)
+        .fold(f32::INFINITY, f32::min);
+    let tensor_scale = packed.tensor_scale();
+    let tensor_scale = tensor_scale.filter(|_| smallest >= f32::MIN_POSITIVE);
+    match Unpacked::new(packed, tensor_scale, specs, 0) {
+        Some(unpacked) => model.map(&mut Know(label, Arc::new(unpacked))),
+        None => model,
+    }
+}

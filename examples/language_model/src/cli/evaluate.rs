@@ -1,0 +1,153 @@
+//! `evaluate`
+
+use std::{error::Error, fs, path::PathBuf, sync::Arc};
+
+use burn::backend::{Flex, flex::FlexDevice};
+use burn::tensor::Tensor;
+use burn_mx::module::{pack, unpack};
+use burn_mx::{BlockFormat, MxBackend, MxDevice, Rounder};
+use clap::ValueEnum;
+use language_model::{
+    Error as Reason, Folder, Stored,
+    evaluate::{Score, held_out, held_out_cached},
+    text,
+    text::Tokens,
+    train::Format,
+};
+
+pub(super) type B = MxBackend<Flex>;
+
+/// Measure how well a model predicts the last tenth of a text
+#[derive(Debug, clap::Args)]
+pub(super) struct Evaluate {
+    /// The folder of a model: config.json, tokenizer.json, safetensors
+    model: PathBuf,
+    /// Text [default: parts of the King James Bible]
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Tokens of a window [default: the model's]
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
+    /// The format of all products: fp32, bfloat16, or a preset
+    #[arg(long, value_name = "NAME", default_value = "fp32")]
+    format: String,
+    /// Tokens and logits of the first window as JSON, to compare with another engine
+    #[arg(long, value_name = "FILE", conflicts_with = "kv_format")]
+    logits: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheOptions,
+}
+
+/// How keys and values are kept.
+#[derive(Debug, clap::Args)]
+pub(super) struct CacheOptions {
+    /// The block format of cached keys and values, such as mxfp8_e4m3 [default: as they are]
+    #[arg(long, value_name = "FORMAT")]
+    kv_format: Option<BlockFormat>,
+    /// Along what blocks of the cache lie
+    #[arg(long, default_value = "head", requires = "kv_format")]
+    kv_axis: CacheAxis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum CacheAxis {
+    /// the features of a head: a token is stored when it comes
+    Head,
+    /// tokens: a block is stored when it is full
+    Time,
+}
+
+impl CacheOptions {
+    /// How a cache stores keys and values; `None` if as they are.
+    pub(super) fn stored(&self) -> Result<Option<Stored<B>>, Reason> {
+        let Some(format) = self.kv_format else {
+            return Ok(None);
+        };
+        let refuse = |reason: &str| Reason::Option {
+            option: "--kv-format",
+            value: format.to_string(),
+            allowed: reason.to_owned(),
+        };
+        let (axis, positions) = match self.kv_axis {
+            CacheAxis::Head => (3, 1),
+            CacheAxis::Time => (2, format.block_size()),
+        };
+        if positions == 0 {
+            return Err(refuse("a format with a block size, along time"));
+        }
+        if format.float_scale().is_some_and(|scale| scale.tensor_scale) {
+            return Err(refuse(
+                "a format without a scale of the whole tensor, which grows with each token",
+            ));
+        }
+        let round = move |x: Tensor<B, 4>| {
+            let device = x.device();
+            let packed = pack(x, axis, format, Rounder::NearestEven);
+            let packed = packed.expect("the format is valid and has all numbers");
+            unpack(&packed.view(), &device)
+        };
+        Ok(Some(Stored {
+            positions,
+            round: Arc::new(round),
+        }))
+    }
+}
+
+/// The last tenth of a text in a model's tokens, and the length of windows.
+pub(super) fn validation(
+    folder: &Folder,
+    text: &Option<PathBuf>,
+    context: Option<usize>,
+) -> Result<(Tokens, usize), Reason> {
+    let longest = folder.config.context;
+    let context = context.unwrap_or(longest);
+    if context > longest || context == 0 {
+        let asked = context;
+        return Err(Reason::Context { asked, longest });
+    }
+    let text = text::read(text.as_deref())?;
+    let [_, validation] = text::split(&text);
+    let tokens = Tokens::of(
+        &folder.tokenizer,
+        validation,
+        "the text to validate on",
+        context,
+    )?;
+    Ok((tokens, context))
+}
+
+impl Evaluate {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let folder = Folder::open(&self.model)?;
+        let format = Format::named(&self.format)?;
+        let stored = self.cache.stored()?;
+        let (tokens, context) = validation(&folder, &self.text, self.context)?;
+        let device: MxDevice<FlexDevice> = format.device()?;
+        let model = folder.load::<B>(&device)?;
+        if let Some(file) = &self.logits {
+            let window = tokens.in_order::<B>([1, context], &device).next();
+            let window = window.expect("there is one").narrow(1, 0, context);
+            let logits = model.forward(window.clone()).into_data();
+            let logits: Vec<f32> = logits.iter::<f32>().collect();
+            let json = serde_json::json!({
+                "tokens": window.into_data().iter::<i64>().collect::<Vec<_>>(),
+                "logits": logits.chunks(folder.config.vocabulary).collect::<Vec<_>>(),
+            });
+            fs::write(file, json.to_string()).map_err(Reason::io(file))?;
+        }
+        let windows = tokens.in_order([48, context], &device);
+        let loss = match &stored {
+            None => held_out(&model, windows),
+            Some(stored) => held_out_cached(&model, windows, stored),
+        };
+        let score = Score::of(f64::from(loss), &tokens);
+        println!(
+            "loss {:.4} nats a token, perplexity {:.4}, {:.4} bits a character, over {} tokens",
+            score.loss,
+            score.perplexity,
+            score.bits_per_character,
+            tokens.len()
+        );
+        Ok(())
+    }
+}

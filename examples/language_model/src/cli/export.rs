@@ -1,0 +1,81 @@
+//! `export`
+
+use std::{error::Error, path::PathBuf};
+
+use burn_mx::Slot;
+use clap::ValueEnum;
+use language_model::{
+    Folder,
+    export::{Engine, export},
+    quantize,
+    train::Format,
+};
+
+use super::evaluate::B;
+use super::quantize::Options;
+
+/// Quantize a trained model and write it for another engine
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// The folder of a model: config.json, tokenizer.json, safetensors
+    model: PathBuf,
+    /// Which engine reads it
+    #[arg(long)]
+    engine: EngineName,
+    /// A configuration, such as MXFP4E2M1_GPTQ or NVFP4
+    #[arg(long, value_name = "NAME", default_value = "MXFP4E2M1_GPTQ")]
+    config: String,
+    /// A folder, or for gguf a file
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// Seed of the calibration data
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EngineName {
+    /// transformers and vLLM: MXFP4, MXFP8 E4M3, NVFP4
+    CompressedTensors,
+    /// TensorRT-LLM and vLLM: NVFP4
+    Modelopt,
+    /// llama.cpp: MXFP4
+    Gguf,
+}
+
+impl Export {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let folder = Folder::open(&self.model)?;
+        let config = self.options.config(&self.config)?;
+        let engine = match self.engine {
+            EngineName::CompressedTensors => Engine::CompressedTensors,
+            EngineName::Modelopt => Engine::ModelOpt,
+            EngineName::Gguf => Engine::Gguf,
+        };
+        let specs = config.specs.resolve()?;
+        if specs.hadamard_forward().is_some() {
+            let name = &self.config;
+            return Err(format!(
+                "--config '{name}'; allowed: one without a Hadamard transform, which these engines do not have"
+            )
+            .into());
+        }
+        let format = specs
+            .block_format(Slot::W)
+            .expect("each configuration has one");
+        let layout = engine.layout(format)?;
+        let (_, _, calibration) = self.options.data(&folder)?;
+        let bar = super::bar(&self.config, 1)?;
+        let model = folder.load::<B>(&Format::named("fp32")?.device()?)?;
+        let quantized = quantize::quantize(model, config, &calibration(self.seed), |done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        })?;
+        bar.finish_and_clear();
+        export(&self.out, &folder, &quantized.model, layout)?;
+        println!("{}: {}", layout.name(), self.out.display());
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! `quantize`
+
+use std::{error::Error, fs, path::PathBuf};
+
+use burn::prelude::*;
+use burn_mx::{Slot, ptq::QuantConfig};
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use language_model::{
+    Decoder, Folder,
+    evaluate::{Score, held_out, held_out_cached},
+    quantize::{self, Scope},
+    text,
+    text::Tokens,
+    train::Format,
+};
+use serde_json::json;
+
+use super::evaluate::{B, CacheOptions, validation};
+
+/// Quantize a trained model by named configurations, and measure what is left of it
+#[derive(Debug, clap::Args)]
+pub(super) struct Quantize {
+    /// The folder of a model: config.json, tokenizer.json, safetensors
+    model: PathBuf,
+    #[command(flatten)]
+    options: Options,
+    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_GPTQ, NVFP4_MRGPTQ
+    #[arg(long, value_name = "NAME", num_args = 1..,
+          default_values = ["MXFP8E4M3", "MXFP6E2M3", "MXFP4E2M1", "MXFP4E2M1_GPTQ", "MXFP4E2M1_MRGPTQ", "NVFP4", "NVFP4_GPTQ", "NVFP4_MRGPTQ"])]
+    configs: Vec<String>,
+    /// Seeds of the calibration data; each is a row of the configurations that need it
+    #[arg(long, num_args = 1.., default_values_t = [0])]
+    seeds: Vec<u64>,
+    #[command(flatten)]
+    cache: CacheOptions,
+    /// The table as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// How a model is quantized.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Text, of which the first nine tenths calibrate and the last tenth validates [default: parts of the King James Bible]
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Tokens of a window [default: the model's]
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
+    /// What of a linear layer is quantized
+    #[arg(long, default_value = "weights")]
+    scope: ScopeName,
+    /// Windows of calibration data
+    #[arg(long, value_name = "WINDOWS", default_value_t = 128)]
+    calibration: usize,
+    /// GPTQ: round inputs in the order of their importance
+    #[arg(long)]
+    act_order: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScopeName {
+    /// weights alone
+    Weights,
+    /// weights, and inputs by their own values
+    Dynamic,
+    /// weights, and inputs with scales of the calibration data
+    Static,
+}
+
+impl Options {
+    /// The configuration of this name.
+    pub(super) fn config(&self, name: &str) -> Result<QuantConfig, Box<dyn Error>> {
+        let scope = match self.scope {
+            ScopeName::Weights => Scope::Weights,
+            ScopeName::Dynamic => Scope::Dynamic,
+            ScopeName::Static => Scope::Static,
+        };
+        let config = quantize::named(name, scope);
+        let mut config = config.map_err(|error| format!("--config '{name}': {error}"))?;
+        if let Some(gptq) = quantize::gptq(&mut config) {
+            gptq.act_order = self.act_order;
+        }
+        Ok(config)
+    }
+
+    /// Text to validate on, the length of windows, and calibration data by seed.
+    pub(super) fn data(
+        &self,
+        folder: &Folder,
+    ) -> Result<
+        (
+            Tokens,
+            usize,
+            impl Fn(u64) -> Vec<Tensor<B, 2, Int>> + use<>,
+        ),
+        Box<dyn Error>,
+    > {
+        if self.calibration == 0 {
+            return Err("--calibration '0'; allowed: 1 or more".into());
+        }
+        let (validating, context) = validation(folder, &self.text, self.context)?;
+        let text = text::read(self.text.as_deref())?;
+        let [training, _] = text::split(&text);
+        let what = "the text to calibrate on";
+        let training = Tokens::of(&folder.tokenizer, training, what, context)?;
+        let count = self.calibration;
+        let device = Format::named("fp32")?.device()?;
+        let calibration = move |seed| {
+            let windows = training.windows::<B>([count, context], seed, &device);
+            windows.split(32, 0)
+        };
+        Ok((validating, context, calibration))
+    }
+}
+
+impl Quantize {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let folder = Folder::open(&self.model)?;
+        let configs = self.configs.iter().map(|name| self.options.config(name));
+        let configs = configs.collect::<Result<Vec<_>, _>>()?;
+        let stored = self.cache.stored()?;
+        let (tokens, context, calibration) = self.options.data(&folder)?;
+        let device = Format::named("fp32")?.device()?;
+        let float = folder.load::<B>(&device)?;
+        let probe = tokens.windows::<B>([32, context], 0, &device);
+        let wanted = float.forward(probe.clone());
+        let score = |model: &Decoder<B>| {
+            let windows = tokens.in_order([48, context], &device);
+            let loss = match &stored {
+                None => held_out(model, windows),
+                Some(stored) => held_out_cached(model, windows, stored),
+            };
+            Score::of(f64::from(loss), &tokens)
+        };
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header([
+            "configuration",
+            "seed",
+            "bits a weight",
+            "perplexity",
+            "bits a character",
+            "SQNR of logits",
+        ]);
+        let mut rows = Vec::new();
+        let mut row =
+            |name: &str, seed: Option<u64>, bits: f64, score: Score, sqnr: Option<f64>| {
+                table.add_row([
+                    name.to_owned(),
+                    seed.map_or_else(String::new, |seed| seed.to_string()),
+                    format!("{bits:.2}"),
+                    format!("{:.4}", score.perplexity),
+                    format!("{:.4}", score.bits_per_character),
+                    sqnr.map_or_else(String::new, |sqnr| format!("{sqnr:.2} dB")),
+                ]);
+                rows.push(
+                json!({ "config": name, "seed": seed, "bits": bits, "score": score, "sqnr": sqnr }),
+            );
+            };
+        row("float32", None, 32.0, score(&float), None);
+        for (name, config) in self.configs.iter().zip(configs) {
+            let is_calibrated = config.gptq.is_some()
+                || config.fast_finetune.is_some()
+                || !bool::from(config.activations);
+            let seeds = match is_calibrated {
+                true => self.seeds.iter().copied().map(Some).collect(),
+                false => vec![None],
+            };
+            let format = config.specs.resolve()?.block_format(Slot::W);
+            let bits = format.map_or(32.0, |format| format.bits_per_element());
+            for seed in seeds {
+                let bar = super::bar(name, 1)?;
+                let data = seed.map_or_else(Vec::new, &calibration);
+                let progress = |done, all| {
+                    bar.set_length(all as u64);
+                    bar.set_position(done as u64);
+                };
+                let quantized = quantize::quantize(float.clone(), config.clone(), &data, progress)?;
+                bar.finish_and_clear();
+                let sqnr = quantize::sqnr(quantized.model.forward(probe.clone()), wanted.clone());
+                row(name, seed, bits, score(&quantized.model), Some(sqnr));
+            }
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+        if let Some(file) = self.json {
+            let text = serde_json::to_vec_pretty(&json!({ "rows": rows }))?;
+            fs::write(&file, text)
+                .map_err(|error| format!("--json '{}': {error}", file.display()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,316 @@
+//! A whole model as a GGUF file, version 3, for llama.cpp.
+//!
+//! All numbers are little-endian. The file is the magic `GGUF`, the version (u32), the number of tensors and of keys (u64 each),
+//! the keys, the tensors' descriptions, zeros up to a multiple of 32 bytes, and the tensors' bytes, each beginning at a multiple
+//! of 32 bytes after that. A text is its length (u64) and UTF-8. A description is the name, the number of axes (u32), the length
+//! of each (u64), the fastest first, the type (u32), and the place of the bytes (u64).
+
+use std::{fs, path::Path};
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use tokenizers::Tokenizer;
+
+use crate::{DecoderConfig, Error, RotaryScaling};
+
+const ALIGNMENT: usize = 32;
+
+/// ggml's types of tensors.
+const F32: u32 = 0;
+const MXFP4: u32 = 39;
+
+/// A key's value, with GGUF's number of its type.
+enum Value {
+    U32(u32),
+    F32(f32),
+    Bool(bool),
+    Text(String),
+    Texts(Vec<String>),
+    I32s(Vec<i32>),
+}
+
+fn text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend((text.len() as u64).to_le_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+impl Value {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let kind: u32 = match self {
+            Self::U32(_) => 4,
+            Self::F32(_) => 6,
+            Self::Bool(_) => 7,
+            Self::Text(_) => 8,
+            Self::Texts(_) | Self::I32s(_) => 9,
+        };
+        bytes.extend(kind.to_le_bytes());
+        let array = |bytes: &mut Vec<u8>, kind: u32, length: usize| {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend((length as u64).to_le_bytes());
+        };
+        match self {
+            Self::U32(value) => bytes.extend(value.to_le_bytes()),
+            Self::F32(value) => bytes.extend(value.to_le_bytes()),
+            Self::Bool(value) => bytes.push(u8::from(*value)),
+            Self::Text(value) => text(bytes, value),
+            Self::Texts(values) => {
+                array(bytes, 8, values.len());
+                values.iter().for_each(|value| text(bytes, value));
+            }
+            Self::I32s(values) => {
+                array(bytes, 5, values.len());
+                bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            }
+        }
+    }
+}
+
+/// What of a model llama.cpp's architecture `llama` does not have.
+fn check(config: &DecoderConfig) -> Result<(), Error> {
+    let refuse = |field: &str, value: String, allowed: &str| {
+        Err(Error::Config {
+            field: field.to_owned(),
+            value,
+            allowed: format!("{allowed}, in a GGUF file that is written here"),
+        })
+    };
+    if !matches!(config.model_type.as_str(), "llama" | "mistral") {
+        return refuse("model_type", config.model_type.clone(), "llama or mistral");
+    }
+    if config.windows.iter().any(Option::is_some) {
+        return refuse("sliding_window", format!("{:?}", config.windows), "null");
+    }
+    if config.rotary.scaling != RotaryScaling::None {
+        return refuse(
+            "rope_scaling",
+            format!("{:?}", config.rotary.scaling),
+            "none",
+        );
+    }
+    if config.has_qkv_bias {
+        return refuse("attention_bias", "true".into(), "false");
+    }
+    Ok(())
+}
+
+fn keys(
+    config: &DecoderConfig,
+    tokenizer: &Tokenizer,
+    is_packed: bool,
+) -> Result<Vec<(String, Value)>, Error> {
+    let json = serde_json::to_value(tokenizer).map_err(|error| Error::Other(error.to_string()))?;
+    let model = &json["model"];
+    if model["type"] != "BPE" || json["pre_tokenizer"]["type"] != "ByteLevel" {
+        return Err(Error::Config {
+            field: "tokenizer.json".into(),
+            value: format!("{} after {}", model["type"], json["pre_tokenizer"]["type"]),
+            allowed: "byte-level BPE, in a GGUF file that is written here".into(),
+        });
+    }
+    let mut vocabulary: Vec<(String, u32)> = tokenizer.get_vocab(true).into_iter().collect();
+    vocabulary.sort_by_key(|(_, token)| *token);
+    // The model may have more tokens than the tokenizer.
+    let mut tokens: Vec<String> = (0..config.vocabulary)
+        .map(|token| format!("[UNUSED{token}]"))
+        .collect();
+    let mut types = vec![5; config.vocabulary];
+    for (name, token) in vocabulary {
+        tokens[token as usize] = name;
+        types[token as usize] = 1;
+    }
+    let merge = |pair: &serde_json::Value| match pair {
+        serde_json::Value::String(pair) => pair.clone(),
+        pair => format!(
+            "{} {}",
+            pair[0].as_str().unwrap_or(""),
+            pair[1].as_str().unwrap_or("")
+        ),
+    };
+    let merges = model["merges"]
+        .as_array()
+        .map(|merges| merges.iter().map(merge).collect());
+    let number = |value: usize| Value::U32(value as u32);
+    let llama = |key: &str| format!("llama.{key}");
+    let general = |key: &str| format!("general.{key}");
+    let ggml = |key: &str| format!("tokenizer.ggml.{key}");
+    Ok(vec![
+        (general("architecture"), Value::Text("llama".into())),
+        (general("name"), Value::Text("burn-mx".into())),
+        // ggml's numbers of "mostly MXFP4" and "all F32".
+        (
+            general("file_type"),
+            Value::U32(if is_packed { 38 } else { 0 }),
+        ),
+        (general("alignment"), number(ALIGNMENT)),
+        (llama("vocab_size"), number(config.vocabulary)),
+        (llama("context_length"), number(config.context)),
+        (llama("embedding_length"), number(config.width)),
+        (llama("block_count"), number(config.windows.len())),
+        (llama("feed_forward_length"), number(config.hidden)),
+        (llama("attention.head_count"), number(config.heads)),
+        (llama("attention.head_count_kv"), number(config.kv_heads)),
+        (llama("attention.key_length"), number(config.head)),
+        (llama("attention.value_length"), number(config.head)),
+        (
+            llama("attention.layer_norm_rms_epsilon"),
+            Value::F32(config.epsilon as f32),
+        ),
+        (llama("rope.dimension_count"), number(config.head)),
+        (
+            llama("rope.freq_base"),
+            Value::F32(config.rotary.theta as f32),
+        ),
+        (ggml("model"), Value::Text("gpt2".into())),
+        (ggml("pre"), Value::Text("gpt-2".into())),
+        (ggml("tokens"), Value::Texts(tokens)),
+        (ggml("token_type"), Value::I32s(types)),
+        (ggml("merges"), Value::Texts(merges.unwrap_or_default())),
+        (ggml("bos_token_id"), number(0)),
+        (ggml("eos_token_id"), number(0)),
+        (ggml("add_bos_token"), Value::Bool(false)),
+    ])
+}
+
+/// llama.cpp's name of a tensor, and the heads that its rows have to be in another order for.
+fn name(name: &str, config: &DecoderConfig) -> Option<(String, Option<usize>)> {
+    let rest = match name {
+        "model.embed_tokens.weight" => return Some(("token_embd.weight".into(), None)),
+        "model.norm.weight" => return Some(("output_norm.weight".into(), None)),
+        "lm_head.weight" => return Some(("output.weight".into(), None)),
+        name => name.strip_prefix("model.layers.")?,
+    };
+    let (layer, rest) = rest.split_once('.')?;
+    let (part, heads) = match rest {
+        "input_layernorm.weight" => ("attn_norm", None),
+        "post_attention_layernorm.weight" => ("ffn_norm", None),
+        "self_attn.q_proj.weight" => ("attn_q", Some(config.heads)),
+        "self_attn.k_proj.weight" => ("attn_k", Some(config.kv_heads)),
+        "self_attn.v_proj.weight" => ("attn_v", None),
+        "self_attn.o_proj.weight" => ("attn_output", None),
+        "mlp.gate_proj.weight" => ("ffn_gate", None),
+        "mlp.up_proj.weight" => ("ffn_up", None),
+        "mlp.down_proj.weight" => ("ffn_down", None),
+        _ => return None,
+    };
+    Some((format!("blk.{layer}.{part}.weight"), heads))
+}
+
+/// The rows of queries or keys in llama.cpp's order: the two features of a pair lie side by side, not half a head apart.
+fn in_pairs(rows: &[u8], count: usize, heads: usize) -> Vec<u8> {
+    let size = rows.len() / count;
+    let head = count / heads;
+    let row = |row: usize| {
+        let (start, place) = (row / head * head, row % head);
+        let from = start + place % 2 * (head / 2) + place / 2;
+        &rows[from * size..(from + 1) * size]
+    };
+    (0..count).flat_map(row).copied().collect()
+}
+
+/// A tensor as GGUF stores it.
+struct Stored {
+    name: String,
+    /// The fastest axis first.
+    shape: Vec<usize>,
+    kind: u32,
+    bytes: Vec<u8>,
+}
+
+fn stored(tensor: (&str, TensorView<'_>), config: &DecoderConfig) -> Result<Stored, Error> {
+    let (name_here, view) = tensor;
+    let unknown = || {
+        Error::Other(format!(
+            "`{name_here}` has no name in GGUF's architecture llama"
+        ))
+    };
+    let (name, heads) = name(name_here, config).ok_or_else(unknown)?;
+    let mut shape = view.shape().to_vec();
+    let kind = match view.dtype() {
+        Dtype::F32 => F32,
+        // Blocks of 32 elements in 17 bytes.
+        Dtype::U8 => {
+            let last = shape.len() - 1;
+            shape[last] = shape[last] / 17 * 32;
+            MXFP4
+        }
+        other => {
+            return Err(Error::Other(format!(
+                "`{name_here}` is {other:?}, which is not written to GGUF"
+            )));
+        }
+    };
+    let bytes = match heads {
+        Some(heads) => in_pairs(view.data(), shape[0], heads),
+        None => view.data().to_vec(),
+    };
+    shape.reverse();
+    Ok(Stored {
+        name,
+        shape,
+        kind,
+        bytes,
+    })
+}
+
+/// Writes a GGUF file of the tensors in a safetensors file that has the layout `gguf-mxfp4`.
+///
+/// # Errors
+///
+/// If llama.cpp's architecture has not what the model has, the tokenizer is no byte-level BPE, or a file cannot be written.
+pub fn write(
+    file: &Path,
+    tensors: &SafeTensors<'_>,
+    config: &DecoderConfig,
+    tokenizer: &Tokenizer,
+) -> Result<(), Error> {
+    check(config)?;
+    let mut all = Vec::new();
+    for (name, view) in tensors.tensors() {
+        all.push(stored((&name, view), config)?);
+    }
+    let keys = keys(
+        config,
+        tokenizer,
+        all.iter().any(|tensor| tensor.kind == MXFP4),
+    )?;
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(3_u32.to_le_bytes());
+    bytes.extend((all.len() as u64).to_le_bytes());
+    bytes.extend((keys.len() as u64).to_le_bytes());
+    for (key, value) in keys {
+        text(&mut bytes, &key);
+        value.write(&mut bytes);
+    }
+    let mut place = 0_usize;
+    for tensor in &all {
+        text(&mut bytes, &tensor.name);
+        bytes.extend((tensor.shape.len() as u32).to_le_bytes());
+        for length in &tensor.shape {
+            bytes.extend((*length as u64).to_le_bytes());
+        }
+        bytes.extend(tensor.kind.to_le_bytes());
+        bytes.extend((place as u64).to_le_bytes());
+        place += tensor.bytes.len().next_multiple_of(ALIGNMENT);
+    }
+    for tensor in all {
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        bytes.extend(tensor.bytes);
+    }
+    fs::write(file, bytes).map_err(Error::io(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_pairs;
+
+    /// As `LlamaModel.permute` of llama.cpp's converter: `reshape(heads, 2, head / 2).swapaxes(1, 2)`.
+    #[test]
+    fn pairs_lie_side_by_side() {
+        let rows: Vec<u8> = (0..12).collect();
+        assert_eq!(
+            in_pairs(&rows, 12, 2),
+            [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+        );
+        let rows: Vec<u8> = (0..8).collect();
+        assert_eq!(in_pairs(&rows, 4, 1), [0, 1, 4, 5, 2, 3, 6, 7]);
+    }
+}

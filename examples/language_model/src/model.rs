@@ -1,0 +1,169 @@
+//! A decoder of Llama's kind in plain Burn modules, which say nothing of formats. Fields have the names that the tensors have
+//! in Hugging Face's folders.
+
+mod attention;
+mod cache;
+mod rotary;
+
+pub use attention::Attention;
+pub use cache::{Cache, Stored};
+
+use burn::module::Initializer;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::prelude::*;
+use burn::tensor::activation::silu;
+
+use crate::DecoderConfig;
+use rotary::Rotary;
+
+/// The decoder, with its head.
+#[derive(Module, Debug)]
+pub struct Decoder<B: Backend> {
+    /// All but the head.
+    pub model: Body<B>,
+    /// The head. `None`: the table of embeddings, transposed.
+    pub lm_head: Option<Linear<B>>,
+}
+
+/// The table of embeddings, the layers, the last norm.
+#[derive(Module, Debug)]
+pub struct Body<B: Backend> {
+    /// One row a token.
+    pub embed_tokens: Embedding<B>,
+    /// The layers.
+    pub layers: Vec<Layer<B>>,
+    /// The norm before the head.
+    pub norm: RmsNorm<B>,
+    #[module(skip)]
+    rotary: Rotary,
+}
+
+/// Attention and a feed-forward network, each added to the residual stream.
+#[derive(Module, Debug)]
+pub struct Layer<B: Backend> {
+    /// The norm before attention.
+    pub input_layernorm: RmsNorm<B>,
+    /// Attention.
+    pub self_attn: Attention<B>,
+    /// The norm before the feed-forward network.
+    pub post_attention_layernorm: RmsNorm<B>,
+    /// The feed-forward network.
+    pub mlp: SwiGlu<B>,
+}
+
+/// `down(silu(gate(x)) · up(x))`.
+#[derive(Module, Debug)]
+pub struct SwiGlu<B: Backend> {
+    /// `[width, hidden]`
+    pub gate_proj: Linear<B>,
+    /// `[width, hidden]`
+    pub up_proj: Linear<B>,
+    /// `[hidden, width]`
+    pub down_proj: Linear<B>,
+}
+
+/// The standard deviation of weights before training, that of GPT-2 and Llama.
+const DEVIATION: f64 = 0.02;
+
+/// A linear layer with weights drawn as the whole model's are.
+fn linear<B: Backend>([from, to]: [usize; 2], bias: bool, device: &B::Device) -> Linear<B> {
+    let normal = Initializer::Normal {
+        mean: 0.0,
+        std: DEVIATION,
+    };
+    let mut linear = LinearConfig::new(from, to)
+        .with_bias(false)
+        .with_initializer(normal)
+        .init(device);
+    if bias {
+        linear.bias = Some(Initializer::Zeros.init([to], device));
+    }
+    linear
+}
+
+impl DecoderConfig {
+    /// A decoder with random weights.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
+        let norm = || {
+            RmsNormConfig::new(self.width)
+                .with_epsilon(self.epsilon)
+                .init(device)
+        };
+        let layer = |window: &Option<usize>| Layer {
+            input_layernorm: norm(),
+            self_attn: Attention::new(self, *window, device),
+            post_attention_layernorm: norm(),
+            mlp: SwiGlu {
+                gate_proj: linear([self.width, self.hidden], false, device),
+                up_proj: linear([self.width, self.hidden], false, device),
+                down_proj: linear([self.hidden, self.width], false, device),
+            },
+        };
+        let normal = Initializer::Normal {
+            mean: 0.0,
+            std: DEVIATION,
+        };
+        Decoder {
+            model: Body {
+                embed_tokens: EmbeddingConfig::new(self.vocabulary, self.width)
+                    .with_initializer(normal)
+                    .init(device),
+                layers: self.windows.iter().map(layer).collect(),
+                norm: norm(),
+                rotary: Rotary::new(self),
+            },
+            lm_head: (!self.is_tied).then(|| linear([self.width, self.vocabulary], false, device)),
+        }
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// The logits `[batch, length, vocabulary]` of tokens `[batch, length]`.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.logits(tokens, None)
+    }
+
+    /// The logits of tokens that follow those that the cache has seen.
+    pub fn forward_cached(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
+        self.logits(tokens, Some(cache))
+    }
+
+    fn logits(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
+        let [_, length] = tokens.dims();
+        let start = cache.as_ref().map_or(0, |cache| cache.positions());
+        let rotation = self.model.rotary.at(start, length, &tokens.device());
+        let mut x = self.model.embed_tokens.forward(tokens);
+        for (number, layer) in self.model.layers.iter().enumerate() {
+            let h = layer.input_layernorm.forward(x.clone());
+            let kept = cache.as_deref_mut().map(|cache| cache.layer(number));
+            x = x + layer.self_attn.forward(h, &rotation, kept);
+            let h = layer.post_attention_layernorm.forward(x.clone());
+            x = x + layer.mlp.forward(h);
+        }
+        let x = self.model.norm.forward(x);
+        match &self.lm_head {
+            Some(head) => head.forward(x),
+            None => {
+                let table = self.model.embed_tokens.weight.val();
+                x.matmul(table.transpose().unsqueeze())
+            }
+        }
+    }
+
+    /// The mean cross-entropy, in nats, of windows of `length + 1` tokens: each token but the first is predicted.
+    pub fn loss(&self, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        let [_, length] = windows.dims();
+        let logits = self.forward(windows.clone().narrow(1, 0, length - 1));
+        let targets = windows.narrow(1, 1, length - 1).flatten::<1>(0, 1);
+        let loss = CrossEntropyLossConfig::new().init(&targets.device());
+        loss.forward(logits.flatten(0, 1), targets)
+    }
+}
+
+impl<B: Backend> SwiGlu<B> {
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let gate = silu(self.gate_proj.forward(x.clone()));
+        self.down_proj.forward(gate * self.up_proj.forward(x))
+    }
+}

@@ -1,0 +1,90 @@
+//! Curves of validation loss as SVG.
+
+use std::error::Error;
+
+use plotters::prelude::*;
+
+/// Okabe and Ito's colours, which colour-blind readers can tell apart; the first curve is black.
+const COLOURS: [RGBColor; 7] = [
+    BLACK,
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+];
+
+/// A name and its losses, by the number of steps.
+pub type Named<'a> = (&'a str, &'a [(usize, f32)]);
+
+/// Draws the curves. What is above the largest loss of the second half of a run is cut off, so that formats are told apart.
+///
+/// # Errors
+///
+/// If there is no finite loss to draw.
+pub fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
+    let losses = || runs.iter().flat_map(|(_, losses)| losses.iter());
+    let finite = || losses().filter(|(_, loss)| loss.is_finite());
+    let steps = losses().map(|(step, _)| *step).max().unwrap_or(0);
+    let lowest = finite()
+        .map(|(_, loss)| *loss)
+        .fold(f32::INFINITY, f32::min);
+    let late = finite().filter(|(step, _)| 4 * *step >= steps);
+    let highest = late
+        .map(|(_, loss)| *loss)
+        .fold(f32::NEG_INFINITY, f32::max);
+    if lowest > highest {
+        return Err("there is no loss to draw".into());
+    }
+    let margin = (highest - lowest).max(0.01) * 0.08;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (960, 600)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 22))
+            .margin(16)
+            .x_label_area_size(48)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0..steps, lowest - margin..highest + margin)?;
+        chart
+            .configure_mesh()
+            .x_desc("step")
+            .y_desc("validation loss (nats a token)")
+            .axis_desc_style(("sans-serif", 16))
+            .label_style(("sans-serif", 14))
+            .bold_line_style(BLACK.mix(0.15))
+            .light_line_style(BLACK.mix(0.05))
+            .draw()?;
+        for (at, (name, losses)) in runs.iter().enumerate() {
+            let colour = COLOURS[at % COLOURS.len()];
+            // A second round of colours is dashed by its points alone.
+            let width = if at < COLOURS.len() { 2 } else { 1 };
+            let points = losses
+                .iter()
+                .copied()
+                .filter(|(_, loss)| loss.is_finite() && *loss <= highest + margin);
+            let points: Vec<(usize, f32)> = points.collect();
+            let last = losses.last().map_or(f32::NAN, |(_, loss)| *loss);
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(width)))?
+                .label(format!("{name}: {last:.4}"))
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(width + 1))
+                });
+            let dots = points.iter().map(|at| Circle::new(*at, 3, colour.filled()));
+            chart.draw_series(dots)?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font(("sans-serif", 15))
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.4))
+            .margin(14)
+            .draw()?;
+        root.present()?;
+    }
+    Ok(svg)
+}

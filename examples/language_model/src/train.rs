@@ -1,0 +1,300 @@
+//! Trains one model in several formats, from the same weights on the same batches.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use burn::{
+    backend::{Flex, flex::FlexDevice},
+    grad_clipping::GradientClippingConfig,
+    module::AutodiffModule,
+    optim::{AdamWConfig, GradientsParams, Optimizer},
+    prelude::*,
+    record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
+};
+use burn_mx::{
+    MxAutodiff, MxDevice, MxSpecs, Recipe,
+    module::{exempt_layers, label_parameters, set_exemptions_at},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+
+use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
+
+type B = MxAutodiff<Flex>;
+type Device = MxDevice<FlexDevice>;
+
+/// What is trained, and how. The defaults are nanoGPT's for a processor.
+#[derive(Clone, Debug, Serialize)]
+pub struct Training {
+    /// Windows in a batch.
+    pub batch: usize,
+    /// Steps.
+    pub steps: usize,
+    /// The highest learning rate, after the first 100 steps; it falls to a tenth along half a cosine.
+    pub learning_rate: f64,
+    /// Steps between two validations, after each of which the run can be resumed.
+    pub interval: usize,
+    /// The seed of weights and batches.
+    pub seed: u64,
+}
+
+/// The format of a run.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// Its name: `fp32`, `bfloat16`, or a preset of [`MxSpecs`].
+    pub name: String,
+    recipe: Recipe,
+}
+
+impl Format {
+    /// The format of this name.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        let specs = |specs| Recipe {
+            specs,
+            ..Recipe::default()
+        };
+        let recipe = match name {
+            "fp32" => specs(MxSpecs::none()),
+            "bfloat16" => specs(MxSpecs {
+                bfloat: 16,
+                ..MxSpecs::none()
+            }),
+            preset => Recipe::preset(preset).map_err(|_| Error::Option {
+                option: "--formats",
+                value: name.to_owned(),
+                allowed: format!("fp32, bfloat16, {}", MxSpecs::PRESETS.join(", ")),
+            })?,
+        };
+        recipe.specs.resolve()?;
+        Ok(Self {
+            name: name.to_owned(),
+            recipe,
+        })
+    }
+
+    /// A device of this format.
+    ///
+    /// # Errors
+    ///
+    /// None after [`named`](Self::named).
+    pub fn device(&self) -> Result<Device, Error> {
+        Ok(MxDevice::new(FlexDevice, &self.recipe.specs)?)
+    }
+}
+
+/// The losses of a run so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The mean training loss since the last validation, in nats a token, by the number of steps.
+    pub training: Vec<(usize, f32)>,
+    /// The loss on text that is not trained on, in nats a token, by the number of steps.
+    pub validation: Vec<(usize, f32)>,
+    /// Time of all steps.
+    pub time: Duration,
+}
+
+/// The data of all runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Data<'a> {
+    /// To train on.
+    pub training: &'a Tokens,
+    /// To validate on.
+    pub validation: &'a Tokens,
+    /// Makes tokens of text.
+    pub tokenizer: &'a Tokenizer,
+}
+
+/// Windows of validation data while a model trains. The whole of it is for the end.
+const VALIDATION: [usize; 2] = [240, 48];
+
+/// Steps in which the learning rate rises.
+const WARM_UP: usize = 100;
+
+impl Training {
+    fn learning_rate(&self, step: usize) -> f64 {
+        let peak = self.learning_rate;
+        if step < WARM_UP {
+            return peak * (step + 1) as f64 / WARM_UP as f64;
+        }
+        let way = (step - WARM_UP) as f64 / self.steps.saturating_sub(WARM_UP).max(1) as f64;
+        let share = 0.5 * (1.0 + (way.min(1.0) * core::f64::consts::PI).cos());
+        peak * (0.1 + 0.9 * share)
+    }
+
+    /// Trains a decoder in this format, or goes on where an earlier run in the same folder was stopped. `report` is called after
+    /// each step with the number of steps, and the curve so far.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written, or has a run with other settings.
+    pub fn run(
+        &self,
+        config: &DecoderConfig,
+        format: &Format,
+        data: Data<'_>,
+        path: &Path,
+        mut report: impl FnMut(usize, &Curve),
+    ) -> Result<(Decoder<B>, Curve), Error> {
+        let saved = Saved::open(path, self.settings(config, format, data))?;
+        let device = format.device()?;
+        let windows = |step: usize| {
+            // Far apart, so that no run has the batches of another seed.
+            let seed = (self.seed << 32) + step as u64;
+            let shape = [self.batch, config.context + 1];
+            data.training.windows::<B>(shape, seed, &device)
+        };
+        let mut model = label_parameters(self.start(config, &device)?);
+        let batch = windows(0);
+        let exempt = exempt_layers::<B, _, _>(&model, format.recipe.exemptions, |model| {
+            model.loss(batch);
+        });
+        let exempt = exempt.map_err(|error| Error::Other(error.to_string()))?;
+        let exempted = |model| set_exemptions_at(model, &format.recipe, &exempt);
+        model = exempted(model).map_err(|error| Error::Other(error.to_string()))?;
+        let mut optimizer = AdamWConfig::new()
+            .with_beta_2(0.99)
+            .with_epsilon(1e-8)
+            .with_weight_decay(0.1)
+            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)))
+            .init();
+        let mut curve = Curve::default();
+        let mut first = 0;
+        if let Some((step, so_far)) = saved.progress()? {
+            let load = |error: burn::record::RecorderError| Error::Other(error.to_string());
+            let recorder = Files::new();
+            let record = recorder.load(saved.part("model", step), &device);
+            model = model.load_record(record.map_err(load)?);
+            let record = recorder.load(saved.part("optimizer", step), &device);
+            optimizer = optimizer.load_record(record.map_err(load)?);
+            (first, curve) = (step, so_far);
+        }
+        let mut losses = Vec::new();
+        let mut began = Instant::now();
+        for step in first..self.steps {
+            let loss = model.loss(windows(step));
+            losses.push(loss.clone().into_scalar());
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimizer.step(self.learning_rate(step), model, gradients);
+            let done = step + 1;
+            if done.is_multiple_of(self.interval) || done == self.steps {
+                curve.time += began.elapsed();
+                let mean = losses.iter().sum::<f32>() / losses.len() as f32;
+                curve.training.push((done, mean));
+                losses.clear();
+                let [count, batch] = VALIDATION;
+                let shape = [count, config.context + 1];
+                let all = data.validation.windows(shape, u64::MAX, &device);
+                let loss = held_out(&model.valid(), all.split(batch, 0));
+                curve.validation.push((done, loss));
+                saved.save(done, &curve, &model, optimizer.to_record())?;
+                began = Instant::now();
+            }
+            report(done, &curve);
+        }
+        folder::save(path, config, data.tokenizer, &model.valid())?;
+        Ok((model, curve))
+    }
+
+    /// The weights that all formats start from, untouched by the device's.
+    fn start(&self, config: &DecoderConfig, device: &Device) -> Result<Decoder<B>, Error> {
+        let plain = Device::default();
+        B::seed(&plain, self.seed);
+        let model = config.init::<B>(&plain);
+        let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
+        let other = |error: burn::record::RecorderError| Error::Other(error.to_string());
+        let bytes = Recorder::<B>::record(&recorder, model.into_record(), ()).map_err(other)?;
+        let record = recorder.load(bytes, device).map_err(other)?;
+        Ok(config.init(device).load_record(record))
+    }
+
+    /// What has to be the same when a run is resumed.
+    fn settings(&self, config: &DecoderConfig, format: &Format, data: Data<'_>) -> Value {
+        json!({
+            "model": config.to_json(),
+            "training": self,
+            "format": format.recipe,
+            "text": [data.training.len(), data.validation.len()],
+        })
+    }
+}
+
+type Files = BinFileRecorder<FullPrecisionSettings>;
+
+/// The folder of a run: `run.json`, and in `progress.json` how far it is.
+struct Saved {
+    path: PathBuf,
+}
+
+impl Saved {
+    /// Begins a run with these settings, or makes sure that the one that is there has the same.
+    fn open(path: &Path, settings: Value) -> Result<Self, Error> {
+        fs::create_dir_all(path).map_err(Error::io(path))?;
+        let file = path.join("run.json");
+        match fs::read(&file) {
+            Err(_) => {
+                fs::write(&file, format!("{settings:#}\n")).map_err(Error::io(&file))?;
+            }
+            Ok(text) if serde_json::from_slice::<Value>(&text).ok() == Some(settings) => {}
+            Ok(_) => {
+                return Err(Error::Option {
+                    option: "--out",
+                    value: path.display().to_string(),
+                    allowed: "a new folder, or one of a run with the same settings, which goes on"
+                        .into(),
+                });
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+        })
+    }
+
+    fn part(&self, part: &str, step: usize) -> PathBuf {
+        self.path.join(format!("{part}-{step}"))
+    }
+
+    fn progress(&self) -> Result<Option<(usize, Curve)>, Error> {
+        let file = self.path.join("progress.json");
+        let Ok(text) = fs::read(&file) else {
+            return Ok(None);
+        };
+        let progress = serde_json::from_slice(&text);
+        progress.map_err(|error| Error::io(&file)(error.into()))
+    }
+
+    /// `progress.json` comes last and at once, so that it names files that are whole.
+    fn save<R: burn::record::Record<B>>(
+        &self,
+        step: usize,
+        curve: &Curve,
+        model: &Decoder<B>,
+        optimizer: R,
+    ) -> Result<(), Error> {
+        let failed = |error: burn::record::RecorderError| Error::Other(error.to_string());
+        let before = self.progress()?;
+        let recorder = Files::new();
+        let record = model.clone().into_record();
+        Recorder::<B>::record(&recorder, record, self.part("model", step)).map_err(failed)?;
+        Recorder::<B>::record(&recorder, optimizer, self.part("optimizer", step))
+            .map_err(failed)?;
+        let file = self.path.join("progress.json");
+        let new = self.path.join("progress.json.new");
+        let text = serde_json::to_vec(&(step, curve)).expect("numbers are JSON");
+        fs::write(&new, text).map_err(Error::io(&new))?;
+        fs::rename(&new, &file).map_err(Error::io(&file))?;
+        if let Some((old, _)) = before.filter(|(old, _)| *old != step) {
+            for part in ["model", "optimizer"] {
+                fs::remove_file(self.part(part, old).with_extension("bin")).ok();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Models of other makers, broken ones, and one that is trained here.
+
+mod broken;
+mod transformers;
+
+use std::path::{Path, PathBuf};
+
+use burn::backend::Flex;
+use burn_mx::MxBackend;
+
+type B = MxBackend<Flex>;
+
+/// A folder that `make_fixtures.py` wrote.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}
