@@ -129,6 +129,11 @@ pub(crate) struct Cli {
     #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
     what_if: Vec<String>,
 
+    /// Another accumulator to compute some of the recorded sums by, to see whether it would lose less; of runs with an
+    /// accumulator. Repeat it
+    #[arg(long = "what-if-accumulator", value_name = "NAME", requires = "record")]
+    what_if_accumulators: Vec<String>,
+
     /// Record what the roundings of elementwise ops did, too
     #[arg(long, requires = "record")]
     record_elementwise: bool,
@@ -247,6 +252,8 @@ impl Cli {
             ..RecorderConfig::default()
         };
         let config = config.what_if(self.what_if.iter().map(String::as_str));
+        let accumulators = self.what_if_accumulators.iter().map(String::as_str);
+        let config = config.what_if_accumulators(accumulators);
         config
             .validate()
             .map_err(|error| format!("--record: {error}"))?;

@@ -66,7 +66,7 @@ pub use config::{Pass, RecorderConfig, Statistic};
 pub use elementwise::Phase;
 pub use figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
-    RoundingRecord, StepRecord,
+    RoundingRecord, StepRecord, SumFigures, SumsRecord,
 };
 pub use file::RECORDS;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};

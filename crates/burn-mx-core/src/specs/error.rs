@@ -3,6 +3,7 @@
 use microscaling::{FormatError, ParseFormatError};
 
 use super::MxSpecs;
+use crate::hooks::ProductKind;
 
 /// Why specs cannot be read or used. A message about a field names it, its value and what is
 /// allowed.
@@ -85,8 +86,8 @@ pub enum SpecsError {
         field: &'static str,
         /// Its value.
         accumulator: String,
-        /// The products: forward, input gradient or weight gradient.
-        product: &'static str,
+        /// The kind of the products.
+        product: ProductKind,
         /// The accumulator's error, which names the operands and what is allowed.
         error: String,
     },
