@@ -24,6 +24,7 @@ mod one_thread;
 
 mod suite {
     // On any backend.
+    mod accumulated_convolutions;
     mod accumulators;
     mod checkpoints;
     mod convolution_geometries;

@@ -133,6 +133,11 @@ pub(crate) struct Cli {
     #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
     what_if: Vec<String>,
 
+    /// Another accumulator for some of the recorded sums, of runs with an accumulator. The record says which one loses less.
+    /// Repeat the option for several accumulators
+    #[arg(long = "what-if-accumulator", value_name = "NAME", requires = "record")]
+    what_if_accumulators: Vec<String>,
+
     /// Record the roundings of elementwise ops, too
     #[arg(long, requires = "record")]
     record_elementwise: bool,
@@ -301,6 +306,8 @@ impl Cli {
             ..RecorderConfig::default()
         };
         let config = config.what_if(self.what_if.iter().map(String::as_str));
+        let accumulators = self.what_if_accumulators.iter().map(String::as_str);
+        let config = config.what_if_accumulators(accumulators);
         config
             .validate()
             .map_err(|error| format!("--record: {error}"))?;

@@ -1,8 +1,8 @@
 //! Checks the library against golden files, outputs of the reference implementations, through its public API.
 //!
 //! ```text
-//! cargo run --release --example conformance                      # the files of tests/data/golden
-//! cargo run --release --example conformance -- DIR               # those of another folder
+//! cargo run --release --example conformance                      # the files of tests/data/golden and tests/data/accumulators
+//! cargo run --release --example conformance -- DIR…              # those of other folders
 //! cargo run --release --example conformance -- --backend flex --file vector --case 3
 //! cargo run --release --example conformance --features vulkan  # also on a GPU
 //! ```
@@ -35,16 +35,22 @@ use clap::{Parser, ValueEnum, builder::PossibleValuesParser};
 #[derive(Parser)]
 #[command(name = "conformance")]
 struct Cli {
-    /// Folder with golden files (`*.safetensors` and `specs.json`)
-    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden"))]
-    dir: PathBuf,
+    /// Folders with golden files (`*.safetensors` and `specs.json`)
+    #[arg(
+        value_name = "DIR",
+        default_values = [
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/golden"),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/accumulators"),
+        ]
+    )]
+    dirs: Vec<PathBuf>,
 
     /// Backend to check; may be repeated [default: all]
     #[arg(long)]
     backend: Vec<BackendName>,
 
     /// Check this golden file only
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FILES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FILES.concat()))]
     file: Option<String>,
 
     /// Check the case with this id only
@@ -69,28 +75,30 @@ fn main() -> ExitCode {
 
 /// Whether everything agrees, or why nothing could be said.
 fn run(cli: &Cli) -> Result<bool, String> {
-    let names = golden_files(&cli.dir, cli.file.as_deref())?;
-    let unknown = match cli.file {
-        Some(_) => Vec::new(),
-        None => listed(&cli.dir, checks::unknown_files(&cli.dir))?,
-    };
+    let known = FILES.concat();
     let mut backends = BackendName::value_variants().to_vec();
     backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for name in names {
-        let reports = checks::check(&cli.dir, name, &backends, cli.case.as_deref());
-        for report in reports.map_err(|error| error.to_string())? {
-            println!("{}", report.text(cli.max_failures));
-            passed += report.passed();
-            failed += report.failed();
-            skipped += report.skipped();
+    let mut unknown = Vec::new();
+    for dir in dirs_with(&cli.dirs, cli.file.as_deref()) {
+        for name in golden_files(dir, cli.file.as_deref())? {
+            let reports = checks::check(dir, name, &backends, cli.case.as_deref());
+            for report in reports.map_err(|error| error.to_string())? {
+                println!("{}", report.text(cli.max_failures));
+                passed += report.passed();
+                failed += report.failed();
+                skipped += report.skipped();
+            }
+        }
+        if cli.file.is_none() {
+            unknown.extend(listed(dir, checks::unknown_files(dir))?);
         }
     }
     for name in &unknown {
         println!(
             "{name}: FAILED, not a known golden file, nothing of it was checked; known are {}",
-            FILES.join(", ")
+            known.join(", ")
         );
     }
     if let (Some(id), 0) = (&cli.case, passed + failed + skipped) {
@@ -109,17 +117,30 @@ fn listed<T>(dir: &Path, listing: io::Result<T>) -> Result<T, String> {
     listing.map_err(|error| format!("{}: {error}", dir.display()))
 }
 
+/// The folders that hold a file, or the first one if none does.
+fn dirs_with<'a>(dirs: &'a [PathBuf], file: Option<&str>) -> Vec<&'a PathBuf> {
+    let Some(file) = file else {
+        return dirs.iter().collect();
+    };
+    let holds = |dir: &&PathBuf| dir.join(file).with_extension("safetensors").exists();
+    let holding: Vec<&PathBuf> = dirs.iter().filter(holds).collect();
+    match holding.is_empty() {
+        true => dirs.iter().take(1).collect(),
+        false => holding,
+    }
+}
+
 /// The known golden files in `dir`, in a fixed order, or the one that is asked for.
 fn golden_files(dir: &Path, only: Option<&str>) -> Result<Vec<&'static str>, String> {
     // The listing itself is not needed, its error is: it tells a missing folder from one without files.
     listed(dir, fs::read_dir(dir))?;
-    let mut names = FILES.to_vec();
+    let mut names = FILES.concat();
     names.retain(|name| match only {
         Some(only) => *name == only,
         None => dir.join(name).with_extension("safetensors").exists(),
     });
     if names.is_empty() {
-        let known = FILES.join(", ");
+        let known = FILES.concat().join(", ");
         let dir = dir.display();
         return Err(format!(
             "{dir}: holds no golden file; known are {known} (.safetensors)"

@@ -1,4 +1,4 @@
-//! The `conformance` program: the golden files of `tests/data/golden`, and its messages.
+//! The `conformance` program: the golden files of `tests/data`, and its messages.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::Place;
 /// Every report: its file and backend, and how many checks pass, so that nothing is lost in silence.
 ///
 /// Of `vector` three functions are checked twice: by recipe and as Burn composes them.
-const REPORTS: [(&str, usize); 13] = [
+const REPORTS: [(&str, usize); 18] = [
     ("mx_quantize[slice]", 628),
     ("elementwise[slice]", 72),
     ("scale_modes[slice]", 240),
@@ -21,6 +21,11 @@ const REPORTS: [(&str, usize); 13] = [
     ("reuse[ndarray]", 16),
     ("ffn[flex]", 6),
     ("ffn[ndarray]", 6),
+    ("dots[slice]", 294),
+    ("products[slice]", 40),
+    ("products[flex]", 5),
+    ("products[ndarray]", 5),
+    ("silicon[slice]", 64),
 ];
 
 #[test]
@@ -39,9 +44,16 @@ fn every_golden_file_agrees_on_every_backend() {
     expected.sort_unstable();
     assert_eq!(lines, expected, "{stdout}");
 
-    // Every file of the folder has a report.
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
-    for file in std::fs::read_dir(dir).expect("the folder is there") {
+    // Every file of the folders has a report.
+    let dirs = ["golden", "accumulators"].map(|dir| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/data")
+            .join(dir)
+    });
+    for file in dirs
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).expect("the folder is there"))
+    {
         let name = file.expect("it can be listed").file_name();
         let name = name.into_string().expect("its name is text");
         if let Some(name) = name.strip_suffix(".safetensors") {

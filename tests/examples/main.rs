@@ -1,5 +1,6 @@
 //! The examples as a user runs them: their programs, options, files and messages.
 
+mod accumulator_sweep;
 mod checkpoint;
 mod conformance;
 #[cfg(all(unix, feature = "tui"))]

@@ -8,12 +8,13 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 9] = [
+const EXAMPLES: [&str; 10] = [
     "ffn",
     "llama",
     "compare",
     "conformance",
     "report",
+    "accumulator_sweep",
     "gradient_bias",
     "quantize",
     "checkpoint",

@@ -24,7 +24,7 @@ fn by_hand(accumulator: &str, format: &str, lhs: &[f32], rhs: &[f32], k: usize) 
         let shape = [values.len() / k, k];
         let packed = Packed::encode(format, values, &shape, 1, Rounder::NearestAway).unwrap();
         let scale = packed.tensor_scale().unwrap_or(1.0);
-        (packed.elements_and_scales().unwrap(), shape[0], scale)
+        (packed.elements_and_scales(1).unwrap(), shape[0], scale)
     });
     let operands = quantized
         .each_ref()

@@ -18,25 +18,25 @@ use super::support::*;
 
 /// A convolution and the lengths of its tensors, axis by axis.
 #[derive(Clone, Debug)]
-struct Case {
-    transposed: bool,
-    images: usize,
+pub(super) struct Case {
+    pub(super) transposed: bool,
+    pub(super) images: usize,
     /// Input and output channels of a group.
-    channels: [usize; 2],
-    groups: usize,
-    axes: Vec<AxisCase>,
+    pub(super) channels: [usize; 2],
+    pub(super) groups: usize,
+    pub(super) axes: Vec<AxisCase>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct AxisCase {
+pub(super) struct AxisCase {
     /// Of the input.
-    length: usize,
-    window: usize,
-    stride: usize,
-    padding: usize,
-    dilation: usize,
+    pub(super) length: usize,
+    pub(super) window: usize,
+    pub(super) stride: usize,
+    pub(super) padding: usize,
+    pub(super) dilation: usize,
     /// Of a transposed convolution.
-    padding_out: usize,
+    pub(super) padding_out: usize,
 }
 
 impl AxisCase {
@@ -55,10 +55,25 @@ impl AxisCase {
     }
 }
 
+/// A product of an element of x and one of the weight.
+pub(super) struct SingleProduct {
+    /// Of the window, in row-major order.
+    pub(super) position: usize,
+    /// The element of the window, in row-major order.
+    pub(super) tap: usize,
+    pub(super) image: usize,
+    /// Channel of x in its group.
+    pub(super) input: usize,
+    /// Channel of the output in its group.
+    pub(super) output: usize,
+    /// Where the elements of x and of the weight lie, and that of the output which sums them up.
+    pub(super) at: [usize; 3],
+}
+
 /// x, weight, bias, and the output's gradient.
-type Inputs = [TensorData; 4];
+pub(super) type Inputs = [TensorData; 4];
 /// Output, and the gradients of x, weight and bias.
-type Results = [Vec<f32>; 4];
+pub(super) type Results = [Vec<f32>; 4];
 
 /// All positions along axes of these lengths, in row-major order.
 fn positions(lengths: &[usize]) -> impl Iterator<Item = Vec<usize>> {
@@ -87,13 +102,20 @@ impl Case {
     }
 
     /// Whole numbers from -4 to 4.
-    fn inputs(&self) -> Inputs {
+    fn whole_inputs(&self) -> Inputs {
+        self.inputs(|seed, i| ((i * 7919 + seed as usize * 104_729) % 9) as f32 - 4.0)
+    }
+
+    /// Numbers that are a function of a seed for each tensor, and of the index.
+    pub(super) fn inputs(&self, number: impl Fn(u64, usize) -> f32) -> Inputs {
         let [input, output] = self.channels;
-        let whole = |seed: usize, leading: &[usize], lengths: &[usize]| {
+        let whole = |seed, leading: &[usize], lengths: &[usize]| {
             let shape = [leading, lengths].concat();
-            let number = |i: usize| ((i * 7919 + seed * 104_729) % 9) as f32 - 4.0;
             let count = shape.iter().product();
-            TensorData::new((0..count).map(number).collect::<Vec<_>>(), shape)
+            TensorData::new(
+                (0..count).map(|i| number(seed, i)).collect::<Vec<_>>(),
+                shape,
+            )
         };
         let weight = match self.transposed {
             false => [self.groups * output, input],
@@ -111,22 +133,38 @@ impl Case {
 
     fn expected(&self, inputs: &Inputs) -> Results {
         let [x, weight, bias, grad] = inputs.each_ref().map(|data| data.to_vec::<f32>().unwrap());
-        let lengths = self.lengths(|axis| axis.length);
-        let output = self.output().expect("there is room");
-        let window = self.lengths(|axis| axis.window);
-        let [of_plane, of_output, taps] =
-            [&lengths, &output, &window].map(|lengths| lengths.iter().product::<usize>());
+        let of_output = self
+            .output()
+            .expect("there is room")
+            .iter()
+            .product::<usize>();
         let channel = |i: usize| i / of_output % bias.len();
         let mut out: Vec<f32> = (0..grad.len()).map(|i| bias[channel(i)]).collect();
         let (mut dx, mut dw) = (vec![0.0; x.len()], vec![0.0; weight.len()]);
         let mut db = vec![0.0; bias.len()];
         (0..grad.len()).for_each(|i| db[channel(i)] += grad[i]);
+        self.for_each_product(|product| {
+            let [x_at, w_at, out_at] = product.at;
+            out[out_at] += x[x_at] * weight[w_at];
+            dx[x_at] += grad[out_at] * weight[w_at];
+            dw[w_at] += grad[out_at] * x[x_at];
+        });
+        [out, dx, dw, db]
+    }
+
+    /// All products of elements of x and the weight that the output sums up.
+    pub(super) fn for_each_product(&self, mut function: impl FnMut(SingleProduct)) {
+        let lengths = self.lengths(|axis| axis.length);
+        let output = self.output().expect("there is room");
+        let window = self.lengths(|axis| axis.window);
+        let [of_plane, of_output, taps] =
+            [&lengths, &output, &window].map(|lengths| lengths.iter().product::<usize>());
         // A window lies on the input, for each element of the output; transposed, the other way round.
         let (sparse, dense) = match self.transposed {
             false => (&output, &lengths),
             true => (&lengths, &output),
         };
-        for (at, first) in positions(sparse).enumerate() {
+        for (position, first) in positions(sparse).enumerate() {
             for (tap, element) in positions(&window).enumerate() {
                 let place = self
                     .axes
@@ -139,33 +177,42 @@ impl Case {
                     });
                 let Some(place) = place else { continue };
                 let (in_x, in_out) = match self.transposed {
-                    false => (place, at),
-                    true => (at, place),
+                    false => (place, position),
+                    true => (position, place),
                 };
                 let [inputs, outputs] = self.channels;
                 for all in positions(&[self.images, self.groups, inputs, outputs]) {
-                    let [image, group, i, o] = all[..] else {
+                    let [image, group, input, output] = all[..] else {
                         unreachable!()
                     };
                     let plane = image * self.groups + group;
-                    let x_at = (plane * inputs + i) * of_plane + in_x;
-                    let out_at = (plane * outputs + o) * of_output + in_out;
                     let filter = match self.transposed {
-                        false => (group * outputs + o) * inputs + i,
-                        true => (group * inputs + i) * outputs + o,
+                        false => (group * outputs + output) * inputs + input,
+                        true => (group * inputs + input) * outputs + output,
                     };
-                    let w_at = filter * taps + tap;
-                    out[out_at] += x[x_at] * weight[w_at];
-                    dx[x_at] += grad[out_at] * weight[w_at];
-                    dw[w_at] += grad[out_at] * x[x_at];
+                    function(SingleProduct {
+                        position,
+                        tap,
+                        image,
+                        input,
+                        output,
+                        at: [
+                            (plane * inputs + input) * of_plane + in_x,
+                            filter * taps + tap,
+                            (plane * outputs + output) * of_output + in_out,
+                        ],
+                    });
                 }
             }
         }
-        [out, dx, dw, db]
     }
 
     /// What the backend computes.
-    fn results<B: AutodiffBackend>(&self, inputs: &Inputs, device: &B::Device) -> Results {
+    pub(super) fn results<B: AutodiffBackend>(
+        &self,
+        inputs: &Inputs,
+        device: &B::Device,
+    ) -> Results {
         macro_rules! in_dimensions {
             ($n:literal, $rank:literal, $conv:ident, $transposed:ident) => {{
                 let [x, weight, bias, grad] = inputs.clone();
@@ -213,14 +260,19 @@ impl Case {
     }
 
     fn check<B: MxKernels>(&self) {
-        let inputs = self.inputs();
+        let inputs = self.whole_inputs();
         let expected = self.expected(&inputs);
-        // The first fits bfloat16 products, the second is left to the wrapped backend's own.
-        for element in ["mx(element=bfloat16)", "mx(element=float16)"] {
+        // The first fits bfloat16 products, the second is left to the wrapped backend's own, the last one has a matrix unit.
+        for (element, accumulator) in [
+            ("mx(element=bfloat16)", None),
+            ("mx(element=float16)", None),
+            ("mx(element=bfloat16)", Some("hopper")),
+        ] {
             let format = Some(element.into());
             let specs = MxSpecs {
                 w_elem_format: format,
                 a_elem_format: format,
+                accumulator: accumulator.map(|name| name.parse().expect("a chip")),
                 ..MxSpecs::none()
             };
             let device = device::<B>(&specs);
@@ -245,7 +297,7 @@ impl Case {
     }
 }
 
-fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
+pub(super) fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");
     MxDevice::new(B::Device::default(), &specs).expect("resolved specs")
 }

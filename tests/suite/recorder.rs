@@ -2,6 +2,7 @@
 
 // On any backend.
 mod figures;
+mod sums;
 mod undisturbed;
 
 // Of processors.

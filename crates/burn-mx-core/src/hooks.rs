@@ -49,7 +49,7 @@ mod statistics;
 mod thread;
 
 use burn_backend::Shape;
-use microscaling::{BlockFormat, FloatFormat, Side};
+use microscaling::{Accumulation, BlockFormat, FloatFormat, Side, SumStatistics};
 
 pub use crate::semantics::layer::LayerOp;
 pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
@@ -188,6 +188,18 @@ pub trait ProductObserver {
 
     /// Shows the effect of the operands' quantization in blocks on the result.
     fn result(&self, statistics: ObservedStatistics) {
+        let _ = statistics;
+    }
+
+    /// `None` if [`sums`](Self::sums) is not called. Else further accumulators that some of the same sums are computed by.
+    fn wants_sums(&self) -> Option<&[Accumulation]> {
+        None
+    }
+
+    /// What the product's accumulator loses of its sums, and then what each of the further ones loses: `None` of those that do not
+    /// take the operands. Only products with an accumulator have such figures. They are of some of the sums, which are computed a
+    /// second time.
+    fn sums(&self, statistics: &[Option<SumStatistics>]) {
         let _ = statistics;
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod product;
 mod rounding;
 mod softmax;
 pub(crate) mod statistics;
+mod windows;
 
 pub use convolution::{Convolution, ConvolutionProduct};
 #[cfg(feature = "cube")]

@@ -1,5 +1,6 @@
 //! The configuration of a recorder.
 
+use microscaling::Accumulation;
 use serde::{Deserialize, Serialize};
 
 use super::{ProductKind, RecordError};
@@ -32,6 +33,10 @@ pub struct RecorderConfig {
     /// name (`mxfp8_rceil`), which stands for its formats, roundings and transforms, or a block format
     /// (`mx(element=int4,scale_mode=even)`), which stands for this format in every slot and the presets' bfloat16.
     pub what_if: Vec<String>,
+    /// Further accumulators. The recorder computes some sums of the same operands by each of them and records the loss. An entry is
+    /// an [`Accumulation`] (`hopper_promote128`). Products without an accumulator have no such figures; float32's own sums are
+    /// those of `accumulator(order=fma)`.
+    pub what_if_accumulators: Vec<String>,
     /// Whether to record the roundings to the elementwise format, too, op by op and in both passes. Default: false, because
     /// each op is computed a second time, without its roundings.
     pub elementwise: bool,
@@ -49,6 +54,7 @@ impl Default for RecorderConfig {
             operands: Slot::ALL.to_vec(),
             statistics: Statistic::ALL.to_vec(),
             what_if: Vec::new(),
+            what_if_accumulators: Vec::new(),
             elementwise: false,
         }
     }
@@ -58,6 +64,16 @@ impl RecorderConfig {
     /// Adds formats to [`what_if`](Self::what_if).
     pub fn what_if<S: Into<String>>(mut self, formats: impl IntoIterator<Item = S>) -> Self {
         self.what_if.extend(formats.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds accumulators to [`what_if_accumulators`](Self::what_if_accumulators).
+    pub fn what_if_accumulators<S: Into<String>>(
+        mut self,
+        accumulators: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let accumulators = accumulators.into_iter().map(Into::into);
+        self.what_if_accumulators.extend(accumulators);
         self
     }
 
@@ -105,6 +121,17 @@ impl RecorderConfig {
             }
             what_if.push((name.clone(), specs));
         }
+        let mut accumulators = Vec::<Accumulation>::new();
+        for name in &self.what_if_accumulators {
+            let error = |allowed: &str| error("what_if_accumulators", name.clone(), allowed);
+            let accumulation = name.parse();
+            let accumulation = accumulation
+                .map_err(|reason: microscaling::ParseFormatError| error(&reason.to_string()))?;
+            if accumulators.contains(&accumulation) {
+                return Err(error("allowed: each accumulator once"));
+            }
+            accumulators.push(accumulation);
+        }
         Ok(Selection {
             every: self.every,
             start: self.start,
@@ -115,6 +142,7 @@ impl RecorderConfig {
             operands: self.operands.clone(),
             statistics: self.statistics.clone(),
             what_if,
+            accumulators,
             elementwise: self.elementwise,
         })
     }
@@ -173,11 +201,14 @@ pub enum Statistic {
     /// For a product: the error of its result against the product of the unquantized operands. The recorder computes
     /// this second product.
     Result,
+    /// Of a product with an accumulator: the error of its sums against the exact sums of the same operands. The recorder computes
+    /// some of the sums again.
+    Sums,
 }
 
 impl Statistic {
     /// Every statistic.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mse,
         Self::Sqnr,
         Self::Slope,
@@ -187,6 +218,7 @@ impl Statistic {
         Self::BlockSqnr,
         Self::Scales,
         Self::Result,
+        Self::Sums,
     ];
 }
 
@@ -202,6 +234,7 @@ pub(super) struct Selection {
     pub(super) statistics: Vec<Statistic>,
     /// Specs by name.
     pub(super) what_if: Vec<(String, &'static SharedSpecs)>,
+    pub(super) accumulators: Vec<Accumulation>,
     pub(super) elementwise: bool,
 }
 

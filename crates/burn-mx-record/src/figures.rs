@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use microscaling::Statistics;
+use microscaling::{Accumulation, Statistics, SumStatistics};
 use serde::{Deserialize, Serialize};
 
 use super::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
@@ -94,6 +94,9 @@ pub struct ProductRecord {
     /// The product's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultRecord>,
+    /// The product's sums, if it has an accumulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums: Option<SumsRecord>,
 }
 
 /// An operand of a product.
@@ -129,6 +132,67 @@ impl ResultRecord {
         Self {
             relative_error: (power > 0.0).then(|| (statistics.error() / power).sqrt()),
             cosine: statistics.cosine(),
+        }
+    }
+}
+
+/// The sums of a product by its accumulator, compared with the exact sums of the same quantized operands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SumsRecord {
+    /// The accumulator.
+    pub accumulator: String,
+    /// The loss by this accumulator.
+    #[serde(flatten)]
+    pub figures: SumFigures,
+    /// The loss by other accumulators, by name; without those that do not take the operands.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub what_if: BTreeMap<String, SumFigures>,
+}
+
+impl SumsRecord {
+    /// Of the product's accumulator, and of others.
+    pub(super) fn of(
+        accumulator: Accumulation,
+        others: &[Accumulation],
+        statistics: &[Option<SumStatistics>],
+    ) -> Option<Self> {
+        let (own, what_if) = statistics.split_first()?;
+        let what_if = others.iter().zip(what_if).filter_map(|(name, statistics)| {
+            let figures = SumFigures::of(statistics.as_ref()?);
+            Some((name.to_string(), figures))
+        });
+        Some(Self {
+            accumulator: accumulator.to_string(),
+            figures: SumFigures::of(own.as_ref()?),
+            what_if: what_if.collect(),
+        })
+    }
+}
+
+/// The loss by an accumulator, of some of the sums of a product. A figure that is not defined is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SumFigures {
+    /// Number of sums that were compared.
+    pub sums: u64,
+    /// Norm of the differences over the norm of the exact sums.
+    pub relative_error: Option<f64>,
+    /// Cosine of the angle between sums and exact sums.
+    pub cosine: Option<f64>,
+    /// How many of the last bits of the exact sum, rounded to float32, are wrong: the mean of log₂(1 + |error| / last place).
+    pub bits_lost: Option<f64>,
+    /// Percentage of products that were cut to nothing, see [`SumStatistics::cut_to_nothing`].
+    #[serde(rename = "cut_to_nothing%")]
+    pub cut_to_nothing: Option<f64>,
+}
+
+impl SumFigures {
+    fn of(statistics: &SumStatistics) -> Self {
+        Self {
+            sums: statistics.sums,
+            relative_error: statistics.relative_error(),
+            cosine: statistics.cosine(),
+            bits_lost: statistics.bits_lost(),
+            cut_to_nothing: statistics.share_cut_to_nothing().map(|share| 100.0 * share),
         }
     }
 }

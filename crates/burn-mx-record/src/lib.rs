@@ -69,7 +69,7 @@ pub use config::{Pass, RecorderConfig, Statistic};
 pub use elementwise::Phase;
 pub use figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
-    RoundingRecord, StepRecord,
+    RoundingRecord, StepRecord, SumFigures, SumsRecord,
 };
 pub use file::RECORDS;
 pub use products::products;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use microscaling::Side;
+use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::config::{Pass, Statistic};
 use super::elementwise::{AFTER, Key as ElementwiseKey, Phase};
@@ -183,6 +183,18 @@ impl ProductObserver for OfProduct {
             let statistics = stream.late.add(statistics);
             stream.add_result(key, statistics);
         });
+    }
+
+    fn wants_sums(&self) -> Option<&[Accumulation]> {
+        let selection = &self.running.selection;
+        let wanted = selection.has(Statistic::Sums);
+        wanted.then_some(&selection.accumulators)
+    }
+
+    fn sums(&self, statistics: &[Option<SumStatistics>]) {
+        let key = (self.layer, self.kind);
+        self.running
+            .with_stream(|stream| stream.add_sums(key, statistics));
     }
 }
 

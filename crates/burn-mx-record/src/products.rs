@@ -76,11 +76,7 @@ impl Forward {
             numbers: formats[side].map_or_else(|| Numbers::float(float), Numbers::from),
             elements: elements[side],
         };
-        let accumulation = specs.and_then(|specs| match kind {
-            ProductKind::Forward => specs.accumulator_forward(),
-            ProductKind::InputGradient => specs.accumulator_input_grad(),
-            ProductKind::WeightGradient => specs.accumulator_weight_grad(),
-        });
+        let accumulation = specs.and_then(|specs| specs.accumulator(kind));
         Product {
             layer: self.layer.clone(),
             macs: self.macs,

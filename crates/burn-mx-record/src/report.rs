@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::file;
 use super::{
     Figures, Header, OperandRecord, ProductRecord, RecordError, RecorderConfig, StepRecord,
+    SumFigures,
 };
 
 /// Name of the file with the page.

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use microscaling::FloatFormat;
+use microscaling::{FloatFormat, SumStatistics};
 
 use super::config::Selection;
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
 use super::{
     ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
-    RoundingRecord, StepRecord,
+    RoundingRecord, StepRecord, SumsRecord,
 };
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{self, SharedSpecs};
@@ -45,6 +45,8 @@ struct Product {
     uses: u64,
     operands: Vec<Operand>,
     result: Option<Deferred>,
+    /// Of the product's accumulator and of each of the further ones; `None` where one does not take the operands.
+    sums: Vec<Option<SumStatistics>>,
 }
 
 /// An operand.
@@ -102,6 +104,7 @@ impl Stream {
                 uses: 0,
                 operands: Vec::new(),
                 result: None,
+                sums: Vec::new(),
             });
             self.products.len() - 1
         });
@@ -135,6 +138,22 @@ impl Stream {
         match &mut product.result {
             Some(result) => result.merge(statistics),
             None => product.result = Some(statistics),
+        }
+    }
+
+    pub(super) fn add_sums(&mut self, key: Key, statistics: &[Option<SumStatistics>]) {
+        let Some(product) = self.product(key) else {
+            return;
+        };
+        if product.sums.is_empty() {
+            product.sums = statistics.to_vec();
+            return;
+        }
+        for (known, other) in product.sums.iter_mut().zip(statistics) {
+            match (known.as_mut(), other) {
+                (Some(known), Some(other)) => known.merge(other),
+                _ => *known = None,
+            }
         }
     }
 
@@ -250,6 +269,10 @@ impl Product {
         });
         let operands = operands.collect();
         let result = self.result.map(|result| read.statistics(result));
+        let accumulator = specs.resolved().accumulator(product);
+        let sums = accumulator.and_then(|accumulator| {
+            SumsRecord::of(accumulator, &selection.accumulators, &self.sums)
+        });
         ProductRecord {
             layer: layer.into(),
             op: self.op,
@@ -258,6 +281,7 @@ impl Product {
             specs: specs.resolved().to_string(),
             operands,
             result: result.as_ref().map(ResultRecord::of),
+            sums,
         }
     }
 }

@@ -27,3 +27,5 @@ pub use kind::{OperandKind, OperandType, ScaleType};
 pub use matrix::AccumulatorMatrix;
 pub use operand::AccumulatorOperand;
 pub use output::SumFormat;
+#[cfg(feature = "std")]
+pub use rule::SumStatistics;

@@ -14,6 +14,8 @@ mod round;
 #[cfg(feature = "std")]
 mod statistics;
 
+#[cfg(feature = "std")]
+pub use accumulate::SumStatistics;
 pub use accumulate::{
     Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Chip, OperandKind,
     OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,

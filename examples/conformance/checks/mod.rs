@@ -9,7 +9,9 @@
 //! | `layers.rs`, `vector.rs`, `reuse.rs` | Burn ops with gradients (`ops.rs`, `tensors.rs`) |
 //! | `composition.rs` | Burn's own compositions of functions that the reference has as one, and how far `roundings.rs` lets them be off |
 //! | `ffn.rs` | a training run |
+//! | `accumulators.rs` | sums that chips' matrix units make, by microscaling, and by Burn ops where these get the operands |
 
+mod accumulators;
 mod compare;
 mod composition;
 mod elementwise;
@@ -38,8 +40,10 @@ use golden::{Golden, Specs};
 use crate::backends::BackendName;
 use crate::with_backend;
 
-/// The golden files that are known, without `.safetensors`.
-pub(crate) const FILES: [&str; 9] = [
+/// The golden files that are known, without `.safetensors`: outputs of reference implementations, and sums of matrix units.
+pub(crate) const FILES: [&[&str]; 2] = [&OF_IMPLEMENTATIONS, &accumulators::FILES];
+
+const OF_IMPLEMENTATIONS: [&str; 9] = [
     "mx_quantize",
     "elementwise",
     "scale_modes",
@@ -63,7 +67,7 @@ pub(crate) fn unknown_files(dir: &Path) -> io::Result<Vec<String>> {
             .extension()
             .is_some_and(|extension| extension == "safetensors");
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if is_golden && !FILES.contains(&&*name) {
+        if is_golden && !FILES.concat().contains(&&*name) {
             unknown.push(name.into_owned());
         }
     }
@@ -73,7 +77,7 @@ pub(crate) fn unknown_files(dir: &Path) -> io::Result<Vec<String>> {
 
 /// Checks the golden file `name` of folder `dir`, or only its case with id `case`.
 ///
-/// One report for each of `backends`, or a single one, `slice`, for files that involve no backend. None if
+/// One report for each of `backends`, or a single one, `slice`, for files that involve no backend, or both. None if
 /// there is no such case.
 ///
 /// # Errors
@@ -84,7 +88,11 @@ pub(crate) fn check(
     backends: &[BackendName],
     case: Option<&str>,
 ) -> Result<Vec<Report>, GoldenError> {
-    let mut file = Golden::read(&dir.join(name).with_extension("safetensors"))?;
+    let path = dir.join(name).with_extension("safetensors");
+    if accumulators::FILES.contains(&name) {
+        return accumulators::check(&path, name, backends, case);
+    }
+    let mut file = Golden::read(&path)?;
     if case.is_some_and(|id| !file.select(id)) {
         return Ok(Vec::new());
     }

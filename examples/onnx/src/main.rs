@@ -13,6 +13,9 @@ mod output;
 #[path = "../../support/quantization.rs"]
 #[allow(dead_code, reason = "what `quantize` does is not done here")]
 mod quantization;
+#[path = "../../support/tables.rs"]
+#[allow(dead_code, reason = "only `compare` and `quantize` write CSV")]
+mod tables;
 
 #[allow(
     clippy::all,

@@ -5,10 +5,11 @@ use std::fmt;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::Side;
+use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
 use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver};
+use crate::kernels::accumulated::SumLooks;
 use crate::kernels::{MxKernels, Operand};
 use crate::specs::Slot;
 
@@ -96,6 +97,37 @@ impl<B: MxKernels> ProductObservers<B> {
             self.show_result(|| {
                 B::kernels().quantization_statistics([&reference, result], 0, None)
             });
+        }
+    }
+
+    /// Looks at the sums of a product with this accumulator; `None` if nobody wants to see them.
+    pub(crate) fn looks_at_sums(&self, accumulation: Accumulation) -> Option<SumLooks> {
+        let wanted = self
+            .observers
+            .iter()
+            .filter_map(|observer| observer.wants_sums());
+        let wanted: Vec<_> = wanted.collect();
+        if wanted.is_empty() {
+            return None;
+        }
+        let others = wanted.into_iter().flatten().copied();
+        Some(SumLooks::new(
+            std::iter::once(accumulation).chain(others).collect(),
+        ))
+    }
+
+    /// Shows what the accumulators lose that are [looked at](Self::looks_at_sums).
+    pub(crate) fn sums(&self, statistics: &[Option<SumStatistics>]) {
+        let [own, others @ ..] = statistics else {
+            return;
+        };
+        let mut others = others;
+        for observer in &self.observers {
+            if let Some(wanted) = observer.wants_sums() {
+                let (its, rest) = others.split_at(wanted.len());
+                observer.sums(&[&[*own], its].concat());
+                others = rest;
+            }
         }
     }
 

@@ -1,95 +1,46 @@
-//! Matrix products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
+//! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
+
+mod convolution;
+mod looks;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{TensorData, TensorMetadata};
 use microscaling::{
-    Accumulation, AccumulatorOperand, Axis, BlockFormat, ElementFormat, FloatFormat, OperandKind,
-    OperandType, Packed,
+    AccumulateError, Accumulation, AccumulatorOperand, Axis, BlockFormat, ElementFormat,
+    FloatFormat, OperandKind, OperandType, Packed, RandomStream, Rounding,
 };
 
-use super::product::{Operand, OperandForm};
+use super::product::Operand;
 use super::{MxKernels, read_values};
+pub(crate) use convolution::convolve;
+pub(crate) use looks::SumLooks;
 
-/// An operand of a product as a matrix unit takes it: elements and block scales apart.
+/// An operand of a product as a matrix unit takes it: a tensor with elements and block scales apart.
 #[derive(Debug)]
 pub struct Accumulated {
     /// The kinds of elements and scales.
     kind: OperandKind,
-    /// The axes before the last two.
-    leading: Vec<usize>,
-    elements: Lines,
-    /// As long as there are blocks along the summed axis; empty without scales.
-    scales: Lines,
+    shape: Vec<usize>,
+    sums: Sums,
+    elements: Vec<f32>,
+    /// Of the same shape, but along the summed axis as many as there are blocks; empty without scales.
+    scales: Vec<f32>,
     /// A factor of all elements.
     tensor_scale: f32,
 }
 
-/// `[matrices, free, segments, length]` without gaps. The summed axis is all segments, each of which begins with a block.
-#[derive(Clone, Debug, Default)]
-struct Lines {
-    values: Vec<f32>,
-    free: usize,
-    segments: usize,
-    length: usize,
-}
-
-impl Lines {
-    /// Lines of a tensor in row-major order. All axes before the last one of a `flat` tensor are rows.
-    fn of(values: Vec<f32>, shape: &[usize], summed: usize, flat: bool) -> Self {
-        let rank = shape.len();
-        let [rows, columns] = [shape[rank - 2], shape[rank - 1]];
-        let matrices: usize = shape[..rank - 2].iter().product();
-        let sums_columns = summed == rank - 1;
-        if sums_columns {
-            return Self {
-                values,
-                free: if flat { matrices * rows } else { rows },
-                segments: 1,
-                length: columns,
-            };
-        }
-        // Of flat operands, a matrix is a segment.
-        let together = if flat { values.len() } else { rows * columns };
-        let mut turned = Vec::with_capacity(values.len());
-        for matrix in values.chunks_exact(together.max(1)) {
-            for column in 0..columns {
-                turned.extend(matrix.iter().skip(column).step_by(columns));
-            }
-        }
-        Self {
-            values: turned,
-            free: columns,
-            segments: if flat { matrices } else { 1 },
-            length: rows,
-        }
-    }
-
-    /// Lengthens the segments by `fill`, or by their last value.
-    fn with_length(&self, length: usize, fill: Option<f32>) -> Cow<'_, Self> {
-        if length == self.length {
-            return Cow::Borrowed(self);
-        }
-        let mut values = Vec::with_capacity(self.values.len() / self.length.max(1) * length);
-        for segment in self.values.chunks_exact(self.length.max(1)) {
-            values.extend_from_slice(segment);
-            let fill = fill.unwrap_or(segment[segment.len() - 1]);
-            values.resize(values.len() + length - self.length, fill);
-        }
-        Cow::Owned(Self {
-            values,
-            length,
-            ..*self
-        })
-    }
-
-    /// The lines of a matrix.
-    fn matrix(&self, matrix: usize) -> &[f32] {
-        let length = self.free * self.segments * self.length;
-        &self.values[matrix * length..][..length]
-    }
+/// Where a product sums over a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sums {
+    /// The axis that is summed over, along which blocks lie.
+    pub(crate) summed: usize,
+    /// Square blocks lie along this axis, too.
+    pub(crate) free: usize,
+    /// Whether the axes before the last two are rows of one matrix.
+    pub(crate) flat: bool,
 }
 
 /// The kind of numbers in an operand with this block format, or only an elementwise format, or neither. `None` if elements have
@@ -116,92 +67,57 @@ pub(crate) fn kind_of(
 /// The operand, quantized.
 pub(crate) fn operand<B: MxKernels>(
     tensor: FloatTensor<B>,
-    form: OperandForm,
+    blocks: Option<(BlockFormat, Rounding)>,
+    stream: RandomStream,
     kind: OperandKind,
+    sums: Sums,
 ) -> Operand<FloatTensor<B>> {
-    let OperandForm {
-        place,
-        quantization,
-        stream,
-        ..
-    } = form;
     let shape = tensor.shape().to_vec();
-    let rank = shape.len();
-    let (summed, flat) = (place.summed_axis(rank), place.flat && rank > 2);
-    let mut values = read_values::<B>(tensor);
-    if let Some((format, rounding)) = quantization.elementwise {
-        format.round_slice(&mut values, rounding.with(stream));
-    }
-    let mut tensor_scale = 1.0;
-    let mut scales = Lines::default();
-    if let Some((format, rounding)) = quantization.blocks {
-        let axis = place.block_axis(rank, &format);
-        let packed = Packed::encode(format, &values, &shape, axis, rounding.with(stream))
+    let mut elements = read_values::<B>(tensor);
+    let (mut scales, mut tensor_scale) = (Vec::new(), 1.0);
+    if let Some((format, rounding)) = blocks {
+        let axis = match format.is_square() {
+            true => sums.summed.max(sums.free),
+            false => sums.summed,
+        };
+        let packed = Packed::encode(format, &elements, &shape, axis, rounding.with(stream))
             .unwrap_or_else(|error| panic!("burn-mx: {error}"));
-        let apart = packed.elements_and_scales();
-        let [elements, of_blocks] = apart.expect("the specs were resolved with this format");
-        (values, tensor_scale) = (elements, packed.tensor_scale().unwrap_or(1.0));
-        let mut shape = shape.clone();
-        let free = 2 * rank - 3 - summed;
-        let size = format.block_size();
-        let blocks = match size {
-            0 => usize::from(shape[summed] > 0),
-            size => shape[summed].div_ceil(size),
-        };
-        shape[summed] = blocks;
-        let of_blocks = match format.is_square() {
-            true => spread(&of_blocks, &shape, free, size),
-            false => of_blocks,
-        };
-        scales = Lines::of(of_blocks, &shape, summed, flat);
+        let apart = packed.elements_and_scales(sums.summed);
+        [elements, scales] = apart.expect("the specs were resolved with this format");
+        tensor_scale = packed.tensor_scale().unwrap_or(1.0);
     }
     Operand::Accumulated(Arc::new(Accumulated {
         kind,
-        leading: match flat {
-            true => Vec::new(),
-            false => shape[..rank - 2].to_vec(),
-        },
-        elements: Lines::of(values, &shape, summed, flat),
+        shape,
+        sums,
+        elements,
         scales,
         tensor_scale,
     }))
 }
 
-/// The scales of square blocks, each as often along the free axis as its block has elements there. `shape` is the shape of the result.
-fn spread(scales: &[f32], shape: &[usize], free: usize, size: usize) -> Vec<f32> {
-    let inner: usize = shape[free + 1..].iter().product();
-    let blocks = shape[free].div_ceil(size);
-    let mut spread = Vec::with_capacity(shape.iter().product());
-    for matrix in scales.chunks_exact((blocks * inner).max(1)) {
-        for at in 0..shape[free] {
-            spread.extend_from_slice(&matrix[at / size * inner..][..inner]);
-        }
-    }
-    spread
-}
-
-/// The product over the last two axes, in `f32`; the others broadcast. Both operands must be ones that the accumulator takes.
-pub(crate) fn product<B: MxKernels>(
+/// The product of two operands over their last two axes, and its shape; the other axes broadcast. Some of the sums are looked at.
+pub(crate) fn product(
     accumulation: Accumulation,
-    [lhs, rhs]: [&Accumulated; 2],
-    device: &B::Device,
-) -> FloatTensor<B> {
-    let accumulator = accumulation
-        .of(lhs.kind, rhs.kind)
-        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    operands: [&Accumulated; 2],
+    looks: &mut Option<SumLooks>,
+) -> Result<(Vec<f32>, Vec<usize>), AccumulateError> {
+    let unit = common_block(operands);
+    let [lhs, rhs] = operands.map(|operand| operand.matrices(unit));
+    let accumulator = accumulation.of(lhs.kind, rhs.kind)?;
     let rank = lhs.leading.len().max(rhs.leading.len());
-    let length = |operand: &Accumulated, axis: usize| {
+    let length = |operand: &Matrices<'_>, axis: usize| {
         let missing = rank - operand.leading.len();
         axis.checked_sub(missing)
             .map_or(1, |axis| operand.leading[axis])
     };
-    let leading: Vec<usize> = (0..rank)
-        .map(|axis| match [length(lhs, axis), length(rhs, axis)] {
+    let mut shape: Vec<usize> = (0..rank)
+        .map(|axis| match [length(&lhs, axis), length(&rhs, axis)] {
             [1, other] | [other, _] => other,
         })
         .collect();
     // The matrix of an operand at a place of the result.
-    let matrix = |operand: &Accumulated, at: usize| {
+    let matrix = |operand: &Matrices<'_>, leading: &[usize], at: usize| {
         let (mut rest, mut index, mut stride) = (at, 0, 1);
         for axis in (0..rank).rev() {
             let place = rest % leading[axis];
@@ -212,45 +128,41 @@ pub(crate) fn product<B: MxKernels>(
         }
         index
     };
-    let [rows, columns] = [lhs, rhs].map(|operand| operand.elements.free);
-    let summed = segment_length(lhs, rhs);
-    let padded = [lhs, rhs].map(|operand| Padded::of(operand, summed));
-    let mut values = vec![0.0; leading.iter().product::<usize>() * rows * columns];
-    let results = values.chunks_exact_mut((rows * columns).max(1));
-    for (at, result) in results.enumerate() {
-        let lhs_matrix = padded[0].matrix(matrix(lhs, at));
-        let rhs_matrix = padded[1].matrix(matrix(rhs, at));
-        accumulator
-            .multiply(&lhs_matrix, &rhs_matrix, result)
-            .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    let of_matrix = lhs.free.length * rhs.free.length;
+    let matrices = shape.iter().product();
+    let mut values = vec![0.0; matrices * of_matrix];
+    for (at, result) in values.chunks_exact_mut(of_matrix.max(1)).enumerate() {
+        let of_lhs = lhs.operand(matrix(&lhs, &shape, at));
+        let of_rhs = rhs.operand(matrix(&rhs, &shape, at));
+        accumulator.multiply(&of_lhs, &of_rhs, result)?;
+        if let Some(looks) = looks {
+            looks.see([at, matrices], [&of_lhs, &of_rhs]);
+        }
     }
+    shape.extend([lhs.free.length, rhs.free.length]);
+    scale(operands, &mut values);
+    Ok((values, shape))
+}
+
+/// Multiplies a result by the tensor scales.
+fn scale([lhs, rhs]: [&Accumulated; 2], values: &mut [f32]) {
     let tensor_scale = lhs.tensor_scale * rhs.tensor_scale;
     if tensor_scale != 1.0 {
         values.iter_mut().for_each(|value| *value *= tensor_scale);
     }
-    let mut shape = leading;
-    shape.extend([rows, columns]);
-    B::float_from_data(TensorData::new(values, shape), device)
 }
 
-/// How long a segment is of which both operands have whole blocks: a matrix unit gets zeros where a block is short.
-fn segment_length(lhs: &Accumulated, rhs: &Accumulated) -> usize {
-    let length = lhs.elements.length;
-    if lhs.elements.segments == 1 {
-        return length;
-    }
-    let mut unit = 1;
-    for operand in [lhs, rhs] {
-        if let OperandKind {
+/// The smallest number of elements that are whole blocks of both operands.
+fn common_block(operands: [&Accumulated; 2]) -> usize {
+    let blocks = operands.map(|operand| match operand.kind {
+        OperandKind {
             scale: Some(_),
             block: block @ 1..,
             ..
-        } = operand.kind
-        {
-            unit = unit / greatest_common_divisor(unit, block) * block;
-        }
-    }
-    length.next_multiple_of(unit)
+        } => block,
+        _ => 1,
+    });
+    blocks[0] / greatest_common_divisor(blocks[0], blocks[1]) * blocks[1]
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
@@ -260,48 +172,119 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     }
 }
 
-/// An operand with segments of a length.
-struct Padded<'a> {
+/// The matrices of an operand: [free, summed].
+struct Matrices<'a> {
     kind: OperandKind,
-    elements: Cow<'a, Lines>,
-    scales: Cow<'a, Lines>,
+    /// The axes along which the matrices lie.
+    leading: &'a [usize],
+    free: Axis,
+    summed: Axis,
+    elements: Cow<'a, [f32]>,
+    /// [free, blocks] of each matrix.
+    scales: Cow<'a, [f32]>,
+    /// Scales of a line.
+    blocks: usize,
 }
 
-impl<'a> Padded<'a> {
-    fn of(operand: &'a Accumulated, length: usize) -> Self {
-        let mut kind = operand.kind;
-        if kind.block == 0 && operand.elements.segments > 1 {
-            kind.block = length;
-        }
-        let blocks = match (kind.scale, kind.block) {
-            (None, _) => operand.scales.length,
-            (Some(_), 0) => 1,
-            (Some(_), block) => length.div_ceil(block),
+impl Accumulated {
+    /// The matrices. Where the summed axis is several axes, each index of the outer ones begins with a block, and a matrix unit gets
+    /// zeros where that takes a multiple of `unit` elements.
+    fn matrices(&self, unit: usize) -> Matrices<'_> {
+        let axis = |length, stride| Axis { length, stride };
+        let (leading, [rows, columns]) = match self.shape.as_slice() {
+            [leading @ .., rows, columns] => (leading, [*rows, *columns]),
+            _ => unreachable!("matrices have two axes"),
         };
-        Self {
-            kind,
-            elements: operand.elements.with_length(length, Some(0.0)),
-            scales: match operand.scales.values.is_empty() {
-                true => Cow::Borrowed(&operand.scales),
-                false => operand.scales.with_length(blocks, None),
-            },
+        let together: usize = leading.iter().product();
+        let mut matrices = Matrices {
+            kind: self.kind,
+            leading: if self.sums.flat { &[] } else { leading },
+            free: axis(rows, columns),
+            summed: axis(columns, 1),
+            elements: Cow::Borrowed(&self.elements),
+            scales: Cow::Borrowed(&self.scales),
+            blocks: self.blocks(),
+        };
+        if self.sums.summed + 1 == self.shape.len() {
+            if self.sums.flat {
+                matrices.free.length *= together;
+            }
+            return matrices;
         }
+        let segments = if self.sums.flat { together } else { 1 };
+        let length = match segments {
+            1 => rows,
+            _ => rows.next_multiple_of(unit),
+        };
+        matrices.free = axis(columns, 1);
+        matrices.summed = axis(segments * length, columns);
+        if length > rows {
+            matrices.elements = padded(&self.elements, rows * columns, length * columns, 0.0);
+        }
+        if self.kind.scale.is_none() {
+            return matrices;
+        }
+        if self.kind.block == 0 && segments > 1 {
+            matrices.kind.block = length;
+        }
+        let blocks = match matrices.kind.block {
+            0 => self.blocks(),
+            block => length.div_ceil(block),
+        };
+        // The scale of zeros can be any.
+        let sizes = [self.blocks(), blocks].map(|blocks| blocks * columns);
+        let by_block = padded(&self.scales, sizes[0], sizes[1], 1.0);
+        matrices.blocks = segments * blocks;
+        matrices.scales = Cow::Owned(turned(&by_block, matrices.blocks, columns));
+        matrices
     }
 
-    fn matrix(&self, matrix: usize) -> AccumulatorOperand<'_> {
-        let length = self.elements.segments * self.elements.length;
+    /// Blocks along the summed axis.
+    fn blocks(&self) -> usize {
+        let length = self.shape[self.sums.summed];
+        match (self.kind.scale, self.kind.block) {
+            (None, _) => 0,
+            (Some(_), 0) => length.min(1),
+            (Some(_), block) => length.div_ceil(block),
+        }
+    }
+}
+
+/// Lengthens pieces of a size to another one.
+fn padded(values: &[f32], size: usize, to: usize, fill: f32) -> Cow<'_, [f32]> {
+    if size == to || size == 0 {
+        return Cow::Borrowed(values);
+    }
+    let mut padded = Vec::with_capacity(values.len() / size * to);
+    for piece in values.chunks_exact(size) {
+        padded.extend_from_slice(piece);
+        padded.resize(padded.len() + to - size, fill);
+    }
+    Cow::Owned(padded)
+}
+
+/// Matrices with rows and columns swapped.
+fn turned(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut turned = Vec::with_capacity(values.len());
+    for matrix in values.chunks_exact((rows * columns).max(1)) {
+        for column in 0..columns {
+            turned.extend(matrix.iter().skip(column).step_by(columns));
+        }
+    }
+    turned
+}
+
+impl Matrices<'_> {
+    /// One of them.
+    fn operand(&self, matrix: usize) -> AccumulatorOperand<'_> {
+        let elements = self.free.length * self.summed.length;
+        let scales = self.free.length * self.blocks;
         AccumulatorOperand {
             kind: self.kind,
-            elements: self.elements.matrix(matrix),
-            free: Axis {
-                length: self.elements.free,
-                stride: length,
-            },
-            summed: Axis { length, stride: 1 },
-            scales: match self.scales.values.is_empty() {
-                true => &[],
-                false => self.scales.matrix(matrix),
-            },
+            elements: &self.elements[matrix * elements..][..elements],
+            free: self.free,
+            summed: self.summed,
+            scales: &self.scales[matrix * scales..][..scales],
         }
     }
 }

@@ -107,6 +107,37 @@ impl Geometry {
         self.direction.forward_operands(self.convolution.groups)
     }
 
+    /// The product that the output of operands of these shapes is; `None` if x has no room for a window.
+    fn output_product(&self, x: &[usize], weight: &[usize]) -> Option<ConvolutionProduct> {
+        Some(match self.direction {
+            Direction::Normal => ConvolutionProduct::Output(self.convolved(x, weight)?),
+            Direction::Transposed => ConvolutionProduct::InputGradient(self.transposed(x, weight)?),
+        })
+    }
+
+    /// The same of the gradient of the input, which has the shape `x`.
+    fn input_gradient_product(
+        &self,
+        x: Option<&[usize]>,
+        weight: &[usize],
+        grad: &[usize],
+    ) -> Option<ConvolutionProduct> {
+        Some(match self.direction {
+            Direction::Normal => ConvolutionProduct::InputGradient(x?.to_vec()),
+            Direction::Transposed => {
+                ConvolutionProduct::Output(self.transposed_from(grad, weight)?)
+            }
+        })
+    }
+
+    /// x and the output's gradient in the order in which the product for a weight's gradient has them.
+    fn of_weight_gradient<T>(&self, x: T, grad: T) -> [T; 2] {
+        match self.direction {
+            Direction::Normal => [x, grad],
+            Direction::Transposed => [grad, x],
+        }
+    }
+
     /// The convolution of quantized tensors, if the backend has a product for it.
     fn output<B: MxKernels>(
         &self,
@@ -115,14 +146,7 @@ impl Geometry {
         bias: Option<&FloatTensor<B>>,
         bits: u32,
     ) -> Option<FloatTensor<B>> {
-        let product = match self.direction {
-            Direction::Normal => {
-                ConvolutionProduct::Output(self.convolved(&x.shape(), &weight.shape())?)
-            }
-            Direction::Transposed => {
-                ConvolutionProduct::InputGradient(self.transposed(&x.shape(), &weight.shape())?)
-            }
-        };
+        let product = self.output_product(&x.shape(), &weight.shape())?;
         B::kernels().convolution_product(&self.convolution, &product, [x, weight], bias, bits)
     }
 
@@ -134,12 +158,8 @@ impl Geometry {
         grad: &FloatTensor<B>,
         bits: u32,
     ) -> Option<FloatTensor<B>> {
-        let product = match self.direction {
-            Direction::Normal => ConvolutionProduct::InputGradient(x?.to_vec()),
-            Direction::Transposed => {
-                ConvolutionProduct::Output(self.transposed_from(&grad.shape(), &weight.shape())?)
-            }
-        };
+        let x = x.as_ref().map(|x| x.as_slice());
+        let product = self.input_gradient_product(x, &weight.shape(), &grad.shape())?;
         B::kernels().convolution_product(&self.convolution, &product, [grad, weight], None, bits)
     }
 
@@ -152,10 +172,7 @@ impl Geometry {
         bits: u32,
     ) -> Option<FloatTensor<B>> {
         let product = ConvolutionProduct::WeightGradient(weight.to_vec());
-        let operands = match self.direction {
-            Direction::Normal => [x, grad],
-            Direction::Transposed => [grad, x],
-        };
+        let operands = self.of_weight_gradient(x, grad);
         B::kernels().convolution_product(&self.convolution, &product, operands, None, bits)
     }
 
@@ -271,17 +288,36 @@ pub(crate) fn forward<B: MxKernels>(
         .of_weight(weight.meta);
     let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
     let [of_x, of_weight] = direction.forward_operands(groups);
-    let x = product.tensor_operand(of_x.slot, x, of_x.along);
-    let weight = product.tensor_operand(of_weight.slot, weight, of_weight.along);
+    if geometry.is_none() {
+        product.refuse_accumulator();
+    }
+    let shapes = [x.shape(), weight.shape()];
+    let x = product.convolution_operand(of_x.slot, x, of_x.along);
+    let weight = product.convolution_operand(of_weight.slot, weight, of_weight.along);
+    let accumulated = geometry.as_ref().and_then(|way| {
+        let of_shapes = || way.output_product(&shapes[0], &shapes[1]);
+        product.convolve(&way.convolution, of_shapes, [&x, &weight])
+    });
     let convolve = |x, weight, bits| {
         let way = geometry.as_ref();
         let own = way.and_then(|way| way.output::<B>(&x, &weight, bias.as_ref(), bits));
         own.unwrap_or_else(|| op(x, weight, bias.clone()))
     };
     let bits = significant_bits(&product, [Slot::A, Slot::W]);
-    let output = convolve(x, weight, bits);
+    let output = match accumulated {
+        Some(output) => with_bias::<B>(output, bias.clone()),
+        None => convolve(x.into_values(), weight.into_values(), bits),
+    };
     product.observe_result(&output, convolve);
     product.finish(output, context.result)
+}
+
+/// Adds a number to all elements of each channel, in float32.
+fn with_bias<B: MxKernels>(output: FloatTensor<B>, bias: Option<FloatTensor<B>>) -> FloatTensor<B> {
+    let Some(bias) = bias else { return output };
+    let mut shape = vec![1; output.shape().num_dims()];
+    shape[CHANNELS] = bias.shape()[0];
+    B::float_add(output, B::float_reshape(bias, Shape::from(shape)))
 }
 
 /// How many significant bits the quantized values of two slots have at most.
@@ -316,15 +352,23 @@ pub(crate) fn x_backward<B: MxKernels>(
         Direction::Transposed => 1,
     };
     let axis = geometry.direction.weight_output_axis();
-    let weight = product.tensor_operand(Slot::WBp, weight, Along::axis(axis, weight_groups));
-    let grad = product.tensor_operand(Slot::ABpOs, grad, Along::axis(CHANNELS, groups));
+    let shapes = [weight.shape(), grad.shape()];
+    let weight = product.convolution_operand(Slot::WBp, weight, Along::axis(axis, weight_groups));
+    let grad = product.convolution_operand(Slot::ABpOs, grad, Along::axis(CHANNELS, groups));
     let x_shape = x.map(|x| x.shape());
+    let of_shapes = || {
+        let x = x_shape.as_ref().map(|x| x.as_slice());
+        geometry.input_gradient_product(x, &shapes[0], &shapes[1])
+    };
+    let accumulated = product.convolve(&geometry.convolution, of_shapes, [&grad, &weight]);
     let convolve = |weight, grad, bits| {
         let own = geometry.input_gradient::<B>(x_shape.clone(), &weight, &grad, bits);
         own.unwrap_or_else(|| op(weight, grad))
     };
     let bits = significant_bits(&product, [Slot::WBp, Slot::ABpOs]);
-    let gradient = product.without_margins(convolve(weight, grad, bits));
+    let gradient =
+        accumulated.unwrap_or_else(|| convolve(weight.into_values(), grad.into_values(), bits));
+    let gradient = product.without_margins(gradient);
     product.observe_result(&gradient, convolve);
     if x.is_none() && interned.specs.masks_gradients() {
         shared_specs::warn_unmasked();
@@ -372,8 +416,13 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
     let x = product.saved(of_x, x);
-    let x = product.tensor_operand(Slot::ABp, x, Along::axis(BATCH, 1));
-    let grad = product.tensor_operand(Slot::ABpEx, grad, Along::axis(BATCH, 1));
+    let x = product.convolution_operand(Slot::ABp, x, Along::axis(BATCH, 1));
+    let grad = product.convolution_operand(Slot::ABpEx, grad, Along::axis(BATCH, 1));
+    let accumulated = product.convolve(
+        &geometry.convolution,
+        || Some(ConvolutionProduct::WeightGradient(weight.shape().to_vec())),
+        geometry.of_weight_gradient(&x, &grad),
+    );
     let convolve = |x, grad, bits| {
         let own = geometry.weight_gradient::<B>(&x, weight.shape(), &grad, bits);
         let own = own.or_else(|| {
@@ -383,7 +432,9 @@ pub(crate) fn weight_backward<B: MxKernels>(
         own.unwrap_or_else(|| op(x, grad))
     };
     let bits = significant_bits(&product, [Slot::ABp, Slot::ABpEx]);
-    let gradient = product.without_margins(convolve(x, grad, bits));
+    let gradient =
+        accumulated.unwrap_or_else(|| convolve(x.into_values(), grad.into_values(), bits));
+    let gradient = product.without_margins(gradient);
     product.observe_result(&gradient, convolve);
     let gradient = product.straight_through(of_weight, Some(weight.clone()), gradient);
     product.finish(gradient, context.result)

@@ -3,6 +3,7 @@
 use microscaling::{FormatError, ParseFormatError};
 
 use super::MxSpecs;
+use crate::hooks::ProductKind;
 
 /// Why specs cannot be read or used. A message about a field has its name, its value and the allowed values.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +86,7 @@ pub enum SpecsError {
         /// Its value.
         accumulator: String,
         /// The products: forward, input gradient or weight gradient.
-        product: &'static str,
+        product: ProductKind,
         /// The accumulator's error, which names the operands and the allowed ones.
         error: String,
     },

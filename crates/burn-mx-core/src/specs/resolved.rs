@@ -7,6 +7,8 @@ use microscaling::{
     Rounding,
 };
 
+use crate::hooks::ProductKind;
+
 use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError, static_input};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
@@ -226,21 +228,14 @@ impl ResolvedSpecs {
         self.quantize_backprop() && self.mask_clipped()
     }
 
-    /// The matrix unit of forward products, see [`MxSpecs::accumulator_forward`]; `None`: the backend's float32.
-    pub fn accumulator_forward(&self) -> Option<Accumulation> {
-        self.specs.accumulator_forward.or(self.specs.accumulator)
-    }
-
-    /// The matrix unit where an input's gradient is computed, see [`MxSpecs::accumulator_input_grad`].
-    pub fn accumulator_input_grad(&self) -> Option<Accumulation> {
-        self.specs.accumulator_input_grad.or(self.specs.accumulator)
-    }
-
-    /// The matrix unit where a weight's gradient is computed, see [`MxSpecs::accumulator_weight_grad`].
-    pub fn accumulator_weight_grad(&self) -> Option<Accumulation> {
-        self.specs
-            .accumulator_weight_grad
-            .or(self.specs.accumulator)
+    /// The matrix unit that sums up products of this kind, see [`MxSpecs::accumulator`]; `None`: the backend's float32.
+    pub fn accumulator(&self, product: ProductKind) -> Option<Accumulation> {
+        let of_product = match product {
+            ProductKind::Forward => self.specs.accumulator_forward,
+            ProductKind::InputGradient => self.specs.accumulator_input_grad,
+            ProductKind::WeightGradient => self.specs.accumulator_weight_grad,
+        };
+        of_product.or(self.specs.accumulator)
     }
 
     /// Whether products of two activations are quantized in blocks, see [`MxSpecs::quantize_matmul`].

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Figures, ProductRecord, Run};
-use crate::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord};
+use crate::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord, SumFigures};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -120,6 +120,36 @@ struct ResultRow {
     product: String,
     relative_error: Series,
     cosine: Series,
+    /// Figures of the sums by accumulator, the product's own first.
+    sums: Vec<SumRow>,
+}
+
+/// What an accumulator lost of a product's sums.
+#[derive(Serialize)]
+struct SumRow {
+    accumulator: String,
+    relative_error: Series,
+    bits_lost: Series,
+    cut_to_nothing: Series,
+}
+
+impl SumRow {
+    fn set(rows: &mut Vec<Self>, [at, count]: [usize; 2], accumulator: &str, figures: &SumFigures) {
+        let known = rows.iter().position(|row| row.accumulator == accumulator);
+        let place = known.unwrap_or_else(|| {
+            rows.push(Self {
+                accumulator: accumulator.to_owned(),
+                relative_error: vec![None; count],
+                bits_lost: vec![None; count],
+                cut_to_nothing: vec![None; count],
+            });
+            rows.len() - 1
+        });
+        let row = &mut rows[place];
+        row.relative_error[at] = figures.relative_error.map(rounded);
+        row.bits_lost[at] = figures.bits_lost.map(rounded);
+        row.cut_to_nothing[at] = figures.cut_to_nothing.map(rounded);
+    }
 }
 
 /// A rounding of an elementwise op.
@@ -257,7 +287,9 @@ impl PageRun {
                 set(series, &WHAT_IF, at, figures);
             }
         }
-        let Some(result) = product.result else { return };
+        if product.result.is_none() && product.sums.is_none() {
+            return;
+        }
         let row = *places
             .results
             .entry((layer, name.clone()))
@@ -267,12 +299,21 @@ impl PageRun {
                     product: name,
                     relative_error: vec![None; count],
                     cosine: vec![None; count],
+                    sums: Vec::new(),
                 });
                 self.results.len() - 1
             });
         let row = &mut self.results[row];
-        row.relative_error[at] = result.relative_error.map(rounded);
-        row.cosine[at] = result.cosine.map(rounded);
+        if let Some(result) = product.result {
+            row.relative_error[at] = result.relative_error.map(rounded);
+            row.cosine[at] = result.cosine.map(rounded);
+        }
+        if let Some(sums) = &product.sums {
+            let own = (&sums.accumulator, &sums.figures);
+            for (name, figures) in std::iter::once(own).chain(&sums.what_if) {
+                SumRow::set(&mut row.sums, [at, count], name, figures);
+            }
+        }
     }
 
     /// Adds an elementwise op of the step at this place.

@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 
-use super::{Figures, OperandRecord, ProductRecord, Run, StepRecord, operands};
+use super::{Figures, OperandRecord, ProductRecord, Run, StepRecord, SumFigures, operands};
 use burn_mx_core::MxSpecs;
 
 /// Layers of a run in the table, and operands.
@@ -17,14 +17,14 @@ const UNDERFLOW: f64 = 10.0;
 pub(super) fn worst(runs: &[Run]) -> String {
     let tables = runs.iter().map(|run| match run.last() {
         Some(step) => {
-            let elementwise = elementwise(step).map(|table| format!("\n{table}"));
+            let more = [sums(step), elementwise(step)].into_iter().flatten();
+            let more: String = more.map(|table| format!("\n{table}")).collect();
             format!(
-                "{}, step {}\n{}\n{}{}",
+                "{}, step {}\n{}\n{}{more}",
                 run.title(),
                 step.step,
                 layers(step),
-                table(step),
-                elementwise.unwrap_or_default()
+                table(step)
             )
         }
         None => format!("{}: no step was recorded", run.title()),
@@ -129,6 +129,51 @@ fn table(step: &StepRecord) -> Table {
         ]);
     }
     table
+}
+
+/// The products whose accumulator lost most; `None` if no product has one.
+fn sums(step: &StepRecord) -> Option<Table> {
+    let products = step.products.iter();
+    let mut worst: Vec<_> = products
+        .filter_map(|product| Some((product, product.sums.as_ref()?)))
+        .collect();
+    if worst.is_empty() {
+        return None;
+    }
+    let error = |figures: &SumFigures| figures.relative_error.unwrap_or(0.0);
+    worst.sort_by(|(_, a), (_, b)| error(&b.figures).total_cmp(&error(&a.figures)));
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header([
+            "layer",
+            "product",
+            "accumulator",
+            "error of sums",
+            "bits lost",
+            "cut to nothing %",
+            "try",
+        ]);
+    for (product, sums) in worst.into_iter().take(SHOWN) {
+        let others = sums.what_if.iter();
+        let best = others.min_by(|(_, a), (_, b)| error(a).total_cmp(&error(b)));
+        let best = best.filter(|(_, figures)| error(figures) < error(&sums.figures));
+        let scientific = |figures: &SumFigures| format!("{:.1e}", error(figures));
+        table.add_row([
+            product.layer.clone(),
+            product.product.to_string(),
+            sums.accumulator.clone(),
+            scientific(&sums.figures),
+            number(sums.figures.bits_lost, 1),
+            number(sums.figures.cut_to_nothing, 2),
+            best.map_or_else(
+                || "–".into(),
+                |(name, figures)| format!("{name}: {}", scientific(figures)),
+            ),
+        ]);
+    }
+    Some(table)
 }
 
 /// The worst roundings of elementwise ops; `None` if none were recorded.

@@ -9,7 +9,7 @@ use super::pack::{LANES, Lanes};
 pub(super) use adders::{Chain, Pairs, Rounded, Single};
 pub(super) use exact::{EXACT_BINADES, Exact, Integer};
 pub(super) use joint::{GROUPS, Grouped, Joint, JointDouble, JointQuick, JointSingle, QUICK_BITS};
-pub(super) use late::Late;
+pub(super) use late::{Late, LateQuick, QUICK_LEAST};
 
 /// The factors of one addition.
 #[derive(Clone, Copy)]

@@ -179,6 +179,22 @@ impl ExactSum {
         LOWEST + 64 * top as i32 + magnitude[top].ilog2() as i32
     }
 
+    /// The nearest number of 53 bits, or one beside it.
+    #[cfg(feature = "std")]
+    pub(super) fn to_f64(self) -> f64 {
+        if self.is_zero() {
+            return 0.0;
+        }
+        let unit = (self.log2() - 100).max(LOWEST);
+        let steps = quotient(&self.magnitude(), unit) as f64;
+        let magnitude = steps * 2.0_f64.powi(unit);
+        if self.is_negative() {
+            -magnitude
+        } else {
+            magnitude
+        }
+    }
+
     /// Cut off toward zero to a multiple of 2^unit.
     pub(super) fn cut(&self, unit: i32) -> Self {
         let mut cut = self.floor(unit);

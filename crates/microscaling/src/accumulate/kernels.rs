@@ -242,23 +242,21 @@ impl Block<'_> {
     fn chain<A: Addition>(&self, addition: A, sums: &mut [Lanes<f32>; ROWS]) -> bool {
         let product = self.product;
         let length = product.length();
-        let terms = match product.accumulator.order {
-            // One by one.
-            Order::Fma { .. } | Order::Integer { .. } => CHAIN,
-            order => order.terms(),
-        };
+        // Whole additions.
+        let terms = product.accumulator.order.terms();
+        let span = terms * (CHAIN / terms).max(1);
         let every = product.promote_every();
         if every == 0 {
-            for start in (0..length).step_by(terms) {
-                self.additions(addition, start..length.min(start + terms), sums);
+            for start in (0..length).step_by(span) {
+                self.additions(addition, start..length.min(start + span), sums);
             }
             return true;
         }
         for start in (0..length).step_by(every) {
             let mut partial = [[0.0; LANES]; ROWS];
             let end = length.min(start + every);
-            for start in (start..end).step_by(terms) {
-                self.additions(addition, start..end.min(start + terms), &mut partial);
+            for start in (start..end).step_by(span) {
+                self.additions(addition, start..end.min(start + span), &mut partial);
             }
             for (row, (sums, partial)) in self.rows.clone().zip(sums.iter_mut().zip(&partial)) {
                 let scales = match product.accumulator.scale_at {
@@ -274,7 +272,7 @@ impl Block<'_> {
         true
     }
 
-    /// One addition of each row.
+    /// Some additions of each row.
     #[inline(always)]
     fn additions<A: Addition>(
         &self,
@@ -282,25 +280,44 @@ impl Block<'_> {
         range: ops::Range<usize>,
         sums: &mut [Lanes<f32>; ROWS],
     ) {
-        let Product { lhs, rhs, .. } = self.product;
+        let Product {
+            accumulator,
+            lhs,
+            rhs,
+            ..
+        } = self.product;
         let length = self.product.length();
+        let terms = match accumulator.order {
+            // One by one.
+            Order::Fma { .. } | Order::Integer { .. } => CHAIN,
+            order => order.terms(),
+        };
         let (strips, _) = rhs.values.as_chunks::<LANES>();
         let (strip_exponents, _) = rhs.exponents.as_chunks::<LANES>();
         let of_strip = self.strip * length + range.start..self.strip * length + range.end;
+        let strip = strips[of_strip.clone()].chunks(terms);
+        let strip = strip.zip(strip_exponents[of_strip].chunks(terms));
         for (row, sums) in self.rows.clone().zip(sums) {
             let of_row = row * length + range.start..row * length + range.end;
-            let terms = Terms {
-                row: &lhs.values[of_row.clone()],
-                row_exponents: &lhs.exponents[of_row],
-                strip: &strips[of_strip.clone()],
-                strip_exponents: &strip_exponents[of_strip.clone()],
-                scales: match self.product.accumulator.scale_at {
-                    ScaleAt::Product => self.scales(row),
-                    ScaleAt::Promotion => Scales::NONE,
-                },
-                at: range.start,
+            let scales = match accumulator.scale_at {
+                ScaleAt::Product => self.scales(row),
+                ScaleAt::Promotion => Scales::NONE,
             };
-            addition.add(terms, sums);
+            let row = lhs.values[of_row.clone()].chunks(terms);
+            let row = row.zip(lhs.exponents[of_row].chunks(terms));
+            let mut c = *sums;
+            for (i, (row, strip)) in row.zip(strip.clone()).enumerate() {
+                let terms = Terms {
+                    row: row.0,
+                    row_exponents: row.1,
+                    strip: strip.0,
+                    strip_exponents: strip.1,
+                    scales,
+                    at: range.start + i * terms,
+                };
+                addition.add(terms, &mut c);
+            }
+            *sums = c;
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{AccumulatorOperand, OperandKind};
 use crate::product::Axis;
 use crate::{AccumulateError, BlockFormat, Packed, PackedView, Rounder};
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 
 /// A matrix quantized to a block format, with elements and scales apart, as an accumulator multiplies them.
 ///
@@ -80,39 +80,23 @@ impl AccumulatorMatrix {
             0 => (dense(columns), sparse(rows)),
             _ => (sparse(rows), dense(columns)),
         };
-        let mut matrix = Self {
+        let Some([elements, mut scales]) = packed.elements_and_scales(axis) else {
+            return Err(AccumulateError::BlockFormat { got: format });
+        };
+        if axis == 0 {
+            let lines = 0..columns;
+            scales = lines
+                .flat_map(|line| scales.iter().skip(line).step_by(columns).copied())
+                .collect();
+        }
+        Ok(Self {
             kind,
-            elements: Vec::new(),
-            scales: Vec::new(),
+            elements,
+            scales,
             tensor_scale: packed.tensor_scale(),
             free,
             summed,
-        };
-        if rows == 0 || columns == 0 {
-            return Ok(matrix);
-        }
-        let Some([elements, scales]) = packed.elements_and_scales() else {
-            return Err(AccumulateError::BlockFormat { got: format });
-        };
-        matrix.elements = elements;
-        let blocks = matrix.operand().blocks();
-        // Lines that have their scales in common.
-        let together = match format.is_square() {
-            true if kind.block == 0 => free.length,
-            true => kind.block,
-            false => 1,
-        };
-        matrix.scales = vec![0.0; free.length * blocks];
-        for line in 0..free.length {
-            for block in 0..blocks {
-                let at = match axis {
-                    0 => block * free.length.div_ceil(together) + line / together,
-                    _ => line / together * blocks + block,
-                };
-                matrix.scales[line * blocks + block] = scales[at];
-            }
-        }
-        Ok(matrix)
+        })
     }
 
     /// The matrix as an operand: a left one if its axis was 1, a right one if it was 0, or either.

@@ -19,10 +19,7 @@ impl Accumulator {
         rhs: &AccumulatorOperand<'_>,
         result: &mut [f32],
     ) -> Result<(), AccumulateError> {
-        self.check_product(lhs, rhs, result.len())?;
-        result.fill(0.0);
-        self.multiply_checked(lhs, rhs, result);
-        Ok(())
+        self.multiply_from(Some(0.0), lhs, rhs, result)
     }
 
     /// [`multiply`](Self::multiply) from the sums c that `result` holds on.
@@ -35,37 +32,32 @@ impl Accumulator {
         rhs: &AccumulatorOperand<'_>,
         result: &mut [f32],
     ) -> Result<(), AccumulateError> {
-        self.check_product(lhs, rhs, result.len())?;
-        self.multiply_checked(lhs, rhs, result);
-        Ok(())
+        self.multiply_from(None, lhs, rhs, result)
     }
 
-    fn check_product(
+    /// The product from one sum on, or from those of the result.
+    fn multiply_from(
         &self,
+        c: Option<f32>,
         lhs: &AccumulatorOperand<'_>,
         rhs: &AccumulatorOperand<'_>,
-        got: usize,
+        result: &mut [f32],
     ) -> Result<(), AccumulateError> {
         self.check_operands(lhs, rhs)?;
         // Beyond all memory is no result's length.
         let expected = lhs.free.length.saturating_mul(rhs.free.length);
-        match got == expected {
-            true => Ok(()),
-            false => Err(AccumulateError::Result { expected, got }),
+        if result.len() != expected {
+            let got = result.len();
+            return Err(AccumulateError::Result { expected, got });
         }
-    }
-
-    fn multiply_checked(
-        &self,
-        lhs: &AccumulatorOperand<'_>,
-        rhs: &AccumulatorOperand<'_>,
-        result: &mut [f32],
-    ) {
+        if let Some(c) = c {
+            result.fill(c);
+        }
         // Without terms the chain ends where it began.
-        if result.is_empty() || lhs.summed.length == 0 {
-            return;
+        if !result.is_empty() && lhs.summed.length > 0 {
+            let product = Product::new(*self, [lhs, rhs], result);
+            share_all(Part::all(&product), &|part: Part<'_>| dispatch(part));
         }
-        let product = Product::new(*self, [lhs, rhs], result);
-        share_all(Part::all(&product), &|part: Part<'_>| dispatch(part));
+        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! The rule of every accumulator: scalar, exact, in integers. The kernels equal it to the bit.
 
 mod aligned;
+#[cfg(feature = "std")]
+mod statistics;
 
 use super::exact::{ExactSum, Number, Value};
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
@@ -10,6 +12,8 @@ use crate::product::Side;
 use aligned::{Term, joint, late};
 use alloc::vec::Vec;
 use core::ops::Range;
+#[cfg(feature = "std")]
+pub use statistics::SumStatistics;
 
 /// From this exponent on a product is Inf on CDNA3.
 const LATE_OVERFLOW: i32 = 128;
@@ -93,6 +97,11 @@ impl<'a> Dot<'a> {
 
     /// c and all products. To be called in IEEE's default state.
     pub(super) fn sum(&self, c: f32) -> f32 {
+        self.sum_seen(c, &mut |_, _| ())
+    }
+
+    /// The same. Every addition is seen before it is made: the running sum, and the products.
+    fn sum_seen(&self, c: f32, see: &mut impl FnMut(f32, &[Product])) -> f32 {
         let length = self.operands[0].summed.length;
         let integer = matches!(self.accumulator.order, Order::Integer { .. });
         let every = match self.accumulator.promote_every {
@@ -100,14 +109,14 @@ impl<'a> Dot<'a> {
             every => every,
         };
         if every == 0 {
-            return one_nan(self.chain(0..length, c));
+            return one_nan(self.chain(0..length, c, see));
         }
         let mut register = c;
         for start in (0..length).step_by(every) {
             let part = start..length.min(start + every);
             let partial = match self.accumulator.order {
                 Order::Integer { bits, overflow } => self.integer(part, bits, overflow),
-                _ => Value::of(self.chain(part, 0.0), 0),
+                _ => Value::of(self.chain(part, 0.0, see), 0),
             };
             let scaled = match self.accumulator.scale_at {
                 ScaleAt::Product => partial,
@@ -119,12 +128,13 @@ impl<'a> Dot<'a> {
     }
 
     /// c and some products, addition by addition.
-    fn chain(&self, range: Range<usize>, mut c: f32) -> f32 {
+    fn chain(&self, range: Range<usize>, mut c: f32, see: &mut impl FnMut(f32, &[Product])) -> f32 {
         let terms = self.accumulator.order.terms();
         for start in range.clone().step_by(terms) {
             let products: Vec<Product> = (start..range.end.min(start + terms))
                 .map(|at| self.product(at))
                 .collect();
+            see(c, &products);
             c = self.addition(c, &products);
         }
         c

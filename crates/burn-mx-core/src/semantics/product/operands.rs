@@ -9,6 +9,7 @@ use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding, Sid
 
 use super::{Product, Rounder, Roundings, static_input};
 use crate::hooks::{ObservedStatistics, OperandView, Original, View};
+use crate::kernels::accumulated::Sums;
 use crate::kernels::product::in_tensor;
 use crate::kernels::{
     KernelOp, MxKernels, Operand, OperandForm, OperandLayout, accumulated, read_values, to_f32,
@@ -52,6 +53,19 @@ impl Along {
         }
     }
 
+    /// The axes of a tensor of this rank in its product. The first two axes of a convolution's weight are outputs and inputs.
+    fn sums(self, rank: usize) -> Sums {
+        let (free, flat) = match self.place {
+            Some(place) => (2 * rank - 3 - self.axis, place.flat && rank > 2),
+            None => (1 - self.axis, false),
+        };
+        Sums {
+            summed: self.axis,
+            free,
+            flat,
+        }
+    }
+
     /// The axis along which blocks of this format lie. Square blocks also lie along the axis of a weight's outputs. The
     /// result is then the later of the two axes, and the other axis is the one before.
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
@@ -74,11 +88,11 @@ impl<B: MxKernels> Product<B> {
         place: OperandLayout,
     ) -> Operand<FloatTensor<B>> {
         let along = Along::of(place, tensor.rank());
-        if self.accumulation.is_some() {
-            self.device.get_or_init(|| B::float_device(&tensor.inner));
-        }
         self.count_margin(slot);
         let observed = self.observe(slot, &tensor, along);
+        if self.accumulation.is_some() {
+            return self.accumulated_operand(slot, tensor, along, observed);
+        }
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
             let form = |quantization, stream| OperandForm {
                 place,
@@ -87,10 +101,6 @@ impl<B: MxKernels> Product<B> {
                 tensor_scale: None,
                 significant_bits: self.significant_bits(slot),
             };
-            if self.accumulation.is_some() {
-                let form = form(OperandQuantization::default(), NO_STREAM);
-                return self.accumulated_operand(slot, tensor, along, form, observed);
-            }
             let as_it_is = form(OperandQuantization::default(), NO_STREAM);
             if let Some(unpacked) = unpacked {
                 let form = OperandForm {
@@ -131,64 +141,77 @@ impl<B: MxKernels> Product<B> {
         slot: Slot,
         tensor: Float<B>,
         along: Along,
-        form: OperandForm,
         observed: Option<(Views<FloatTensor<B>>, RandomStream)>,
     ) -> Operand<FloatTensor<B>> {
         assert!(
             self.static_input(slot).is_none(),
             "burn-mx: {self}: static scales cannot be combined with an accumulator; allowed: accumulator none"
         );
-        let elementwise = self.specs.specs.float_format();
-        let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
-        let kind = kind.expect("the specs were resolved with an accumulator");
-        let (values, stream) = match observed {
-            Some((views, stream)) => (views.original, stream),
-            None => {
-                let rounded = self.rounded(self.rounder(slot), tensor);
-                (self.before_blocks(slot, rounded, along), self.stream(slot))
-            }
-        };
-        let quantization = OperandQuantization {
-            elementwise: None,
-            blocks: self.blocks(slot),
-        };
-        let form = OperandForm {
-            quantization,
-            stream,
-            ..form
-        };
-        accumulated::operand::<B>(values, form, kind)
+        self.device.get_or_init(|| B::float_device(&tensor.inner));
+        self.kept_or_made(slot, tensor, along, |tensor, _| {
+            let elementwise = self.specs.specs.float_format();
+            let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
+            let kind = kind.expect("the specs were resolved with an accumulator");
+            let (values, stream) = match observed {
+                Some((views, stream)) => (views.original, stream),
+                None => {
+                    let rounded = self.rounded(self.rounder(slot), tensor);
+                    (self.before_blocks(slot, rounded, along), self.stream(slot))
+                }
+            };
+            let sums = along.sums(values.rank());
+            accumulated::operand::<B>(values, self.blocks(slot), stream, kind, sums)
+        })
     }
 
-    /// The tensor as a product takes it that is another op than a matrix product: as [`operand`](Self::operand).
+    /// The tensor as a convolution takes it: as [`operand`](Self::operand).
+    pub(crate) fn convolution_operand(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        along: Along,
+    ) -> Operand<FloatTensor<B>> {
+        self.count_margin(slot);
+        let observed = self.observe(slot, &tensor, along);
+        if self.accumulation.is_some() {
+            return self.accumulated_operand(slot, tensor, along, observed);
+        }
+        if let Some((views, _)) = observed {
+            return Operand::of_values(views.quantized);
+        }
+        self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
+            Operand::of_values(match unpacked {
+                Some(_) => to_f32::<B>(tensor.inner),
+                None => self.values(slot, tensor, along),
+            })
+        })
+    }
+
+    /// The tensor as a product takes it that is another op than a matrix product or a convolution: as [`operand`](Self::operand).
     ///
     /// # Panics
     ///
-    /// If the specs have an accumulator for it, which only matrix products have.
+    /// If the specs have an accumulator for it.
     pub(crate) fn tensor_operand(
         &self,
         slot: Slot,
         tensor: Float<B>,
         along: Along,
     ) -> FloatTensor<B> {
+        self.refuse_accumulator();
+        self.convolution_operand(slot, tensor, along).into_values()
+    }
+
+    /// # Panics
+    ///
+    /// If the specs have an accumulator for the product.
+    pub(crate) fn refuse_accumulator(&self) {
         if let Some(accumulation) = self.accumulation {
             panic!(
-                "burn-mx: {self}: its accumulator is {accumulation}, which only matrix products have; allowed: exempt the layer, \
-                 or accumulator none"
+                "burn-mx: {self}: its accumulator is {accumulation}, which only matrix products and convolutions have; allowed: exempt \
+                 the layer, or accumulator none"
             );
         }
-        self.count_margin(slot);
-        if let Some((views, _)) = self.observe(slot, &tensor, along) {
-            return views.quantized;
-        }
-        let made = |tensor: Float<B>, unpacked: Option<&Unpacked>| {
-            Operand::of_values(match unpacked {
-                Some(_) => to_f32::<B>(tensor.inner),
-                None => self.values(slot, tensor, along),
-            })
-        };
-        let operand = self.kept_or_made(slot, tensor, along, made);
-        operand.into_values()
     }
 
     /// The quantization of a [plain](Self::is_plain) operand.

@@ -1,7 +1,8 @@
 //! That accumulators take the operands of their products.
 
-use microscaling::{Accumulation, OperandKind};
+use microscaling::OperandKind;
 
+use crate::hooks::ProductKind;
 use crate::kernels::accumulated::kind_of;
 use crate::specs::{ResolvedSpecs, Slot, SpecsError};
 
@@ -10,8 +11,7 @@ impl ResolvedSpecs {
     pub(in crate::specs) fn check_accumulators(&self) -> Result<(), SpecsError> {
         self.check_accumulator(
             "accumulator_forward",
-            "forward",
-            self.accumulator_forward(),
+            ProductKind::Forward,
             &[[Slot::A, Slot::W], [Slot::A, Slot::A]],
         )?;
         if !self.quantize_backprop() {
@@ -19,14 +19,12 @@ impl ResolvedSpecs {
         }
         self.check_accumulator(
             "accumulator_input_grad",
-            "input gradient",
-            self.accumulator_input_grad(),
+            ProductKind::InputGradient,
             &[[Slot::ABpOs, Slot::WBp], [Slot::ABpOs, Slot::ABp]],
         )?;
         self.check_accumulator(
             "accumulator_weight_grad",
-            "weight gradient",
-            self.accumulator_weight_grad(),
+            ProductKind::WeightGradient,
             // The last two are those of matmul.
             &[
                 [Slot::ABpEx, Slot::ABp],
@@ -39,11 +37,10 @@ impl ResolvedSpecs {
     fn check_accumulator(
         &self,
         own_field: &'static str,
-        product: &'static str,
-        accumulation: Option<Accumulation>,
+        product: ProductKind,
         pairs: &[[Slot; 2]],
     ) -> Result<(), SpecsError> {
-        let Some(accumulation) = accumulation else {
+        let Some(accumulation) = self.accumulator(product) else {
             return Ok(());
         };
         let field = match self.specs().accumulator == Some(accumulation) {

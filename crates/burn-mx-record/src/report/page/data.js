@@ -36,8 +36,10 @@ function prepare(run, number) {
   for (const row of prepared.rows) add(row, ROLE_OF[row.operand] ?? row.operand, { row });
   for (const result of prepared.results) {
     // Shown in per cent everywhere.
-    const error = (result.relative_error ?? []).map(value => value === null ? null : 100 * value);
-    add(result, "result", { result: { ...result, error } });
+    const inPercent = series => (series ?? []).map(value => value === null ? null : 100 * value);
+    const error = inPercent(result.relative_error);
+    const sums = (result.sums ?? []).map(sums => ({ ...sums, error: inPercent(sums.relative_error) }));
+    add(result, "result", { result: { ...result, error, sums } });
   }
   prepared.operands = [...prepared.cells.values()].filter(cell => cell.row);
   return prepared;

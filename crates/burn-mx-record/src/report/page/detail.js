@@ -47,7 +47,17 @@ function chartsOf(cells) {
   };
   if (!cells[0].row) {
     const operands = page.columns.filter(({ product, role }) => product === cells[0].product && role !== "result");
-    return [error, {
+    const accumulators = cells[0].result.sums ?? [];
+    const ofSums = (title, name, unit, show) => accumulators.length === 0 ? [] : [{
+      title, unit, show, range: [0],
+      kinds: accumulators.map(({ accumulator }, place) => ({
+        key: accumulator, label: accumulator, width: place ? 1.5 : 2, dash: place ? DASHES[(place - 1) % DASHES.length] : null,
+        values: cell => cell.result.sums.find(sums => sums.accumulator === accumulator)?.[name],
+      })),
+    }];
+    return [error, ...ofSums("Relative error of the accumulator's sums (dashed: of others)", "error", "%", percent),
+      ...ofSums("Last bits of a float32 sum that are wrong", "bits_lost", "bits", decibel),
+      ...ofSums("Products that were cut to nothing", "cut_to_nothing", "%", percent), {
       title: "Cosine of the result and the exact one", unit: "", show: value => fixed(value, 6),
       kinds: [ofResult("cosine", "result")],
     }, {

@@ -117,6 +117,17 @@ impl<A: Adder> Addition for Pairs<A> {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let adder = &self.adder;
+        if let ([a0, a1, a2, a3], [b0, b1, b2, b3], 4) = (terms.row, terms.strip, self.terms) {
+            for lane in 0..LANES {
+                let pair = |[a, b]: [&f32; 2], [x, y]: [&Lanes<f32>; 2]| {
+                    adder.number(adder.add(adder.product(*a, x[lane]), adder.product(*b, y[lane])))
+                };
+                let sums = [pair([a0, a1], [b0, b1]), pair([a2, a3], [b2, b3])];
+                let sum = adder.number(adder.add(sums[0], sums[1]));
+                c[lane] = adder.add(adder.number(self.flushed(c[lane])), sum);
+            }
+            return;
+        }
         let leaf = |i: usize| {
             let mut products = [A::ZERO; LANES];
             if let Some(b) = terms.strip.get(i) {
@@ -134,18 +145,22 @@ impl<A: Adder> Addition for Pairs<A> {
         };
         let sums = match self.terms {
             2 => added(leaf(0), leaf(1)),
-            4 => added(added(leaf(0), leaf(1)), added(leaf(2), leaf(3))),
             _ => self.tree(leaf, added),
         };
         for lane in 0..LANES {
-            let flushed = c[lane].abs() < self.smallest && c[lane] != 0.0;
-            let of_c = if flushed { 0.0 } else { c[lane] };
-            c[lane] = adder.add(adder.number(of_c), sums[lane]);
+            c[lane] = adder.add(adder.number(self.flushed(c[lane])), sums[lane]);
         }
     }
 }
 
 impl<A: Adder> Pairs<A> {
+    /// A running sum, 0 if it is a subnormal that is flushed.
+    #[inline(always)]
+    fn flushed(&self, c: f32) -> f32 {
+        let flushed = c.abs() < self.smallest && c != 0.0;
+        if flushed { 0.0 } else { c }
+    }
+
     /// The sum of any number of products.
     #[inline(always)]
     fn tree(

@@ -71,16 +71,17 @@ impl Addition for Integer {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let unused = 32 - self.bits;
-        let (least, most) = (i32::MIN >> unused, i32::MAX >> unused);
+        // Without a branch among the lanes.
+        let (least, most) = match self.overflow {
+            Overflow::Wrap => (i32::MIN, i32::MAX),
+            Overflow::Saturate => (i32::MIN >> unused, i32::MAX >> unused),
+        };
         let mut sums = c.map(|c| c.to_bits().cast_signed());
         for (a, b) in terms.row.iter().zip(terms.strip) {
             let a = a.to_bits().cast_signed();
             for lane in 0..LANES {
                 let sum = sums[lane].wrapping_add(a * b[lane].to_bits().cast_signed());
-                sums[lane] = match self.overflow {
-                    Overflow::Wrap => sum,
-                    Overflow::Saturate => sum.clamp(least, most),
-                };
+                sums[lane] = sum.max(least).min(most);
             }
         }
         for lane in 0..LANES {

@@ -30,6 +30,13 @@ impl Joint {
         tops
     }
 
+    /// The factors that make the unit of the kept bits 1, where float32 holds the products.
+    #[inline(always)]
+    fn factors(&self, tops: &Lanes<i32>) -> Lanes<f32> {
+        // Where a factor is larger, all products are 0.
+        tops.map(|top| pow2_single((self.fraction_bits - top).min(127)))
+    }
+
     /// The rounding of the sum of the cut terms.
     #[inline(always)]
     fn finish(&self, sums: &Lanes<f64>, tops: &Lanes<i32>, c: &mut Lanes<f32>) {
@@ -56,11 +63,7 @@ impl Addition for JointSingle {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let tops = self.0.tops(&terms, c);
-        let mut factors = [0.0; LANES];
-        for lane in 0..LANES {
-            // Where it is larger all products are 0.
-            factors[lane] = pow2_single((self.0.fraction_bits - tops[lane]).min(127));
-        }
+        let factors = self.0.factors(&tops);
         let mut sums = [0.0; LANES];
         let rows = terms.row.chunks(self.0.chunk);
         for (row, strip) in rows.zip(terms.strip.chunks(self.0.chunk)) {
@@ -86,10 +89,7 @@ impl Addition for JointQuick {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let tops = self.0.tops(&terms, c);
-        let mut factors = [0.0; LANES];
-        for lane in 0..LANES {
-            factors[lane] = pow2_single((self.0.fraction_bits - tops[lane]).min(127));
-        }
+        let factors = self.0.factors(&tops);
         // SAFETY: all of them, and c, are below 2^30 together.
         let sums = unsafe { cut_sums(terms.row, terms.strip, &factors) };
         let cut_bits = (23 - self.0.output.mantissa_bits()) as u32;
@@ -124,10 +124,7 @@ impl Addition for JointDouble {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let tops = self.0.tops(&terms, c);
-        let mut factors = [0.0; LANES];
-        for lane in 0..LANES {
-            factors[lane] = pow2(self.0.fraction_bits - tops[lane]);
-        }
+        let factors = tops.map(|top| pow2(self.0.fraction_bits - top));
         let sums = cut_sums_double(terms.row, terms.strip, &factors);
         self.0.finish(&sums, &tops, c);
     }

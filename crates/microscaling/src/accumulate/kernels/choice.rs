@@ -3,7 +3,7 @@
 use super::{Block, ROWS};
 use crate::accumulate::additions::{
     Chain, EXACT_BINADES, Exact, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick,
-    JointSingle, Late, Pairs, QUICK_BITS, Rounded, Single,
+    JointSingle, Late, LateQuick, Pairs, QUICK_BITS, QUICK_LEAST, Rounded, Single,
 };
 use crate::accumulate::lanes::Output;
 use crate::accumulate::pack::{Lanes, Range};
@@ -76,7 +76,7 @@ impl Block<'_> {
                     && least >= bits - 120
                     && range.most <= 127;
                 if single {
-                    let most = (range.most + log2_up(length + 1)).max(of_sums.most) + 1;
+                    let most = self.most(range, of_sums);
                     let bits = magnitude + log2_up(terms as usize + 1);
                     let direct = !output.is_nearest() || output.mantissa_bits() == 23;
                     let quick = (bits <= 24 || direct && bits <= QUICK_BITS)
@@ -108,13 +108,21 @@ impl Block<'_> {
                     interleave,
                     output: Output::new(output),
                 };
-                single && self.chain(late, sums)
+                let quick = !interleave
+                    && output == SumFormat::F32_RNE
+                    && range.least >= QUICK_LEAST
+                    && self.most(range, range_of(sums)) <= 126;
+                single
+                    && match quick {
+                        true => self.chain(LateQuick(late), sums),
+                        false => self.chain(late, sums),
+                    }
             }
             Order::Exact { output, .. } => {
                 let of_sums = range_of(sums);
                 // Nothing but zeros has any.
                 let least = range.least.min(of_sums.least).min(0);
-                let most = (range.most + log2_up(length + 1)).max(of_sums.most) + 1;
+                let most = self.most(range, of_sums);
                 let exact = Exact {
                     least,
                     output: Output::new(output),
@@ -185,6 +193,12 @@ impl Block<'_> {
                 single && self.chain(integer, sums)
             }
         }
+    }
+
+    /// All sums are below 2^this.
+    fn most(&self, products: Range, sums: Range) -> i32 {
+        let length = self.product.length();
+        (products.most + log2_up(length + 1)).max(sums.most) + 1
     }
 
     /// Whether float32 holds all products, sums are float32's, and subnormal ones do not occur or are kept.

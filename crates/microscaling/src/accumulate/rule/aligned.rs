@@ -46,6 +46,18 @@ impl Term {
         }
         Self { sum, exponent }
     }
+
+    /// Whether the term is not 0, and nothing of it is left in this unit.
+    #[cfg(feature = "std")]
+    pub(super) fn is_cut_to_nothing(&self, unit: i32) -> bool {
+        !self.sum.is_zero() && self.sum.cut(unit).is_zero()
+    }
+}
+
+/// The unit of what is kept of terms: 2^`fraction_bits` below the largest exponent.
+pub(super) fn unit(terms: &[Term], fraction_bits: i32, floor_exponent: i32) -> i32 {
+    let exponents = terms.iter().filter_map(|term| term.exponent);
+    exponents.fold(floor_exponent, i32::max) - fraction_bits
 }
 
 /// All terms are cut off below the largest exponent and added up.
@@ -55,9 +67,7 @@ pub(super) fn joint(
     floor_exponent: i32,
     output: SumFormat,
 ) -> f32 {
-    let exponents = terms.iter().filter_map(|term| term.exponent);
-    let top = exponents.fold(floor_exponent, i32::max);
-    let unit = top - fraction_bits;
+    let unit = unit(terms, fraction_bits, floor_exponent);
     let mut sum = ExactSum::ZERO;
     for term in terms {
         sum.add_sum(&term.sum.cut(unit));

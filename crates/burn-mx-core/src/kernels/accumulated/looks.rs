@@ -1,0 +1,51 @@
+//! Looks at what is lost of the sums of a product.
+
+use microscaling::{Accumulation, AccumulatorOperand, SumStatistics};
+
+/// Sums of a product that are looked at, at most.
+const SUMS: usize = 256;
+/// Products of these sums, at most: the scalar rule takes 10 ms for so many.
+const PRODUCTS: usize = 1 << 17;
+
+/// What several accumulators lose of some of the sums of one product.
+pub(crate) struct SumLooks {
+    accumulations: Vec<Accumulation>,
+    /// Of each accumulator; `None` if it does not take the operands.
+    statistics: Vec<Option<SumStatistics>>,
+}
+
+impl SumLooks {
+    pub(crate) fn new(accumulations: Vec<Accumulation>) -> Self {
+        Self {
+            statistics: vec![Some(SumStatistics::default()); accumulations.len()],
+            accumulations,
+        }
+    }
+
+    /// Looks at some sums of a matrix product, one of several that are computed for a product.
+    pub(super) fn see(
+        &mut self,
+        [at, matrices]: [usize; 2],
+        [lhs, rhs]: [&AccumulatorOperand<'_>; 2],
+    ) {
+        let sums = (PRODUCTS / lhs.summed.length.max(1)).clamp(1, SUMS);
+        // So many of all are of this matrix.
+        let sums = (at + 1) * sums / matrices - at * sums / matrices;
+        if sums == 0 {
+            return;
+        }
+        for (accumulation, statistics) in self.accumulations.iter().zip(&mut self.statistics) {
+            let accumulator = accumulation.of(lhs.kind, rhs.kind);
+            let seen = accumulator.and_then(|accumulator| accumulator.statistics(lhs, rhs, sums));
+            match (seen, statistics.as_mut()) {
+                (Ok(seen), Some(statistics)) => statistics.merge(&seen),
+                _ => *statistics = None,
+            }
+        }
+    }
+
+    /// What each accumulator loses.
+    pub(crate) fn into_statistics(self) -> Vec<Option<SumStatistics>> {
+        self.statistics
+    }
+}

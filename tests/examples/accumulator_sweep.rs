@@ -1,0 +1,66 @@
+//! The sweep over the width of an accumulator.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::Place;
+
+#[test]
+fn a_narrow_accumulator_loses_more() {
+    let place = Place::new();
+    let options = [
+        "--model=cnn",
+        "--epochs=1",
+        "--k=64",
+        "--k=4096",
+        "--fraction-bits=3",
+        "--fraction-bits=20",
+        "--promote-every=0",
+        "--promote-every=32",
+        "--accumulator=hopper",
+    ];
+    let output = place.command("accumulator_sweep", &options);
+    let stdout = String::from_utf8(output.stdout).expect("it prints text");
+    assert!(output.status.success(), "{stdout}");
+    let json = fs::read(place.path("out/accumulator_sweep.json")).expect("there is JSON");
+    let json: Value = serde_json::from_slice(&json).expect("it is JSON");
+    let error = |k: u64, bits: u64, every: u64| {
+        let sums = json["sums"].as_array().expect("there are sums");
+        let is_it = |sum: &&Value| {
+            sum["k"] == k && sum["fraction_bits"] == bits && sum["promote_every"] == every
+        };
+        let found = sums.iter().find(is_it).expect("it was swept");
+        found["relative_errors"][0]
+            .as_f64()
+            .expect("it is a number")
+    };
+    assert!(error(4096, 3, 0) > 10.0 * error(4096, 20, 0));
+    assert!(error(4096, 3, 0) > 2.0 * error(64, 3, 0));
+    assert!(error(4096, 3, 32) < error(4096, 3, 0));
+    let gradients = json["models"]["cnn"]["gradients"]["units"]
+        .as_array()
+        .expect("there are gradients");
+    let of = |i: usize| gradients[i][1].as_f64().expect("it is a number");
+    // Of 3 and of 20 bits.
+    assert!(of(0) > 10.0 * of(1), "{gradients:?}");
+    let runs = json["models"]["cnn"]["runs"]
+        .as_array()
+        .expect("there are runs");
+    let names = runs
+        .iter()
+        .map(|run| run["name"].as_str().expect("it is text"));
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names[..3], ["fp32", "float32 sums", "hopper"]);
+    assert_eq!(names.len(), 5);
+    for chart in ["accumulator_sums.svg", "cnn_accumulators.svg"] {
+        let svg =
+            fs::read_to_string(place.path(&format!("out/{chart}"))).expect("there is a chart");
+        assert!(
+            svg.contains("never promoted") || svg.contains("20 bits"),
+            "{chart}"
+        );
+    }
+    let refusal = place.refusal("accumulator_sweep", &["--fraction-bits", "99"]);
+    assert!(refusal.contains("99"), "{refusal}");
+}
