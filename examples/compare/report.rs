@@ -9,12 +9,7 @@ use burn_mx::{
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{
-    cost::{Costing, StepCost},
-    layers::Layer,
-    plan::Format,
-    train::Trained,
-};
+use super::{cost::StepCost, layers::Layer, plan::Format, train::Trained};
 
 /// One run, in the form of the JSON.
 #[derive(Serialize)]
