@@ -26,6 +26,8 @@ struct Axes {
     y: &'static str,
     logarithmic_x: bool,
     logarithmic_y: bool,
+    /// Where there are no curves.
+    legend: SeriesLabelPosition,
 }
 
 /// Errors over K: of every width without promotion, and of every promotion with one width.
@@ -51,7 +53,8 @@ pub(crate) fn sums(errors: &[SumError]) -> Result<String, Box<dyn Error>> {
             error.relative_errors[0],
         )
     });
-    let axes = |title: String| Axes {
+    let axes = |title: String, legend| Axes {
+        legend,
         title,
         x: "K, elements of a sum",
         y: "relative error of the sums",
@@ -61,12 +64,20 @@ pub(crate) fn sums(errors: &[SumError]) -> Result<String, Box<dyn Error>> {
     drawn(|left, right| {
         panel(
             left,
-            &axes("Random operands, no promotion".into()),
+            &axes(
+                "Random operands, no promotion".into(),
+                SeriesLabelPosition::LowerRight,
+            ),
             &by_width,
             &[],
         )?;
         let title = format!("Random operands, {width} fraction bits");
-        panel(right, &axes(title), &by_promotion, &[])
+        panel(
+            right,
+            &axes(title, SeriesLabelPosition::UpperLeft),
+            &by_promotion,
+            &[],
+        )
     })
 }
 
@@ -98,6 +109,10 @@ pub(crate) fn model(
         .map(|run| (run.name.clone(), run.mean()[1]))
         .collect();
     let axes = |title: &str, y, logarithmic_y| Axes {
+        legend: match logarithmic_y {
+            true => SeriesLabelPosition::UpperRight,
+            false => SeriesLabelPosition::LowerRight,
+        },
         title: format!("{}: {title}", name.name()),
         x: "fraction bits of the accumulator",
         y,
@@ -240,10 +255,7 @@ fn panel(
     }
     chart
         .configure_series_labels()
-        .position(match axes.logarithmic_y {
-            true => SeriesLabelPosition::UpperRight,
-            false => SeriesLabelPosition::LowerRight,
-        })
+        .position(axes.legend.clone())
         .label_font(("sans-serif", 12))
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))

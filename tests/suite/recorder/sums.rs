@@ -11,7 +11,7 @@ use super::{folder, product, record_here, steps};
 
 /// Eight bits of 8 products: errors that show, and products that are cut to nothing.
 const NARROW: &str = "accumulator(order=joint,terms=8,fraction_bits=8,output=e8m8_rz)";
-const WIDE: &str = "accumulator(order=exact,terms=1024)";
+const WIDE: &str = "accumulator(order=exact,terms=1024,output=f32_rne)";
 
 fn specs(accumulator: &str) -> MxSpecs {
     let format = Some("mxfp8_e4m3".into());
