@@ -1,7 +1,7 @@
 //! Quantizes a network that came from an ONNX file. `build.rs` makes plain Burn code of it, which knows nothing of MX.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-onnx -- --config all
+//! cargo run --release -p burn-mx-onnx-example -- --config all
 //! ```
 //!
 //! The float model has to compute what ONNX Runtime computed of the same digits. Scores are those of the model as it comes out
