@@ -11,6 +11,7 @@ use microscaling::{
 use crate::OnnxError;
 use crate::operators::Operators;
 use crate::proto::{self, data_type, function};
+use crate::rounding::{float_rounded, mx_scale, rounded};
 use crate::wire::Message;
 
 /// The domain of the functions.
@@ -131,10 +132,25 @@ impl Activations {
         2_f64.powi(exponent) as f32
     }
 
+    /// The function's name: that of the format, as far as letters and digits say it.
+    pub(crate) fn function_name(&self, is_padded: bool) -> String {
+        let text = self.format.to_string();
+        let letters = text
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+        let mut name = letters.collect::<String>().trim_end_matches('_').to_owned();
+        for (holds, end) in [(self.is_static, "_static"), (is_padded, "_padded")] {
+            if holds {
+                name += end;
+            }
+        }
+        name
+    }
+
     /// The function. Its inputs are the tensor and the shape with blocks as axes; where `is_padded`, before that shape one of
     /// three axes, the zeros to add, and after it the length without them; last the powers of blocks where calibration
     /// fixes them.
-    pub(crate) fn function(&self, name: &str, text: &str, is_padded: bool) -> Message<'static> {
+    pub(crate) fn function(&self, text: &str, is_padded: bool) -> Message<'static> {
         let mut o = Operators::new(self.opset);
         let mut inputs = vec!["x"];
         if is_padded {
@@ -170,7 +186,7 @@ impl Activations {
         o.named("y", "Reshape", &[&quantized, &shape], Vec::new());
 
         let mut message = Message::default();
-        message.text(function::NAME, name);
+        message.text(function::NAME, &self.function_name(is_padded));
         for input in inputs {
             message.text(function::INPUT, input);
         }
@@ -277,21 +293,21 @@ impl Activations {
     fn bfp(&self, o: &mut Operators, format: &BfpFormat, x: &str) -> String {
         let mantissa_bits = format.mantissa_bits() as i32;
         let magnitudes = o.op("Abs", &[x]);
-        let most = o.float(f32::MAX);
+        let (zero, one, most) = (o.float(0.0), o.float(1.0), o.float(f32::MAX));
         let is_finite = o.op("LessOrEqual", &[&magnitudes, &most]);
-        let zero = o.float(0.0);
-        let finite = o.op("Where", &[&is_finite, x, &zero]);
         let power = if self.is_static {
             "powers".to_owned()
         } else {
-            let magnitudes = o.op("Abs", &[&finite]);
-            let amax = o.max_along(&magnitudes, &[2]);
+            let finite = o.op("Where", &[&is_finite, &magnitudes, &zero]);
+            let amax = o.max_along(&finite, &[2]);
             o.power_of(&amax, NORMAL - 1, 8)
         };
         let step = o.times(&power, 2_f32.powi(1 - mantissa_bits));
-        let steps = self.steps(o, &finite, &step, mantissa_bits);
+        let steps = self.steps(o, x, &step, mantissa_bits);
         let quantized = o.op("Mul", &[&steps, &step]);
-        o.op("Where", &[&is_finite, &quantized, x])
+        // An infinity times the largest number that it was limited to; NaN times NaN.
+        let special = o.op("Where", &[&is_finite, &one, &magnitudes]);
+        o.op("Mul", &[&quantized, &special])
     }
 
     /// Elements as whole steps, of which there are so many bits.
@@ -337,92 +353,22 @@ impl Activations {
                 )
             }
         };
-        let mut scaled = o.op("Mul", &[x, &inverse]);
-        if tensor_scale.is_some() {
+        let scaled = if tensor_scale.is_some() {
             // Of very small tensors the reciprocal is infinite; of even smaller ones the scale is 0.
             let (most, zero) = (o.float(f32::MAX), o.float(0.0));
             let is_finite = o.op("LessOrEqual", &[&inverse, &most]);
             let is_zero = o.op("Equal", &[&result, &zero]);
             let divisor = o.op("Where", &[&is_zero, &most, &result]);
-            let divided = o.op("Div", &[x, &divisor]);
-            scaled = o.op("Where", &[&is_finite, &scaled, &divided]);
-        }
+            let factor = o.op("Where", &[&is_finite, &inverse, &one]);
+            let divisor = o.op("Where", &[&is_finite, &one, &divisor]);
+            let multiplied = o.op("Mul", &[x, &factor]);
+            o.op("Div", &[&multiplied, &divisor])
+        } else {
+            o.op("Mul", &[x, &inverse])
+        };
         let poison = Self::poison(o, x, axes);
         let units = self.element(o, ElementFormat::FP4_E2M1, &scaled);
         let result = o.op("Add", &[&result, &poison]);
         o.op("Mul", &[&units, &result])
     }
-}
-
-/// The scale of MX blocks with these largest magnitudes: 2^`lowest` or more, up to the power above the largest scale.
-fn mx_scale(o: &mut Operators, format: &MxFormat, amax: &str, lowest: i32) -> String {
-    let element = format.element;
-    let (emax, steps) = (element.emax(), format.scale_bits);
-    let down = 2_f32.powi(-emax);
-    match format.scale_mode {
-        ScaleMode::Ceil => {
-            let power = o.power_where("Greater", amax, 0.5, lowest + emax, steps);
-            o.times(&power, down)
-        }
-        ScaleMode::Even => {
-            // From here on, rounding to the element's mantissa bits carries into the exponent.
-            let carries = 1.0 - 2_f64.powi(-2 - element.mantissa_bits() as i32);
-            let power = o.power_where("GreaterOrEqual", amax, carries, lowest + emax, steps);
-            o.times(&power, down)
-        }
-        ScaleMode::Rceil => {
-            let quotient = o.times(amax, 1.0 / element.max());
-            o.power_where("Greater", &quotient, 0.5, lowest, steps)
-        }
-        _ => {
-            let power = o.power_of(amax, lowest + emax, steps);
-            o.times(&power, down)
-        }
-    }
-}
-
-/// Rounds numbers within ±max to those of an element format.
-fn float_rounded(o: &mut Operators, element: ElementFormat, x: &str, rounding: Rounding) -> String {
-    let mantissa_bits = element.mantissa_bits() as i32;
-    let unit = 2_f32.powi(-mantissa_bits);
-    if element.is_integer() {
-        let step = element.min_subnormal();
-        let steps = o.times(x, 1.0 / step);
-        let steps = rounded(o, &steps, rounding);
-        return o.times(&steps, step);
-    }
-    // The step between numbers grows with each power of two. Subnormal elements have the step of the smallest normal ones.
-    let powers = (element.emax() - element.emin() + 1) as u32;
-    let magnitudes = o.op("Abs", &[x]);
-    let magnitudes = o.times(&magnitudes, unit);
-    let step = o.power_of(
-        &magnitudes,
-        element.emin() - mantissa_bits,
-        powers.next_power_of_two().trailing_zeros(),
-    );
-    let steps = o.op("Div", &[x, &step]);
-    let steps = rounded(o, &steps, rounding);
-    o.op("Mul", &[&steps, &step])
-}
-
-/// Rounds to whole numbers. A negative number that becomes 0 becomes −0.
-fn rounded(o: &mut Operators, x: &str, rounding: Rounding) -> String {
-    if rounding == Rounding::NearestEven {
-        return o.op("Round", &[x]);
-    }
-    let zero = o.float(0.0);
-    let is_negative = o.op("Less", &[x, &zero]);
-    let (up, down) = (o.op("Ceil", &[x]), o.op("Floor", &[x]));
-    let truncated = o.op("Where", &[&is_negative, &up, &down]);
-    if rounding == Rounding::TowardZero {
-        return truncated;
-    }
-    let (one, half) = (o.float(1.0), o.float(0.5));
-    let minus_one = o.float(-1.0);
-    let fraction = o.op("Sub", &[x, &truncated]);
-    let fraction = o.op("Abs", &[&fraction]);
-    let is_half = o.op("GreaterOrEqual", &[&fraction, &half]);
-    let away = o.op("Where", &[&is_negative, &minus_one, &one]);
-    let away = o.op("Add", &[&truncated, &away]);
-    o.op("Where", &[&is_half, &away, &truncated])
 }

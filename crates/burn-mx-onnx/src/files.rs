@@ -103,7 +103,10 @@ impl ExternalData {
     pub(crate) fn floats(&self, tensor: &Tensor<'_>) -> Result<Vec<f32>, OnnxError> {
         let count: usize = tensor.shape().map_or(0, |shape| shape.iter().product());
         let wrong = |got: usize| {
-            let reason = format!("{got} bytes or elements for the shape {:?}", tensor.dims);
+            let reason = format!(
+                "it has {got} elements, expected {count} for the shape {:?}",
+                tensor.dims
+            );
             OnnxError::tensor(tensor.name, reason)
         };
         let bytes = self.bytes(tensor)?;
@@ -113,7 +116,10 @@ impl ExternalData {
                 data_type::FLOAT16 => numbers(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
                 _ => numbers(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
             }
-            .ok_or_else(|| wrong(bytes.len()))?,
+            .ok_or_else(|| {
+                let reason = format!("{} bytes are no whole number of elements", bytes.len());
+                OnnxError::tensor(tensor.name, reason)
+            })?,
             (Data::Floats(floats), _) => floats.clone(),
             (Data::Integers(patterns), _) if tensor.data_type == data_type::FLOAT16 => patterns
                 .iter()

@@ -7,7 +7,13 @@ use std::time::Instant;
 
 use burn_mx_onnx::{Parts, QuantizeOptions, WeightTypes, quantize};
 use clap::Parser;
-use microscaling::{BlockFormat, Rounding};
+use microscaling::Rounding;
+
+/// The end of the names of configurations with tuned weights.
+const ADAQUANT: &str = "_ADAQUANT";
+
+const UNTUNED: &str = "a configuration `…_ADAQUANT` has tuned weights, and this program does not tune: compile the network with \
+    burn-onnx, tune it as `examples/onnx` does, and give the weights by `--tuned`";
 
 /// Quantize an ONNX model to MX formats and their kin; the output runs wherever ONNX's standard operators do
 #[derive(Debug, Parser)]
@@ -16,7 +22,7 @@ struct Args {
     /// The float model
     model: PathBuf,
 
-    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …
+    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …; MX6_ADAQUANT with `--tuned`
     #[arg(long, value_name = "NAME")]
     config: String,
 
@@ -72,7 +78,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let format: BlockFormat = args.config.parse()?;
+    let format = match args.config.strip_suffix(ADAQUANT) {
+        None => args.config.parse()?,
+        Some(format) if args.tuned.is_some() => format.parse()?,
+        Some(_) => return Err(UNTUNED.into()),
+    };
     let options = QuantizeOptions {
         rounding: args.rounding,
         parts: match (args.weights_only, args.activations_only) {

@@ -116,7 +116,7 @@ impl Operators {
         self.power_where("GreaterOrEqual", a, 1.0, lowest, steps)
     }
 
-    /// The largest of those powers p for which `a` and `factor` · p compare so.
+    /// The largest of those powers p, 2^`lowest` or one above it, for which `a` and `factor` · p compare so.
     pub(crate) fn power_where(
         &mut self,
         comparison: &str,

@@ -1,9 +1,10 @@
 //! Weights in their real size: codes, tables of their numbers, and the nodes that make floats of both.
 
-use microscaling::{BlockFormat, ElementFormat, MicroexponentFormat, Packed, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Packed, Rounding};
 
 use crate::OnnxError;
 use crate::additions::Builder;
+use crate::codes::{bytes_of, gather, look_up, pack, shifts, small_codes, table_shape};
 use crate::error::OnnxError::Format;
 use crate::proto::{NewAttribute, data_type, little_endian};
 
@@ -144,6 +145,8 @@ impl Storage {
             && self.opset >= BLOCKED
             && block_size > 0
             && !format.square
+            // One scale of a vector would count as that of the whole tensor, which has no blocks.
+            && shape.len() > 1
         {
             let codes = to.constant(&codes, element, shape, packed.elements().to_vec())?;
             return Ok(to.node(
@@ -292,35 +295,28 @@ impl Storage {
         let (mut shift, mut sum) = (0, None::<String>);
         for part in [4, 2, 1].into_iter().filter(|part| bits & part > 0) {
             let bytes = pack(codes.iter().map(|code| code >> shift), part);
-            let table: Vec<i32> = bytes_of(part).map(|code| (code << shift) as i32).collect();
-            let kind = format!("mx_table_of_bits_{shift}_to_{}", shift + part - 1);
-            let table = to.shared(&kind, data_type::INT32, &table_shape(part), || {
-                little_endian(&table, i32::to_le_bytes)
-            })?;
             let what = format!("bits_{shift}_to_{}", shift + part - 1);
-            let indices = look_up(to, name, &what, (bytes, part), &table, shape)?;
-            sum = Some(match sum {
-                None => indices,
-                Some(sum) => to.node(
-                    &format!("{name}_indices"),
-                    "Add",
-                    &[&sum, &indices],
-                    Vec::new(),
-                ),
-            });
+            let mut indices = small_codes(to, name, &what, (bytes, part), shape)?;
+            if let Some(below) = sum {
+                let unit = (1_i32 << shift).to_le_bytes().to_vec();
+                let wish = format!("mx_{}", 1 << shift);
+                let unit = to.shared(&wish, data_type::INT32, &[], || unit)?;
+                let wish = format!("{name}_{what}_in_place");
+                indices = to.node(&wish, "Mul", &[&indices, &unit], Vec::new());
+                let wish = format!("{name}_indices");
+                indices = to.node(&wish, "Add", &[&below, &indices], Vec::new());
+            }
+            sum = Some(indices);
             shift += part;
         }
+        drop(codes);
         let table: Vec<f32> = (0..1 << bits).map(|code| self.element(code)).collect();
         let table = to.shared("mx_element_table", data_type::FLOAT, &[table.len()], || {
             little_endian(&table, f32::to_le_bytes)
         })?;
         let indices = sum.expect("an element has bits");
-        Ok(gather(
-            to,
-            &format!("{name}_elements"),
-            [&table, &indices],
-            0,
-        ))
+        let wish = format!("{name}_elements");
+        Ok(gather(to, &wish, [&table, &indices], 0))
     }
 
     /// The weight by ONNX's own types.
@@ -413,145 +409,4 @@ fn blocks_in(format: &BlockFormat, packed: &Packed) -> usize {
         }
     });
     shape.product()
-}
-
-fn gather(to: &mut Builder<'_, '_>, wish: &str, inputs: [&str; 2], axis: usize) -> String {
-    let axis = vec![NewAttribute::Integer("axis", axis as i64)];
-    to.node(wish, "Gather", &inputs, axis)
-}
-
-/// All codes of so many bits that a byte can hold, byte by byte.
-fn bytes_of(bits: u32) -> impl Iterator<Item = u32> {
-    (0..256_u32)
-        .flat_map(move |byte| (0..8 / bits).map(move |at| byte >> (at * bits) & ((1 << bits) - 1)))
-}
-
-fn table_shape(bits: u32) -> Vec<usize> {
-    match bits {
-        8 => vec![256],
-        bits => vec![256, 8 / bits as usize],
-    }
-}
-
-/// Codes as bytes, low bits first; the last byte is filled up with zeros. Of each code its low bits count.
-fn pack(codes: impl Iterator<Item = u32>, bits: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let each = (8 / bits) as usize;
-    for (at, code) in codes.enumerate() {
-        if at % each == 0 {
-            bytes.push(0);
-        }
-        let code = (code & ((1 << bits) - 1)) << (at % each * bits as usize);
-        *bytes.last_mut().expect("one was pushed") |= code as u8;
-    }
-    bytes
-}
-
-/// Looks up packed codes in a table that has a row for each byte.
-fn look_up(
-    to: &mut Builder<'_, '_>,
-    name: &str,
-    what: &str,
-    (bytes, bits): (Vec<u8>, u32),
-    table: &str,
-    shape: &[usize],
-) -> Result<String, OnnxError> {
-    let length = bytes.len();
-    let codes = match what {
-        "elements" => "codes",
-        what => what,
-    };
-    let codes = to.constant(
-        &format!("{name}_{codes}"),
-        data_type::UINT8,
-        &[length],
-        bytes,
-    )?;
-    let indices = vec![NewAttribute::Integer("to", data_type::INT32)];
-    let indices = to.node(&format!("{name}_{what}_bytes"), "Cast", &[&codes], indices);
-    let mut found = gather(to, &format!("{name}_{what}_rows"), [table, &indices], 0);
-    let count: usize = shape.iter().product();
-    if length * 8 / bits as usize != count {
-        // The last byte has more of them.
-        let flat = to.integers("shape", &[-1])?;
-        found = to.node(
-            &format!("{name}_{what}_flat"),
-            "Reshape",
-            &[&found, &flat],
-            Vec::new(),
-        );
-        let (start, end) = (
-            to.integers("start", &[0])?,
-            to.integers("end", &[count as i64])?,
-        );
-        found = to.node(
-            &format!("{name}_{what}_first"),
-            "Slice",
-            &[&found, &start, &end],
-            Vec::new(),
-        );
-    }
-    let shape: Vec<i64> = shape.iter().map(|length| *length as i64).collect();
-    let shape = to.integers("shape", &shape)?;
-    Ok(to.node(
-        &format!("{name}_{what}"),
-        "Reshape",
-        &[&found, &shape],
-        Vec::new(),
-    ))
-}
-
-/// 2^−d for each element, where d is the shift of its sub-block.
-fn shifts(
-    to: &mut Builder<'_, '_>,
-    name: &str,
-    packed: &Packed,
-    format: &MicroexponentFormat,
-) -> Result<String, OnnxError> {
-    let (shape, axis) = (packed.shape(), packed.axis());
-    let length = shape[axis];
-    let block_size = match format.block_size {
-        0 => length,
-        size => size,
-    };
-    let sub_blocks = block_size.div_ceil(format.sub_block_size);
-    let place = |at: usize| (at / block_size, at % block_size / format.sub_block_size);
-    let all_of_axis: Vec<i64> = (0..length)
-        .map(|at| place(at))
-        .map(|(block, sub_block)| (block * sub_blocks + sub_block) as i64)
-        .collect();
-    let count = all_of_axis.last().map_or(0, |last| *last as usize + 1);
-    let inner: usize = shape[axis + 1..].iter().product();
-    let outer: usize = shape[..axis].iter().product();
-    let blocks = length.div_ceil(block_size);
-    let record = packed.scales().len() / (outer * blocks * inner);
-    let bits = format.shift_bits;
-    let codes = (0..outer * count * inner).map(|at| {
-        let (outer, sub_block, inner_at) = (at / inner / count, at / inner % count, at % inner);
-        let (block, sub_block) = (sub_block / sub_blocks, sub_block % sub_blocks);
-        let record_at = ((outer * blocks + block) * inner + inner_at) * record;
-        let bit = sub_block * bits as usize;
-        u32::from(packed.scales()[record_at + 1 + bit / 8]) >> (bit % 8)
-    });
-    let bytes = pack(codes, bits);
-    let table: Vec<f32> = bytes_of(bits)
-        .map(|shift| 2_f64.powi(-(shift as i32)) as f32)
-        .collect();
-    let table = to.shared(
-        "mx_shift_table",
-        data_type::FLOAT,
-        &table_shape(bits),
-        || little_endian(&table, f32::to_le_bytes),
-    )?;
-    let mut shape = shape.to_vec();
-    shape[axis] = count;
-    let shifts = look_up(to, name, "shifts", (bytes, bits), &table, &shape)?;
-    let kind = format!("sub_blocks_of_{}_in_{block_size}", format.sub_block_size);
-    let indices = to.integers(&kind, &all_of_axis)?;
-    Ok(gather(
-        to,
-        &format!("{name}_shifts_of_elements"),
-        [&shifts, &indices],
-        axis,
-    ))
 }

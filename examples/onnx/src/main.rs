@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The float model has to compute what ONNX Runtime computed of the same digits. Scores are those of the model as it comes out
-//! of the checkpoint that it was saved in.
+//! of the checkpoint that it was saved in. What folding and tuning change goes into `digits_cnn-CONFIG-tuned.safetensors`, by the
+//! names in the ONNX file, into which `quantize_onnx --tuned` puts it.
 
 #[path = "../../compare/output.rs"]
 #[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
@@ -13,6 +14,7 @@ mod output;
 #[path = "../../support/quantization.rs"]
 #[allow(dead_code, reason = "what `quantize` does is not done here")]
 mod quantization;
+mod tuned;
 
 #[allow(
     clippy::all,
@@ -25,7 +27,7 @@ mod digits_cnn {
     include!(concat!(env!("OUT_DIR"), "/model/digits_cnn.rs"));
 }
 
-use std::{error::Error, process::ExitCode};
+use std::{error::Error, path::Path, process::ExitCode};
 
 use burn::{backend::flex::FlexDevice, prelude::*, tensor::TensorData};
 use burn_mx::MxDevice;
@@ -39,6 +41,9 @@ type Device = MxDevice<FlexDevice>;
 
 /// The digits, and what ONNX Runtime computes of them; `export.py` says how.
 static DIGITS: &[u8] = include_bytes!("../digits_cnn.safetensors");
+
+/// The network's file.
+const ONNX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/digits_cnn.onnx");
 
 /// Quantize a network from an ONNX file by named configurations, and measure what is left of it
 #[derive(Debug, Parser)]
@@ -122,6 +127,15 @@ impl Subject for Digits {
             Score::share("top1", "Top1", first),
             Score::share("top5", "Top5", five),
         ]
+    }
+
+    fn keep_tuned(
+        &self,
+        file: &Path,
+        float: &Model<B>,
+        tuned: &Model<B>,
+    ) -> Result<(), Box<dyn Error>> {
+        tuned::keep(file, Path::new(ONNX), float, tuned)
     }
 }
 

@@ -27,11 +27,12 @@ def info(name, shape=None, kind=FLOAT):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def model(nodes, inputs, weights, opset, functions=(), extra=(), shapes=None):
+def model(nodes, inputs, weights, opset, functions=(), extra=(), rank=None):
     weights = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     inputs = [info(name, [f"{name}{axis}" for axis in range(x.ndim)], helper.np_dtype_to_tensor_dtype(x.dtype)) for name, x in inputs.items()]
     kind = inputs[0].type.tensor_type.elem_type
-    graph = helper.make_graph(nodes, "g", inputs, [info("y", shapes, kind)], weights)
+    rank = [None] if rank is None else [f"y{axis}" for axis in range(rank)]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", rank, kind)], weights)
     imports = [helper.make_opsetid("", opset), *extra]
     ir = 7 if opset < 15 and not functions else 8 if opset < 19 else 10
     return helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=ir)
@@ -42,16 +43,16 @@ def size(rng, multiple=1):
 
 
 def product(rng, kind, wild):
-    """A node of this kind, its input, its weight, the axes that it sums over in both, and which inputs they are."""
+    """A node of this kind, its input, its weight, the axes that it sums over in both, and the rank of its output."""
     k, n = size(rng), int(rng.integers(1, 20))
     if kind == "MatMul":
         x = numbers(rng, [(3, k), (2, 3, k), (k,), (2, 1, 2, k)][rng.integers(4)], wild)
         w = numbers(rng, [(k, n), (k, n), (k,)][rng.integers(3)], wild)
-        return helper.make_node("MatMul", ["x", "w"], ["y"], name="node"), x, w, -1, max(w.ndim - 2, 0)
+        return helper.make_node("MatMul", ["x", "w"], ["y"], name="node"), x, w, -1, max(w.ndim - 2, 0), x.ndim + w.ndim - 2
     if kind == "MatMulLeft":
         x = numbers(rng, [(k, n), (2, k, n)][rng.integers(2)], wild)
         w = numbers(rng, [(4, k), (k,)][rng.integers(2)], wild)
-        return helper.make_node("MatMul", ["w", "x"], ["y"], name="node"), x, w, -2, -1
+        return helper.make_node("MatMul", ["w", "x"], ["y"], name="node"), x, w, -2, -1, x.ndim + min(w.ndim - 2, 0)
     if kind in ("Gemm", "GemmLeft"):
         a, b = (int(v) for v in rng.integers(2, size=2))
         left = (k, 4) if a else (4, k)
@@ -60,8 +61,8 @@ def product(rng, kind, wild):
         node = helper.make_node("Gemm", ["x", "w"] if kind == "Gemm" else ["w", "x"], ["y"], name="node", transA=a, transB=b, alpha=alpha)
         left, right = numbers(rng, left, wild), numbers(rng, right, wild)
         if kind == "Gemm":
-            return node, left, right, 0 if a else 1, 1 if b else 0
-        return node, right, left, 1 if b else 0, 0 if a else 1
+            return node, left, right, 0 if a else 1, 1 if b else 0, 2
+        return node, right, left, 1 if b else 0, 0 if a else 1, 2
     dims = int(rng.integers(1, 3))
     groups = int(rng.choice([1, 1, 2, 3]))
     inside, outside = size(rng), int(rng.integers(1, 6))
@@ -69,10 +70,10 @@ def product(rng, kind, wild):
     if kind == "Conv":
         w = numbers(rng, (outside * groups, inside, *kernel), wild)
         x = numbers(rng, (2, inside * groups, *(5,) * dims), wild)
-        return helper.make_node("Conv", ["x", "w"], ["y"], name="node", group=groups), x, w, 1, 1
+        return helper.make_node("Conv", ["x", "w"], ["y"], name="node", group=groups), x, w, 1, 1, x.ndim
     w = numbers(rng, (inside * groups, outside, *kernel), wild)
     x = numbers(rng, (2, inside * groups, *(4,) * dims), wild)
-    return helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="node", group=groups), x, w, 1, 0
+    return helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="node", group=groups), x, w, 1, 0, x.ndim
 
 
 KINDS = ["MatMul", "MatMulLeft", "Gemm", "GemmLeft", "Conv", "ConvTranspose"]
