@@ -257,6 +257,12 @@ impl Plan {
                 },
             )?;
             bar.finish_and_clear();
+            let tuned = self.out.join(format!(
+                "{}-{}-tuned.safetensors",
+                self.model,
+                file_stem(name)
+            ));
+            subject.keep_tuned(&tuned, &model, &quantized.model)?;
             let (model, bytes) = self.saved_and_loaded(name, quantized.model, subject.fresh())?;
             let outputs = subject.outputs(&model);
             rows.push(Row {
@@ -305,6 +311,11 @@ pub(crate) trait Subject {
     /// Whether the outputs of the model that is not quantized are those that they should be.
     fn check(&self, float: &[f32]) -> Result<(), Box<dyn Error>>;
     fn scores(&self, outputs: &[f32], float: &[f32]) -> Vec<Score>;
+
+    /// Keeps what folding and tuning changed of the float model's parameters, where there is a file for them.
+    fn keep_tuned(&self, _: &Path, _: &Self::Model, _: &Self::Model) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
 }
 
 /// The row of the model that is not quantized.

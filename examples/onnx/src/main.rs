@@ -2,10 +2,12 @@
 //! for MX.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-onnx -- --config all
+//! cargo run --release -p burn-mx-onnx-example -- --config all
 //! ```
 //!
 //! The float model has to compute ONNX Runtime's logits on the same digits. Scores come from the loaded checkpoints.
+//! Folding and tuning change parameters. The changed ones go into `digits_cnn-CONFIG-tuned.safetensors`, by their names in the ONNX
+//! file; `quantize_onnx --tuned` reads them.
 
 #[path = "../../compare/output.rs"]
 #[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
@@ -16,6 +18,7 @@ mod quantization;
 #[path = "../../support/tables.rs"]
 #[allow(dead_code, reason = "only `compare` and `quantize` write CSV")]
 mod tables;
+mod tuned;
 
 #[allow(
     clippy::all,
@@ -28,7 +31,7 @@ mod digits_cnn {
     include!(concat!(env!("OUT_DIR"), "/model/digits_cnn.rs"));
 }
 
-use std::{error::Error, process::ExitCode};
+use std::{error::Error, path::Path, process::ExitCode};
 
 use burn::{backend::flex::FlexDevice, prelude::*, tensor::TensorData};
 use burn_mx::MxDevice;
@@ -42,6 +45,9 @@ type Device = MxDevice<FlexDevice>;
 
 /// The digits, and what ONNX Runtime computes of them; `export.py` says how.
 static DIGITS: &[u8] = include_bytes!("../digits_cnn.safetensors");
+
+/// The network's file.
+const ONNX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/digits_cnn.onnx");
 
 /// Quantize a network from an ONNX file by named configurations, and measure its accuracy
 #[derive(Debug, Parser)]
@@ -125,6 +131,15 @@ impl Subject for Digits {
             Score::share("top1", "Top1", first),
             Score::share("top5", "Top5", five),
         ]
+    }
+
+    fn keep_tuned(
+        &self,
+        file: &Path,
+        float: &Model<B>,
+        tuned: &Model<B>,
+    ) -> Result<(), Box<dyn Error>> {
+        tuned::keep(file, Path::new(ONNX), float, tuned)
     }
 }
 

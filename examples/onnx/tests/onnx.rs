@@ -14,7 +14,7 @@ fn number(row: &Value, field: &str) -> f64 {
 fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let run = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-mx-onnx"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-mx-onnx-example"));
         command.args(options).args(["--json", "rows.json"]);
         let output = command.current_dir(&folder).output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);

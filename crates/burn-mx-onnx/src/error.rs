@@ -1,0 +1,137 @@
+//! Why a model was not quantized.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::wire::Malformed;
+
+/// Why a model was not quantized. The output is as it was before.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum OnnxError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The file is no ONNX model, or is cut off.
+    #[error("{}: no ONNX model: {reason}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// The part that is not as it should be.
+        reason: String,
+    },
+    /// The output exists.
+    #[error("{} exists; `--force` replaces it", path.display())]
+    Exists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The model has an operator set that this crate does not know.
+    #[error("the operator set of {place} is {got}; allowed: {allowed}")]
+    Opset {
+        /// The model or one of its functions.
+        place: String,
+        /// The version found.
+        got: i64,
+        /// The versions allowed.
+        allowed: String,
+    },
+    /// A format that cannot be used here.
+    #[error("format `{format}` of {tensors}: {reason}")]
+    Format {
+        /// The format as text.
+        format: String,
+        /// Weights or activations.
+        tensors: &'static str,
+        /// What is not possible.
+        reason: String,
+    },
+    /// A name that is no configuration, or an option that cannot be used.
+    #[error("`{field}` is {value}; allowed: {allowed}")]
+    Field {
+        /// The option.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// No layer matches a pattern.
+    #[error("pattern `{pattern}` matches no layer; the model has {layers}")]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// The names of the layers.
+        layers: String,
+    },
+    /// The model has no layer to quantize.
+    #[error(
+        "the model has no layer to quantize: no MatMul, Gemm, Conv or ConvTranspose with a constant weight of floats that is not \
+         excluded"
+    )]
+    NoLayers,
+    /// A layer that cannot be quantized.
+    #[error("layer `{layer}`: {reason}")]
+    Layer {
+        /// Its name.
+        layer: String,
+        /// What is not possible.
+        reason: String,
+    },
+    /// A tensor that cannot be quantized.
+    #[error("tensor `{tensor}`: {reason}")]
+    Tensor {
+        /// Its name.
+        tensor: String,
+        /// What is not possible.
+        reason: String,
+    },
+    /// External data that may not be read.
+    #[error("tensor `{tensor}`: external data at `{location}`: {reason}")]
+    External {
+        /// The tensor.
+        tensor: String,
+        /// The place that the model names.
+        location: String,
+        /// Why it is not read.
+        reason: String,
+    },
+}
+
+microscaling::debug_is_display!(OnnxError);
+
+impl OnnxError {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+
+    pub(crate) fn layer(layer: &str, reason: impl Into<String>) -> Self {
+        Self::Layer {
+            layer: layer.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn tensor(tensor: &str, reason: impl ToString) -> Self {
+        Self::Tensor {
+            tensor: tensor.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// A file that is no model, before its path is known.
+#[derive(Debug)]
+pub(crate) struct NoModel(pub(crate) String);
+
+impl From<Malformed> for NoModel {
+    fn from(_: Malformed) -> Self {
+        Self("a message in it is malformed or cut off".into())
+    }
+}

@@ -1,0 +1,220 @@
+//! A model as bodies: its graph, the graphs inside of nodes, and functions.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::NoModel;
+use crate::proto::{self, Attribute, Node, Tensor, function, graph, model};
+use crate::wire::{Field, fields};
+
+/// Graphs inside of graphs, at most.
+const DEEPEST: usize = 64;
+
+/// A model that was read.
+#[derive(Debug)]
+pub(crate) struct Model<'a> {
+    pub(crate) fields: Vec<Field<'a>>,
+    pub(crate) ir_version: i64,
+    /// The version of ONNX's own operators.
+    pub(crate) opset: i64,
+    /// The main graph, then all others; functions among them.
+    pub(crate) bodies: Vec<Body<'a>>,
+    /// Each name in it.
+    pub(crate) names: HashSet<String>,
+}
+
+/// Nodes in the order in which they are computed.
+#[derive(Debug)]
+pub(crate) struct Body<'a> {
+    pub(crate) fields: Vec<Field<'a>>,
+    /// The body whose values this one can use.
+    pub(crate) parent: Option<usize>,
+    /// Of a function: its name, and the version of ONNX's operators.
+    pub(crate) function: Option<(&'a str, i64)>,
+    pub(crate) nodes: Vec<NodeAt<'a>>,
+    pub(crate) initializers: HashMap<&'a str, Tensor<'a>>,
+    pub(crate) inputs: HashSet<&'a str>,
+    pub(crate) outputs: Vec<&'a str>,
+    /// The node of each value.
+    producers: HashMap<&'a str, usize>,
+}
+
+/// A node, and the bodies in it in the order of its attributes.
+#[derive(Debug)]
+pub(crate) struct NodeAt<'a> {
+    pub(crate) node: Node<'a>,
+    pub(crate) bodies: Vec<usize>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    Initializer,
+    Node(usize),
+    Other,
+}
+
+impl<'a> Model<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, NoModel> {
+        let mut read = Self {
+            fields: fields(bytes)?,
+            ir_version: 0,
+            opset: 0,
+            bodies: Vec::new(),
+            names: HashSet::new(),
+        };
+        let (mut main, mut functions) = (None, Vec::new());
+        for field in &read.fields {
+            match field.number {
+                model::IR_VERSION => read.ir_version = field.integer()?,
+                model::GRAPH => main = Some(field.bytes()?),
+                model::OPSET_IMPORT => {
+                    let (domain, version) = proto::opset(field.bytes()?)?;
+                    if matches!(domain, "" | "ai.onnx") {
+                        read.opset = version;
+                    }
+                }
+                model::FUNCTIONS => functions.push(field.bytes()?),
+                _ => {}
+            }
+        }
+        let main = main.ok_or_else(|| NoModel("it has no graph".into()))?;
+        if read.ir_version < 3 {
+            let version = read.ir_version;
+            return Err(NoModel(format!(
+                "its IR version is {version}, expected 3 or more"
+            )));
+        }
+        read.add(main, None, false, 0)?;
+        for function in functions {
+            read.add(function, None, true, 0)?;
+        }
+        Ok(read)
+    }
+
+    fn add(
+        &mut self,
+        message: &'a [u8],
+        parent: Option<usize>,
+        is_function: bool,
+        depth: usize,
+    ) -> Result<usize, NoModel> {
+        if depth > DEEPEST {
+            return Err(NoModel(format!(
+                "more than {DEEPEST} graphs inside of each other"
+            )));
+        }
+        let id = self.bodies.len();
+        let mut body = Body {
+            fields: fields(message)?,
+            parent,
+            function: None,
+            nodes: Vec::new(),
+            initializers: HashMap::new(),
+            inputs: HashSet::new(),
+            outputs: Vec::new(),
+            producers: HashMap::new(),
+        };
+        let mut nodes = Vec::new();
+        if is_function {
+            let (mut name, mut opset) = ("", 0);
+            for field in &body.fields {
+                match field.number {
+                    function::NAME => name = field.text()?,
+                    function::INPUT => _ = body.inputs.insert(field.text()?),
+                    function::OUTPUT => body.outputs.push(field.text()?),
+                    function::NODE => nodes.push(Node::read(field.bytes()?)?),
+                    function::OPSET_IMPORT => {
+                        let (domain, version) = proto::opset(field.bytes()?)?;
+                        if matches!(domain, "" | "ai.onnx") {
+                            opset = version;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            body.function = Some((name, opset));
+        } else {
+            for field in &body.fields {
+                match field.number {
+                    graph::NODE => nodes.push(Node::read(field.bytes()?)?),
+                    graph::INITIALIZER => {
+                        let tensor = Tensor::read(field.bytes()?)?;
+                        self.names.insert(tensor.name.to_owned());
+                        body.initializers.insert(tensor.name, tensor);
+                    }
+                    graph::INPUT => {
+                        _ = body.inputs.insert(proto::value_name(field.bytes()?)?);
+                    }
+                    graph::OUTPUT => body.outputs.push(proto::value_name(field.bytes()?)?),
+                    _ => {}
+                }
+            }
+        }
+        self.bodies.push(body);
+        for (at, node) in nodes.into_iter().enumerate() {
+            let mut bodies = Vec::new();
+            for attribute in &node.attributes {
+                for field in &attribute.fields {
+                    if matches!(field.number, Attribute::GRAPH | Attribute::GRAPHS) {
+                        let parent = Some(id);
+                        bodies.push(self.add(field.bytes()?, parent, false, depth + 1)?);
+                    }
+                }
+            }
+            self.names.insert(node.name().to_owned());
+            for output in &node.outputs {
+                self.names.insert((*output).to_owned());
+                self.bodies[id].producers.insert(output, at);
+            }
+            self.bodies[id].nodes.push(NodeAt { node, bodies });
+        }
+        let inputs = self.bodies[id]
+            .inputs
+            .iter()
+            .map(|input| (*input).to_owned());
+        self.names.extend(inputs);
+        Ok(id)
+    }
+
+    /// The body that defines a value which `body` uses, and the value's source.
+    pub(crate) fn find(&self, mut body: usize, name: &str) -> Option<(usize, Source)> {
+        loop {
+            let at = &self.bodies[body];
+            if at.initializers.contains_key(name) {
+                return Some((body, Source::Initializer));
+            }
+            if let Some(node) = at.producers.get(name) {
+                return Some((body, Source::Node(*node)));
+            }
+            if at.inputs.contains(name) {
+                return Some((body, Source::Other));
+            }
+            body = at.parent?;
+        }
+    }
+
+    /// How often each value is used, by the body that defines it.
+    pub(crate) fn uses(&self) -> HashMap<(usize, &'a str), usize> {
+        let mut uses = HashMap::new();
+        for (id, body) in self.bodies.iter().enumerate() {
+            let inputs = body.nodes.iter().flat_map(|at| &at.node.inputs);
+            for name in inputs.chain(&body.outputs) {
+                if let Some((owner, _)) = self.find(id, name) {
+                    *uses.entry((owner, *name)).or_default() += 1;
+                }
+            }
+        }
+        uses
+    }
+
+    /// A name that nothing in the model has, like `wish`.
+    pub(crate) fn unique(&mut self, wish: &str) -> String {
+        let mut name = wish.to_owned();
+        let mut number = 0;
+        while !self.names.insert(name.clone()) {
+            number += 1;
+            name = format!("{wish}_{number}");
+        }
+        name
+    }
+}

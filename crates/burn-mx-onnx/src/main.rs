@@ -1,0 +1,134 @@
+//! The program `quantize_onnx`; see the library.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use burn_mx_onnx::{Parts, QuantizeOptions, WeightTypes, quantize};
+use clap::Parser;
+use microscaling::Rounding;
+
+/// The end of the names of configurations with tuned weights.
+const ADAQUANT: &str = "_ADAQUANT";
+
+const UNTUNED: &str = "a configuration `…_ADAQUANT` has tuned weights, and this program does not tune: compile the network with \
+    burn-onnx, tune it as `examples/onnx` does, and give the weights by `--tuned`";
+
+/// Quantize an ONNX model to MX formats and their kin; the output runs wherever ONNX's standard operators do
+#[derive(Debug, Parser)]
+#[command(name = "quantize_onnx", version)]
+struct Args {
+    /// The float model
+    model: PathBuf,
+
+    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …; MX6_ADAQUANT with `--tuned`
+    #[arg(long, value_name = "NAME")]
+    config: String,
+
+    /// The quantized model; default: MODEL with the format's name, `model_MXFP8E4M3.onnx`
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Quantize weights only
+    #[arg(long, conflicts_with = "activations_only")]
+    weights_only: bool,
+
+    /// Quantize activations only
+    #[arg(long)]
+    activations_only: bool,
+
+    /// Quantize these layers only: a node's name, a prefix of it, or a glob
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+
+    /// Leave these layers as they are
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// How elements are rounded: even, nearest (ties away from zero), floor (toward zero)
+    #[arg(long, value_name = "MODE", default_value = "even")]
+    rounding: Rounding,
+
+    /// Fix the scales of activations: a safetensors file that `calibrate.py` wrote
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
+
+    /// Weights and biases in place of the model's: a safetensors file, by the names of initializers
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
+
+    /// Store weights by ONNX's newest types, FLOAT4E2M1 and FLOAT8E8M0 (operator set 24)
+    #[arg(long)]
+    newest_types: bool,
+
+    /// Replace an output that exists
+    #[arg(long)]
+    force: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let format = match args.config.strip_suffix(ADAQUANT) {
+        None => args.config.parse()?,
+        Some(format) if args.tuned.is_some() => format.parse()?,
+        Some(_) => return Err(UNTUNED.into()),
+    };
+    let options = QuantizeOptions {
+        rounding: args.rounding,
+        parts: match (args.weights_only, args.activations_only) {
+            (true, _) => Parts::Weights,
+            (_, true) => Parts::Activations,
+            _ => Parts::Both,
+        },
+        types: match args.newest_types {
+            true => WeightTypes::Newest,
+            false => WeightTypes::Portable,
+        },
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        calibration: args.calibration.clone(),
+        tuned: args.tuned.clone(),
+        force: args.force,
+        ..QuantizeOptions::new(format)
+    };
+    let output = args
+        .output
+        .clone()
+        .unwrap_or_else(|| with_format(&args.model, &args.config));
+    let began = Instant::now();
+    let report = quantize(&args.model, &output, &options)?;
+    println!(
+        "{}: {} layers, {} -> {} bytes ({:.3}), {:.1} s",
+        output.display(),
+        report.layers.len(),
+        report.bytes_before,
+        report.bytes_after,
+        report.bytes_after as f64 / report.bytes_before as f64,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// `model_MXFP8E4M3.onnx` beside `model.onnx`.
+fn with_format(model: &Path, config: &str) -> PathBuf {
+    let text = config.chars().map(|c| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    });
+    let text: String = text.collect();
+    let stem = model.file_stem().unwrap_or_default().display().to_string();
+    model.with_file_name(format!("{stem}_{}.onnx", text.trim_end_matches('-')))
+}

@@ -1,0 +1,381 @@
+//! The messages of ONNX that matter here, by the field numbers of
+//! [`onnx.proto`](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+
+use std::borrow::Cow;
+
+use crate::wire::{Field, Malformed, Message, Value, fields};
+
+/// Fields of `ModelProto`.
+pub(crate) mod model {
+    pub(crate) const IR_VERSION: u32 = 1;
+    pub(crate) const GRAPH: u32 = 7;
+    pub(crate) const OPSET_IMPORT: u32 = 8;
+    pub(crate) const FUNCTIONS: u32 = 25;
+}
+
+/// Fields of `GraphProto`.
+pub(crate) mod graph {
+    pub(crate) const NODE: u32 = 1;
+    pub(crate) const INITIALIZER: u32 = 5;
+    pub(crate) const INPUT: u32 = 11;
+    pub(crate) const OUTPUT: u32 = 12;
+    pub(crate) const VALUE_INFO: u32 = 13;
+}
+
+/// Fields of `FunctionProto`.
+pub(crate) mod function {
+    pub(crate) const NAME: u32 = 1;
+    pub(crate) const INPUT: u32 = 4;
+    pub(crate) const OUTPUT: u32 = 5;
+    pub(crate) const NODE: u32 = 7;
+    pub(crate) const DOC_STRING: u32 = 8;
+    pub(crate) const OPSET_IMPORT: u32 = 9;
+    pub(crate) const DOMAIN: u32 = 10;
+}
+
+/// Types of tensors' elements.
+pub(crate) mod data_type {
+    pub(crate) const FLOAT: i64 = 1;
+    pub(crate) const UINT8: i64 = 2;
+    pub(crate) const INT8: i64 = 3;
+    pub(crate) const INT32: i64 = 6;
+    pub(crate) const INT64: i64 = 7;
+    pub(crate) const FLOAT16: i64 = 10;
+    pub(crate) const DOUBLE: i64 = 11;
+    pub(crate) const BFLOAT16: i64 = 16;
+    pub(crate) const FLOAT8E4M3FN: i64 = 17;
+    pub(crate) const FLOAT8E5M2: i64 = 19;
+    pub(crate) const FLOAT4E2M1: i64 = 23;
+    pub(crate) const FLOAT8E8M0: i64 = 24;
+}
+
+/// `OperatorSetIdProto`: domain and version.
+pub(crate) fn opset(message: &[u8]) -> Result<(&str, i64), Malformed> {
+    let (mut domain, mut version) = ("", 0);
+    for field in fields(message)? {
+        match field.number {
+            1 => domain = field.text()?,
+            2 => version = field.integer()?,
+            _ => {}
+        }
+    }
+    Ok((domain, version))
+}
+
+pub(crate) fn opset_message<'a>(domain: &str, version: i64) -> Message<'a> {
+    let mut message = Message::default();
+    message.text(1, domain);
+    message.integer(2, version);
+    message
+}
+
+/// The name of a `ValueInfoProto`.
+pub(crate) fn value_name(message: &[u8]) -> Result<&str, Malformed> {
+    let fields = fields(message)?;
+    let name = fields.iter().find(|field| field.number == 1);
+    name.map_or(Ok(""), Field::text)
+}
+
+/// `NodeProto`.
+#[derive(Debug)]
+pub(crate) struct Node<'a> {
+    pub(crate) fields: Vec<Field<'a>>,
+    pub(crate) inputs: Vec<&'a str>,
+    pub(crate) outputs: Vec<&'a str>,
+    name: &'a str,
+    pub(crate) op_type: &'a str,
+    pub(crate) domain: &'a str,
+    pub(crate) attributes: Vec<Attribute<'a>>,
+}
+
+impl<'a> Node<'a> {
+    pub(crate) const INPUT: u32 = 1;
+    pub(crate) const ATTRIBUTE: u32 = 5;
+
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut node = Self {
+            fields: fields(message)?,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            name: "",
+            op_type: "",
+            domain: "",
+            attributes: Vec::new(),
+        };
+        for field in &node.fields {
+            match field.number {
+                Self::INPUT => node.inputs.push(field.text()?),
+                2 => node.outputs.push(field.text()?),
+                3 => node.name = field.text()?,
+                4 => node.op_type = field.text()?,
+                Self::ATTRIBUTE => node.attributes.push(Attribute::read(field.bytes()?)?),
+                7 => node.domain = field.text()?,
+                _ => {}
+            }
+        }
+        Ok(node)
+    }
+
+    /// Its name, or that of its first output.
+    pub(crate) fn name(&self) -> &'a str {
+        match self.name {
+            "" => self.outputs.first().copied().unwrap_or(""),
+            name => name,
+        }
+    }
+
+    /// Whether it is this operator of ONNX.
+    pub(crate) fn is(&self, op_type: &str) -> bool {
+        self.op_type == op_type && matches!(self.domain, "" | "ai.onnx")
+    }
+
+    pub(crate) fn attribute(&self, name: &str) -> Option<&Attribute<'a>> {
+        self.attributes
+            .iter()
+            .find(|attribute| attribute.name == name)
+    }
+
+    /// The integer of an attribute.
+    pub(crate) fn integer(&self, name: &str, default: i64) -> i64 {
+        self.attribute(name)
+            .map_or(default, |attribute| attribute.integer)
+    }
+}
+
+/// `AttributeProto`.
+#[derive(Debug, Default)]
+pub(crate) struct Attribute<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) integer: i64,
+    pub(crate) integers: Vec<i64>,
+    pub(crate) tensor: Option<&'a [u8]>,
+    pub(crate) fields: Vec<Field<'a>>,
+}
+
+impl<'a> Attribute<'a> {
+    pub(crate) const GRAPH: u32 = 6;
+    pub(crate) const GRAPHS: u32 = 11;
+
+    fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut attribute = Self {
+            fields: fields(message)?,
+            ..Self::default()
+        };
+        for field in &attribute.fields {
+            match field.number {
+                1 => attribute.name = field.text()?,
+                3 => attribute.integer = field.integer()?,
+                5 => attribute.tensor = Some(field.bytes()?),
+                8 => field.integers(&mut attribute.integers)?,
+                _ => {}
+            }
+        }
+        Ok(attribute)
+    }
+}
+
+/// `TensorProto`.
+#[derive(Debug)]
+pub(crate) struct Tensor<'a> {
+    pub(crate) fields: Vec<Field<'a>>,
+    pub(crate) name: &'a str,
+    pub(crate) dims: Vec<i64>,
+    pub(crate) data_type: i64,
+    pub(crate) data: Data<'a>,
+}
+
+/// Where the elements of a tensor are.
+#[derive(Debug)]
+pub(crate) enum Data<'a> {
+    /// Little endian.
+    Raw(&'a [u8]),
+    /// `float_data`, not all of it packed into one field.
+    Floats(Vec<f32>),
+    /// `int32_data`: patterns of 16-bit floats.
+    Integers(Vec<i64>),
+    /// In another file.
+    External {
+        location: &'a str,
+        offset: u64,
+        length: Option<u64>,
+    },
+}
+
+impl<'a> Tensor<'a> {
+    pub(crate) const EXTERNAL_DATA: u32 = 13;
+    pub(crate) const DATA_LOCATION: u32 = 14;
+
+    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut tensor = Self {
+            fields: fields(message)?,
+            name: "",
+            dims: Vec::new(),
+            data_type: 0,
+            data: Data::Raw(&[]),
+        };
+        let (mut is_external, mut location, mut offset, mut length) = (false, "", 0, None);
+        for field in &tensor.fields {
+            match field.number {
+                1 => field.integers(&mut tensor.dims)?,
+                2 => tensor.data_type = field.integer()?,
+                4 => match (field.value, &mut tensor.data) {
+                    (Value::Bytes(packed), Data::Raw([])) => tensor.data = Data::Raw(packed),
+                    (Value::Fixed32(bytes), Data::Floats(floats)) => {
+                        floats.push(f32::from_le_bytes(bytes));
+                    }
+                    (Value::Fixed32(bytes), Data::Raw([])) => {
+                        tensor.data = Data::Floats(vec![f32::from_le_bytes(bytes)]);
+                    }
+                    _ => return Err(Malformed),
+                },
+                5 => {
+                    let mut integers = match std::mem::replace(&mut tensor.data, Data::Raw(&[])) {
+                        Data::Integers(integers) => integers,
+                        _ => Vec::new(),
+                    };
+                    field.integers(&mut integers)?;
+                    tensor.data = Data::Integers(integers);
+                }
+                8 => tensor.name = field.text()?,
+                9 => tensor.data = Data::Raw(field.bytes()?),
+                Self::EXTERNAL_DATA => {
+                    let (key, value) = entry(field.bytes()?)?;
+                    match key {
+                        "location" => location = value,
+                        "offset" => offset = value.parse().map_err(|_| Malformed)?,
+                        "length" => length = Some(value.parse().map_err(|_| Malformed)?),
+                        _ => {}
+                    }
+                }
+                Self::DATA_LOCATION => is_external = field.integer()? == 1,
+                _ => {}
+            }
+        }
+        if is_external {
+            tensor.data = Data::External {
+                location,
+                offset,
+                length,
+            };
+        }
+        Ok(tensor)
+    }
+
+    /// The lengths of the axes; `None` if one is negative or their product overflows.
+    pub(crate) fn shape(&self) -> Option<Vec<usize>> {
+        let dims = self.dims.iter().map(|dim| usize::try_from(*dim).ok());
+        let shape: Vec<usize> = dims.collect::<Option<_>>()?;
+        let count = shape
+            .iter()
+            .try_fold(1_usize, |all, dim| all.checked_mul(*dim));
+        count.and(Some(shape))
+    }
+}
+
+/// `StringStringEntryProto`: key and value.
+fn entry(message: &[u8]) -> Result<(&str, &str), Malformed> {
+    let (mut key, mut value) = ("", "");
+    for field in fields(message)? {
+        match field.number {
+            1 => key = field.text()?,
+            2 => value = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+/// An entry of `external_data`.
+pub(crate) fn entry_message<'a>(key: &str, value: &str) -> Message<'a> {
+    let mut message = Message::default();
+    message.text(1, key);
+    message.text(2, value);
+    message
+}
+
+/// An attribute of a new node.
+pub(crate) enum NewAttribute<'a> {
+    Integer(&'static str, i64),
+    Integers(&'static str, Vec<i64>),
+    Tensor(&'static str, Message<'a>),
+}
+
+/// A new node.
+pub(crate) fn node<'a>(
+    name: &str,
+    (domain, op_type): (&str, &str),
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: Vec<NewAttribute<'a>>,
+) -> Message<'a> {
+    let mut message = Message::default();
+    for input in inputs {
+        message.text(Node::INPUT, input);
+    }
+    for output in outputs {
+        message.text(2, output);
+    }
+    message.text(3, name);
+    message.text(4, op_type);
+    for attribute in attributes {
+        let mut inner = Message::default();
+        let kind = match attribute {
+            NewAttribute::Integer(name, value) => {
+                inner.text(1, name);
+                inner.integer(3, value);
+                2
+            }
+            NewAttribute::Integers(name, values) => {
+                inner.text(1, name);
+                // Not packed: as ONNX's own writers have them.
+                for value in values {
+                    inner.integer(8, value);
+                }
+                7
+            }
+            NewAttribute::Tensor(name, tensor) => {
+                inner.text(1, name);
+                inner.message(5, tensor);
+                4
+            }
+        };
+        inner.integer(20, kind);
+        message.message(Node::ATTRIBUTE, inner);
+    }
+    if !domain.is_empty() {
+        message.text(7, domain);
+    }
+    message
+}
+
+/// The start of a new tensor, to which its elements are added.
+pub(crate) fn tensor<'a>(name: &str, data_type: i64, dims: &[usize]) -> Message<'a> {
+    let mut message = Message::default();
+    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+    if !dims.is_empty() {
+        message.integers(1, &dims);
+    }
+    message.integer(2, data_type);
+    message.text(8, name);
+    message
+}
+
+/// A new tensor with its elements, little endian.
+pub(crate) fn tensor_of<'a>(
+    name: &str,
+    data_type: i64,
+    dims: &[usize],
+    elements: impl Into<Cow<'a, [u8]>>,
+) -> Message<'a> {
+    let mut message = tensor(name, data_type, dims);
+    message.bytes(9, elements.into());
+    message
+}
+
+/// The bytes of numbers, little endian.
+pub(crate) fn little_endian<T: Copy, const N: usize>(
+    numbers: &[T],
+    bytes: fn(T) -> [u8; N],
+) -> Vec<u8> {
+    numbers.iter().flat_map(|number| bytes(*number)).collect()
+}

@@ -1,0 +1,238 @@
+//! From a float model to a quantized one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::activations::Activations;
+use crate::changes::Work;
+use crate::files::{ExternalData, Output, map};
+use crate::graph::Model;
+use crate::layers::{self, Layer};
+use crate::options::{Parts, Patterns, QuantizeOptions};
+use crate::proto::{Data, data_type};
+use crate::rewrite::Rewrite;
+use crate::safetensors_file::TensorFile;
+use crate::weights::Storage;
+use crate::{OnnxError, WeightTypes};
+
+/// The versions of ONNX's operators that are known.
+const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;
+
+/// What was quantized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The names of the layers.
+    pub layers: Vec<String>,
+    /// Bytes of the model and its external data, before.
+    pub bytes_before: u64,
+    /// Bytes of the model and its external data, after.
+    pub bytes_after: u64,
+}
+
+/// Quantizes a model. Where the input has external data, so has the output, in a file of its own (`….onnx.data`) beside it.
+///
+/// The output appears when it is complete. Messages of the model that do not change are written byte for byte as they were
+/// read, and so are the elements of tensors.
+///
+/// # Errors
+/// The output is as it was before.
+/// * A file cannot be read or written, is no ONNX model, or exists ([`OnnxError::Io`], [`OnnxError::Model`],
+///   [`OnnxError::Exists`]).
+/// * The operator set is not one of 13 to 26 ([`OnnxError::Opset`]).
+/// * The format cannot be used for weights or activations ([`OnnxError::Format`]).
+/// * A pattern matches no layer, or no layer is left ([`OnnxError::NoMatch`], [`OnnxError::NoLayers`]).
+/// * A weight has another number of elements than its shape says, or has no code, as a NaN in block floating point
+///   ([`OnnxError::Tensor`]).
+/// * External data is missing, or not in the model's folder ([`OnnxError::External`]).
+pub fn quantize(
+    input: &Path,
+    output: &Path,
+    options: &QuantizeOptions,
+) -> Result<Report, OnnxError> {
+    let map = map(input)?;
+    let mut model = Model::read(&map).map_err(|error| OnnxError::Model {
+        path: input.to_owned(),
+        reason: error.0,
+    })?;
+    check_opset("the model", model.opset)?;
+    let external = ExternalData::beside(input);
+    let storage = Storage {
+        format: options.format,
+        rounding: options.rounding,
+        types: options.types,
+        opset: model.opset,
+    };
+    let activations = Activations {
+        format: options.format,
+        rounding: options.rounding,
+        opset: model.opset,
+        is_static: options.calibration.is_some(),
+    };
+    let quantizes_weights = options.parts != Parts::Activations;
+    let quantizes_activations = options.parts != Parts::Weights;
+    if quantizes_weights {
+        storage.check()?;
+    }
+    if quantizes_activations {
+        activations.check()?;
+    } else if options.calibration.is_some() {
+        return Err(OnnxError::Field {
+            field: "calibration",
+            value: "given, but activations are not quantized".into(),
+            allowed: "with activations".into(),
+        });
+    }
+    let layers = chosen(layers::layers(&model)?, options)?;
+    for layer in &layers {
+        if let Some((name, opset)) = model.bodies[layer.body].function
+            && opset != model.opset
+        {
+            return Err(OnnxError::Opset {
+                place: format!("function `{name}`"),
+                got: opset,
+                allowed: format!("{}, as in the model", model.opset),
+            });
+        }
+    }
+    let is_external = model
+        .bodies
+        .iter()
+        .flat_map(|body| body.initializers.values());
+    let is_external = is_external
+        .clone()
+        .any(|tensor| matches!(tensor.data, Data::External { .. }));
+    let mut output_file = Output::at(output, options.force, is_external)?;
+    let tuned = options.tuned.as_deref().map(TensorFile::open).transpose()?;
+    let calibration = options
+        .calibration
+        .as_deref()
+        .map(TensorFile::open)
+        .transpose()?;
+    let replaced = replaced(&model, tuned.as_ref())?;
+
+    let mut work = Work::new(
+        &mut model,
+        &mut output_file,
+        &external,
+        &replaced,
+        calibration.as_ref(),
+    );
+    for layer in &layers {
+        if quantizes_weights {
+            work.weight(layer, &storage)?;
+        }
+        if quantizes_activations {
+            work.activation(layer, &activations)?;
+        }
+    }
+    let Work {
+        edits, functions, ..
+    } = work;
+    let functions = functions.into_iter().map(|is_padded| {
+        let text = format!("Quantizes to {}, {} ties", options.format, options.rounding);
+        activations.function(&text, is_padded)
+    });
+    let rewrite = Rewrite {
+        model: &model,
+        edits,
+        functions: functions.collect(),
+        replaced,
+        external: &external,
+        output: &mut output_file,
+        is_newest: options.types == WeightTypes::Newest && quantizes_weights,
+    };
+    let message = rewrite.message()?;
+    let bytes_after = output_file.finish(&message)?;
+    Ok(Report {
+        layers: layers.iter().map(|layer| layer.name.to_owned()).collect(),
+        bytes_before: bytes_of(input, &map, &model)?,
+        bytes_after,
+    })
+}
+
+fn check_opset(place: &str, got: i64) -> Result<(), OnnxError> {
+    match OPSETS.contains(&got) {
+        true => Ok(()),
+        false => Err(OnnxError::Opset {
+            place: place.to_owned(),
+            got,
+            allowed: format!(
+                "{} to {}; onnx.version_converter raises older ones",
+                OPSETS.start(),
+                OPSETS.end()
+            ),
+        }),
+    }
+}
+
+/// The layers that the options choose.
+fn chosen<'a>(
+    layers: Vec<Layer<'a>>,
+    options: &QuantizeOptions,
+) -> Result<Vec<Layer<'a>>, OnnxError> {
+    let include = Patterns::new(&options.include, "include")?;
+    let exclude = Patterns::new(&options.exclude, "exclude")?;
+    let names: Vec<&str> = layers.iter().map(|layer| layer.name).collect();
+    include.check(&names)?;
+    exclude.check(&names)?;
+    let is_chosen = |layer: &Layer<'_>| {
+        (include.is_empty() || include.matches(layer.name)) && !exclude.matches(layer.name)
+    };
+    let layers: Vec<_> = layers.into_iter().filter(is_chosen).collect();
+    match layers.is_empty() {
+        true => Err(OnnxError::NoLayers),
+        false => Ok(layers),
+    }
+}
+
+/// The elements of tuned initializers.
+fn replaced<'a>(
+    model: &Model<'a>,
+    tuned: Option<&TensorFile>,
+) -> Result<HashMap<&'a str, Vec<f32>>, OnnxError> {
+    let mut replaced = HashMap::new();
+    let Some(tuned) = tuned else {
+        return Ok(replaced);
+    };
+    let initializers = &model.bodies[0].initializers;
+    for name in tuned.names()? {
+        let Some((known, tensor)) = initializers.get_key_value(name.as_str()) else {
+            let reason =
+                "the model has no initializer of this name, as the file of tuned weights has";
+            return Err(OnnxError::tensor(&name, reason));
+        };
+        let (shape, floats) = tuned.get(&name)?.expect("it has this name");
+        if tensor.data_type != data_type::FLOAT || tensor.shape().as_ref() != Some(&shape) {
+            let reason = format!(
+                "the tuned one is float32 of shape {shape:?}, that of the model is of type {} and shape {:?}",
+                tensor.data_type, tensor.dims
+            );
+            return Err(OnnxError::tensor(&name, reason));
+        }
+        replaced.insert(*known, floats);
+    }
+    Ok(replaced)
+}
+
+/// Bytes of a model and its external data.
+fn bytes_of(input: &Path, map: &[u8], model: &Model<'_>) -> Result<u64, OnnxError> {
+    let tensors = model
+        .bodies
+        .iter()
+        .flat_map(|body| body.initializers.values());
+    let files: BTreeSet<PathBuf> = tensors
+        .filter_map(|tensor| match tensor.data {
+            Data::External { location, .. } => Some(input.with_file_name(location)),
+            _ => None,
+        })
+        .collect();
+    let sizes = files
+        .iter()
+        .map(|file| fs::metadata(file).map_err(OnnxError::io(file)));
+    let sizes: u64 = sizes
+        .map(|metadata| Ok(metadata?.len()))
+        .sum::<Result<_, OnnxError>>()?;
+    Ok(map.len() as u64 + sizes)
+}
