@@ -122,6 +122,10 @@ fn json_errors_name_field_value_and_what_is_allowed() {
     for (json, parts) in [
         (r#"{ "wbits": 8 }"#, ["`wbits`", "8", "`w_elem_format`"]),
         (
+            r#"{ "w_elem_fromat": "int8" }"#,
+            ["`w_elem_fromat`", "\"int8\"", "nearest: w_elem_format;"],
+        ),
+        (
             r#"{ "fp": 0, "a_elem_format": "fp5" }"#,
             ["`a_elem_format`", "\"fp5\"", "fp6_e3m2"],
         ),
@@ -129,7 +133,11 @@ fn json_errors_name_field_value_and_what_is_allowed() {
             r#"{ "w_elem_format": 8 }"#,
             ["`w_elem_format`", "8", "string"],
         ),
-        (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "nearest"]),
+        (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "dither"]),
+        (
+            "{'w_elem_format': 'int8', 'custom_cuda': True}",
+            ["JSON", "key must be a string", "json.dumps"],
+        ),
         (
             r#"{ "round_output": "up" }"#,
             ["`round_output`", "\"up\"", "stochastic"],

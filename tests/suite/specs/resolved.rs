@@ -129,6 +129,6 @@ fn whole_axis_and_seed() {
     };
     let resolved = specs.resolve().unwrap();
     assert_eq!(resolved.seed(), 7);
-    let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16";
+    let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16, round even";
     assert_eq!(resolved.to_string(), summary);
 }

@@ -2,7 +2,7 @@
 
 use microscaling::{FormatError, ParseFormatError};
 
-use super::MxSpecs;
+use super::{MxSpecs, presets};
 
 /// Why specs cannot be read or used. A message about a field has its name, its value and the allowed values.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +90,7 @@ pub enum SpecsError {
         error: String,
     },
     /// No preset has this name.
-    #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
+    #[error("preset `{name}` is unknown{}; allowed: {}", presets::hint(name), MxSpecs::PRESETS.join(", "))]
     UnknownPreset {
         /// The name asked for.
         name: String,
