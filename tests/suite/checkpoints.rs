@@ -797,7 +797,7 @@ fn a_file_that_does_not_fit_is_refused() {
         ("{", "the index"),
         (
             r#"{"metadata": {}, "weight_map": {"a": "../model.safetensors"}}"#,
-            "no file's name",
+            "is not a file name",
         ),
         (
             r#"{"metadata": {}, "weight_map": {"a": "none.safetensors"}}"#,

@@ -123,7 +123,7 @@ fn json_errors_name_field_value_and_what_is_allowed() {
         (r#"{ "wbits": 8 }"#, ["`wbits`", "8", "`w_elem_format`"]),
         (
             r#"{ "w_elem_fromat": "int8" }"#,
-            ["`w_elem_fromat`", "\"int8\"", "nearest: w_elem_format;"],
+            ["`w_elem_fromat`", "\"int8\"", "nearest: w_elem_format,"],
         ),
         (
             r#"{ "fp": 0, "a_elem_format": "fp5" }"#,
@@ -134,10 +134,6 @@ fn json_errors_name_field_value_and_what_is_allowed() {
             ["`w_elem_format`", "8", "string"],
         ),
         (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "dither"]),
-        (
-            "{'w_elem_format': 'int8', 'custom_cuda': True}",
-            ["JSON", "key must be a string", "json.dumps"],
-        ),
         (
             r#"{ "round_output": "up" }"#,
             ["`round_output`", "\"up\"", "stochastic"],
@@ -183,4 +179,13 @@ fn json_errors_name_field_value_and_what_is_allowed() {
             "{json}: {error:?}"
         );
     }
+}
+
+#[test]
+fn a_dictionary_of_python_is_told_the_way_to_json() {
+    let error = MxSpecs::from_json("{'w_elem_format': 'int8', 'custom_cuda': True}").unwrap_err();
+    assert!(matches!(error, SpecsError::Json { .. }), "{error}");
+    assert!(error.to_string().contains("json.dumps"), "{error}");
+    let error = MxSpecs::from_json("[]").unwrap_err().to_string();
+    assert!(!error.contains("json.dumps"), "{error}");
 }

@@ -95,7 +95,7 @@ fn names_give_what_the_constructors_give() {
              a_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
              a_bp_ex mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
              a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
-             block 32, Hadamard 64, bfloat16, round even",
+             block 32, Hadamard 64, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
             "mxfp8_pretraining",
@@ -111,13 +111,14 @@ fn names_give_what_the_constructors_give() {
             "mxfp4_backward",
             MxSpecs::mxfp4_backward(),
             "w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, a_bp_os mxfp4, Hadamard 64:product, \
-             backward headroom 4/3, no blocks between activations, bfloat16, round even",
+             backward headroom 4/3, no blocks between activations, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
             "nvfp4_pretraining",
             MxSpecs::nvfp4_pretraining(),
             "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), \
-             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16, round even",
+             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
         ),
         (
             "quartet",
@@ -141,7 +142,8 @@ fn names_give_what_the_constructors_give() {
             &format!(
                 "w nvfp4(tensor_scale=true,four_over_six=true), a nvfp4(tensor_scale=true,four_over_six=true), \
                  w_bp {eden}, a_bp {eden}, a_bp_ex {eden}, a_bp_os {eden}, Hadamard 128:product, \
-                 gradients of forward operands, no blocks between activations, bfloat16, round even"
+                 gradients of forward operands, no blocks between activations, bfloat16, round even, \
+                 round_mx_*_grad_* stochastic"
             ),
         ),
     ];
@@ -239,7 +241,10 @@ fn mx_alone_and_none_emulate_nothing() {
 fn an_unknown_name_is_told_what_may_be_meant() {
     for (name, hint) in [
         ("mxfp6", "nearest: mxfp6_e3m2, mxfp6_e2m3, mxfp6_training; "),
-        ("mxfp8_e4m2", "nearest: mxfp8_e4m3, mxfp8_e5m2; "),
+        (
+            "mxfp8_e4m2",
+            "nearest: mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2; ",
+        ),
         (
             "fp6_e3m2",
             "`fp6_e3m2` is an element format, and the preset is `mxfp6_e3m2`; ",
