@@ -202,10 +202,10 @@ fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
         .find(|line| line.contains(".weight"))
         .expect("a row");
     assert!(first.contains(worst), "{first}: {worst}");
-    let line = format!("--layer '{worst}=mxfp8_e4m3'");
+    let line = format!("--layer '{worst}=bfp16'");
     assert!(table.contains(&line), "{table}: {line}");
     let line =
-        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"mxfp8_e4m3\")?.resolve()?)?;");
+        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"bfp16\")?.resolve()?)?;");
     assert!(table.contains(&line), "{table}: {line}");
 }
 
