@@ -1,4 +1,5 @@
-//! The process-wide default of specs, and the warnings that a program gets once: for missing specs, for mixed specs of devices, and for dropped fields.
+//! The process-wide default of specs, and the warnings that a program gets once: for missing specs, mixed specs of devices, dropped fields, and activations
+//! that a checkpoint's config does not have.
 //! All are state of the process, so these tests have their own binary and take turns.
 
 use std::sync::{Mutex, MutexGuard};
@@ -9,9 +10,10 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_mx::Rounding;
-use burn_mx::module::{full_precision, set_specs_at, with_specs};
-use burn_mx::ptq::QuantConfig;
-use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs, process};
+use burn_mx::checkpoint::CheckpointLayout;
+use burn_mx::module::{full_precision, save_checkpoint, set_specs_at, with_specs};
+use burn_mx::ptq::{QuantConfig, Quantizer};
+use burn_mx::{MxArgs, MxAutodiff, MxBackend, MxDevice, MxSpecs, WeightLayout, process};
 use clap::{Args, Command, FromArgMatches};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -97,7 +99,13 @@ fn a_product_without_specs_says_so_once() {
     // Once in the process: another test of this binary may have been the first.
     let mut said = messages();
     said.retain(|(_, message)| {
-        !message.contains("different specs") && !message.contains("is dropped")
+        let others = [
+            "different specs",
+            "is dropped",
+            "to quantize",
+            "quantizes activations",
+        ];
+        !others.iter().any(|other| message.contains(other))
     });
     let [(level, message)] = said.as_slice() else {
         panic!("one message, not {said:?}");
@@ -298,4 +306,83 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     let exact = drawn(&without);
     Mx::seed(&without, 1);
     assert_eq!(drawn(&without), exact);
+}
+
+/// Post-training quantization computes outside of layers in float32 on purpose. It turns the warning for missing specs off, which
+/// another test looks for, so this test has a process of its own.
+#[test]
+fn quantization_of_a_model_without_specs_is_silent_and_with_specs_says_so() {
+    const CHILD: &str = "MX_TEST_QUANTIZATION";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "quantization_of_a_model_without_specs_is_silent_and_with_specs_says_so";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let _turn = turn();
+    let quantize = |device: &MxDevice<FlexDevice>| {
+        let layers = [(32, 32), (32, 4)].map(|(inputs, outputs)| {
+            LinearConfig::new(inputs, outputs).init::<MxBackend<Flex>>(device)
+        });
+        let config = QuantConfig {
+            exclude: vec!["1".into()],
+            ..QuantConfig::named("MXFP4E2M1").unwrap()
+        };
+        let forward = |model: &Vec<Linear<MxBackend<Flex>>>, x: &Tensor<MxBackend<Flex>, 2>| {
+            model[1].forward(model[0].forward(x.clone()))
+        };
+        let x = Tensor::ones([2, 32], device);
+        let quantizer = Quantizer::new(config).unwrap();
+        let quantized = quantizer
+            .quantize(layers.into(), &[x.clone()], forward)
+            .unwrap();
+        forward(&quantized.model, &x);
+    };
+    quantize(&MxDevice::default());
+    quantize(&MxDevice::new(FlexDevice, "none").unwrap());
+    assert_eq!(messages(), []);
+    quantize(&MxDevice::new(FlexDevice, "mxfp4").unwrap());
+    let said = messages();
+    let [(Level::Warn, message)] = said.as_slice() else {
+        panic!("one warning, not {said:?}");
+    };
+    for named in ["w fp4_e2m1", "everything outside", "\"none\""] {
+        assert!(message.contains(named), "{message}: names {named}");
+    }
+}
+
+#[test]
+fn a_checkpoint_whose_config_has_no_activations_says_so() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let said = |specs: MxSpecs, layout: CheckpointLayout| {
+        let device = MxDevice::new(FlexDevice, specs).unwrap();
+        let model = vec![LinearConfig::new(32, 4).init::<Mx>(&device)];
+        let before = messages().len();
+        save_checkpoint(&model, folder.path().join("x.safetensors"), layout).unwrap();
+        messages().split_off(before)
+    };
+    let engine = CheckpointLayout::Weights(WeightLayout::Mxfp4PackQuantized);
+    let weights = MxSpecs {
+        a_elem_format: None,
+        ..MxSpecs::mxfp4()
+    };
+    assert_eq!(said(weights, engine), []);
+    assert_eq!(said(MxSpecs::mxfp4(), CheckpointLayout::Microscaling), []);
+    let said = said(MxSpecs::mxfp4(), engine);
+    let [(Level::Warn, message)] = said.as_slice() else {
+        panic!("one warning, not {said:?}");
+    };
+    for named in [
+        "x.safetensors",
+        "mxfp4",
+        "mxfp4-pack-quantized",
+        "a_elem_format",
+    ] {
+        assert!(message.contains(named), "{message}: names {named}");
+    }
 }

@@ -51,7 +51,7 @@ fn every_layout_is_loaded_bit_for_bit() {
         "{held}"
     );
     assert!(
-        held.contains("specs: w fp4_e2m1, a fp4_e2m1, block 32, bfloat16"),
+        held.contains("specs: w fp4_e2m1, a fp4_e2m1, block 32, bfloat16, round even"),
         "{held}"
     );
     let same = [

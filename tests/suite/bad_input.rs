@@ -1,13 +1,16 @@
 //! Odd and bad input has a defined result or a clear error.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::nn::LinearConfig;
 use burn::tensor::Tensor;
 use burn::tensor::activation;
+use burn::tensor::backend::Backend;
 use burn::tensor::module::linear;
 use burn_mx::ElementFormat;
-use burn_mx::module::as_activation;
+use burn_mx::module::{MxTensorOps, as_activation, label_parameters};
 use burn_mx::{MxBackend, MxSpecs};
 
 use super::support::*;
@@ -288,5 +291,46 @@ fn contradictory_specs_are_errors_that_name_field_value_and_what_is_allowed() {
         for named in named {
             assert!(error.contains(named), "{error}: names {named}");
         }
+    }
+}
+
+/// The message of the panic of `work`.
+fn panic_of<R>(work: impl FnOnce() -> R) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(work())));
+    let panic = panic.expect_err("the work panics");
+    panic
+        .downcast_ref::<String>()
+        .expect("a formatted message")
+        .clone()
+}
+
+#[test]
+fn an_input_of_another_width_is_refused_with_the_name_of_the_layer() {
+    fn check<B: Backend + MxTensorOps>(device: &B::Device) {
+        let head = LinearConfig::new(64, 10).init::<B>(device);
+        let x = Tensor::<B, 3>::ones([2, 4, 65], device);
+        let shapes = "the input is [2, 4, 65], the weight [64, 10]; the last axis of the input has 65 elements, allowed: 64";
+        assert_eq!(
+            panic_of(|| head.forward(x.clone())),
+            format!("linear: {shapes}")
+        );
+        let model = label_parameters(vec![head]);
+        assert_eq!(
+            panic_of(|| model[0].forward(x.clone())),
+            format!("linear `0.weight`: {shapes}")
+        );
+        // `Tensor::matmul` has a check of Burn's.
+        let primitive = |tensor: Tensor<B, 2>| tensor.into_primitive().tensor();
+        let x = primitive(Tensor::ones([4, 65], device));
+        let weight = primitive(model[0].weight.val());
+        assert_eq!(
+            panic_of(|| B::float_matmul(x, weight)),
+            "matmul `0.weight`: the left operand is [4, 65], the right operand [64, 10]; the last axis of the left operand has \
+             65 elements, allowed: 64"
+        );
+    }
+    for device in [mx_device(&MxSpecs::mxfp4()), mx_device(&MxSpecs::none())] {
+        check::<MxBackend<TestBackend>>(&device);
+        check::<Mx>(&device);
     }
 }

@@ -714,11 +714,34 @@ fn what_a_layout_cannot_say_is_refused() {
         Err(CheckpointError::Rename { .. })
     ));
 
+    let nothing = refused::<B, _>(|to| to.rename("^haed", "x").unwrap(), &plain);
+    says(nothing, &["`^haed`", "hidden.weight", "head.weight"]);
+    // Each rule applies to the names that the rules before it make.
+    let again = |to: Checkpoint| to.rename("^head", "x")?.rename("^head", "y");
+    let nothing = refused::<B, _>(|to| again(to).unwrap(), &plain);
+    says(nothing, &["`^head`", "x.weight"]);
+
+    let base = folder();
+    let error = Checkpoint::new(base.path()).save(&plain).unwrap_err();
+    says(error.to_string(), &["is a folder", "model.safetensors"]);
+    let file = base.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = Checkpoint::new(file.join("below/x.safetensors")).save(&plain);
+    let error = error.unwrap_err();
+    assert!(!error.to_string().contains(".partial"), "{error}");
+    says(error.to_string(), &["file/below", "irectory"]);
+    let below = base.path().join("some/folder/x.safetensors");
+    Checkpoint::new(&below).save(&plain).unwrap();
+    let load = |from: &str| {
+        Checkpoint::new(&below)
+            .rename(from, "x")
+            .unwrap()
+            .load(plain.clone())
+    };
+    let error = load("^haed").unwrap_err().to_string();
+    says(error, &["`^haed`", "hidden.weight", "head.weight"]);
+
     let missing = Checkpoint::new(folder().path().join("no/such.safetensors"));
-    assert!(matches!(
-        missing.save(&plain),
-        Err(CheckpointError::Io { .. })
-    ));
     assert!(matches!(
         missing.load(plain),
         Err(CheckpointError::Io { .. })
@@ -774,7 +797,7 @@ fn a_file_that_does_not_fit_is_refused() {
         ("{", "the index"),
         (
             r#"{"metadata": {}, "weight_map": {"a": "../model.safetensors"}}"#,
-            "no file's name",
+            "is not a file name",
         ),
         (
             r#"{"metadata": {}, "weight_map": {"a": "none.safetensors"}}"#,

@@ -299,7 +299,7 @@ fn axes_that_are_said() {
         assert_same_bits(&values(loaded.weight.val()), &packed.decode(), "three axes");
     }
     let error = save(2).err().unwrap().to_string();
-    for part in ["weight", "axis 2", "[4, 32, 64]", "0 or 1"] {
+    for part in ["weight", "axis is 2", "[4, 32, 64]", "0 or 1"] {
         assert!(error.contains(part), "{error}: no {part}");
     }
     let none = Checkpoint::new(&path).summed_axis("wieght", 1);

@@ -95,16 +95,16 @@ fn error(got: &[f32], wanted: &[f32]) -> f64 {
 #[test]
 fn configurations_have_quarks_names_formats_and_attributes() {
     let formats = [
-        ("MX4", "w mx4, a mx4"),
-        ("MX6", "w mx6, a mx6"),
-        ("MX9", "w mx9, a mx9"),
-        ("MXFP8E5M2", "w fp8_e5m2, a fp8_e5m2, block 32"),
-        ("MXFP8E4M3", "w fp8_e4m3, a fp8_e4m3, block 32"),
-        ("MXFP6E3M2", "w fp6_e3m2, a fp6_e3m2, block 32"),
-        ("MXFP6E2M3", "w fp6_e2m3, a fp6_e2m3, block 32"),
-        ("MXFP4E2M1", "w fp4_e2m1, a fp4_e2m1, block 32"),
-        ("MXINT8", "w int8, a int8, block 32"),
-        ("BFP16", "w bfp16, a bfp16"),
+        ("MX4", "w mx4, a mx4, round even"),
+        ("MX6", "w mx6, a mx6, round even"),
+        ("MX9", "w mx9, a mx9, round even"),
+        ("MXFP8E5M2", "w fp8_e5m2, a fp8_e5m2, block 32, round even"),
+        ("MXFP8E4M3", "w fp8_e4m3, a fp8_e4m3, block 32, round even"),
+        ("MXFP6E3M2", "w fp6_e3m2, a fp6_e3m2, block 32, round even"),
+        ("MXFP6E2M3", "w fp6_e2m3, a fp6_e2m3, block 32, round even"),
+        ("MXFP4E2M1", "w fp4_e2m1, a fp4_e2m1, block 32, round even"),
+        ("MXINT8", "w int8, a int8, block 32, round even"),
+        ("BFP16", "w bfp16, a bfp16, round even"),
     ];
     let names: Vec<String> = QuantConfig::names().collect();
     assert_eq!(names.len(), 2 * formats.len());
@@ -161,6 +161,11 @@ fn configurations_that_make_no_sense_are_refused() {
         name.contains("`MXFP3`") && name.contains("MXINT8_ADAQUANT"),
         "{name}"
     );
+    let name = QuantConfig::named("mxfp6").unwrap_err().to_string();
+    assert!(name.contains("; nearest: MXFP6E3M2, "), "{name}");
+    let python = "{'MXAttributes': {'axis': 1}}";
+    let python = QuantConfig::from_json(python).unwrap_err().to_string();
+    assert!(python.contains("json.dumps"), "{python}");
     let json = |text: &str| QuantConfig::from_json(text).unwrap_err().to_string();
     for (text, parts) in [
         (r#"{ "bits": 4 }"#, ["bits", "fast_finetune"]),
@@ -282,7 +287,7 @@ fn patterns_say_which_layers_are_quantized_and_how() {
         ]
         .map(Option::unwrap_or_default)
     };
-    let int8 = "w int8, a int8, block 32";
+    let int8 = "w int8, a int8, block 32, round even";
     let model = |config| specs(&quantize(config).unwrap().model);
     assert_eq!(model(named("MXINT8")), [int8; 4]);
     let config = QuantConfig {
@@ -291,7 +296,7 @@ fn patterns_say_which_layers_are_quantized_and_how() {
         layers: [("hid*".to_owned(), named("MX9").specs)].into(),
         ..named("MXINT8")
     };
-    assert_eq!(model(config), [int8, "", "w mx9, a mx9", ""]);
+    assert_eq!(model(config), [int8, "", "w mx9, a mx9, round even", ""]);
     let config = QuantConfig {
         include: vec!["conv".into()],
         ..named("MXINT8")

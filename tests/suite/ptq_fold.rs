@@ -356,7 +356,7 @@ fn what_folding_needs_is_said() {
         .quantize(model.clone(), &[], Cnn::forward)
         .unwrap_err();
     assert!(matches!(empty, PtqError::NoCalibration), "{empty}");
-    assert!(empty.to_string().contains("folding of batch norms"));
+    assert!(empty.to_string().contains("folded batch norms"));
     let two = |net: &Cnn<B>, x: &Tensor<B, 4>| (net.forward(x), 1);
     let output = quantizer
         .quantize(model, &images(&device), two)

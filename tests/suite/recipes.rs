@@ -582,9 +582,9 @@ fn the_head_may_be_an_embedding() {
     .expect("it has layers");
     assert_eq!(exempt, ["second", "embedding.weight"]);
     let specs = |weight: Tensor<Mx, 2>| specs_of(&weight).expect("they are set").to_string();
-    assert_eq!(specs(model.embedding.weight.val()), "bfloat16");
-    assert_eq!(specs(model.second.weight.val()), "bfloat16");
-    assert_ne!(specs(model.first.weight.val()), "bfloat16");
+    assert_eq!(specs(model.embedding.weight.val()), "bfloat16, round even");
+    assert_eq!(specs(model.second.weight.val()), "bfloat16, round even");
+    assert_ne!(specs(model.first.weight.val()), "bfloat16, round even");
 }
 
 /// Beside a task that trains in the same pool of threads.
@@ -617,7 +617,7 @@ fn exempt_layers_have_the_elementwise_format_alone() {
         Some("blocks.layers.0.pwff.linear_outer.weight")
     );
     let specs = specs_of(&outer).expect("they are set");
-    assert_eq!(specs.to_string(), "bfloat16");
+    assert_eq!(specs.to_string(), "bfloat16, round even");
     let other = specs_of(&model.stages[1].weight.val()).expect("they are the device's");
     assert_eq!(other, recipe.specs.resolve().expect("it is sound"));
 
@@ -628,7 +628,7 @@ fn exempt_layers_have_the_elementwise_format_alone() {
         set_exemptions(linear, &recipe, |linear| linear.forward(x)).expect("the recipe is sound");
     assert_eq!(exempt, ["weight"]);
     let specs = specs_of(&linear.weight.val()).expect("they are set");
-    assert_eq!(specs.to_string(), "bfloat16");
+    assert_eq!(specs.to_string(), "bfloat16, round even");
 
     let by_path = set_exemptions_at(linear.clone(), &recipe, &["*"]).expect("it has parameters");
     assert_eq!(label_of(&by_path.weight.val()), Some("weight"));

@@ -24,6 +24,16 @@ pub enum CheckpointError {
         /// The reason why the expression is not valid.
         reason: String,
     },
+    /// A renaming rule matches no tensor.
+    #[error(
+        "checkpoint: renaming pattern `{pattern}` matches no name of a tensor; allowed: a pattern that matches, of {names}"
+    )]
+    RenamesNothing {
+        /// The expression given.
+        pattern: String,
+        /// The names to which the rule applies, after the rules before it: all of a few, else the nearest ones.
+        names: String,
+    },
     /// Two tensors would have the same name.
     #[error("checkpoint: two tensors would have the name `{name}`; allowed: names that differ")]
     SameName {
@@ -147,6 +157,12 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Description of the tensor or value at the path.
         reason: String,
+    },
+    /// A checkpoint cannot be saved at the path, because a folder is there.
+    #[error("checkpoint: {} is a folder; allowed: the name of a file, such as `model.safetensors`", .path.display())]
+    Folder {
+        /// The path.
+        path: PathBuf,
     },
     /// An index, or the specs in a file's metadata, are not valid JSON of their kind.
     #[error("checkpoint: {}: {what} cannot be read: {reason}", .path.display())]

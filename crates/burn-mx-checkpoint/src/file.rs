@@ -19,7 +19,9 @@ pub(crate) fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
         builder.permissions(Permissions::from_mode(0o666));
     }
     stop();
-    builder.prefix(".partial-").tempfile_in(folder)
+    let file = builder.prefix(".partial-").tempfile_in(folder);
+    // The error of tempfile names its own file, which nobody asked for.
+    file.map_err(|error| error.kind().into())
 }
 
 /// Moves the file to this path when all bytes are on the disk. Replaces a file at the path.

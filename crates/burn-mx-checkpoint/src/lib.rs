@@ -23,6 +23,7 @@ use burn_store::{KeyRemapper, ModuleAdapter, PathFilter};
 use microscaling::Dialect;
 
 use burn_mx_core::MxTensorOps;
+use burn_mx_module::nearest;
 pub use error::CheckpointError;
 pub use inspect::{
     CheckpointContents, StoredWeight, TensorInfo, WeightDifference, difference, inspect,
@@ -145,7 +146,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// If `from` is not a regular expression.
+    /// If `from` is not a regular expression. [`save`](Self::save) and [`load`](Self::load) fail later if it matches no name.
     pub fn rename(
         mut self,
         from: impl AsRef<str>,
@@ -177,7 +178,7 @@ impl Checkpoint {
         self
     }
 
-    /// Saves the model. All checks come before the first byte is written. The new file replaces the old one when it is
+    /// Saves the model. All checks come before the first byte is written. The folder is created if it is missing. The new file replaces the old one when it is
     /// complete, even if the process is killed. The save removes the shards of the old index, and no other file. Saving
     /// needs memory for one tensor beside the model.
     ///
@@ -214,6 +215,26 @@ impl Checkpoint {
         model: M,
     ) -> Result<Loaded<M>, CheckpointError> {
         load::load::<B, M>(self, model)
+    }
+
+    /// Checks the renaming rules, each on the names that the rules before it make.
+    ///
+    /// # Errors
+    ///
+    /// If a rule matches no name.
+    fn check_renames(&self, names: impl Iterator<Item = String>) -> Result<(), CheckpointError> {
+        let mut names: Vec<String> = names.collect();
+        for (pattern, to) in &self.renames.patterns {
+            if !names.iter().any(|name| pattern.is_match(name)) {
+                let pattern = pattern.to_string();
+                let names = nearest(&pattern, names.iter().map(String::as_str));
+                return Err(CheckpointError::RenamesNothing { pattern, names });
+            }
+            for name in &mut names {
+                *name = pattern.replace_all(name, to).into_owned();
+            }
+        }
+        Ok(())
     }
 
     /// The path.

@@ -55,6 +55,8 @@ pub(super) fn load<B: MxTensorOps, M: Module<B>>(
     };
     let layers = Layers::of(checkpoint)?;
 
+    let stored = archive.weights().keys().chain(archive.others());
+    checkpoint.check_renames(stored.cloned())?;
     let names = names_of_weights(checkpoint, &archive);
     let mut unpacker = Unpacker {
         checkpoint,

@@ -1,6 +1,7 @@
 //! Saves checkpoints.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_core::module::Module;
@@ -9,13 +10,13 @@ use microscaling::{BlockFormat, StoredTensor, StoredType};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
-use super::archive::{KEY, Written, file_error};
+use super::archive::{KEY, Written, file_error, io};
 use super::columns::in_rows;
 use super::types;
 use super::weights::{InFile, Layers, Weight, alike, weights};
-use super::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
+use super::write::{Bytes, Entry, Named, Source, folder_of, one_file, shards, write_text};
 use super::{Checkpoint, CheckpointError, CheckpointLayout};
-use burn_mx_core::{MxSpecs, MxTensorOps};
+use burn_mx_core::{MxSpecs, MxTensorOps, Slot, process};
 use burn_mx_module::{PathError, Pattern, initialize, nearest};
 
 /// The result of saving.
@@ -55,6 +56,11 @@ pub(super) fn save<B: MxTensorOps, M: Module<B>>(
     if let Some(bytes) = checkpoint.shard_bytes.filter(|bytes| *bytes == 0) {
         return Err(CheckpointError::Shards { bytes });
     }
+    let path = &checkpoint.path;
+    if path.is_dir() {
+        let path = path.clone();
+        return Err(CheckpointError::Folder { path });
+    }
     let layout = checkpoint.layout.unwrap_or(CheckpointLayout::Microscaling);
     let Tensors { named, others } = tensors::<B, M>(checkpoint, layout, model)?;
     let mut bytes = Bytes::new(&named, layout, checkpoint.dialect, progress);
@@ -66,7 +72,11 @@ pub(super) fn save<B: MxTensorOps, M: Module<B>>(
         CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
         CheckpointLayout::Microscaling => None,
     };
-    let path = &checkpoint.path;
+    if config.is_some() {
+        warn_of_activations(path, layout, &named);
+    }
+    let folder = folder_of(path);
+    fs::create_dir_all(folder).map_err(|source| io(folder, source))?;
     let metadata = |weights: &[usize]| metadata(path, layout, weights.iter().map(|i| &named[*i]));
     let mut files = match checkpoint.shard_bytes {
         None => {
@@ -88,6 +98,18 @@ pub(super) fn save<B: MxTensorOps, M: Module<B>>(
         packed,
         quantization_config: config,
     })
+}
+
+/// Warns if the layers compute with quantized activations, and the config that is written has none.
+fn warn_of_activations(path: &Path, layout: CheckpointLayout, named: &[Named]) {
+    let format = |named: &Named| named.weight.specs.block_format(Slot::A);
+    if let Some(format) = named.iter().find_map(format) {
+        process::warn(format_args!(
+            "burn-mx: {}: the model quantizes activations to {format}, but the `quantization_config` of {layout} describes \
+             weights alone, and an engine leaves activations unquantized. Specs with `a_elem_format: None` compute as the engine does.",
+            path.display()
+        ));
+    }
 }
 
 /// The tensors of a model.
@@ -138,7 +160,9 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
             Some(adapter) if !alike.contains(path) => adapter.adapt(snapshot),
             _ => snapshot.clone(),
         });
-    let (adapted, _) = checkpoint.renames.remap(adapted.collect());
+    let adapted: Vec<TensorSnapshot> = adapted.collect();
+    checkpoint.check_renames(adapted.iter().map(TensorSnapshot::full_path))?;
+    let (adapted, _) = checkpoint.renames.remap(adapted);
     let mut named = Vec::new();
     let mut others = Vec::new();
     for (path, snapshot) in paths.iter().zip(adapted) {

@@ -196,7 +196,7 @@ fn name_it(file: NamedTempFile, path: &Path) -> Result<(), CheckpointError> {
     file::put(file, path).map_err(|source| io_error(path, source))
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

@@ -19,7 +19,7 @@ fn flags() -> impl Iterator<Item = &'static SpecsField> {
 /// true are negated: `--no-quantize-backprop`, `--no-bfloat-subnorms`, `--no-quantize-matmul`. The seed is `--mx-seed`, because
 /// programs that train have their own `--seed`. A flag can switch a boolean from its default, not back to it. `none` unsets a
 /// format or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read,
-/// dropped and logged once.
+/// dropped and reported once.
 ///
 /// The flags stand under the heading "MX specs", or under the heading that `next_help_heading` sets.
 ///
@@ -37,7 +37,7 @@ fn flags() -> impl Iterator<Item = &'static SpecsField> {
 /// let line = ["train", "--a-elem-format", "fp8_e4m3", "--no_quantize_backprop"];
 /// let args = Args::parse_from(line);
 /// let specs = args.mx.specs(MxSpecs::mxfp4())?;
-/// assert_eq!(specs.to_string(), "w fp4_e2m1, a fp8_e4m3, block 32, bfloat16, forward only");
+/// assert_eq!(specs.to_string(), "w fp4_e2m1, a fp8_e4m3, block 32, bfloat16, round even, forward only");
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

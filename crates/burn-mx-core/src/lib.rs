@@ -65,6 +65,8 @@ mod random_streams;
 mod semantics;
 mod shared_specs;
 mod specs;
+#[doc(hidden)]
+pub mod suggestion;
 mod tensor;
 mod tensor_ops;
 mod threads;

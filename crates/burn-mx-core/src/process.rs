@@ -4,6 +4,8 @@ pub use crate::kernels::host_round_trips;
 #[cfg(feature = "cube")]
 pub use crate::kernels::reproducible_products;
 use crate::shared_specs;
+#[doc(hidden)]
+pub use crate::shared_specs::{unset_on_purpose, warn};
 use crate::specs::{SpecsError, ToResolvedSpecs};
 pub use crate::weight_cache::keep_quantized_weights;
 

@@ -15,6 +15,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod product;
 mod rows;
+mod shapes;
 pub(crate) mod softmax;
 
 use burn_backend::FloatDType;

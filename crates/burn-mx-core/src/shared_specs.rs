@@ -102,7 +102,7 @@ pub(crate) fn install_default(specs: Option<&ResolvedSpecs>) {
 }
 
 /// Warns in the log, or on stderr where the program has no logger.
-fn warn(message: fmt::Arguments<'_>) {
+pub fn warn(message: fmt::Arguments<'_>) {
     match log::max_level() {
         log::LevelFilter::Off => eprintln!("{message}"),
         _ => log::warn!("{message}"),
@@ -138,6 +138,11 @@ pub(crate) fn warn_unmasked() {
              without the input. The gradients of their weights are masked."
         ));
     }
+}
+
+/// From here on products without specs are on purpose.
+pub fn unset_on_purpose() {
+    WARNED.store(true, Ordering::Relaxed);
 }
 
 /// Says once in the process that a product ran without specs.

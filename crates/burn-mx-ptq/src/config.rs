@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::gptq::{Gptq, ScaleSearch};
 use super::quark::QuarkOptions;
 use super::{PtqError, calibration};
-use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs, ResolvedSpecs, Slot};
+use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs, ResolvedSpecs, Slot, suggestion};
 
 /// The base of a named configuration, and the preset of [`MxSpecs`] with its format.
 const NAMED: [(&str, &str); 10] = [
@@ -300,7 +300,7 @@ impl QuantConfig {
     /// # use burn_mx::ptq::QuantConfig;
     /// let quark = r#"{ "MXAttributes": { "element_dtype": "int8", "axis": 1, "block_size": 8, "rounding_mode": 2 } }"#;
     /// let config = QuantConfig::from_json(quark)?;
-    /// assert_eq!(config.specs.resolve()?.to_string(), "w int8, a int8, block 8");
+    /// assert_eq!(config.specs.resolve()?.to_string(), "w int8, a int8, block 8, round even");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -311,8 +311,10 @@ impl QuantConfig {
         let fail = |error: serde_json::Error| PtqError::Json {
             reason: error.to_string(),
         };
-        let fields: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(json).map_err(fail)?;
+        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json)
+            .map_err(|error| PtqError::Json {
+                reason: format!("{error}{}", suggestion::of_python(json)),
+            })?;
         match fields.keys().any(|field| QuarkOptions::has(field)) {
             true => serde_json::from_str::<QuarkOptions>(json)
                 .map_err(fail)?

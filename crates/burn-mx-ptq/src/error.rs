@@ -1,6 +1,7 @@
 //! Why a model was not quantized.
 
 use burn_mx_core::SpecsError;
+use burn_mx_core::suggestion::nearest;
 use burn_mx_module::PathError;
 
 /// Why a model was not quantized.
@@ -8,7 +9,7 @@ use burn_mx_module::PathError;
 #[non_exhaustive]
 pub enum PtqError {
     /// No configuration has this name.
-    #[error("configuration `{name}` is unknown; allowed: {allowed}")]
+    #[error("configuration `{name}` is unknown{}; allowed: {allowed}", nearest(name, allowed.split(", ")))]
     Name {
         /// The name given.
         name: String,

@@ -6,7 +6,7 @@ use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
 use burn_mx_core::MxBackend;
-use burn_mx_core::{MxKernels, MxTensorOps, to_f32};
+use burn_mx_core::{MxKernels, MxTensorOps, ResolvedSpecs, to_f32};
 
 /// Values in `f32` of parameters, by their labels.
 pub(super) type Replacements<B> = Vec<(String, FloatTensor<B>)>;
@@ -32,6 +32,26 @@ pub(super) fn value<B: MxKernels, M: Module<MxBackend<B>>>(
     let mut find = Find { label, found: None };
     model.visit(&mut find);
     find.found
+}
+
+/// The specs of the device that the model is on: of the first device that emulates something, else of any with specs. Specs that were set
+/// by path do not count.
+pub(super) fn specs_of_device<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+) -> Option<ResolvedSpecs> {
+    #[derive(Default)]
+    struct Find(Option<ResolvedSpecs>);
+    impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
+            if self.0.as_ref().is_none_or(ResolvedSpecs::is_none) {
+                let specs = param.val().device().specs().cloned();
+                self.0 = specs.or(self.0.take());
+            }
+        }
+    }
+    let mut find = Find::default();
+    model.visit(&mut find);
+    find.0
 }
 
 /// Replaces the values of the parameters with these labels.

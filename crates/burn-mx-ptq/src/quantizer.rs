@@ -19,7 +19,7 @@ use super::{
 use burn_mx_core::MxBackend;
 use burn_mx_core::MxKernels;
 use burn_mx_core::hooks::{self, SharedSpecs};
-use burn_mx_core::{MxSpecs, ResolvedSpecs};
+use burn_mx_core::{MxSpecs, ResolvedSpecs, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
 };
@@ -107,7 +107,8 @@ impl Quantizer {
     /// other task's layers are observed.
     ///
     /// The output that tuning aims at is the layer's output without emulation. Everything outside of quantized layers follows
-    /// the specs of the device, if it has any.
+    /// the specs of the device. Create the model on a device with `MxSpecs::none()` to leave everything else in float32. Specs
+    /// that emulate something get a warning in the log, or on stderr.
     ///
     /// # Errors
     ///
@@ -146,6 +147,7 @@ impl Quantizer {
         R: 'static,
     {
         let mut chosen = self.choose(&layers(&model))?;
+        check_device::<B, M>(&model);
         let tuning = self.config.fast_finetune.as_ref();
         let folds = self.config.fold_batch_norm;
         let is_static = self.config.activations == Activations::Static;
@@ -267,6 +269,19 @@ impl Quantizer {
             true => Err(PtqError::NoLayers),
             false => Ok(chosen),
         }
+    }
+}
+
+/// Says that a device with specs emulates more than the layers that are quantized. A device without specs is on purpose here, so its
+/// products get no warning.
+fn check_device<B: MxKernels, M: Module<MxBackend<B>>>(model: &M) {
+    match parameters::specs_of_device::<B, M>(model) {
+        None => process::unset_on_purpose(),
+        Some(specs) if specs.is_none() => {}
+        Some(specs) => process::warn(format_args!(
+            "burn-mx: the model to quantize is on a device with the specs `{specs}`: they emulate everything outside of quantized \
+             layers. Create the model on `MxDevice::new(device, \"none\")?` to leave everything else in float32."
+        )),
     }
 }
 

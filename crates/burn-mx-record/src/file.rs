@@ -14,6 +14,21 @@ use super::{Header, RecordError, StepRecord};
 /// Name of the file of records.
 pub const RECORDS: &str = "records.jsonl";
 
+/// Creates a folder and the folders above it, if they are missing.
+pub(super) fn create_folder(folder: &Path) -> Result<(), RecordError> {
+    let created = match folder.exists() && !folder.is_dir() {
+        true => Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "the path is a file; allowed: a folder, which may be missing",
+        )),
+        false => fs::create_dir_all(folder),
+    };
+    created.map_err(|error| RecordError::Io {
+        path: folder.to_owned(),
+        error,
+    })
+}
+
 /// The file while it is written.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -29,7 +44,7 @@ impl Writer {
             let path = path.to_owned();
             |error| RecordError::Io { path, error }
         };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        create_folder(folder)?;
         let path = folder.join(RECORDS);
         let mut options = OpenOptions::new();
         match append {

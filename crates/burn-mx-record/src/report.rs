@@ -94,10 +94,7 @@ impl Report {
         let write = |path: PathBuf, text: String| {
             fs::write(&path, text).map_err(|error| RecordError::Io { path, error })
         };
-        fs::create_dir_all(folder).map_err(|error| RecordError::Io {
-            path: folder.to_owned(),
-            error,
-        })?;
+        file::create_folder(folder)?;
         write(folder.join(REPORT_HTML), self.html())?;
         write(folder.join(REPORT_JSON), self.json())
     }

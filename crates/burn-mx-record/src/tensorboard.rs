@@ -4,13 +4,13 @@
 //! protocol buffer (`core/util/event.proto`), its checksum. Scalars need four fields of an `Event`, and this file writes them.
 //! The crates that write event files bring an image codec or old versions of a protobuf library.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Figures, RecordError, StepRecord};
+use super::{Figures, RecordError, StepRecord, file};
 
 /// An event file that TensorBoard shows as one run: `tensorboard --logdir` of a folder above.
 ///
@@ -46,7 +46,7 @@ impl TensorBoard {
             let path = path.to_owned();
             |error| RecordError::Io { path, error }
         };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        file::create_folder(folder)?;
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let (seconds, process) = (now() as u64, std::process::id());
         let path = folder.join(format!(

@@ -59,7 +59,7 @@ pub struct NameError {
     pub kind: &'static str,
     /// The given name.
     pub value: String,
-    /// The names that are allowed (aliases are not listed).
+    /// The names that are allowed.
     pub allowed: Vec<&'static str>,
 }
 
@@ -273,6 +273,22 @@ pub enum ParseFormatError {
         format: &'static str,
         /// The given text.
         value: String,
+    },
+    /// A bracket is not closed.
+    #[error("format `{value}`: a bracket `(` is open, expected `)` at the end")]
+    Bracket {
+        /// The given text.
+        value: String,
+    },
+    /// A name with parameters, which only families have.
+    #[error("format `{value}`: `{name}` is a name without parameters, expected `{family}`")]
+    NameWithParameters {
+        /// The given text.
+        value: String,
+        /// The name.
+        name: &'static str,
+        /// The family of the named format, with the given parameters.
+        family: String,
     },
     /// The family has no such parameter, or it is given twice.
     #[error("{format}: unknown or repeated parameter `{field}`: expected one of {}", .allowed.join(", "))]

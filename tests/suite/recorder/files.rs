@@ -6,7 +6,7 @@ use std::path::Path;
 use burn_mx::MxSpecs;
 use burn_mx::module::label_parameters;
 use burn_mx::record::{
-    RECORDS, REPORT_HTML, REPORT_JSON, RecordError, Recorder, RecorderConfig, Report,
+    RECORDS, REPORT_HTML, REPORT_JSON, RecordError, Recorder, RecorderConfig, Report, TensorBoard,
 };
 
 use super::super::models::{Forward as _, Mlp, model};
@@ -202,10 +202,10 @@ fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
         .find(|line| line.contains(".weight"))
         .expect("a row");
     assert!(first.contains(worst), "{first}: {worst}");
-    let line = format!("--layer '{worst}=mxfp8_e4m3'");
+    let line = format!("--layer '{worst}=bfp16'");
     assert!(table.contains(&line), "{table}: {line}");
     let line =
-        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"mxfp8_e4m3\")?.resolve()?)?;");
+        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"bfp16\")?.resolve()?)?;");
     assert!(table.contains(&line), "{table}: {line}");
 }
 
@@ -267,6 +267,20 @@ fn what_cannot_be_is_refused_before_any_work() {
         .start(file.join("below"))
         .expect_err("no folder");
     assert!(matches!(below, RecordError::Io { .. }) && below.to_string().contains("below"));
+    let on_file = |result: Result<(), RecordError>| {
+        let error = result.expect_err("a file is there").to_string();
+        assert!(
+            error.contains("file`: the path is a file; allowed: a folder"),
+            "{error}"
+        );
+    };
+    on_file(
+        Recorder::new(default())
+            .on_this_thread()
+            .start(&file)
+            .map(drop),
+    );
+    on_file(TensorBoard::create(&file).map(drop));
 
     let first = record_here(default(), &folder);
     let second = Recorder::new(default())

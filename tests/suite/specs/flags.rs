@@ -131,7 +131,7 @@ fn none_unsets() {
     ])
     .unwrap();
     let specs = args.specs(base).unwrap();
-    assert_eq!(specs.to_string(), "a fp4_e2m1, block 32");
+    assert_eq!(specs.to_string(), "a fp4_e2m1, block 32, round even");
     assert_eq!(specs.round_weight(), Rounding::NearestEven);
 }
 

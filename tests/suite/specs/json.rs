@@ -122,6 +122,10 @@ fn json_errors_name_field_value_and_what_is_allowed() {
     for (json, parts) in [
         (r#"{ "wbits": 8 }"#, ["`wbits`", "8", "`w_elem_format`"]),
         (
+            r#"{ "w_elem_fromat": "int8" }"#,
+            ["`w_elem_fromat`", "\"int8\"", "nearest: w_elem_format,"],
+        ),
+        (
             r#"{ "fp": 0, "a_elem_format": "fp5" }"#,
             ["`a_elem_format`", "\"fp5\"", "fp6_e3m2"],
         ),
@@ -129,7 +133,7 @@ fn json_errors_name_field_value_and_what_is_allowed() {
             r#"{ "w_elem_format": 8 }"#,
             ["`w_elem_format`", "8", "string"],
         ),
-        (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "nearest"]),
+        (r#"{ "round": "up" }"#, ["`round`", "\"up\"", "dither"]),
         (
             r#"{ "round_output": "up" }"#,
             ["`round_output`", "\"up\"", "stochastic"],
@@ -175,4 +179,13 @@ fn json_errors_name_field_value_and_what_is_allowed() {
             "{json}: {error:?}"
         );
     }
+}
+
+#[test]
+fn a_dictionary_of_python_is_told_the_way_to_json() {
+    let error = MxSpecs::from_json("{'w_elem_format': 'int8', 'custom_cuda': True}").unwrap_err();
+    assert!(matches!(error, SpecsError::Json { .. }), "{error}");
+    assert!(error.to_string().contains("json.dumps"), "{error}");
+    let error = MxSpecs::from_json("[]").unwrap_err().to_string();
+    assert!(!error.contains("json.dumps"), "{error}");
 }

@@ -10,63 +10,83 @@ fn names_give_what_the_constructors_give() {
         (
             "mxfp8_e4m3",
             MxSpecs::mxfp8_e4m3(),
-            "w fp8_e4m3, a fp8_e4m3, block 32, bfloat16",
+            "w fp8_e4m3, a fp8_e4m3, block 32, bfloat16, round even",
         ),
         (
             "mxfp8_e5m2",
             MxSpecs::mxfp8_e5m2(),
-            "w fp8_e5m2, a fp8_e5m2, block 32, bfloat16",
+            "w fp8_e5m2, a fp8_e5m2, block 32, bfloat16, round even",
         ),
         (
             "mxfp6_e3m2",
             MxSpecs::mxfp6_e3m2(),
-            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16",
+            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16, round even",
         ),
         (
             "mxfp6_e2m3",
             MxSpecs::mxfp6_e2m3(),
-            "w fp6_e2m3, a fp6_e2m3, block 32, bfloat16",
+            "w fp6_e2m3, a fp6_e2m3, block 32, bfloat16, round even",
         ),
         (
             "mxfp4",
             MxSpecs::mxfp4(),
-            "w fp4_e2m1, a fp4_e2m1, block 32, bfloat16",
+            "w fp4_e2m1, a fp4_e2m1, block 32, bfloat16, round even",
         ),
         (
             "mxint8",
             MxSpecs::mxint8(),
-            "w int8, a int8, block 32, bfloat16",
+            "w int8, a int8, block 32, bfloat16, round even",
         ),
         (
             "mxfp8_rceil",
             MxSpecs::mxfp8_rceil(),
-            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, bfloat16",
+            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, bfloat16, round even",
         ),
-        ("mx4", MxSpecs::mx4(), "w mx4, a mx4, bfloat16"),
-        ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16"),
-        ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16"),
-        ("bfp16", MxSpecs::bfp16(), "w bfp16, a bfp16, bfloat16"),
+        ("mx4", MxSpecs::mx4(), "w mx4, a mx4, bfloat16, round even"),
+        ("mx6", MxSpecs::mx6(), "w mx6, a mx6, bfloat16, round even"),
+        ("mx9", MxSpecs::mx9(), "w mx9, a mx9, bfloat16, round even"),
+        (
+            "bfp16",
+            MxSpecs::bfp16(),
+            "w bfp16, a bfp16, bfloat16, round even",
+        ),
         (
             "nvfp4",
             MxSpecs::nvfp4(),
-            "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16",
+            "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), bfloat16, round even",
         ),
         (
             "mxint4",
             MxSpecs::mxint4(),
-            "w int4, a int4, block 32, bfloat16",
+            "w int4, a int4, block 32, bfloat16, round even",
         ),
-        ("nvint4", MxSpecs::nvint4(), "w nvint4, a nvint4, bfloat16"),
-        ("amdfp4", MxSpecs::amdfp4(), "w amdfp4, a amdfp4, bfloat16"),
+        (
+            "nvint4",
+            MxSpecs::nvint4(),
+            "w nvint4, a nvint4, bfloat16, round even",
+        ),
+        (
+            "amdfp4",
+            MxSpecs::amdfp4(),
+            "w amdfp4, a amdfp4, bfloat16, round even",
+        ),
         (
             "amdfp4_g32",
             MxSpecs::amdfp4_g32(),
-            "w amdfp4_g32, a amdfp4_g32, bfloat16",
+            "w amdfp4_g32, a amdfp4_g32, bfloat16, round even",
         ),
-        ("nf4", MxSpecs::nf4(), "w nf4, a nf4, bfloat16"),
-        ("if4", MxSpecs::if4(), "w if4, a if4, bfloat16"),
-        ("razer", MxSpecs::razer(), "w razer, a razer, bfloat16"),
-        ("hif4", MxSpecs::hif4(), "w hif4, a hif4, bfloat16"),
+        ("nf4", MxSpecs::nf4(), "w nf4, a nf4, bfloat16, round even"),
+        ("if4", MxSpecs::if4(), "w if4, a if4, bfloat16, round even"),
+        (
+            "razer",
+            MxSpecs::razer(),
+            "w razer, a razer, bfloat16, round even",
+        ),
+        (
+            "hif4",
+            MxSpecs::hif4(),
+            "w hif4, a hif4, bfloat16, round even",
+        ),
         (
             "mxfp4_sr_rht",
             MxSpecs::mxfp4_sr_rht(),
@@ -75,12 +95,12 @@ fn names_give_what_the_constructors_give() {
              a_bp mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
              a_bp_ex mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
              a_bp_os mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), \
-             block 32, Hadamard 64, bfloat16",
+             block 32, Hadamard 64, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
             "mxfp8_pretraining",
             MxSpecs::mxfp8_pretraining(),
-            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16",
+            "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16, round even",
         ),
         (
             "mxfp6_training",
@@ -91,13 +111,14 @@ fn names_give_what_the_constructors_give() {
             "mxfp4_backward",
             MxSpecs::mxfp4_backward(),
             "w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, a_bp_os mxfp4, Hadamard 64:product, \
-             backward headroom 4/3, no blocks between activations, bfloat16",
+             backward headroom 4/3, no blocks between activations, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
             "nvfp4_pretraining",
             MxSpecs::nvfp4_pretraining(),
             "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), \
-             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16",
+             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
         ),
         (
             "quartet",
@@ -105,7 +126,7 @@ fn names_give_what_the_constructors_give() {
             "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), \
              a mx(element=fp4_e2m1,block_size=32,scale_mode=rms,headroom=3/2), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
              a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
-             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16, round even",
         ),
         (
             "quartet_code",
@@ -113,7 +134,7 @@ fn names_give_what_the_constructors_give() {
             "w mx(element=fp4_e2m1,block_size=32,scale_mode=rms), \
              a mx(element=fp4_e2m1,block_size=32,scale_mode=rms), w_bp mxfp4, a_bp mxfp4, a_bp_ex mxfp4, \
              a_bp_os mxfp4, forward Hadamard 32:none, Hadamard 32:product, backward headroom 4/3, \
-             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16",
+             gradients of forward operands, clipped ones masked, no blocks between activations, bfloat16, round even",
         ),
         (
             "quartet2",
@@ -121,7 +142,8 @@ fn names_give_what_the_constructors_give() {
             &format!(
                 "w nvfp4(tensor_scale=true,four_over_six=true), a nvfp4(tensor_scale=true,four_over_six=true), \
                  w_bp {eden}, a_bp {eden}, a_bp_ex {eden}, a_bp_os {eden}, Hadamard 128:product, \
-                 gradients of forward operands, no blocks between activations, bfloat16"
+                 gradients of forward operands, no blocks between activations, bfloat16, round even, \
+                 round_mx_*_grad_* stochastic"
             ),
         ),
     ];
@@ -201,7 +223,7 @@ fn an_unknown_name_is_told_the_known_ones() {
     );
     assert_eq!(
         error.to_string(),
-        "preset `mxfp5` is unknown; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
+        "preset `mxfp5` is unknown; nearest: mxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
          amdfp4_g32, nf4, if4, razer, hif4, mxfp4_sr_rht, mxfp8_pretraining, \
          mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2"
@@ -213,4 +235,38 @@ fn mx_alone_and_none_emulate_nothing() {
     assert!(MxSpecs::mx().resolve().unwrap().is_none());
     assert!(MxSpecs::none().resolve().unwrap().is_none());
     assert_eq!(MxSpecs::none(), MxSpecs::default());
+}
+
+#[test]
+fn an_unknown_name_is_told_what_may_be_meant() {
+    for (name, hint) in [
+        ("mxfp6", "nearest: mxfp6_e3m2, mxfp6_e2m3, mxfp6_training; "),
+        (
+            "mxfp8_e4m2",
+            "nearest: mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2; ",
+        ),
+        (
+            "fp6_e3m2",
+            "`fp6_e3m2` is an element format, and the preset is `mxfp6_e3m2`; ",
+        ),
+        ("fp4", "the preset is `mxfp4`; "),
+        ("int2", "`int2` is an element format: `w_elem_format`"),
+        (
+            "bfp(bit_width=12)",
+            "`bfp(bit_width=12)` is a block format: `w_elem_format`",
+        ),
+        (
+            "mxfp4(block_size=16)",
+            "presets have no parameters. As a block format: format `mxfp4(block_size=16)`: `mxfp4` is a name without \
+             parameters, expected `mx(element=fp4_e2m1,block_size=16)`; ",
+        ),
+    ] {
+        let error = MxSpecs::preset(name).unwrap_err().to_string();
+        assert!(error.contains(hint), "{error}");
+    }
+    let error = MxSpecs::preset("fp32").unwrap_err().to_string();
+    assert!(
+        error.starts_with("preset `fp32` is unknown; allowed: none,"),
+        "{error}"
+    );
 }

@@ -26,7 +26,8 @@ fn an_mx_format_has_all_that_shapes_it() {
     assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
     assert_eq!(resolved.block_format(Slot::W), None);
     assert!(resolved.has_mx() && !resolved.is_none());
-    let summary = "a fp6_e2m3, one scale an element, 5 scale bits, scale mode ceil";
+    let summary =
+        "a fp6_e2m3, one scale an element, 5 scale bits, scale mode ceil, mx_flush_fp32_subnorms";
     assert_eq!(resolved.to_string(), summary);
 }
 
@@ -49,7 +50,10 @@ fn backward_slots_are_off_without_quantize_backprop() {
     (specs.w_elem_format, specs.a_elem_format, specs.bfloat) = (None, None, 0);
     assert!(specs.resolve().unwrap().is_none());
     specs.quantize_backprop = true;
-    assert_eq!(specs.resolve().unwrap().to_string(), "w_bp int4, block 32");
+    assert_eq!(
+        specs.resolve().unwrap().to_string(),
+        "w_bp int4, block 32, round even"
+    );
 }
 
 #[test]
@@ -129,6 +133,6 @@ fn whole_axis_and_seed() {
     };
     let resolved = specs.resolve().unwrap();
     assert_eq!(resolved.seed(), 7);
-    let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16";
+    let summary = "w fp4_e2m1, a fp4_e2m1, one block an axis, bfloat16, round even";
     assert_eq!(resolved.to_string(), summary);
 }

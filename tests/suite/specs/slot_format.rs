@@ -55,7 +55,7 @@ fn errors_list_elements_and_blocks() {
     );
     assert!(matches!(
         "bfp(bit_width=12".parse::<SlotFormat>(),
-        Err(ParseFormatError::Syntax { .. })
+        Err(ParseFormatError::Bracket { .. })
     ));
     let invalid = SlotFormat::Block(BlockFormat::Mx(MxFormat {
         scale_bits: 9,

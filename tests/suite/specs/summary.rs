@@ -13,7 +13,7 @@ fn partial_json_loads_and_resolves() {
         (
             r#"{ "w_elem_format": "fp6_e3m2", "a_elem_format": "fp6_e3m2", "block_size": 32,
                 "scale_bits": 8, "bfloat": 16, "round": "even", "quantize_backprop": false }"#,
-            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16, forward only",
+            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16, round even, forward only",
         ),
         (
             r#"{ "w_elem_format": "fp4_e2m1", "a_elem_format": "fp6_e2m3",
@@ -21,7 +21,7 @@ fn partial_json_loads_and_resolves() {
                 "a_elem_format_bp_ex": "fp8_e5m2", "a_elem_format_bp_os": "fp8_e4m3",
                 "block_size": 16, "scale_bits": 8, "fp": 16, "round": "floor" }"#,
             "w fp4_e2m1, a fp6_e2m3, w_bp fp6_e3m2, a_bp int8, a_bp_ex fp8_e5m2, \
-             a_bp_os fp8_e4m3, block 16, fp16",
+             a_bp_os fp8_e4m3, block 16, fp16, round floor",
         ),
         (
             r#"{ "w_elem_format": "int8", "a_elem_format": "int8", "block_size": 32 }"#,
@@ -29,7 +29,28 @@ fn partial_json_loads_and_resolves() {
         ),
         (
             r#"{ "bfloat": 12, "round": "nearest", "bfloat_subnorms": false }"#,
-            "bfloat12",
+            "bfloat12, no bfloat_subnorms",
+        ),
+        (
+            r#"{ "w_elem_format": "int8", "block_size": 32, "mx_flush_fp32_subnorms": true, "bfloat": 16,
+                "softmax_exp2": true, "vec_use_exp2": true, "vec_use_recip": true }"#,
+            "w int8, block 32, bfloat16, mx_flush_fp32_subnorms, softmax_exp2, vec_use_exp2, vec_use_recip",
+        ),
+        (
+            // No effect without an elementwise format.
+            r#"{ "w_elem_format": "int8", "block_size": 32, "bfloat_subnorms": false, "softmax_exp2": true }"#,
+            "w int8, block 32",
+        ),
+        (
+            r#"{ "w_elem_format": "int8", "block_size": 32, "round": "even", "round_weight": "floor",
+                "round_output": "even", "round_mx_output": "nearest", "round_grad_weight": "floor",
+                "round_grad_input": "dither", "round_mx_input_grad_weight": "even", "seed": 7 }"#,
+            "w int8, block 32, round even, round_weight floor, round_mx_output nearest, round_grad_weight floor, \
+             round_grad_input stochastic, round_mx_input_grad_weight even, seed 7",
+        ),
+        (
+            r#"{ "w_elem_format": "int8", "block_size": 32, "round_grad_input": "floor", "quantize_backprop": false }"#,
+            "w int8, block 32, forward only",
         ),
         ("{}", "no emulation"),
     ] {

@@ -5,6 +5,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::{OpRounder, Rounder};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
+use super::shapes::check_summed;
 use super::{Float, stored};
 use crate::hooks;
 use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, to_f32};
@@ -18,6 +19,12 @@ pub(crate) fn forward<B: MxKernels>(
     weight: Float<B>,
     bias: Option<Float<B>>,
 ) -> Float<B> {
+    check_summed(
+        Op::Linear,
+        weight.meta.label,
+        ("input", x.shape()),
+        ("weight", weight.shape()),
+    );
     let x = x.into_activation();
     hooks::weight_used(weight.meta);
     let context = context::<B>(&x, &weight, bias.as_ref());

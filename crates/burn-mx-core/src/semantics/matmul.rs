@@ -8,6 +8,7 @@ use burn_backend::{Shape, TensorMetadata};
 use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
+use super::shapes::check_summed;
 use crate::hooks;
 use crate::kernels::{MxKernels, OperandLayout};
 use crate::shared_specs::SharedSpecs;
@@ -16,6 +17,12 @@ use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
+    check_summed(
+        Op::Matmul,
+        label_of([a.meta, b.meta]),
+        ("left operand", a.shape()),
+        ("right operand", b.shape()),
+    );
     for meta in [a.meta, b.meta].into_iter().filter(|meta| meta.is_weight()) {
         hooks::weight_used(meta);
     }

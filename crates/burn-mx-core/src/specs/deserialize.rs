@@ -9,6 +9,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{GradientOperands, MxSpecs, SpecsField};
+use crate::{process, suggestion};
 
 /// Fields of the reference that change no number: JSON and flags with them are read, and they are dropped.
 pub(crate) const WITHOUT_EFFECT: [SpecsField; 2] = [
@@ -30,10 +31,10 @@ pub(crate) const WITHOUT_EFFECT: [SpecsField; 2] = [
     },
 ];
 
-/// Whether the process has logged that such a field is dropped.
-static LOGGED: [Once; WITHOUT_EFFECT.len()] = [const { Once::new() }; WITHOUT_EFFECT.len()];
+/// Whether the process has warned that such a field is dropped.
+static WARNED: [Once; WITHOUT_EFFECT.len()] = [const { Once::new() }; WITHOUT_EFFECT.len()];
 
-/// Drops a field of the reference that changes no number, and logs this once in the process. False for any other field.
+/// Drops a field of the reference that changes no number, and warns once in the process. False for any other field.
 fn drop_field(field: &str) -> bool {
     let Some(at) = WITHOUT_EFFECT
         .iter()
@@ -41,8 +42,10 @@ fn drop_field(field: &str) -> bool {
     else {
         return false;
     };
-    LOGGED[at].call_once(|| {
-        log::warn!("burn-mx: `{field}` of the reference has no effect on any number and is dropped")
+    WARNED[at].call_once(|| {
+        process::warn(format_args!(
+            "burn-mx: `{field}` of the reference has no effect on any number and is dropped"
+        ));
     });
     true
 }
@@ -70,8 +73,10 @@ impl<'de> Deserialize<'de> for MxSpecs {
                     } else if !specs.read_field(&field, &mut map)? {
                         let names: Vec<_> =
                             MxSpecs::FIELDS.iter().map(|field| field.name).collect();
+                        let nearest = suggestion::nearest(&field, names.iter().copied());
                         let names = names.join("`, `");
-                        let unknown = format!("unknown field `{field}`, expected one of `{names}`");
+                        let unknown =
+                            format!("unknown field `{field}`{nearest}; allowed: `{names}`");
                         return Err(A::Error::custom(unknown));
                     }
                     read.push(field);

@@ -2,7 +2,7 @@
 
 use microscaling::{FormatError, ParseFormatError};
 
-use super::MxSpecs;
+use super::{MxSpecs, presets};
 use crate::hooks::ProductKind;
 
 /// Why specs cannot be read or used. A message about a field has its name, its value and the allowed values.
@@ -91,7 +91,7 @@ pub enum SpecsError {
         error: String,
     },
     /// No preset has this name.
-    #[error("preset `{name}` is unknown; allowed: {}", MxSpecs::PRESETS.join(", "))]
+    #[error("preset `{name}` is unknown{}; allowed: {}", presets::hint(name), MxSpecs::PRESETS.join(", "))]
     UnknownPreset {
         /// The name asked for.
         name: String,

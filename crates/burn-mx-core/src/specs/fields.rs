@@ -31,7 +31,7 @@ specs_table! {
     ///
     /// In JSON every field may be missing, and unknown fields are errors. `null` is the default of any field but a
     /// boolean or the seed. `""` and `"none"` also unset formats and the roundings after `round`. The reference's
-    /// `round_m` and `custom_cuda` change no number: they are read, dropped and reported once to the log. A field
+    /// `round_m` and `custom_cuda` change no number: they are read, dropped and reported once, in the log or on stderr. A field
     /// beyond the reference is not written to JSON at its default.
     ///
     /// ```

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{MxSpecs, SpecsError};
+use crate::suggestion;
 
 impl MxSpecs {
     /// Reads a JSON object, the reference's or [`to_json`](Self::to_json)'s. Missing fields keep
@@ -16,7 +17,10 @@ impl MxSpecs {
         let fail = |error: serde_json::Error| SpecsError::Json {
             reason: error.to_string(),
         };
-        let fields: Map<String, Value> = serde_json::from_str(json).map_err(fail)?;
+        let fields: Map<String, Value> =
+            serde_json::from_str(json).map_err(|error| SpecsError::Json {
+                reason: format!("{error}{}", suggestion::of_python(json)),
+            })?;
         serde_json::from_str(json)
             .map_err(|error| SpecsError::of_field(fields).unwrap_or_else(|| fail(error)))
     }

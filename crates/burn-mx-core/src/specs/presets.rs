@@ -6,6 +6,7 @@ use microscaling::{
 };
 
 use super::{MxSpecs, SpecsError};
+use crate::suggestion;
 
 type Preset = (&'static str, fn() -> MxSpecs);
 
@@ -261,5 +262,24 @@ impl MxSpecs {
             .or_else(|| alias(&name.to_ascii_uppercase()))
             .map(|(_, specs)| specs())
             .ok_or_else(|| SpecsError::UnknownPreset { name: name.into() })
+    }
+}
+
+/// A hint for the error of an unknown preset: the preset of an element, the place for a block format, or names that are alike.
+pub(super) fn hint(name: &str) -> String {
+    let slot = "`w_elem_format` and the other slots take it";
+    if let Ok(element) = name.parse::<ElementFormat>() {
+        let preset = BlockFormat::from(MxFormat::new(element, 32)).to_string();
+        return match MxSpecs::PRESETS.contains(&preset.as_str()) {
+            true => format!("; `{name}` is an element format, and the preset is `{preset}`"),
+            false => format!("; `{name}` is an element format: {slot}"),
+        };
+    }
+    match name.parse::<BlockFormat>() {
+        Ok(_) => format!("; `{name}` is a block format: {slot}"),
+        Err(error) if name.contains('(') => {
+            format!("; presets have no parameters. As a block format: {error}")
+        }
+        Err(_) => suggestion::nearest(name, MxSpecs::PRESETS.iter().copied()),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::{self, Display};
 
-use microscaling::{ScaleMode, SharedExpMethod};
+use microscaling::{Rounding, ScaleMode, SharedExpMethod};
 
 use super::{ResolvedSpecs, Slot, SlotFormat};
 
 impl Display for ResolvedSpecs {
-    /// A summary of the formats, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16`. Fields with default values and
-    /// roundings are left out; [`MxSpecs::to_json`](crate::MxSpecs::to_json) of [`specs`](Self::specs) has every field.
+    /// A summary, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16, round even`. Fields with default values and fields
+    /// without effect are left out; [`MxSpecs::to_json`](crate::MxSpecs::to_json) of [`specs`](Self::specs) has every field.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
             return f.write_str("no emulation");
@@ -58,6 +58,11 @@ impl Display for ResolvedSpecs {
                 fp => format!("fp{fp}"),
             });
         }
+        parts.extend(self.roundings());
+        parts.extend(self.flags());
+        if self.is_random() && specs.seed != 0 {
+            parts.push(format!("seed {}", specs.seed));
+        }
         if !specs.quantize_backprop {
             parts.push("forward only".into());
         }
@@ -65,5 +70,83 @@ impl Display for ResolvedSpecs {
             parts.push("static input".into());
         }
         f.write_str(&parts.join(", "))
+    }
+}
+
+impl ResolvedSpecs {
+    /// The roundings that differ from the rounding that they default to.
+    fn roundings(&self) -> Vec<String> {
+        let (round, gradients) = (self.round(), self.round_grad_input());
+        let is_default = round == Rounding::default();
+        let mut parts = Vec::from_iter((!is_default).then(|| format!("round {round}")));
+        let mut differs = |field: &str, rounding: Rounding, default: Rounding| {
+            if rounding != default {
+                parts.push(format!("{field} {rounding}"));
+            }
+        };
+        differs("round_weight", self.round_weight(), round);
+        differs("round_output", self.round_output(), round);
+        differs("round_mx_output", self.round_mx_output(), round);
+        if !self.quantize_backprop() {
+            return parts;
+        }
+        differs("round_grad_weight", self.round_grad_weight(), round);
+        differs("round_grad_input", gradients, round);
+        let of_products = [
+            (
+                "round_mx_input_grad_input",
+                self.round_mx_input_grad_input(),
+            ),
+            (
+                "round_mx_weight_grad_input",
+                self.round_mx_weight_grad_input(),
+            ),
+            (
+                "round_mx_grad_output_grad_input",
+                self.round_mx_grad_output_grad_input(),
+            ),
+            (
+                "round_mx_input_grad_weight",
+                self.round_mx_input_grad_weight(),
+            ),
+            (
+                "round_mx_grad_output_grad_weight",
+                self.round_mx_grad_output_grad_weight(),
+            ),
+        ];
+        let (_, first) = of_products[0];
+        match of_products.iter().all(|(_, rounding)| *rounding == first) {
+            true => differs("round_mx_*_grad_*", first, gradients),
+            false => {
+                for (field, rounding) in of_products {
+                    differs(field, rounding, gradients);
+                }
+            }
+        }
+        parts
+    }
+
+    /// The switches of elements and elementwise ops that are not at their default.
+    fn flags(&self) -> impl Iterator<Item = String> {
+        let specs = self.specs();
+        let has_blocks = Slot::ALL
+            .iter()
+            .any(|slot| matches!(specs.slot_format(*slot), Some(SlotFormat::Element(_))));
+        let is_elementwise = self.float_format().is_some();
+        [
+            (
+                "mx_flush_fp32_subnorms",
+                specs.mx_flush_fp32_subnorms && has_blocks,
+            ),
+            (
+                "no bfloat_subnorms",
+                !specs.bfloat_subnorms && is_elementwise,
+            ),
+            ("softmax_exp2", specs.softmax_exp2 && is_elementwise),
+            ("vec_use_exp2", specs.vec_use_exp2 && is_elementwise),
+            ("vec_use_recip", specs.vec_use_recip && is_elementwise),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_on)| is_on.then(|| name.to_owned()))
     }
 }

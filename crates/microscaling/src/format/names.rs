@@ -25,7 +25,13 @@ pub(crate) fn parse<T: Named>(name: &str) -> Result<T, NameError> {
         .ok_or_else(|| NameError {
             kind: T::KIND,
             value: name.to_string(),
-            allowed: T::VALUES.iter().map(|value| value.names().0).collect(),
+            allowed: T::VALUES
+                .iter()
+                .flat_map(|value| {
+                    let (own, aliases) = value.names();
+                    core::iter::once(own).chain(aliases.iter().copied())
+                })
+                .collect(),
         })
 }
 

@@ -24,9 +24,14 @@ impl<'a> Parameters<'a> {
         if !rest.is_empty() && !rest.starts_with('(') {
             return None;
         }
-        let syntax = || ParseFormatError::Syntax {
-            format,
-            value: text.to_string(),
+        let syntax = || match text.matches('(').count() > text.matches(')').count() {
+            true => ParseFormatError::Bracket {
+                value: text.to_string(),
+            },
+            false => ParseFormatError::Syntax {
+                format,
+                value: text.to_string(),
+            },
         };
         Some(Self::fields(rest).ok_or_else(syntax).map(|fields| Self {
             format,

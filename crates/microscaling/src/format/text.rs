@@ -1,6 +1,7 @@
 //! Block formats as text: names, and families with parameters.
 
 mod display;
+mod name_with_parameters;
 
 use super::parameters::{Parameters, impl_serde_by_text};
 use crate::{
@@ -353,6 +354,9 @@ impl FromStr for BlockFormat {
             if let Some(parameters) = Parameters::of(text, family, fields) {
                 return parameters.and_then(parse);
             }
+        }
+        if let Some(error) = name_with_parameters::error(text) {
+            return Err(error);
         }
         Err(ParseFormatError::Unknown(NameError {
             kind: "block format",

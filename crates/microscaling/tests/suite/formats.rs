@@ -174,7 +174,9 @@ where
     }
     for wrong in ["", "nonsense", " int8", "MAX"] {
         let error = wrong.parse::<T>().unwrap_err();
-        let allowed = names.join(", ");
+        let aliases = aliases.iter().map(|(alias, _)| *alias);
+        let allowed: Vec<_> = names.iter().copied().chain(aliases).collect();
+        let allowed = allowed.join(", ");
         assert_eq!(
             error.to_string(),
             format!("unknown {kind} `{wrong}`: expected one of {allowed}")

@@ -396,7 +396,58 @@ fn errors() {
     assert_eq!(error("bfp(12)"), expected);
     assert!(matches!(
         "bfp(bit_width=12".parse::<BlockFormat>(),
-        Err(ParseFormatError::Syntax { .. })
+        Err(ParseFormatError::Bracket { .. })
+    ));
+    assert_eq!(
+        error("mx(element=float(exponent_bits=2,mantissa_bits=1,block_size=16)"),
+        "format `float(exponent_bits=2,mantissa_bits=1,block_size=16`: a bracket `(` is open, expected `)` at the end"
+    );
+    for (text, name, family) in [
+        (
+            "mxfp4(block_size=16)",
+            "mxfp4",
+            "mx(element=fp4_e2m1,block_size=16)",
+        ),
+        (
+            "MXFP8E4M3(square=true)",
+            "mxfp8_e4m3",
+            "mx(element=fp8_e4m3,square=true)",
+        ),
+        (
+            "mxfp8_rceil(block_size=16)",
+            "mxfp8_rceil",
+            "mx(element=fp8_e4m3,scale_mode=rceil,block_size=16)",
+        ),
+        (
+            "mx6(block_size=8)",
+            "mx6",
+            "microexponent(bit_width=13,block_size=8)",
+        ),
+        (
+            "bfp16(block_size=16)",
+            "bfp16",
+            "bfp(bit_width=16,block_size=16)",
+        ),
+        (
+            "nvint4(block_size=32)",
+            "nvint4",
+            "block(element=int4,scale=ue4m3,block_size=32)",
+        ),
+        (
+            "NVFP4(tensor_scale=true)",
+            "nvfp4",
+            "nvfp4(tensor_scale=true)",
+        ),
+    ] {
+        assert_eq!(
+            error(text),
+            format!("format `{text}`: `{name}` is a name without parameters, expected `{family}`")
+        );
+        assert!(family.parse::<BlockFormat>().is_ok(), "{family}");
+    }
+    assert!(matches!(
+        "mxfp4(block_size=16".parse::<BlockFormat>(),
+        Err(ParseFormatError::Bracket { .. })
     ));
     assert_eq!(
         error("bfp(bits=12)"),
