@@ -96,7 +96,10 @@ impl Encoder {
         } = self.job.layout;
         // Whole bytes for every run, and for windows of contiguous blocks that are all alike.
         let whole = |elements: usize| (elements * self.job.bits as usize).is_multiple_of(8);
+        // A record has bytes for shifts also if its only sub-block is the whole block, which no loop of whole blocks writes.
+        let has_loop = self.rule.sub_block() < block || self.job.record == self.scale_bytes;
         let contiguous = inner == 1
+            && has_loop
             && axis.is_multiple_of(block)
             && is_usual(block, self.rule.sub_block().min(block));
         match self.places {

@@ -79,6 +79,24 @@ proptest! {
     }
 }
 
+/// The record of such a block has a byte for the shift of its one sub-block.
+#[test]
+fn a_sub_block_may_be_the_whole_block() {
+    for block in [8, 16, 32, 64] {
+        let text = format!(
+            "microexponent(bit_width=10,block_size={block},sub_block_size={block},shift_bits=1)"
+        );
+        let format: BlockFormat = text.parse().unwrap();
+        let shape = [64, block];
+        let data = numbers(shape.iter().product(), 0, false, 7);
+        let mut expected = data.clone();
+        let rounder = Rounding::NearestEven.with(stream());
+        format.quantize(&mut expected, &shape, 1, rounder).unwrap();
+        let packed = Packed::encode(format, &data, &shape, 1, rounder).unwrap();
+        assert_decodes_to(&packed, &expected, &format);
+    }
+}
+
 /// Makes the bits zero that no code and no shift has.
 fn clear_padding(format: BlockFormat, shape: &[usize; 3], scales: &mut [u8], elements: &mut [u8]) {
     let clear = |byte: &mut u8, bits: usize| {
