@@ -1,5 +1,6 @@
-//! What width does an accumulator need? Sums of random operands, gradients and training runs of `compare`'s models, over the fraction
-//! bits of a matrix unit that aligns products (`joint`), the length of the sums, and the elements of a promotion to float32.
+//! What width does an accumulator need? The example measures sums of random operands, gradients and training runs of `compare`'s
+//! models. The sweep covers the fraction bits of a matrix unit that aligns products (`joint`), the length of the sums, and the
+//! elements between promotions to float32.
 //!
 //! ```text
 //! cargo run --release --example accumulator_sweep -- --sums
@@ -71,7 +72,7 @@ pub(crate) struct Cli {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
     lengths: Vec<usize>,
 
-    /// Units to train with beside those of the sweep; repeat it
+    /// Units to train with, besides the sweep's units; repeat it
     #[arg(
         long = "accumulator",
         value_name = "NAME",

@@ -196,9 +196,9 @@ pub trait ProductObserver {
         None
     }
 
-    /// What the product's accumulator loses of its sums, and then what each of the further ones loses: `None` of those that do not
-    /// take the operands. Only products with an accumulator have such figures. They are of some of the sums, which are computed a
-    /// second time.
+    /// The error of the sums of the product's accumulator, and then the errors of each further accumulator. `None` stands for an
+    /// accumulator that does not take the operands. Only products with an accumulator have these figures. The figures cover some of
+    /// the sums, which are computed a second time.
     fn sums(&self, statistics: &[Option<SumStatistics>]) {
         let _ = statistics;
     }

@@ -132,7 +132,7 @@ impl Activations {
         2_f64.powi(exponent) as f32
     }
 
-    /// The function's name: that of the format, as far as letters and digits say it.
+    /// The function's name: the text of the format, in which `_` replaces every character but letters and digits.
     pub(crate) fn function_name(&self, is_padded: bool) -> String {
         let text = self.format.to_string();
         let letters = text
@@ -147,9 +147,12 @@ impl Activations {
         name
     }
 
-    /// The function. Its inputs are the tensor and the shape with blocks as axes; where `is_padded`, before that shape one of
-    /// three axes, the zeros to add, and after it the length without them; last the powers of blocks where calibration
-    /// fixes them.
+    /// The function. Its inputs are, in this order:
+    /// * `x`, the tensor.
+    /// * If `is_padded`: `axes`, a shape of three axes, and `padding`, the zeros to add.
+    /// * `blocks`, the shape with blocks as axes.
+    /// * If `is_padded`: `padded`, the shape of three axes with the zeros, and `length`, the length without the zeros.
+    /// * If calibration fixes the blocks' powers of two: `powers`.
     pub(crate) fn function(&self, text: &str, is_padded: bool) -> Message<'static> {
         let mut o = Operators::new(self.opset);
         let mut inputs = vec!["x"];
@@ -310,7 +313,7 @@ impl Activations {
         o.op("Mul", &[&quantized, &special])
     }
 
-    /// Elements as whole steps, of which there are so many bits.
+    /// Elements as whole numbers of steps. The magnitudes have `bits` bits.
     fn steps(&self, o: &mut Operators, x: &str, step: &str, bits: i32) -> String {
         let steps = o.op("Div", &[x, step]);
         let steps = rounded(o, &steps, self.rounding);

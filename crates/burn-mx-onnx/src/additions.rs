@@ -1,4 +1,4 @@
-//! What is added to a body: constants and nodes.
+//! Additions to a body: constants and nodes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

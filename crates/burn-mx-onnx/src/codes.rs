@@ -17,7 +17,7 @@ pub(crate) fn gather(
     to.node(wish, "Gather", &inputs, axis)
 }
 
-/// All codes of so many bits that a byte can hold, byte by byte.
+/// The codes of `bits` bits in each of the 256 bytes, byte by byte.
 pub(crate) fn bytes_of(bits: u32) -> impl Iterator<Item = u32> {
     (0..256_u32)
         .flat_map(move |byte| (0..8 / bits).map(move |at| byte >> (at * bits) & ((1 << bits) - 1)))

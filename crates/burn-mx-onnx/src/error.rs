@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::wire::Malformed;
 
-/// Why a model was not quantized. The output is as it was before.
+/// Why a model was not quantized. The output is unchanged.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
@@ -17,7 +17,7 @@ pub enum OnnxError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The file is no ONNX model, or is cut off.
+    /// The file is not an ONNX model, or is cut off.
     #[error("{}: no ONNX model: {reason}", path.display())]
     Model {
         /// The file.
@@ -48,17 +48,17 @@ pub enum OnnxError {
         format: String,
         /// Weights or activations.
         tensors: &'static str,
-        /// What is not possible.
+        /// The reason.
         reason: String,
     },
-    /// A name that is no configuration, or an option that cannot be used.
+    /// A name without a configuration, or an option that cannot be used.
     #[error("`{field}` is {value}; allowed: {allowed}")]
     Field {
         /// The option.
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// No layer matches a pattern.
@@ -80,7 +80,7 @@ pub enum OnnxError {
     Layer {
         /// Its name.
         layer: String,
-        /// What is not possible.
+        /// The reason.
         reason: String,
     },
     /// A tensor that cannot be quantized.
@@ -88,7 +88,7 @@ pub enum OnnxError {
     Tensor {
         /// Its name.
         tensor: String,
-        /// What is not possible.
+        /// The reason.
         reason: String,
     },
     /// External data that may not be read.
@@ -126,7 +126,7 @@ impl OnnxError {
     }
 }
 
-/// A file that is no model, before its path is known.
+/// The error for a file that is not a model, before the path is known.
 #[derive(Debug)]
 pub(crate) struct NoModel(pub(crate) String);
 

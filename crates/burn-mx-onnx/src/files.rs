@@ -44,7 +44,7 @@ impl ExternalData {
         }
     }
 
-    /// The bytes of a tensor's elements, where they are bytes in a file.
+    /// The bytes of a tensor's elements. `None` if the file stores the elements as numbers of protobuf.
     pub(crate) fn bytes<'a>(&self, tensor: &Tensor<'a>) -> Result<Option<&'a [u8]>, OnnxError> {
         match tensor.data {
             Data::Raw(bytes) => Ok(Some(bytes)),
@@ -75,7 +75,7 @@ impl ExternalData {
         }
     }
 
-    /// A map of a file. It is kept to the end of the program, as pieces of it are parts of the output.
+    /// A map of a file. The map lives to the end of the program, because the output has pieces of the map.
     fn map(&self, location: &str) -> Result<&'static Mmap, String> {
         if let Some(map) = self.maps.borrow().get(location) {
             return Ok(map);

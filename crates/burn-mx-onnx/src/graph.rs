@@ -28,7 +28,7 @@ pub(crate) struct Body<'a> {
     pub(crate) fields: Vec<Field<'a>>,
     /// The body whose values this one can use.
     pub(crate) parent: Option<usize>,
-    /// Of a function: its name, and the version of ONNX's operators.
+    /// For a function: its name, and the version of ONNX's operators.
     pub(crate) function: Option<(&'a str, i64)>,
     pub(crate) nodes: Vec<NodeAt<'a>>,
     pub(crate) initializers: HashMap<&'a str, Tensor<'a>>,

@@ -23,7 +23,7 @@ pub struct Initializer {
 /// those that [`QuantizeOptions::tuned`](crate::QuantizeOptions::tuned) takes.
 ///
 /// # Errors
-/// If the file cannot be read, is no ONNX model, or has tensors with another number of elements than their shape says.
+/// If the file cannot be read, is not an ONNX model, or has tensors with another number of elements than their shape says.
 pub fn initializers(input: &Path) -> Result<Vec<Initializer>, OnnxError> {
     let map = map(input)?;
     let model = Model::read(&map).map_err(|error| OnnxError::Model {

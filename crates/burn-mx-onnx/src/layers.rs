@@ -1,4 +1,4 @@
-//! The products with a constant weight: what is quantized.
+//! The layers to quantize: products with a constant weight.
 
 use crate::OnnxError;
 use crate::graph::{Model, Source};

@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     activations_only: bool,
 
-    /// Quantize these layers only: a node's name, a prefix of it, or a glob
+    /// Quantize these layers only: a node's name, a prefix of the name, or a glob
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 

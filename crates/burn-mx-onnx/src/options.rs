@@ -1,4 +1,4 @@
-//! What is to be quantized, and how.
+//! The options: which tensors to quantize, and how.
 
 use globset::{Glob, GlobMatcher};
 use microscaling::{BlockFormat, Rounding};
@@ -26,13 +26,13 @@ pub struct QuantizeOptions {
     /// The types by which weights are stored. Default: portable.
     pub types: WeightTypes,
     /// The layers to quantize: names of nodes, prefixes of names that end before `/` or `.`, or globs. A node without a name has
-    /// that of its first output. Empty: all layers.
+    /// the name of its first output. Empty: all layers.
     pub include: Vec<String>,
     /// The layers that stay unquantized, even if `include` matches them.
     pub exclude: Vec<String>,
-    /// A safetensors file with the largest magnitudes of activations on calibration data, which fix their scales: for the input
-    /// of each layer, by the input's name, one number for each place along the summed axis. Default: scales follow from the
-    /// values that come.
+    /// A safetensors file with the largest magnitudes of activations on calibration data, which fix the scales. The file has a
+    /// tensor for the input of each layer, by the input's name. The tensor has one number for each place along the summed axis.
+    /// Default: scales follow from the values at run time.
     pub calibration: Option<PathBuf>,
     /// A safetensors file with weights and biases in place of those in the model, by the names of initializers.
     pub tuned: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub struct QuantizeOptions {
     pub force: bool,
 }
 
-/// What of a layer is quantized.
+/// The tensors of a layer to quantize.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Parts {

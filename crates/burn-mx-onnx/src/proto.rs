@@ -116,7 +116,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Its name, or that of its first output.
+    /// Its name, or the name of its first output.
     pub(crate) fn name(&self) -> &'a str {
         match self.name {
             "" => self.outputs.first().copied().unwrap_or(""),
@@ -189,7 +189,7 @@ pub(crate) struct Tensor<'a> {
 pub(crate) enum Data<'a> {
     /// Little endian.
     Raw(&'a [u8]),
-    /// `float_data`, not all of it packed into one field.
+    /// `float_data` with a field for each number. Packed numbers are `Raw`.
     Floats(Vec<f32>),
     /// `int32_data`: patterns of 16-bit floats.
     Integers(Vec<i64>),

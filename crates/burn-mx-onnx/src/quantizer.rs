@@ -19,7 +19,7 @@ use crate::{OnnxError, WeightTypes};
 /// The versions of ONNX's operators that are known.
 const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;
 
-/// What was quantized.
+/// The layers that were quantized, and the sizes before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -31,14 +31,14 @@ pub struct Report {
     pub bytes_after: u64,
 }
 
-/// Quantizes a model. Where the input has external data, so has the output, in a file of its own (`….onnx.data`) beside it.
+/// Quantizes a model. If the input has external data, the output has a file with external data next to the model (`….onnx.data`).
 ///
 /// The output appears when it is complete. Messages of the model that do not change are written byte for byte as they were
 /// read, and so are the elements of tensors.
 ///
 /// # Errors
-/// The output is as it was before.
-/// * A file cannot be read or written, is no ONNX model, or exists ([`OnnxError::Io`], [`OnnxError::Model`],
+/// The output is unchanged.
+/// * A file cannot be read or written, is not an ONNX model, or exists ([`OnnxError::Io`], [`OnnxError::Model`],
 ///   [`OnnxError::Exists`]).
 /// * The operator set is not one of 13 to 26 ([`OnnxError::Opset`]).
 /// * The format cannot be used for weights or activations ([`OnnxError::Format`]).

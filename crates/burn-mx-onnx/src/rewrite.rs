@@ -1,4 +1,4 @@
-//! The model with its changes, as a message: all else is as it was read.
+//! The model with its changes, as a message. All other fields keep the bytes that were read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ const FUNCTIONS_SINCE: i64 = 8;
 /// 4-bit floats and powers of two are, from this one on.
 const NEWEST_SINCE: i64 = 12;
 
-/// What changes in a body.
+/// The changes of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Edits<'a> {
     /// Constants, and the nodes before all others.
@@ -23,7 +23,7 @@ pub(crate) struct Edits<'a> {
     /// Nodes before a node.
     pub(crate) before: HashMap<usize, Vec<Message<'a>>>,
     pub(crate) dropped_nodes: HashSet<usize>,
-    /// Initializers that are no longer used.
+    /// Initializers without further uses.
     pub(crate) dropped: HashSet<&'a str>,
     /// New names for inputs of nodes, by node and input.
     pub(crate) renamed: HashMap<(usize, usize), String>,
@@ -91,7 +91,7 @@ impl<'a> Rewrite<'_, 'a> {
             .collect()
     }
 
-    /// Whether anything changes in a body or in the bodies inside of it.
+    /// Whether anything changes in a body or in the bodies inside.
     fn is_changed(&self, id: usize) -> bool {
         let Edits {
             first,
@@ -227,7 +227,7 @@ impl<'a> Rewrite<'_, 'a> {
         Ok(())
     }
 
-    /// An initializer that stays: as it is, with other elements, or with its elements in the output's data file.
+    /// An initializer that stays: unchanged, with other elements, or with its elements in the output's data file.
     fn initializer(
         &mut self,
         message: &mut Message<'a>,

@@ -25,7 +25,7 @@ pub(crate) fn mx_scale(o: &mut Operators, format: &MxFormat, amax: &str, lowest:
     }
 }
 
-/// Rounds numbers within ±max to those of an element format.
+/// Rounds numbers within ±max to numbers of an element format.
 pub(crate) fn float_rounded(
     o: &mut Operators,
     element: ElementFormat,

@@ -26,7 +26,7 @@ const BLOCKED: i64 = 21;
 /// Its version with [`WeightTypes::Newest`].
 pub(crate) const NEWEST: i64 = 24;
 
-/// What is done with each weight.
+/// How each weight is rounded and stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage {
     pub(crate) format: BlockFormat,
@@ -385,8 +385,8 @@ fn fp8(element: ElementFormat) -> Option<i64> {
     }
 }
 
-/// Whether element codes are numbers of the type INT8, in units of the last bit. They are not for `DequantizeLinear`: ONNX Runtime
-/// makes one operator of it and of a MatMul, which quantizes the activation to 8 bits.
+/// Whether element codes are numbers of the type INT8, in units of the last bit. `DequantizeLinear` does not get these codes: ONNX
+/// Runtime would fuse `DequantizeLinear` and MatMul into one operator, which quantizes the activation to 8 bits.
 fn is_int8(format: &BlockFormat) -> bool {
     format.element() == Some(ElementFormat::INT8)
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 pub(crate) struct Field<'a> {
     pub(crate) number: u32,
     pub(crate) value: Value<'a>,
-    /// The field as it stands in the file, with its tag.
+    /// The field's bytes in the file, with its tag.
     pub(crate) raw: &'a [u8],
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The bytes are no message.
+/// The bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -134,7 +134,7 @@ impl<'a> Message<'a> {
         self.length
     }
 
-    /// A field as it was read.
+    /// Appends the bytes of a field that was read.
     pub(crate) fn raw(&mut self, field: &'a [u8]) {
         self.push(Cow::Borrowed(field));
     }

@@ -114,8 +114,8 @@ pub enum PtqError {
     },
     /// The weight of a layer is used elsewhere, in another way than by the layer.
     #[error(
-        "layer `{layer}` cannot be tuned: its weight is used as a view, transposed for example, or in one call with a bias and \
-         in another without, or GPTQ is asked for and the layer is not linear; leave the layer out"
+        "layer `{layer}` cannot be tuned: its weight is used as a view (a transposed one, for example), only some calls have a \
+         bias, or GPTQ meets a layer that is not linear; leave the layer out"
     )]
     View {
         /// The layer's path.

@@ -310,8 +310,8 @@ impl<T, F> Passes<'_, T, F> {
         }
     }
 
-    /// Sorts the layers by the order in which the model calls them first. Those that it does not call are left out, which the log
-    /// says.
+    /// Sorts the layers by the order in which the model calls them first. Layers without a call are left out, with a
+    /// warning in the log.
     pub(super) fn in_order<M, R>(&self, model: &M, chosen: &mut Vec<Chosen>) -> Result<(), PtqError>
     where
         M: Sync,

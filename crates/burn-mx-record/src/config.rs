@@ -34,8 +34,8 @@ pub struct RecorderConfig {
     /// (`mx(element=int4,scale_mode=even)`), which stands for this format in every slot and the presets' bfloat16.
     pub what_if: Vec<String>,
     /// Further accumulators. The recorder computes some sums of the same operands by each of them and records the loss. An entry is
-    /// an [`Accumulation`] (`hopper_promote128`). Products without an accumulator have no such figures; float32's own sums are
-    /// those of `accumulator(order=fma)`.
+    /// an [`Accumulation`] (`hopper_promote128`). Products without an accumulator have no such figures. The
+    /// entry `accumulator(order=fma)` stands for float32's own sums.
     pub what_if_accumulators: Vec<String>,
     /// Whether to record the roundings to the elementwise format, too, op by op and in both passes. Default: false, because
     /// each op is computed a second time, without its roundings.
@@ -201,7 +201,7 @@ pub enum Statistic {
     /// For a product: the error of its result against the product of the unquantized operands. The recorder computes
     /// this second product.
     Result,
-    /// Of a product with an accumulator: the error of its sums against the exact sums of the same operands. The recorder computes
+    /// For a product with an accumulator: the error of its sums against the exact sums of the same operands. The recorder computes
     /// some of the sums again.
     Sums,
 }

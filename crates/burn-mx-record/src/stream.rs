@@ -45,7 +45,8 @@ struct Product {
     uses: u64,
     operands: Vec<Operand>,
     result: Option<Deferred>,
-    /// Of the product's accumulator and of each of the further ones; `None` where one does not take the operands.
+    /// One entry for the product's accumulator, and one for each further accumulator. `None` if this
+    /// accumulator does not take the operands.
     sums: Vec<Option<SumStatistics>>,
 }
 

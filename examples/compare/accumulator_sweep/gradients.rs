@@ -21,9 +21,9 @@ use super::{
 /// Errors of the gradient of all parameters, on one batch of a model that was trained for an epoch in FP32.
 #[derive(Debug, Serialize)]
 pub(crate) struct GradientErrors {
-    /// Of the same formats with float32 sums, against the gradient in FP32: what quantization does.
+    /// The error of the same formats with float32 sums, against the gradient in FP32: the effect of quantization.
     pub(crate) quantization: f64,
-    /// Of each unit, against the same formats with float32 sums.
+    /// The error of each unit, against the same formats with float32 sums.
     pub(crate) units: Vec<(Unit, f64)>,
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn after_an_epoch(
     Ok(Weights::of(model)?)
 }
 
-/// Trains by FP32, by float32 sums, by the named units and by those of the sweep that promote nothing.
+/// Trains by FP32, by float32 sums, by the named units, and by the sweep's units without promotion.
 pub(crate) fn runs(
     cli: &Cli,
     units: &[Unit],

@@ -40,7 +40,7 @@ impl Cli {
     }
 }
 
-/// A bar of so many steps; nothing where standard error is no terminal.
+/// A progress bar of `steps` steps. The bar is invisible if standard error is not a terminal.
 fn bar(name: &str, steps: usize) -> Result<ProgressBar, Box<dyn Error>> {
     let bar = ProgressBar::new(steps as u64).with_style(ProgressStyle::with_template(
         "{prefix} {bar:30} {pos}/{len}, {eta} {msg}",

@@ -77,7 +77,7 @@ pub enum RotaryScaling {
     },
 }
 
-/// The fields of `config.json` that say what is computed. What the file has beside them is not read.
+/// The fields of `config.json` that determine the computation. Other fields are not read.
 #[derive(Deserialize)]
 struct Fields {
     model_type: String,
@@ -120,7 +120,7 @@ impl DecoderConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] names the first field that this decoder cannot honour, its value, and what is allowed.
+    /// [`Error::Config`] names the first field that this decoder cannot honour, its value, and the allowed values.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let mut json: Value =
             serde_json::from_str(text).map_err(|error| field("config.json", error, "JSON"))?;

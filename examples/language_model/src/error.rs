@@ -36,12 +36,12 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// A tokenizer's file that is none.
-    #[error("'{}' is no tokenizer: {reason}", path.display())]
+    /// The file is not a tokenizer.
+    #[error("'{}' is not a tokenizer: {reason}", path.display())]
     Tokenizer {
         /// Its path.
         path: PathBuf,
-        /// What the crate tokenizers says.
+        /// The error of the crate tokenizers.
         reason: String,
     },
     /// A tokenizer of another model.

@@ -16,7 +16,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// Of a loss in nats a token on this text.
+    /// The score for a loss in nats a token on this text.
     pub fn of(loss: f64, text: &Tokens) -> Self {
         let tokens_per_character = text.len() as f64 / text.characters as f64;
         Self {

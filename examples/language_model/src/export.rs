@@ -10,7 +10,7 @@ use crate::{Decoder, Error, Folder, folder, gguf};
 
 type B = MxBackend<Flex>;
 
-/// What an engine reads.
+/// The files of an inference engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// A folder for transformers and vLLM with compressed-tensors.

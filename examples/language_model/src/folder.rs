@@ -42,7 +42,7 @@ impl Folder {
         })
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -51,7 +51,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If a file or a tensor is missing, has another shape, or is no tensor of the architecture.
+    /// If a file or a tensor is missing, has another shape, or does not belong to the architecture.
     pub fn load<B: MxTensorOps>(&self, device: &B::Device) -> Result<Decoder<B>, Error> {
         load_weights(&self.path, &self.config, device)
     }

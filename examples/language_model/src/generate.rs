@@ -21,7 +21,7 @@ pub enum Choice {
     },
 }
 
-/// Calls `next` with each of `count` tokens that follow the prompt, as soon as it is known.
+/// Calls `next` with each of `count` tokens that follow the prompt, as soon as the token is known.
 ///
 /// # Errors
 ///

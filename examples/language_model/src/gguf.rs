@@ -1,8 +1,13 @@
 //! A whole model as a GGUF file, version 3, for llama.cpp.
 //!
-//! All numbers are little-endian. The file is the magic `GGUF`, the version (u32), the number of tensors and of keys (u64 each),
-//! the keys, the tensors' descriptions, zeros up to a multiple of 32 bytes, and the tensors' bytes, each beginning at a multiple
-//! of 32 bytes after that. A text is its length (u64) and UTF-8. A description is the name, the number of axes (u32), the length
+//! All numbers are little-endian. The file consists of:
+//!
+//! * the magic `GGUF`, the version (u32), and the number of tensors and of keys (u64 each),
+//! * the keys,
+//! * the tensors' descriptions, and zeros up to a multiple of 32 bytes,
+//! * the tensors' bytes. Each tensor begins at a multiple of 32 bytes from the start of this part.
+//!
+//! A text is its length (u64) and UTF-8. A description is the name, the number of axes (u32), the length
 //! of each (u64), the fastest first, the type (u32), and the place of the bytes (u64).
 
 use std::{fs, path::Path};
@@ -64,7 +69,7 @@ impl Value {
     }
 }
 
-/// What of a model llama.cpp's architecture `llama` does not have.
+/// Refuses a model with parts that llama.cpp's architecture `llama` does not have.
 fn check(config: &DecoderConfig) -> Result<(), Error> {
     let refuse = |field: &str, value: String, allowed: &str| {
         Err(Error::Config {
@@ -255,7 +260,7 @@ fn stored(tensor: (&str, TensorView<'_>), config: &DecoderConfig) -> Result<Stor
 ///
 /// # Errors
 ///
-/// If llama.cpp's architecture has not what the model has, the tokenizer is no byte-level BPE, or a file cannot be written.
+/// If llama.cpp's architecture lacks a part of the model, the tokenizer is not a byte-level BPE, or a file cannot be written.
 pub fn write(
     file: &Path,
     tensors: &SafeTensors<'_>,

@@ -63,7 +63,7 @@ pub struct SwiGlu<B: Backend> {
     pub down_proj: Linear<B>,
 }
 
-/// The standard deviation of weights before training, that of GPT-2 and Llama.
+/// The standard deviation of weights before training, as in GPT-2 and Llama.
 const DEVIATION: f64 = 0.02;
 
 /// A linear layer with weights drawn as the whole model's are.

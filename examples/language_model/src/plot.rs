@@ -18,7 +18,7 @@ const COLOURS: [RGBColor; 7] = [
 /// A name and its losses, by the number of steps.
 pub type Named<'a> = (&'a str, &'a [(usize, f32)]);
 
-/// Draws the curves. What is above the largest loss of the second half of a run is cut off, so that formats are told apart.
+/// Draws the curves. The axis ends a little above the largest loss after the first quarter of the steps, to separate formats.
 ///
 /// # Errors
 ///

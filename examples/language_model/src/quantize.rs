@@ -9,7 +9,7 @@ use crate::{Decoder, Error};
 
 type B = MxBackend<Flex>;
 
-/// What of a linear layer is quantized.
+/// The tensors of a linear layer to quantize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Weights; inputs stay float32.

@@ -54,7 +54,7 @@ pub fn split(text: &str) -> [&str; 2] {
 ///
 /// # Errors
 ///
-/// If there are fewer than 256 tokens, or the text has too few different pairs for so many.
+/// If there are fewer than 256 tokens, or the text has too few different pairs for this vocabulary.
 pub fn train_tokenizer(text: &str, vocabulary: usize) -> Result<Tokenizer, Error> {
     let refuse = |allowed: String| Error::Option {
         option: "--vocabulary",
@@ -99,7 +99,7 @@ pub fn train_tokenizer(text: &str, vocabulary: usize) -> Result<Tokenizer, Error
 ///
 /// # Errors
 ///
-/// If the file is no tokenizer, or has tokens that the model does not know.
+/// If the file is not a tokenizer, or has tokens that the model does not know.
 pub fn tokenizer(file: &Path, vocabulary: usize) -> Result<Tokenizer, Error> {
     let text = fs::read_to_string(file).map_err(Error::io(file))?;
     let tokenizer: Tokenizer =
@@ -185,8 +185,8 @@ impl Tokens {
         Tensor::from_data(TensorData::new(tokens, [count, length]), device)
     }
 
-    /// Windows of `context + 1` tokens that follow each other, with the last token of each the first of the next, so that
-    /// every token but the first is predicted once. `[up to batch, context + 1]` each; what is left over at the end is left out.
+    /// Windows of `context + 1` tokens that follow each other, with the last token of each the first of the next. So every
+    /// token but the first is predicted once. Each tensor is `[up to batch, context + 1]`. An incomplete last window is left out.
     pub fn in_order<B: Backend>(
         &self,
         [batch, context]: [usize; 2],

@@ -27,7 +27,7 @@ use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tok
 type B = MxAutodiff<Flex>;
 type Device = MxDevice<FlexDevice>;
 
-/// What is trained, and how. The defaults are nanoGPT's for a processor.
+/// The settings of a training run. The defaults are nanoGPT's for a processor.
 #[derive(Clone, Debug, Serialize)]
 pub struct Training {
     /// Windows in a batch.
@@ -112,7 +112,7 @@ pub struct Data<'a> {
     pub tokenizer: &'a Tokenizer,
 }
 
-/// Windows of validation data while a model trains. The whole of it is for the end.
+/// Windows of validation data while a model trains, and their batch. Only the end of a run uses all validation data.
 const VALIDATION: [usize; 2] = [240, 48];
 
 /// Steps in which the learning rate rises.
@@ -215,7 +215,7 @@ impl Training {
         Ok(config.init(device).load_record(record))
     }
 
-    /// What has to be the same when a run is resumed.
+    /// The settings that must be the same when a run is resumed.
     fn settings(&self, config: &DecoderConfig, format: &Format, data: Data<'_>) -> Value {
         json!({
             "model": config.to_json(),
@@ -234,7 +234,7 @@ struct Saved {
 }
 
 impl Saved {
-    /// Begins a run with these settings, or makes sure that the one that is there has the same.
+    /// Begins a run with these settings, or checks that an existing run has the same settings.
     fn open(path: &Path, settings: Value) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(Error::io(path))?;
         let file = path.join("run.json");

@@ -11,7 +11,7 @@ use safetensors::{Dtype, serialize_to_file, tensor::TensorView};
 
 use super::quantization::B;
 
-/// Writes the parameters that differ from those of `float`. burn-onnx does not keep names: an initializer belongs to the parameter
+/// Writes the parameters of `tuned` that differ from `float`. burn-onnx does not keep names: an initializer belongs to the parameter
 /// that has its values, as they are or transposed.
 pub(super) fn keep<M: Module<B>>(
     file: &Path,
@@ -66,7 +66,7 @@ struct Parameter {
 }
 
 impl Parameter {
-    /// The values of the transposed matrix; none if it is no matrix.
+    /// The values of the transposed matrix; none if the parameter is not a matrix.
     fn transposed(&self) -> Vec<f32> {
         let [rows, columns] = self.shape[..] else {
             return Vec::new();

@@ -26,7 +26,7 @@ pub struct Accumulated {
     shape: Vec<usize>,
     sums: Sums,
     elements: Vec<f32>,
-    /// Of the same shape, but along the summed axis as many as there are blocks; empty without scales.
+    /// The scales. Their shape is the shape of the elements, with the number of blocks along the summed axis. Empty without scales.
     scales: Vec<f32>,
     /// A factor of all elements.
     tensor_scale: f32,

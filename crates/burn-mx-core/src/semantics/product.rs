@@ -262,7 +262,7 @@ impl<B: MxKernels> Product<B> {
         Some(self.on_device(values, product.shape().to_vec()))
     }
 
-    /// Looks at the sums of the product, if any observer wants to see what is lost of them.
+    /// Looks at the sums of the product, if any observer wants their errors.
     fn looks_at_sums(&self, accumulation: Accumulation) -> Option<SumLooks> {
         self.observers.as_ref()?.looks_at_sums(accumulation)
     }

@@ -7,7 +7,7 @@ use super::ScaleSearch;
 /// A weight `[outputs, inputs]` whose blocks, along the inputs, have fixed scales.
 pub(super) struct Grid {
     packed: Packed,
-    /// What a block can hold, by its scale's byte.
+    /// The numbers that a block can hold, by its scale's byte.
     numbers: Vec<Numbers>,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Grid {
 struct Numbers(Vec<(f32, u32)>);
 
 impl Numbers {
-    /// The number closest to a value. Of two that are equally close the one with the even code.
+    /// The number closest to a value. If two numbers are equally close: the number with the even code.
     fn nearest(&self, value: f64) -> (f32, u32) {
         let after = self
             .0
@@ -33,8 +33,8 @@ impl Numbers {
     }
 }
 
-/// Scales that a search tries beside the format's own: so many bytes below and above. A byte of MX is a power of two; sixteen
-/// of NVFP4 are a factor of 4.
+/// The number of scale bytes that a search tries below the format's own byte, and above. One byte more is a factor of 2 in MX.
+/// Sixteen bytes more are a factor of 4 in NVFP4.
 fn reach(format: BlockFormat) -> u8 {
     match format {
         BlockFormat::Mx(_) => 1,
@@ -148,7 +148,7 @@ impl Grid {
     }
 }
 
-/// The numbers of a block with this scale in this weight; none if the scale is no number.
+/// The numbers of a block with this scale in this weight; none if the scale is NaN.
 fn numbers(weight: &Packed, scale: u8) -> Numbers {
     let format = weight.format();
     let (size, count) = (format.block_size(), 1_usize << format.element_bits());

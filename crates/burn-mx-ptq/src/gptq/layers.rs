@@ -24,9 +24,9 @@ use burn_mx_module::{change, parameter_of, set_specs_at};
 pub struct GptqLayer {
     /// The layer's path.
     pub layer: String,
-    /// ‖q − y‖² / ‖y‖² with weights rounded to nearest in the format's own scales. q and y are the layer's outputs, without its
-    /// bias, with the quantized weight and with the unquantized one, on the quantized inputs of the model whose layers before
-    /// this one are quantized.
+    /// ‖q − y‖² / ‖y‖² with weights rounded to nearest in the format's own scales. q is the layer's output with the
+    /// quantized weight, y with the unquantized weight, both without the bias. The inputs are quantized, and come from the model
+    /// whose layers before this layer are quantized.
     pub error_nearest: f64,
     /// The same error with the weight that GPTQ found.
     pub error: f64,
@@ -36,7 +36,7 @@ pub struct GptqLayer {
 #[derive(Debug, Default)]
 struct Gram {
     sum: Vec<f64>,
-    /// The layer's weight is used as a view, or the layer is no linear one.
+    /// The layer's weight is used as a view, or the layer is not linear.
     is_unusable: bool,
 }
 
@@ -138,7 +138,7 @@ where
 /// The basis in which a weight is quantized.
 enum Basis {
     Own,
-    /// Of a transform in blocks of inputs, with these signs.
+    /// The basis of a transform in blocks of inputs, with these signs.
     Hadamard(RandomHadamard, Signs),
 }
 

@@ -124,7 +124,7 @@ struct ResultRow {
     sums: Vec<SumRow>,
 }
 
-/// What an accumulator lost of a product's sums.
+/// The errors of an accumulator on a product's sums.
 #[derive(Serialize)]
 struct SumRow {
     accumulator: String,

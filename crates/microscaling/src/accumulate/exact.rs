@@ -179,7 +179,7 @@ impl ExactSum {
         LOWEST + 64 * top as i32 + magnitude[top].ilog2() as i32
     }
 
-    /// The nearest number of 53 bits, or one beside it.
+    /// The nearest number of 53 bits, or a neighbor of that number.
     #[cfg(feature = "std")]
     pub(super) fn to_f64(self) -> f64 {
         if self.is_zero() {

@@ -35,7 +35,7 @@ impl Accumulator {
         self.multiply_from(None, lhs, rhs, result)
     }
 
-    /// The product from one sum on, or from those of the result.
+    /// Adds the product to `c`, or to the numbers in the result.
     fn multiply_from(
         &self,
         c: Option<f32>,

@@ -20,7 +20,7 @@ use super::evaluate::{B, CacheOptions};
 pub(super) struct Generate {
     /// The folder of a model: config.json, tokenizer.json, safetensors
     model: PathBuf,
-    /// What to go on from
+    /// The prompt: the text to continue
     #[arg(long, value_name = "TEXT", default_value = "And ")]
     prompt: String,
     /// Tokens to write [default: as many as the model's context has room for]

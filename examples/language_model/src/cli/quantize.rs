@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::evaluate::{B, CacheOptions, validation};
 
-/// Quantize a trained model by named configurations, and measure what is left of it
+/// Quantize a trained model by named configurations, and measure the results
 #[derive(Debug, clap::Args)]
 pub(super) struct Quantize {
     /// The folder of a model: config.json, tokenizer.json, safetensors
@@ -48,7 +48,7 @@ pub(super) struct Options {
     /// Tokens of a window [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     context: Option<usize>,
-    /// What of a linear layer is quantized
+    /// The tensors of a linear layer to quantize
     #[arg(long, default_value = "weights")]
     scope: ScopeName,
     /// Windows of calibration data

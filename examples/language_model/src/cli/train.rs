@@ -15,7 +15,7 @@ use language_model::{
 /// Train a model in one or more formats, from the same weights on the same batches
 #[derive(Debug, clap::Args)]
 pub(super) struct Train {
-    /// Where models, curves and the plot go; a run that is there goes on
+    /// The folder for models, curves and the plot; a run in this folder goes on
     #[arg(long, value_name = "FOLDER", default_value = "out/language_model")]
     out: PathBuf,
     /// Text to learn, the last tenth of which validates [default: parts of the King James Bible]
@@ -42,7 +42,7 @@ pub(super) struct Train {
     /// Heads of keys and values [default: as of queries]
     #[arg(long, value_name = "HEADS")]
     kv_heads: Option<usize>,
-    /// A head of its own; without, it is the table of embeddings
+    /// Train a separate head; without, the table of embeddings is the head
     #[arg(long)]
     untied: bool,
     /// Tokens of a window

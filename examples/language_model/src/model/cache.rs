@@ -7,9 +7,9 @@ use burn::prelude::*;
 /// How a cache stores keys and values.
 #[derive(Clone)]
 pub struct Stored<B: Backend> {
-    /// Positions that are stored together: 1, or the size of blocks along time. Those that are left over wait as they are.
+    /// Positions that are stored together: 1, or the size of blocks along time. The cache keeps other positions unrounded.
     pub positions: usize,
-    /// What becomes of keys or values `[batch, heads, positions, head]` in the cache.
+    /// Rounds keys or values `[batch, heads, positions, head]` for the cache.
     pub round: Arc<dyn Fn(Tensor<B, 4>) -> Tensor<B, 4> + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Broken folders and texts: an error says what is wrong.
+//! Broken folders and texts: an error names the defect.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ fn copy(name: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What opening and loading a folder says.
+/// The error text of opening and loading a folder.
 fn error(folder: &Path) -> String {
     let device: Device<B> = MxDevice::default();
     let loaded = Folder::open(folder).and_then(|folder| folder.load::<B>(&device).map(drop));
@@ -125,7 +125,7 @@ fn a_tokenizer_of_another_vocabulary_is_refused() {
     fs::write(&file, "{}").unwrap();
     has(
         &error(folder.path()),
-        &["tokenizer.json", "is no tokenizer"],
+        &["tokenizer.json", "is not a tokenizer"],
     );
 }
 

@@ -71,7 +71,7 @@ fn a_cache_changes_no_logits() {
     }
 }
 
-/// What is stored in blocks along time is rounded once, when its block is full; queries see it rounded from the next call on.
+/// Blocks along time are rounded once, when they are full. Queries see the rounded numbers from the next call on.
 #[test]
 fn a_cache_rounds_full_blocks() {
     let model = load("llama");
@@ -96,7 +96,7 @@ fn a_cache_rounds_full_blocks() {
     assert!(!step(1), "the block has zeros");
 }
 
-/// What is saved is loaded again, bit for bit, and its config means the same.
+/// A saved model is loaded again, bit for bit, and its config means the same.
 #[test]
 fn a_saved_model_is_the_same() {
     for name in MODELS {

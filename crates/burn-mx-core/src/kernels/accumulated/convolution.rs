@@ -2,8 +2,9 @@
 //! have.
 //!
 //! An output and an input's gradient sum over the taps of the weight, and for each tap over the channels of the group. A weight's
-//! gradient sums over the images, and for each image over the positions of the output; where the operands have blocks, which lie
-//! along the images, it sums over the positions, and for each position over the images. Each tap or position begins with a block.
+//! gradient sums over the images, and for each image over the positions of the output. Blocks lie along the images. If the operands
+//! have blocks, the gradient sums over the positions, and for each position over the images. Each tap or position begins with a
+//! block.
 
 use microscaling::{AccumulateError, Accumulation, AccumulatorOperand, Axis, OperandKind};
 use rayon::prelude::*;
@@ -96,8 +97,8 @@ fn lay(
     rows
 }
 
-/// What a matrix unit sums over without a break: elements of an operand from `start` on along its summed axis, and zeros behind
-/// them.
+/// Elements that a matrix unit sums over without a break: elements of an operand from `start` on along its summed axis, and zeros
+/// behind these elements.
 #[derive(Clone, Copy)]
 struct Segment<'a> {
     operand: &'a Accumulated,

@@ -1,16 +1,16 @@
-//! Looks at what is lost of the sums of a product.
+//! Measures how far the sums of a product are from the exact sums.
 
 use microscaling::{Accumulation, AccumulatorOperand, SumStatistics};
 
 /// Sums of a product that are looked at, at most.
 const SUMS: usize = 256;
-/// Products of these sums, at most: the scalar rule takes 10 ms for so many.
+/// Products of these sums, at most. The scalar rule takes 10 ms for this number of products.
 const PRODUCTS: usize = 1 << 17;
 
-/// What several accumulators lose of some of the sums of one product.
+/// The errors of several accumulators on some of the sums of one product.
 pub(crate) struct SumLooks {
     accumulations: Vec<Accumulation>,
-    /// Of each accumulator; `None` if it does not take the operands.
+    /// One entry for each accumulator; `None` if the accumulator does not take the operands.
     statistics: Vec<Option<SumStatistics>>,
 }
 
@@ -29,7 +29,7 @@ impl SumLooks {
         [lhs, rhs]: [&AccumulatorOperand<'_>; 2],
     ) {
         let sums = (PRODUCTS / lhs.summed.length.max(1)).clamp(1, SUMS);
-        // So many of all are of this matrix.
+        // This matrix has this number of the sums.
         let sums = (at + 1) * sums / matrices - at * sums / matrices;
         if sums == 0 {
             return;
@@ -44,7 +44,7 @@ impl SumLooks {
         }
     }
 
-    /// What each accumulator loses.
+    /// The statistics of each accumulator.
     pub(crate) fn into_statistics(self) -> Vec<Option<SumStatistics>> {
         self.statistics
     }

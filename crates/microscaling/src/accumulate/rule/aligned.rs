@@ -47,14 +47,14 @@ impl Term {
         Self { sum, exponent }
     }
 
-    /// Whether the term is not 0, and nothing of it is left in this unit.
+    /// Whether the term is not 0 and becomes 0 when cut off to a multiple of 2^`unit`.
     #[cfg(feature = "std")]
     pub(super) fn is_cut_to_nothing(&self, unit: i32) -> bool {
         !self.sum.is_zero() && self.sum.cut(unit).is_zero()
     }
 }
 
-/// The unit of what is kept of terms: 2^`fraction_bits` below the largest exponent.
+/// The exponent of the last bit that is kept of terms: `fraction_bits` below the largest exponent.
 pub(super) fn unit(terms: &[Term], fraction_bits: i32, floor_exponent: i32) -> i32 {
     let exponents = terms.iter().filter_map(|term| term.exponent);
     exponents.fold(floor_exponent, i32::max) - fraction_bits

@@ -1,4 +1,4 @@
-//! What is lost of sums.
+//! The errors of sums.
 
 use super::aligned::{Term, unit};
 use super::{Dot, Product, finite};
@@ -18,8 +18,8 @@ pub struct SumStatistics {
     pub sums: u64,
     /// Number of products that are not 0 in these sums.
     pub products: u64,
-    /// How many of them were cut to nothing: of `joint` and `late` what lies below the last bit that is kept, of `fma` what leaves
-    /// the running sum as it was. Of a group that is cut to nothing all products count. Other orders cut nothing.
+    /// Number of these products that were cut to nothing. In `joint` and `late`, the product lies below the last bit that is kept.
+    /// In `fma`, the running sum does not change. If a group is cut to nothing, all its products count. Other orders cut nothing.
     pub cut_to_nothing: u64,
     /// Sums of the squares of the exact sums, of the sums, and of their differences.
     powers: [f64; 3],
@@ -68,8 +68,8 @@ impl SumStatistics {
 }
 
 impl Accumulator {
-    /// What the accumulator loses of a product of two matrices: of `dots` dot products that are spread over the result, or of all if
-    /// there are no more. They are computed by the scalar rule, at about 10⁷ products a second.
+    /// The errors of the accumulator's sums in a product of two matrices. The sums are `dots` dot products that are spread over the
+    /// result, or all if there are no more. The scalar rule computes the sums, at about 10⁷ products a second.
     ///
     /// # Errors
     /// The errors of [`multiply`](Self::multiply).
@@ -98,7 +98,7 @@ impl Accumulator {
 }
 
 impl Dot<'_> {
-    /// Adds what is lost of this sum.
+    /// Adds the error of this sum.
     fn see(&self, statistics: &mut SumStatistics) {
         let [mut products, mut cut] = [0, 0];
         let got = self.sum_seen(0.0, &mut |c, added| {
