@@ -37,6 +37,9 @@ fn packaged(package: &str) -> BTreeSet<String> {
 fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
         let path = entry.expect("the entry can be read").path();
+        if path.ends_with("__pycache__") {
+            continue;
+        }
         if path.is_dir() {
             files(of_crate, path, found);
         } else {
@@ -46,12 +49,13 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
     "burn-mx-cost",
     "burn-mx-module",
+    "burn-mx-onnx",
     "burn-mx-ptq",
     "burn-mx-record",
     "microscaling",
@@ -61,7 +65,8 @@ const PACKAGES: [&str; 9] = [
 #[test]
 fn packages_hold_their_sources_licenses_readme_and_changelog() {
     for package in PACKAGES {
-        let with_tests = package.starts_with("microscaling") || package == "burn-mx-cost";
+        let has_tests = ["burn-mx-cost", "burn-mx-onnx"].contains(&package);
+        let with_tests = has_tests || package.starts_with("microscaling");
         let of_crate = root().join("crates").join(package);
         let mut expected = BTreeSet::from(
             ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"].map(str::to_owned),
@@ -72,6 +77,9 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
         files(&of_crate, of_crate.join("src"), &mut expected);
         if with_tests {
             files(&of_crate, of_crate.join("tests"), &mut expected);
+        }
+        if package == "burn-mx-onnx" {
+            files(&of_crate, of_crate.join("python"), &mut expected);
         }
         let made_by_cargo = [".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
         let mut list = packaged(package);
