@@ -172,7 +172,12 @@ fn records_as_curves_of_tensorboard_and_as_csv() {
 #[test]
 fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
     let folder = folder();
-    let config = RecorderConfig::default().what_if(["mxfp8_e4m3", "mx(element=int8,block_size=8)"]);
+    // The integers lose less, but a layer's specs take a preset.
+    let formats = ["mxfp8_e4m3", "mx(element=int8,block_size=32)"];
+    let config = RecorderConfig {
+        what_if: formats.map(String::from).into(),
+        ..RecorderConfig::default()
+    };
     let recording = Recorder::new(config)
         .on_this_thread()
         .start(&folder)
@@ -202,10 +207,14 @@ fn the_table_ranks_layers_and_has_a_line_to_try_the_worst_one() {
         .find(|line| line.contains(".weight"))
         .expect("a row");
     assert!(first.contains(worst), "{first}: {worst}");
-    let line = format!("--layer '{worst}=bfp16'");
+    let line = format!("--layer '{worst}=mxfp8_e4m3'");
     assert!(table.contains(&line), "{table}: {line}");
     let line =
-        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"bfp16\")?.resolve()?)?;");
+        format!("set_specs_at(model, \"{worst}\", &MxSpecs::preset(\"mxfp8_e4m3\")?.resolve()?)?;");
+    assert!(
+        table.contains("mx(element=int8,block_size=32): +"),
+        "{table}"
+    );
     assert!(table.contains(&line), "{table}: {line}");
 }
 

@@ -15,7 +15,7 @@ use super::{MxSpecs, SpecsError};
 /// let recipe = Recipe::preset("nvfp4_pretraining")?;
 /// assert!(recipe.exemptions.head);
 /// assert_eq!(recipe.exemptions.last_percent, 15);
-/// assert_eq!(recipe.exempt_specs().resolve()?.to_string(), "bfloat16");
+/// assert_eq!(recipe.exempt_specs().resolve()?.to_string(), "bfloat16, round even");
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -147,6 +147,7 @@ impl ResolvedSpecs {
             ("vec_use_recip", specs.vec_use_recip && is_elementwise),
         ]
         .into_iter()
-        .filter_map(|(name, is_on)| is_on.then(|| name.to_owned()))
+        .filter(|(_, is_on)| *is_on)
+        .map(|(name, _)| name.to_owned())
     }
 }
