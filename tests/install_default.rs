@@ -338,7 +338,7 @@ fn quantization_of_a_model_without_specs_is_silent_and_with_specs_says_so() {
         let x = Tensor::ones([2, 32], device);
         let quantizer = Quantizer::new(config).unwrap();
         let quantized = quantizer
-            .quantize(layers.into(), &[x.clone()], forward)
+            .quantize(layers.into(), std::slice::from_ref(&x), forward)
             .unwrap();
         forward(&quantized.model, &x);
     };

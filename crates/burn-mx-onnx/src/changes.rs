@@ -10,8 +10,11 @@ use crate::graph::Model;
 use crate::layers::{Layer, Layout};
 use crate::proto::{self, NewAttribute, Tensor, data_type, little_endian};
 use crate::rewrite::Edits;
-use crate::safetensors_file::TensorFile;
+use crate::safetensors_file::{Array, TensorFile};
 use crate::weights::Storage;
+
+/// A quantized weight: body, constant, axis and transposes.
+type WeightKey<'a> = (usize, &'a str, usize, Vec<Vec<usize>>);
 
 /// The changes while they are made.
 pub(crate) struct Work<'m, 'a> {
@@ -21,8 +24,8 @@ pub(crate) struct Work<'m, 'a> {
     output: &'m mut Output,
     external: &'m ExternalData,
     replaced: &'m HashMap<&'a str, Vec<f32>>,
-    /// Names of quantized weights: by body, constant, axis and transposes.
-    weights: HashMap<(usize, &'a str, usize, Vec<Vec<usize>>), String>,
+    /// Names of quantized weights.
+    weights: HashMap<WeightKey<'a>, String>,
     /// Names of quantized activations: by body, name and blocks.
     inputs: HashMap<(usize, &'a str, Layout, usize), String>,
     /// The functions that are called: padded or not.
@@ -250,7 +253,7 @@ impl<'m, 'a> Work<'m, 'a> {
         x: &str,
         activations: &Activations,
         [count, size]: [usize; 2],
-    ) -> Result<Option<(Vec<usize>, Vec<f32>)>, OnnxError> {
+    ) -> Result<Option<Array>, OnnxError> {
         let Some(calibration) = self.calibration else {
             return Ok(None);
         };

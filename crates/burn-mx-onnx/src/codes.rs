@@ -132,7 +132,7 @@ pub(crate) fn shifts(
     let sub_blocks = block_size.div_ceil(format.sub_block_size);
     let place = |at: usize| (at / block_size, at % block_size / format.sub_block_size);
     let all_of_axis: Vec<i64> = (0..length)
-        .map(|at| place(at))
+        .map(place)
         .map(|(block, sub_block)| (block * sub_blocks + sub_block) as i64)
         .collect();
     let count = all_of_axis.last().map_or(0, |last| *last as usize + 1);

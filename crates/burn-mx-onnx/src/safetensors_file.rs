@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::OnnxError;
 use crate::files::map;
 
+/// The shape and the elements of a tensor.
+pub(crate) type Array = (Vec<usize>, Vec<f32>);
+
 /// A mapped file of float32 tensors.
 #[derive(Debug)]
 pub(crate) struct TensorFile {
@@ -42,7 +45,7 @@ impl TensorFile {
     }
 
     /// The shape and the elements of a tensor.
-    pub(crate) fn get(&self, name: &str) -> Result<Option<(Vec<usize>, Vec<f32>)>, OnnxError> {
+    pub(crate) fn get(&self, name: &str) -> Result<Option<Array>, OnnxError> {
         let tensors = self.tensors()?;
         let Ok(tensor) = tensors.tensor(name) else {
             return Ok(None);

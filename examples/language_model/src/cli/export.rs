@@ -66,10 +66,12 @@ impl Export {
             .block_format(Slot::W)
             .expect("each configuration has one");
         let layout = engine.layout(format)?;
-        let (_, _, calibration) = self.options.data(&folder)?;
+        let texts = self.options.texts(&folder)?;
         let bar = super::bar(&self.config, 1)?;
-        let model = folder.load::<B>(&Format::named("fp32")?.device()?)?;
-        let quantized = quantize::quantize(model, config, &calibration(self.seed), |done, all| {
+        let device = Format::named("fp32")?.device()?;
+        let model = folder.load::<B>(&device)?;
+        let calibration = texts.calibration(self.seed, &device);
+        let quantized = quantize::quantize(model, config, &calibration, |done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
         })?;

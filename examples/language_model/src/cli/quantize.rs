@@ -85,18 +85,8 @@ impl Options {
         Ok(config)
     }
 
-    /// Text to validate on, the length of windows, and calibration data by seed.
-    pub(super) fn data(
-        &self,
-        folder: &Folder,
-    ) -> Result<
-        (
-            Tokens,
-            usize,
-            impl Fn(u64) -> Vec<Tensor<B, 2, Int>> + use<>,
-        ),
-        Box<dyn Error>,
-    > {
+    /// The texts of a model.
+    pub(super) fn texts(&self, folder: &Folder) -> Result<Texts, Box<dyn Error>> {
         if self.calibration == 0 {
             return Err("--calibration '0'; allowed: 1 or more".into());
         }
@@ -104,14 +94,32 @@ impl Options {
         let text = text::read(self.text.as_deref())?;
         let [training, _] = text::split(&text);
         let what = "the text to calibrate on";
-        let training = Tokens::of(&folder.tokenizer, training, what, context)?;
-        let count = self.calibration;
-        let device = Format::named("fp32")?.device()?;
-        let calibration = move |seed| {
-            let windows = training.windows::<B>([count, context], seed, &device);
-            windows.split(32, 0)
-        };
-        Ok((validating, context, calibration))
+        Ok(Texts {
+            validating,
+            context,
+            training: Tokens::of(&folder.tokenizer, training, what, context)?,
+            windows: self.calibration,
+        })
+    }
+}
+
+/// The texts that a quantized model is calibrated and evaluated on.
+pub(super) struct Texts {
+    validating: Tokens,
+    /// The length of a window in tokens.
+    context: usize,
+    training: Tokens,
+    /// The number of windows of calibration data.
+    windows: usize,
+}
+
+impl Texts {
+    /// Batches of calibration data, `[windows, context]` tokens each.
+    pub(super) fn calibration(&self, seed: u64, device: &Device<B>) -> Vec<Tensor<B, 2, Int>> {
+        let windows = [self.windows, self.context];
+        self.training
+            .windows::<B>(windows, seed, device)
+            .split(32, 0)
     }
 }
 
@@ -121,7 +129,8 @@ impl Quantize {
         let configs = self.configs.iter().map(|name| self.options.config(name));
         let configs = configs.collect::<Result<Vec<_>, _>>()?;
         let stored = self.cache.stored()?;
-        let (tokens, context, calibration) = self.options.data(&folder)?;
+        let texts = self.options.texts(&folder)?;
+        let (tokens, context) = (&texts.validating, texts.context);
         let device = Format::named("fp32")?.device()?;
         let float = folder.load::<B>(&device)?;
         let probe = tokens.windows::<B>([32, context], 0, &device);
@@ -132,7 +141,7 @@ impl Quantize {
                 None => held_out(model, windows),
                 Some(stored) => held_out_cached(model, windows, stored),
             };
-            Score::of(f64::from(loss), &tokens)
+            Score::of(f64::from(loss), tokens)
         };
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
@@ -172,7 +181,7 @@ impl Quantize {
             let bits = format.map_or(32.0, |format| format.bits_per_element());
             for seed in seeds {
                 let bar = super::bar(name, 1)?;
-                let data = seed.map_or_else(Vec::new, &calibration);
+                let data = seed.map_or_else(Vec::new, |seed| texts.calibration(seed, &device));
                 let progress = |done, all| {
                     bar.set_length(all as u64);
                     bar.set_position(done as u64);
