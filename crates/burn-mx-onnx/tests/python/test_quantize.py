@@ -217,7 +217,7 @@ def detours():
 
 
 @pytest.mark.parametrize("config", ["MXFP8E4M3", "MX6", "MXINT8"])
-@pytest.mark.parametrize("case", detours(), ids=lambda case: case[0])
+@pytest.mark.parametrize("case", list(detours()), ids=lambda case: case[0])
 def test_detours(program, tmp_path, case, config):
     name, nodes, weights, functions, w, axis = case
     x = graphs.numbers(np.random.default_rng(4), (3, 70), False)
