@@ -205,3 +205,6 @@ fn error(weight: &[f32], quantized: &[f32], inputs: usize, hessian: &[f64]) -> f
         false => noise,
     }
 }
+
+#[cfg(test)]
+mod tests;

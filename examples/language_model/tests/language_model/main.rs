@@ -1,6 +1,7 @@
 //! Models of other makers, broken ones, and one that is trained here.
 
 mod broken;
+mod end_to_end;
 mod transformers;
 
 use std::path::{Path, PathBuf};

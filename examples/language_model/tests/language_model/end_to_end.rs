@@ -1,0 +1,263 @@
+//! A small model is trained, resumed, quantized, exported, and writes text.
+
+use std::{fs, path::Path};
+
+use burn::backend::flex::FlexDevice;
+use burn::prelude::*;
+use burn_mx::{MxDevice, Slot};
+use language_model::{
+    Decoder, DecoderConfig, Error, Folder, RotaryConfig, RotaryScaling,
+    evaluate::held_out,
+    export::{Engine, export},
+    folder,
+    generate::{Choice, generate},
+    quantize::{Scope, named, quantize},
+    text,
+    text::Tokens,
+    train::{Curve, Data, Format, Training},
+};
+use tokenizers::Tokenizer;
+
+use super::B;
+
+fn device() -> MxDevice<FlexDevice> {
+    MxDevice::new(FlexDevice, "none").unwrap()
+}
+
+fn config() -> DecoderConfig {
+    DecoderConfig {
+        model_type: "llama".into(),
+        vocabulary: 256,
+        width: 64,
+        hidden: 96,
+        heads: 4,
+        kv_heads: 2,
+        head: 16,
+        context: 32,
+        epsilon: 1e-5,
+        rotary: RotaryConfig {
+            theta: 10_000.0,
+            scaling: RotaryScaling::None,
+        },
+        is_tied: true,
+        has_qkv_bias: false,
+        has_output_bias: false,
+        has_qk_norm: false,
+        windows: vec![None; 2],
+    }
+}
+
+const TRAINING: Training = Training {
+    batch: 8,
+    steps: 200,
+    learning_rate: 3e-3,
+    interval: 100,
+    seed: 3,
+};
+
+struct Corpus {
+    tokenizer: Tokenizer,
+    parts: [Tokens; 2],
+}
+
+impl Corpus {
+    fn new() -> Self {
+        let text = text::read(None).unwrap();
+        let [train, validation] = text::split(&text[..200_000]);
+        let tokenizer = text::train_tokenizer(train, 256).unwrap();
+        let parts = [train, validation].map(|text| Tokens::of(&tokenizer, text, "it", 32).unwrap());
+        Self { tokenizer, parts }
+    }
+
+    fn train(&self, format: &str, path: &Path, report: impl FnMut(usize, &Curve)) -> Curve {
+        let [training, validation] = &self.parts;
+        let data = Data {
+            training,
+            validation,
+            tokenizer: &self.tokenizer,
+        };
+        let format = Format::named(format).unwrap();
+        let (_, curve) = TRAINING
+            .run(&config(), &format, data, path, report)
+            .unwrap();
+        curve
+    }
+}
+
+fn logits(model: &Decoder<B>, tokens: &Tensor<B, 2, Int>) -> Vec<f32> {
+    model.forward(tokens.clone()).into_data().to_vec().unwrap()
+}
+
+/// A run that is stopped and goes on has the bits of one that is not, and other settings are refused.
+#[test]
+fn a_resumed_run_is_the_same() {
+    let corpus = Corpus::new();
+    let temporary = tempfile::tempdir().unwrap();
+    let [whole, stopped] = ["whole", "stopped"].map(|name| temporary.path().join(name));
+    let curve = corpus.train("mxfp8_e4m3", &whole, |step, _| {
+        if step == 150 {
+            // What a run has left that is killed here.
+            fs::create_dir(&stopped).unwrap();
+            for file in fs::read_dir(&whole).unwrap() {
+                let file = file.unwrap().path();
+                fs::copy(&file, stopped.join(file.file_name().unwrap())).unwrap();
+            }
+        }
+    });
+    let mut steps = Vec::new();
+    let resumed = corpus.train("mxfp8_e4m3", &stopped, |step, _| steps.push(step));
+    assert_eq!(steps, (101..=200).collect::<Vec<_>>());
+    assert_eq!(
+        (curve.training, curve.validation),
+        (resumed.training, resumed.validation)
+    );
+    let [one, other] =
+        [&whole, &stopped].map(|path| fs::read(path.join("model.safetensors")).unwrap());
+    assert!(one == other);
+    let [training, validation] = &corpus.parts;
+    let data = Data {
+        training,
+        validation,
+        tokenizer: &corpus.tokenizer,
+    };
+    let other = Training {
+        learning_rate: 1e-3,
+        ..TRAINING
+    };
+    let format = Format::named("mxfp8_e4m3").unwrap();
+    let refused = other.run(&config(), &format, data, &whole, |_, _| ());
+    assert!(refused.is_err_and(|error| error.to_string().contains("the same settings")));
+}
+
+/// Formats start from the same weights: the first losses are alike, and each format learns.
+#[test]
+fn a_trained_model_is_quantized_exported_and_writes() {
+    let corpus = Corpus::new();
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("fp32");
+    let curve = corpus.train("fp32", &path, |_, _| ());
+    let losses: Vec<f32> = curve.validation.iter().map(|(_, loss)| *loss).collect();
+    assert!(losses[1] < losses[0] && losses[1] < 3.0, "{losses:?}");
+
+    let source = Folder::open(&path).unwrap();
+    let device = device();
+    let float = source.load::<B>(&device).unwrap();
+    let [training, validation] = &corpus.parts;
+    let held_out = |model: &Decoder<B>| held_out(model, validation.in_order([64, 32], &device));
+    let all = held_out(&float);
+    // Of 240 windows and of all.
+    assert!((all - losses[1]).abs() < 0.05, "{all} {losses:?}");
+
+    let calibration = training.windows::<B>([64, 32], 0, &device).split(32, 0);
+    let quantized = |name: &str, scope| {
+        let config = named(name, scope).unwrap();
+        quantize(float.clone(), config, &calibration, |_, _| ()).unwrap()
+    };
+    for name in ["MXFP4E2M1", "NVFP4"] {
+        let nearest = held_out(&quantized(name, Scope::Weights).model);
+        let gptq = quantized(&format!("{name}_GPTQ"), Scope::Weights);
+        assert_eq!(gptq.gptq.len(), 14);
+        let better = gptq
+            .gptq
+            .iter()
+            .filter(|layer| layer.error < layer.error_nearest);
+        assert!(better.count() >= 13, "{:?}", gptq.gptq);
+        let gptq = held_out(&gptq.model);
+        let mr_gptq = held_out(&quantized(&format!("{name}_MRGPTQ"), Scope::Dynamic).model);
+        println!(
+            "{name}: float {all}, nearest {nearest}, GPTQ {gptq}, MR-GPTQ with inputs {mr_gptq}"
+        );
+        assert!(
+            all < gptq && gptq < nearest,
+            "{name}: {all} {gptq} {nearest}"
+        );
+        assert!(mr_gptq < all + 0.3, "{name}: {mr_gptq}");
+    }
+
+    let probe = validation.windows::<B>([4, 32], 1, &device);
+    for (name, engine) in [
+        ("MXFP4E2M1_GPTQ", Engine::CompressedTensors),
+        ("NVFP4_GPTQ", Engine::ModelOpt),
+        ("MXFP8E4M3", Engine::CompressedTensors),
+    ] {
+        let model = quantized(name, Scope::Weights).model;
+        let out = temporary.path().join(name);
+        let format = named(name, Scope::Weights)
+            .unwrap()
+            .specs
+            .resolve()
+            .unwrap();
+        let layout = engine
+            .layout(format.block_format(Slot::W).unwrap())
+            .unwrap();
+        export(&out, &source, &model, layout).unwrap();
+        let config: serde_json::Value =
+            serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
+        assert!(config["quantization_config"].is_object(), "{name}");
+        let again = Folder::open(&out).unwrap().load::<B>(&device).unwrap();
+        assert_eq!(logits(&model, &probe), logits(&again, &probe), "{name}");
+    }
+    let refused = Engine::Gguf.layout("nvfp4".parse().unwrap());
+    assert!(matches!(refused, Err(Error::Option { .. })));
+
+    let prompt = source.tokenizer.encode("And the ", false).unwrap();
+    let write = |count, choice| {
+        let mut tokens = Vec::new();
+        let prompt = (prompt.get_ids(), count);
+        let done = generate(&float, prompt, 32, choice, None, |token| tokens.push(token));
+        done.map(|()| source.tokenizer.decode(&tokens, false).unwrap())
+    };
+    let greedy = write(25, Choice::Greedy).unwrap();
+    let sampled = Choice::Sampled {
+        temperature: 0.8,
+        top: Some(20),
+        seed: 1,
+    };
+    assert_eq!(write(25, sampled).unwrap(), write(25, sampled).unwrap());
+    let corpus = text::read(None).unwrap();
+    let words: Vec<&str> = corpus.split_whitespace().collect();
+    let mut written = greedy.split_whitespace();
+    assert!(written.any(|word| words.contains(&word)), "{greedy}");
+    let refused = write(26, Choice::Greedy);
+    assert!(matches!(
+        refused,
+        Err(Error::Context {
+            asked: 33,
+            longest: 32
+        })
+    ));
+}
+
+/// llama.cpp's file: what `gguf`, the Python package, reads of it was compared by hand; here its frame.
+#[test]
+fn a_gguf_file_has_all_tensors() {
+    let temporary = tempfile::tempdir().unwrap();
+    let corpus = Corpus::new();
+    let device = device();
+    let model = config().init::<B>(&device);
+    folder::save(temporary.path(), &config(), &corpus.tokenizer, &model).unwrap();
+    let source = Folder::open(temporary.path()).unwrap();
+    let config = named("MXFP4E2M1", Scope::Weights).unwrap();
+    let quantized = quantize(model, config, &[], |_, _| ()).unwrap().model;
+    let layout = Engine::Gguf.layout("mxfp4".parse().unwrap()).unwrap();
+    let file = temporary.path().join("model.gguf");
+    export(&file, &source, &quantized, layout).unwrap();
+    let bytes = fs::read(file).unwrap();
+    assert_eq!(bytes[..8], *b"GGUF\x03\0\0\0");
+    // The table, the last norm, and for each layer seven matrices and two norms.
+    assert_eq!(bytes[8..16], 20_u64.to_le_bytes());
+    let has = |name: &str| {
+        bytes
+            .windows(name.len())
+            .any(|part| part == name.as_bytes())
+    };
+    assert!(has("blk.1.ffn_down.weight") && has("tokenizer.ggml.tokens"));
+    let matrices = 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96);
+    let rest = 4 * (256 * 64 + 5 * 64);
+    let least = matrices / 32 * 17 + rest;
+    assert!(
+        (least..least + 16_384).contains(&bytes.len()),
+        "{least} {}",
+        bytes.len()
+    );
+}
