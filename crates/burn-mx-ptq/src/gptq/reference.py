@@ -88,7 +88,7 @@ def error(weight, quantized, hessian):
 
 
 cases = []
-for name in ["mxfp4", "nvfp4"]:
+for name in ["mxfp4", "nvfp4(tensor_scale=true)"]:
     for act_order in [False, True]:
         w, h = weight(), hessian()
         q = gptq(w, h, name, act_order)

@@ -18,7 +18,7 @@ fn weight() -> Vec<f32> {
     (0..SHAPE[0] * SHAPE[1]).map(|_| product() as f32).collect()
 }
 
-/// Of inputs that are like their neighbours, some larger than others.
+/// The Hessian of inputs that resemble their neighbours. Some inputs are larger than others.
 fn hessian() -> Vec<f64> {
     let [_, inputs] = SHAPE;
     let mut next = noise(2);
