@@ -6,6 +6,7 @@ use super::convolution::Convolution;
 #[derive(Clone, Copy)]
 pub(super) struct Planes<'a> {
     values: &'a [f32],
+    #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
     pub(super) images: usize,
     pub(super) groups: usize,
     channels: usize,
@@ -17,6 +18,7 @@ impl<'a> Planes<'a> {
     pub(super) fn of(values: &'a [f32], shape: &'a [usize], groups: usize) -> Self {
         Self {
             values,
+            #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
             images: shape[0],
             groups,
             channels: shape[1] / groups,
