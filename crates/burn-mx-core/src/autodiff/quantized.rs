@@ -1,4 +1,4 @@
-//! Burn's own quantized tensors, by `MxBackend`; there are no gradients through them.
+//! Burn's own quantized tensors, by `MxBackend`. Autodiff computes no gradients through these tensors.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::ops::QTensorOps;

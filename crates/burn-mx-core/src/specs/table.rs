@@ -91,7 +91,7 @@ macro_rules! specs_table {
         }
 
         impl $Specs {
-            /// Reads the value of a field from a map. False if there is no such field.
+            /// Reads the value of a field from a map. Returns false if `MxSpecs` does not have the field.
             pub(super) fn read_field<'de, A: serde::de::MapAccess<'de>>(
                 &mut self,
                 field: &str,

@@ -248,7 +248,7 @@ impl Packed {
     }
 
     /// The shape of the element codes: the tensor's shape with the bytes of a row in place of the last axis' length.
-    /// The shape is flat if a row is not a whole number of bytes, or if there are no elements.
+    /// The shape is flat if a row is not a whole number of bytes, or if the tensor is empty.
     pub fn elements_shape(&self) -> Vec<usize> {
         self.view().elements_shape()
     }

@@ -30,8 +30,8 @@ pub use error::WeightLayoutError;
 /// has their defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The decoders
 /// of ggml and of Model Optimizer take FP4's −0 for 0.)
 ///
-/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19, and with the tensors that
-/// these tools and the gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no
+/// The tests compare with files of compressed-tensors 0.20, Model Optimizer 0.47 and gguf 0.19. Other tests compare with the
+/// tensors that these tools and the gpt-oss of transformers 5.23 read. compressed-tensors 0.13 had the same names, and no
 /// `mxfp8-quantized`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

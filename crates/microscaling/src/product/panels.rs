@@ -171,7 +171,7 @@ impl Panels {
     /// NaN is [`f32::NAN`].
     ///
     /// # Panics
-    /// If there is no matrix of this number, or `values` is not as long as a matrix.
+    /// If `matrix` is out of range, or `values` is not as long as a matrix.
     pub fn read(&self, matrix: usize, values: &mut [f32]) {
         assert!(
             matrix < self.matrices,

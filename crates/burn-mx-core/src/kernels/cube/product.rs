@@ -40,8 +40,8 @@ static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
 /// gives the same bits again. By default (feature `autotune`) a trial finds the fastest of several strategies. The winner, and with it
 /// the order of sums, may differ from run to run.
 ///
-/// The setting holds for the whole process, from the next product on. Without feature `autotune` there is no trial, so
-/// the setting changes nothing.
+/// The setting holds for the whole process, from the next product on. Only feature `autotune` tries several kernels; without
+/// this feature the setting changes nothing.
 pub fn reproducible_products(on: bool) {
     REPRODUCIBLE.store(on, Ordering::Relaxed);
 }

@@ -68,8 +68,8 @@ impl SumStatistics {
 }
 
 impl Accumulator {
-    /// The errors of the accumulator's sums in a product of two matrices. The sums are `dots` dot products that are spread over the
-    /// result, or all if there are no more. The scalar rule computes the sums, at about 10⁷ products a second.
+    /// The errors of the accumulator's sums in a product of two matrices. The function takes `dots` dot products spread over the
+    /// result, or all dot products of a smaller result. The scalar rule computes the sums, at about 10⁷ products a second.
     ///
     /// # Errors
     /// The errors of [`multiply`](Self::multiply).

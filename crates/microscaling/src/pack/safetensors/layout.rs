@@ -4,7 +4,7 @@ use crate::{NameError, WeightLayout};
 use core::fmt::{self, Display};
 use core::str::FromStr;
 
-/// How a checkpoint stores packed weights: in this project's layout, or in another tool's. There are no other cases.
+/// How a checkpoint stores packed weights: in this project's layout, or in another tool's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckpointLayout {
     /// `microscaling`: this project's own layout, for every format; see [the module](crate::safetensors). burn-mx's

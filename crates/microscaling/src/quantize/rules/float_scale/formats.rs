@@ -17,9 +17,10 @@ impl BlockFormat {
 }
 
 impl FloatScaleFormat {
-    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`. t is 1 for a format
-    /// without a tensor scale, NaN for a NaN or Inf, and 0 for zeros and numbers close to the smallest subnormal. The
-    /// sign bit of `amax` is ignored.
+    /// The tensor scale t. `amax` is the float32 pattern of the tensor's largest magnitude; its sign bit is ignored.
+    ///
+    /// A format without a tensor scale has t = 1. A NaN or Inf gives NaN. Zeros, and numbers close to the smallest
+    /// subnormal, give 0.
     pub fn tensor_scale_of(&self, amax: u32) -> f32 {
         f32::from_bits(match self.tensor_scale {
             false => ONE,
@@ -66,9 +67,10 @@ impl FloatScaleFormat {
 }
 
 impl Nvfp4Format {
-    /// The tensor scale t of a tensor whose largest magnitude has the float32 pattern `amax`. t is 1 for a format
-    /// without a tensor scale, NaN for a NaN or Inf, and 0 for zeros and numbers close to the smallest subnormal. The
-    /// sign bit of `amax` is ignored.
+    /// The tensor scale t. `amax` is the float32 pattern of the tensor's largest magnitude; its sign bit is ignored.
+    ///
+    /// A format without a tensor scale has t = 1. A NaN or Inf gives NaN. Zeros, and numbers close to the smallest
+    /// subnormal, give 0.
     pub fn tensor_scale_of(&self, amax: u32) -> f32 {
         FloatScaleFormat::from(*self).tensor_scale_of(amax)
     }
@@ -87,9 +89,9 @@ impl Nvfp4Format {
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
     ///
     /// With [`four_over_six`](Self::four_over_six), c is c₄ if the block's error with c₄ is less, else c₆. The error with
-    /// a scale is the sum of d². Here d is the float32 difference of x and its quantized value, rounded half to even in
-    /// every rounding mode. d counts units of 2^(e − 17), rounded down to a whole number, at most 2^16 − 1; 2^e is the
-    /// power of two of the block's largest magnitude. Both sums are of integers: no order matters.
+    /// a scale is the sum of d². Every rounding mode computes d in the same way: the float32 difference of x and x
+    /// quantized half to even, in units of 2^(e − 17). d is rounded down to a whole number, at most 2^16 − 1. 2^e is the
+    /// power of two of the block's largest magnitude. Both sums add integers, so no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
         let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         let elements = block.iter().copied();
