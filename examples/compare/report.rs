@@ -221,7 +221,7 @@ pub(crate) fn notes(runs: &[Run]) -> String {
         said.push(&run.name);
         let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
         text.push_str(&format!(
-            "\nlayers with their own specs in {}: {}",
+            "\nlayers with their own specs in {} (not part of its bits): {}",
             run.name,
             layers.join(" ")
         ));

@@ -10,18 +10,9 @@ use burn::tensor::TensorData;
 use burn_mx::{Accumulation, BlockFormat, MxAutodiff, MxKernels, MxSpecs, Packed, Rounder};
 use microscaling::{Accumulator, AccumulatorOperand, Axis, OperandKind};
 
+use super::accumulators::specs;
 use super::convolution_geometries::{AxisCase, Case, Inputs, device};
 use super::support::*;
-
-fn specs(format: &str, accumulator: &str) -> MxSpecs {
-    let format = Some(format.parse().expect("it is a format"));
-    MxSpecs {
-        w_elem_format: format,
-        a_elem_format: format,
-        accumulator: Some(accumulator.parse().expect("it is an accumulator")),
-        ..MxSpecs::default()
-    }
-}
 
 /// A tensor quantized along an axis: the number that each element is, and its scale.
 struct Apart {

@@ -7,7 +7,8 @@ use microscaling::{AccumulatorOperand, Axis, OperandKind};
 
 use super::support::*;
 
-fn specs(format: &str, accumulator: &str) -> MxSpecs {
+/// Weights and activations in one format, summed by one unit.
+pub(super) fn specs(format: &str, accumulator: &str) -> MxSpecs {
     let format = Some(format.parse().expect("it is a format"));
     MxSpecs {
         w_elem_format: format,
