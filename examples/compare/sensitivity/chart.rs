@@ -66,6 +66,7 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
             chart
                 .configure_mesh()
                 .light_line_style(WHITE)
+                .x_labels(6)
                 .x_desc("score: weight × noise / signal")
                 .y_desc(match forward {
                     true => "change of the loss",

@@ -18,8 +18,9 @@ pub enum Score {
     /// The weight says how much the noise changes the loss or the gradient of the model:
     /// * of a forward product with the result y, Σ y² · mean((∂L/∂y)²), by the diagonal of the Fisher information;
     /// * of a weight gradient, its sum of squares;
-    /// * of an input gradient, the sum of squares of the weight gradients of all layers before its layer, times its own sum of
-    ///   squares over the largest one of an input gradient so far: a small gradient of a branch passes little noise on.
+    /// * of an input gradient, the sum of squares of the weight gradients of all layers before its layer, times a share. The share
+    ///   is its own sum of squares over the largest one of an input gradient so far. A branch with a small gradient passes little
+    ///   noise on.
     ///
     /// Weights of forward products have the mean 1, and weights of gradient products, too.
     #[default]
