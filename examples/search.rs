@@ -52,7 +52,7 @@ struct Cli {
     #[arg(long)]
     shared: bool,
 
-    /// File for the recipe
+    /// File for the recipe. A map of layers and operands is drawn beside the file, with the ending .svg
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -92,6 +92,8 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let found = search.find(&Report::read(&cli.records)?)?;
     fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;
     println!("{}", found.table());
-    println!("recipe: {}", cli.out.display());
+    let map = cli.out.with_extension("svg");
+    fs::write(&map, found.map()?)?;
+    println!("recipe: {}\nmap: {}", cli.out.display(), map.display());
     Ok(())
 }

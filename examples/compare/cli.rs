@@ -123,7 +123,7 @@ pub(crate) struct Cli {
     #[arg(long, requires = "save")]
     resume: bool,
 
-    /// Folder for the plot; created if missing
+    /// Folder for the plots; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
@@ -244,7 +244,7 @@ impl Cli {
                 .map_err(|error| unwritable("--tensorboard", folder, &error))?;
         }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
-        let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
+        let chart = |what: &str| self.out.join(format!("{}_{what}.svg", self.model.name()));
         let record = self.record.as_deref();
         let record = record.map(|folder| self.record_plan(folder)).transpose()?;
         let plan = Plan {
@@ -261,7 +261,8 @@ impl Cli {
             formats,
             saved: self.save.clone(),
             split,
-            plot: open("--out", &plot)?,
+            plot: open("--out", &chart("loss"))?,
+            pareto: open("--out", &chart("pareto"))?,
             json,
             csv,
             tensorboard: self.tensorboard.clone(),

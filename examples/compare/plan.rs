@@ -35,6 +35,7 @@ pub(crate) struct Plan {
     pub(crate) saved: Option<PathBuf>,
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
+    pub(crate) pareto: OutputFile,
     pub(crate) json: Option<OutputFile>,
     pub(crate) csv: Option<OutputFile>,
     /// The folder of event files.

@@ -143,6 +143,21 @@ impl Group<'_> {
         last_epoch.iter().sum::<f32>() / last_epoch.len() as f32
     }
 
+    /// Mean bits of an element of an operand of a step.
+    pub(crate) fn mean_bits(&self) -> f64 {
+        self.runs[0].cost.cost.bits
+    }
+
+    /// Mean, least and largest score over the seeds.
+    pub(crate) fn scores(&self) -> [f64; 3] {
+        let scores = || self.runs.iter().map(|run| run.accuracy);
+        [
+            mean(scores()),
+            scores().fold(f64::INFINITY, f64::min),
+            scores().fold(f64::NEG_INFINITY, f64::max),
+        ]
+    }
+
     fn step_ms(&self) -> f64 {
         mean(self.runs.iter().map(|run| run.step_ms))
     }

@@ -19,6 +19,7 @@ use super::{
     epochs::Reseed,
     layers::Layer,
     models::{Architecture, ModelName},
+    pareto,
     plan::Plan,
     plot,
     progress::Monitor,
@@ -60,6 +61,9 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     // The files first: they are what must not get lost.
     let svg = plot::loss_curves(plan.model.title(), runs)?;
     let plot = plan.plot.replace(svg.as_bytes())?;
+    let score = plan.model.task().score();
+    let svg = pareto::score_over_bits(score, runs)?;
+    let pareto = plan.pareto.replace(svg.as_bytes())?;
     let json = plan
         .json
         .map(|file| file.replace(&report::json(runs)?))
@@ -67,7 +71,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     let table = report::table(
         runs,
         plan.hyperparameters.epochs,
-        plan.model.task().score(),
+        score,
         plan.costing.chip(),
     );
     let csv = plan.csv.map(|file| {
@@ -77,6 +81,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     let (notes, costs) = (report::notes(runs), plan.costing.legend());
     println!("\n{table}\n\n{notes}\n\n{costs}");
     println!("\nloss curves: {}", plot.display());
+    println!("{score} over bits: {}", pareto.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
     }

@@ -1,6 +1,7 @@
 //! A format for every operand of every layer, found under a budget from what a recorder saw.
 
 mod groups;
+mod map;
 mod sensitivity;
 #[cfg(test)]
 mod tests;
