@@ -15,8 +15,8 @@ struct Point {
     score: [f64; 3],
 }
 
-/// Draws a point for each format, with a bar from the worst to the best seed, and the Pareto front: the formats that no other
-/// format beats in both bits and score.
+/// Draws a point for each format, with a bar from the worst to the best seed, and the Pareto front. No other
+/// format beats a format of the front in both bits and score.
 pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let points = groups(runs);
     let points = points.iter().map(|group| Point {
