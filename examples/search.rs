@@ -12,9 +12,10 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{
     MxSpecs,
-    record::{Report, Search},
+    record::{FoundPlace, Report, Search},
 };
 use clap::Parser;
+use serde_json::json;
 
 /// Find a format for every operand of every layer under a budget of mean bits
 #[derive(Debug, Parser)]
@@ -39,6 +40,14 @@ struct Cli {
     /// File for the recipe
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+
+    /// Write the choices as JSON: each operand's format, and the noise over the signal of every candidate
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write the choices as CSV, a line for each operand and candidate
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -60,6 +69,37 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let found = search.find(&Report::read(&cli.records)?)?;
     fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;
     println!("{}", found.table());
+    let place = |place: &FoundPlace| {
+        json!({ "layer": place.layer, "product": place.product.to_string(), "slot": place.slot.field(),
+            "elements": place.elements, "format": place.format, "noise": place.noise })
+    };
+    if let Some(path) = &cli.json {
+        let places: Vec<_> = found.places.iter().map(place).collect();
+        let all = json!({ "bits": found.bits, "noise": found.score, "places": places });
+        fs::write(path, serde_json::to_string_pretty(&all)?)?;
+    }
+    if let Some(path) = &cli.csv {
+        let mut csv = csv::Writer::from_path(path)?;
+        csv.write_record([
+            "layer", "product", "slot", "elements", "chosen", "format", "noise",
+        ])?;
+        for place in &found.places {
+            for (format, noise) in &place.noise {
+                let product = place.product.to_string();
+                let (slot, elements) = (place.slot.field(), place.elements);
+                csv.serialize((
+                    &place.layer,
+                    product,
+                    slot,
+                    elements,
+                    &place.format,
+                    format,
+                    noise,
+                ))?;
+            }
+        }
+        csv.flush()?;
+    }
     println!("recipe: {}", cli.out.display());
     Ok(())
 }

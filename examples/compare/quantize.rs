@@ -137,11 +137,11 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             cost,
         });
     }
-    let title = match task {
-        Task::Digits => "Top-1 accuracy after quantization",
-        Task::Sums => "Exact match after quantization",
-    };
-    plan.report(title, &rows)
+    let title = format!(
+        "Noise of the {}'s logits after quantization",
+        cli.architecture.name()
+    );
+    plan.report(&title, &rows)
 }
 
 /// The model before it is quantized: from its record, or trained.

@@ -149,7 +149,7 @@ impl Network for EfficientNet<B> {
     ];
     const INPUTS: &str = "photos.safetensors";
     const OUTPUTS: &str = "logits";
-    const TITLE: &str = "EfficientNet-Lite0: photographs with float's first class";
+    const TITLE: &str = "Noise of EfficientNet-Lite0's logits after quantization";
     const WIDTH: usize = 1000;
 
     fn new(device: &Device) -> Self {
@@ -194,7 +194,7 @@ impl Network for MiniLm<B> {
     ];
     const INPUTS: &str = "sentences.safetensors";
     const OUTPUTS: &str = "embeddings";
-    const TITLE: &str = "MiniLM: rank correlation of sentence pairs with float's";
+    const TITLE: &str = "Noise of MiniLM's vectors after quantization";
     const WIDTH: usize = 384;
 
     fn new(device: &Device) -> Self {

@@ -30,7 +30,7 @@ use crate::kernels::MxKernels;
 /// `MxAutodiff<Portable<TheirBackend>>`.
 ///
 /// A backend of another crate cannot get an `impl MxKernels` in yours: both the trait and the type would be foreign.
-/// `Portable<B>` has this impl. Its devices, tensors and ops are those of `B`. Quantization and emulated functions are computed in
+/// `Portable<B>` has this impl, and keeps the devices, tensors and ops of `B`. Quantization and emulated functions are computed in
 /// host memory, with the bits of the native kernels; matrix products are `B`'s own.
 ///
 /// ```

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let plan = Cli::parse().options.plan("digits_cnn", 1e-5);
     quantization::run::<Cli>(plan, |plan| {
         let rows = plan.rows(&Digits::read()?)?;
-        plan.report("Top-1 accuracy after quantization", &rows)
+        plan.report("Noise of the logits after quantization", &rows)
     })
 }
 
