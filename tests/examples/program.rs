@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 12] = [
     "ffn",
     "llama",
     "compare",
@@ -19,6 +19,8 @@ const EXAMPLES: [&str; 10] = [
     "quantize",
     "checkpoint",
     "pretrained",
+    "published",
+    "search",
 ];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.
