@@ -36,6 +36,10 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
         plan.model.task().items(),
         plan.hyperparameters.epochs,
     );
+    if let Some(folder) = &plan.saved {
+        let folder = folder.display();
+        println!("checkpoints after every epoch: {folder}; add --resume to continue after Ctrl-C");
+    }
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
     let (runs, stopped) = with_backend!(plan.backend, B => {
         train_all::<Autodiff<B>, MxAutodiff<B>>(&plan, Default::default(), |specs| {
