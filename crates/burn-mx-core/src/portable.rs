@@ -43,8 +43,8 @@ use crate::kernels::MxKernels;
 ///
 /// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
 /// let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
-/// let ones = Tensor::<B, 2>::ones([2, 1], &device);
-/// assert_eq!(x.matmul(ones).into_scalar(), 1.3125);
+/// let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device);
+/// assert_eq!(x.matmul(w).into_scalar(), 1.3125);
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -338,7 +338,7 @@ impl<B: Backend> QTensorOps<Self> for Portable<B> {
     }
 
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
-        let inner = |tensor| match tensor {
+        let inner = |tensor: TensorPrimitive<Self>| match tensor {
             TensorPrimitive::Float(tensor) => TensorPrimitive::Float(tensor),
             TensorPrimitive::QFloat(tensor) => TensorPrimitive::QFloat(tensor),
         };
@@ -372,7 +372,8 @@ impl<B: Backend> TransactionOps<Self> for Portable<B> {
             read_bools,
             ..
         } = transaction;
-        let inner = TransactionPrimitive::new(read_floats, read_qfloats, read_ints, read_bools);
+        let inner =
+            TransactionPrimitive::<B>::new(read_floats, read_qfloats, read_ints, read_bools);
         B::tr_execute(inner).await
     }
 }
