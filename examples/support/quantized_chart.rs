@@ -23,18 +23,13 @@ struct Point<'a> {
 /// The signal-to-noise ratio of each row's outputs over the mean bits of an element. The float model and a model without noise
 /// have no point.
 pub(super) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
-    let point = |row| {
-        let Row {
-            config, sqnr, cost, ..
-        } = row;
-        let at = (cost.bits, sqnr.filter(|sqnr| sqnr.is_finite())?);
-        let is_tuned = !row.tuned.is_empty();
+    fn point(row: &Row) -> Option<Point<'_>> {
         Some(Point {
-            name: config,
-            at,
-            is_tuned,
+            name: &row.config,
+            at: (row.cost.bits, row.sqnr.filter(|sqnr| sqnr.is_finite())?),
+            is_tuned: !row.tuned.is_empty(),
         })
-    };
+    }
     let points: Vec<Point<'_>> = rows.iter().filter_map(point).collect();
     let range = |of: fn(&Point<'_>) -> f64, below: f64, above: f64| {
         let values = points.iter().map(of);
