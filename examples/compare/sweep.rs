@@ -19,6 +19,7 @@ use super::{
     epochs::Reseed,
     layers::Layer,
     models::{Architecture, ModelName},
+    output,
     plan::Plan,
     plot,
     progress::Monitor,
@@ -125,12 +126,17 @@ impl Stop {
             Some(_) => "; --resume goes on from the last checkpoint",
             None => "",
         };
+        // burn-train's message of a full disk names neither the folder nor the reason.
+        let full = plan.saved.as_ref().and_then(|folder| {
+            let error = output::has_room(&folder.join("model")).err()?;
+            Some(format!("cannot write to '{}': {error}", folder.display()))
+        });
         format!(
             "stopped in {} after {} of {} epochs ({}); {complete} of {} runs are complete{resume}",
             self.name,
             self.epochs,
             plan.hyperparameters.epochs,
-            self.reason,
+            full.as_ref().unwrap_or(&self.reason),
             plan.runs().count(),
         )
     }
