@@ -103,8 +103,8 @@ impl Cli {
 fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
     let task = cli.architecture.task();
     let split = task.load()?;
-    // No specs: what is not quantized is float32.
-    let device = MxDevice::default();
+    // Everything outside of quantized layers is float32.
+    let device = MxDevice::new(FlexDevice, "none")?;
     let model = float_model(cli, &split, &device)?;
     let test = in_order::<B>(task, &split.test, TEST_BATCH, &device);
     let calibration = calibration(cli, task, &split, &device);

@@ -231,13 +231,13 @@ struct Items<N: Network> {
     test: Vec<N::Batch>,
     /// PyTorch's outputs for the test items.
     outputs: TensorData,
-    /// Without specs: weights that are not quantized stay float32.
+    /// With the specs `none`: everything outside of quantized layers is float32.
     device: Device,
 }
 
 impl<N: Network> Items<N> {
     fn read(cli: &Cli) -> Result<Self> {
-        let device = Device::default();
+        let device = Device::new(FlexDevice, "none")?;
         let inputs = Inputs::read(&cli.data.join(N::INPUTS))?;
         Ok(Self {
             calibration: N::batches(&inputs, "calibration", cli.calibration, &device)?,
