@@ -12,9 +12,10 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{
     MxSpecs,
-    record::{Report, Score, Search},
+    record::{FoundPlace, Report, Score, Search},
 };
 use clap::Parser;
+use serde_json::json;
 
 /// Find a format for every operand of every layer under a budget of mean bits
 #[derive(Debug, Parser)]
@@ -55,6 +56,14 @@ struct Cli {
     /// File for the recipe. A map of layers and operands is drawn beside the file, with the ending .svg
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+
+    /// Write the choices as JSON: each operand's format, and the noise over the signal of every candidate
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write the choices as CSV, a line for each operand and candidate
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -92,6 +101,29 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let found = search.find(&Report::read(&cli.records)?)?;
     fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;
     println!("{}", found.table());
+    if let Some(path) = &cli.json {
+        let all = json!({ "bits": found.bits, "score": found.score, "places": found.places });
+        fs::write(path, serde_json::to_string_pretty(&all)?)?;
+    }
+    if let Some(path) = &cli.csv {
+        let mut csv = csv::Writer::from_path(path)?;
+        csv.write_record([
+            "layer", "product", "slot", "elements", "chosen", "format", "noise",
+        ])?;
+        for found in &found.places {
+            let FoundPlace {
+                place,
+                format: chosen,
+                ..
+            } = found;
+            for (format, noise) in &place.noise {
+                let product = place.product.to_string();
+                let (slot, elements) = (place.slot.field(), place.elements);
+                csv.serialize((&place.layer, product, slot, elements, chosen, format, noise))?;
+            }
+        }
+        csv.flush()?;
+    }
     let map = cli.out.with_extension("svg");
     fs::write(&map, found.map()?)?;
     println!("recipe: {}\nmap: {}", cli.out.display(), map.display());

@@ -37,9 +37,11 @@ use burn_mx::{
 };
 use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use layers::Layer;
 use models::{Model, ModelName};
+use output::OutputFile;
 use presets::Presets;
 use tasks::Split;
 use warm_up::{B, items, trained};
@@ -82,17 +84,24 @@ struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
+    /// Write the verdicts as CSV, a line for each model, recipe, parameter and choice of products
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
     #[command(flatten)]
     specs: MxArgs,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let recipes = cli.recipes().unwrap_or_else(|message| {
+    let csv = cli.csv.as_deref().map(OutputFile::open).transpose();
+    let csv = csv.map_err(|error| format!("--csv: {error}"));
+    let checked = csv.and_then(|csv| Ok((cli.recipes()?, csv)));
+    let (recipes, csv) = checked.unwrap_or_else(|message| {
         let error = Cli::command().error(ErrorKind::ValueValidation, message);
         error.exit()
     });
-    match run(&cli, &recipes) {
+    match run(&cli, &recipes, csv) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -118,7 +127,12 @@ impl Cli {
     }
 }
 
-fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Error>> {
+fn run(
+    cli: &Cli,
+    recipes: &[(&'static str, Recipe)],
+    csv: Option<OutputFile>,
+) -> Result<(), Box<dyn Error>> {
+    let mut verdicts = csv::Writer::from_writer(Vec::new());
     for &name in &cli.models {
         let split = name.task().load()?;
         let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
@@ -128,12 +142,42 @@ fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Erro
             let biases = biases(cli, name, &model, &split, recipe, &title)?;
             let specs = recipe.specs.resolve()?;
             println!("{title} ({specs})\n{}\n", biases.table());
+            for parameter in &biases.parameters {
+                for bias in &parameter.biases {
+                    verdicts.serialize(Line {
+                        model: name.name(),
+                        preset,
+                        parameter: &parameter.parameter,
+                        products: bias.products.name(),
+                        verdict: bias.verdict.name(),
+                        bias: bias.bias,
+                        noise: bias.noise,
+                        slope: bias.slope,
+                    })?;
+                }
+            }
             found.push((*preset, biases));
         }
         let (svg, json) = save(&cli.out, name, &found)?;
         println!("{}\n{}\n", svg.display(), json.display());
     }
+    if let Some(csv) = csv {
+        println!("{}", csv.replace(&verdicts.into_inner()?)?.display());
+    }
     Ok(())
+}
+
+/// A line of the CSV file. Bias and noise are shares of the gradient's norm.
+#[derive(Serialize)]
+struct Line<'a> {
+    model: &'a str,
+    preset: &'a str,
+    parameter: &'a str,
+    products: &'a str,
+    verdict: &'a str,
+    bias: f64,
+    noise: f64,
+    slope: f64,
 }
 
 fn biases(

@@ -132,7 +132,7 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
         let files = [
             ("svg", chart::scatter(name, &rows)?),
             ("json", serde_json::to_string_pretty(&json)?),
-            ("csv", csv(&rows)),
+            ("csv", csv(&rows)?),
         ];
         for (ending, text) in files {
             fs::write(path(ending), text)
@@ -215,14 +215,13 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Formats have commas in their names.
-fn csv(rows: &[Row]) -> String {
-    let line = |cells: Vec<String>| {
-        let quoted = cells.into_iter().map(|cell| format!("\"{cell}\""));
-        quoted.collect::<Vec<_>>().join(",") + "\n"
-    };
-    let lines = rows.iter().map(|row| line(cells(row)));
-    core::iter::once(line(heading())).chain(lines).collect()
+fn csv(rows: &[Row]) -> Result<String, Box<dyn Error>> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(heading())?;
+    for row in rows {
+        csv.write_record(cells(row))?;
+    }
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
 fn summary(correlations: &[Correlation]) -> Table {

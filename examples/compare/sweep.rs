@@ -19,7 +19,7 @@ use super::{
     epochs::Reseed,
     layers::Layer,
     models::{Architecture, ModelName},
-    pareto,
+    output, pareto,
     plan::Plan,
     plot,
     progress::Monitor,
@@ -38,6 +38,10 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
         plan.model.task().items(),
         plan.hyperparameters.epochs,
     );
+    if let Some(folder) = &plan.saved {
+        let folder = folder.display();
+        println!("checkpoints after every epoch: {folder}; add --resume to continue after Ctrl-C");
+    }
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
     let (runs, stopped) = with_backend!(plan.backend, B => {
         train_all::<Autodiff<B>, MxAutodiff<B>>(&plan, Default::default(), |specs| {
@@ -127,12 +131,17 @@ impl Stop {
             Some(_) => "; --resume goes on from the last checkpoint",
             None => "",
         };
+        // burn-train's message of a full disk names neither the folder nor the reason.
+        let full = plan.saved.as_ref().and_then(|folder| {
+            let error = output::has_room(&folder.join("model")).err()?;
+            Some(format!("cannot write to '{}': {error}", folder.display()))
+        });
         format!(
             "stopped in {} after {} of {} epochs ({}); {complete} of {} runs are complete{resume}",
             self.name,
             self.epochs,
             plan.hyperparameters.epochs,
-            self.reason,
+            full.as_ref().unwrap_or(&self.reason),
             plan.runs().count(),
         )
     }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 13] = [
     "ffn",
     "llama",
     "compare",
@@ -21,6 +21,7 @@ const EXAMPLES: [&str; 12] = [
     "quantize",
     "checkpoint",
     "pretrained",
+    "published",
 ];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.

@@ -46,12 +46,13 @@ use microscaling::{
 use crate::arithmetic::Arithmetic;
 
 /// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
-/// kernels then go through host memory, with results that are bit-identical to the native kernels'.
+/// kernels then go through host memory, with results that are bit-identical to the native kernels'. Another crate's backend needs
+/// only [`Portable`](crate::Portable) around it.
 pub trait MxKernels: Backend {
     /// The kernels of this backend.
     #[doc(hidden)]
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &Portable
+        &PortableKernels
     }
 
     /// The result of an op on N tensors.
@@ -263,9 +264,9 @@ pub trait KernelSet<B: MxKernels>: Sync {
 
 /// The kernels that go through host memory.
 #[derive(Debug)]
-pub struct Portable;
+pub struct PortableKernels;
 
-impl<B: MxKernels> KernelSet<B> for Portable {}
+impl<B: MxKernels> KernelSet<B> for PortableKernels {}
 
 /// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
 /// resolved, and the axis comes from the product's own shape.

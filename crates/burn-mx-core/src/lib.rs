@@ -60,6 +60,7 @@ pub mod hooks;
 pub mod kernels;
 mod ops;
 mod phase;
+mod portable;
 pub mod process;
 mod random_streams;
 mod semantics;
@@ -78,6 +79,7 @@ pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use device::MxDevice;
 pub use kernels::{MxKernels, from_f32, to_f32};
+pub use portable::Portable;
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,

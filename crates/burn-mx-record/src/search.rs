@@ -13,6 +13,7 @@ use burn_mx_cost::{Candidate, ChoiceError, choose};
 use burn_mx_module::{PathError, Pattern};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use microscaling::BlockFormat;
+use serde::Serialize;
 
 use super::{Report, StepRecord};
 pub use sensitivity::{Score, Sensitivity};
@@ -62,10 +63,11 @@ pub struct Found {
 }
 
 /// A choice.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct FoundPlace {
     /// The place, with the noise of each candidate.
+    #[serde(flatten)]
     pub place: Sensitivity,
     /// The chosen candidate.
     pub format: String,

@@ -50,8 +50,9 @@ pub use burn_mx_checkpoint as checkpoint;
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
-    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
+    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError,
+    Portable, Recipe, ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs,
+    hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
