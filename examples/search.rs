@@ -25,7 +25,7 @@ struct Cli {
     #[arg(required = true, value_name = "DIR")]
     records: Vec<PathBuf>,
 
-    /// Candidate, a block format that was recorded by --what-if; repeat it
+    /// Candidate, a preset or a block format that was recorded by --what-if; repeat it
     #[arg(long = "format", value_name = "FORMAT", required = true)]
     formats: Vec<String>,
 

@@ -38,7 +38,7 @@ fn a_recipe_is_found_in_records_and_trains() {
         assert!(success && text.contains("found: 5."), "{text}");
         // Both candidates are needed.
         let recipe = fs::read_to_string(place.path(&out)).expect("there is a recipe");
-        assert!(recipe.contains("fp4_e2m1") && recipe.contains("fp8_e4m3"));
+        assert!(recipe.contains("\"mxfp4\"") && recipe.contains("\"mxfp8_e4m3\""));
     }
     let recipes = ["--recipe", "noise.json", "--recipe", "fisher.json"];
     let options = [SMALL, &["--epochs", "1", "--preset", "mxfp4"], &recipes].concat();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::pattern::{PathError, Pattern};
+use super::pattern::{PathError, Pattern, nearest};
 use burn_mx_core::{MxSpecs, Recipe, SpecsError};
 
 /// Recipes over the steps of a training run: a warm-up in bfloat16, the last steps in higher precision.
@@ -80,7 +80,7 @@ pub enum ScheduleError {
         /// The most steps.
         most: u64,
     },
-    /// A pattern of a recipe is not valid.
+    /// A pattern of a recipe is not valid, or matches no layer.
     #[error(transparent)]
     Path(#[from] PathError),
     /// Specs do not resolve.
@@ -194,7 +194,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// If a pattern of a recipe is not valid.
+    /// If a pattern of a recipe is not valid, or matches no layer.
     pub fn stages(&self, layers: &[impl AsRef<str>]) -> Result<Vec<Stage>, ScheduleError> {
         let mut stages = Vec::new();
         let mut before: Vec<MxSpecs> = Vec::new();
@@ -254,6 +254,15 @@ fn specs_of_layers(
     let own = recipe.layers.iter();
     let own = own.map(|(pattern, specs)| Ok((Pattern::new(pattern)?, specs)));
     let own: Vec<(Pattern, &MxSpecs)> = own.collect::<Result<_, PathError>>()?;
+    let known = || layers.iter().map(AsRef::as_ref);
+    for ((pattern, _), text) in own.iter().zip(recipe.layers.keys()) {
+        if !known().any(|layer| pattern.matches(layer)) {
+            return Err(ScheduleError::Path(PathError::NoMatch {
+                pattern: text.clone(),
+                paths: nearest(text, known()),
+            }));
+        }
+    }
     let exempt = layers.len() - recipe.exemptions.count(layers.len());
     let of_layer = layers.iter().enumerate().map(|(at, layer)| {
         let matching = own.iter().rev();

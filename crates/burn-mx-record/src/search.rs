@@ -1,5 +1,6 @@
 //! A format for every operand of every layer, found under a budget from what a recorder saw.
 
+mod candidates;
 mod groups;
 mod map;
 mod sensitivity;
@@ -12,10 +13,10 @@ use burn_mx_core::{MxSpecs, Recipe, SlotFormat};
 use burn_mx_cost::{Candidate, ChoiceError, choose};
 use burn_mx_module::{PathError, Pattern};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
-use microscaling::BlockFormat;
 use serde::Serialize;
 
 use super::{Report, StepRecord};
+use candidates::CandidateFormat;
 pub use sensitivity::{Score, Sensitivity};
 
 /// A search for a [`Recipe`].
@@ -29,7 +30,8 @@ pub use sensitivity::{Score, Sensitivity};
 /// The scores are a model, and they add up. Train with the recipe, and see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
-    /// The candidates, block formats by the names that the recorder's `what_if` has.
+    /// The candidates by the names that the recorder's `what_if` has: block formats, or presets that differ from the specs in
+    /// formats alone. `nvfp4` is the preset, which scales each tensor.
     pub formats: Vec<String>,
     /// The budget: mean bits of an element of an operand, over all places.
     pub bits: f64,
@@ -77,7 +79,7 @@ pub struct FoundPlace {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// A candidate does not name a block format.
+    /// A candidate does not name a format.
     #[error("format `{format}`: {reason}")]
     Format {
         /// The candidate.
@@ -150,15 +152,9 @@ impl Search {
         &self,
         steps: impl Iterator<Item = &'a StepRecord>,
     ) -> Result<Found, SearchError> {
-        let bits = self.formats.iter().map(|format| {
-            let parsed = format.parse::<BlockFormat>();
-            let parsed = parsed.map_err(|error| SearchError::Format {
-                format: format.clone(),
-                reason: error.to_string(),
-            })?;
-            Ok((parsed, parsed.bits_per_element()))
-        });
-        let formats: Vec<(BlockFormat, f64)> = bits.collect::<Result<_, SearchError>>()?;
+        let formats = self.formats.iter();
+        let formats = formats.map(|format| CandidateFormat::new(format, &self.specs));
+        let formats: Vec<CandidateFormat> = formats.collect::<Result<_, SearchError>>()?;
         let is_known =
             |pair: &&[String; 2]| pair.iter().all(|format| self.formats.contains(format));
         if let Some(pair) = self.pairs.iter().find(|pair| !is_known(pair)) {
@@ -175,7 +171,7 @@ impl Search {
         }
         let mut candidates = Vec::new();
         for place in &places {
-            let of_place = self.formats.iter().zip(&formats).map(|(name, (_, bits))| {
+            let of_place = self.formats.iter().zip(&formats).map(|(name, format)| {
                 let score = place.score(name).ok_or_else(|| SearchError::NotRecorded {
                     format: name.clone(),
                     layer: place.layer.clone(),
@@ -183,7 +179,7 @@ impl Search {
                 })?;
                 Ok(Candidate {
                     score,
-                    cost: bits * place.elements,
+                    cost: format.of(place.slot).bits_per_element() * place.elements,
                 })
             });
             candidates.push(of_place.collect::<Result<Vec<_>, SearchError>>()?);
@@ -223,16 +219,18 @@ impl Search {
         for (place, at) in places.into_iter().zip(&formats_of_places) {
             let specs = layers.entry(place.layer.clone());
             let specs = specs.or_insert_with(|| self.specs.clone());
-            *specs.slot_format_mut(place.slot) = Some(SlotFormat::Block(formats[*at].0));
+            *specs.slot_format_mut(place.slot) =
+                Some(SlotFormat::Block(formats[*at].of(place.slot)));
             chosen.push(FoundPlace {
                 place,
                 format: self.formats[*at].clone(),
             });
         }
-        let uniform = self.formats.iter().zip(&formats).enumerate();
-        let uniform = uniform.map(|(at, (name, (_, bits)))| {
-            let score = candidates.iter().map(|place| place[at].score).sum();
-            (name.clone(), *bits, score)
+        let uniform = self.formats.iter().enumerate();
+        let uniform = uniform.map(|(at, name)| {
+            let of_places = || candidates.iter().map(|place| place[at]);
+            let bits = of_places().map(|one| one.cost).sum::<f64>() / all;
+            (name.clone(), bits, of_places().map(|one| one.score).sum())
         });
         Ok(Found {
             uniform: uniform.collect(),

@@ -2,7 +2,7 @@
 
 use burn_mx::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, MxSpecs, Nvfp4Format,
-    ResolvedSpecs, Rounding, ScaleMode, Slot, SlotFormat,
+    ResolvedSpecs, Rounding, ScaleMode, Slot,
 };
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use burn_mx_core::Slot;
 use serde_json::json;
 
 /// A step of a layer with a forward product, and of attention without a weight. The weight is noisy, the input is not.
@@ -34,7 +35,7 @@ fn search(bits: f64) -> Search {
     Search {
         formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
         bits,
-        specs: MxSpecs::default(),
+        specs: MxSpecs::mxfp8_e4m3(),
         score: Score::Noise,
         keep: Vec::new(),
         pairs: Vec::new(),
@@ -60,7 +61,10 @@ fn the_noisier_operand_gets_the_wider_format() {
     assert_eq!(found.recipe.layers.len(), 1);
     assert_eq!(specs.w_elem_format.unwrap().to_string(), "mxfp8_e4m3");
     assert_eq!(specs.a_elem_format.unwrap().to_string(), "mxfp4");
-    assert_eq!(specs.a_elem_format_bp_os, None);
+    assert_eq!(
+        specs.a_elem_format_bp_os, None,
+        "the product was not recorded"
+    );
     assert!(
         found.table().contains("found: 6.250 bits"),
         "{}",
@@ -238,4 +242,22 @@ fn constraints_that_cannot_be_are_named() {
     assert!(error(keep("up")).contains("no layer with a weight"));
     assert!(error(keep("up[")).contains("keep: "));
     assert!(formats(&keep("down"), &layer()).is_ok());
+}
+
+#[test]
+fn a_candidate_is_the_preset_that_was_recorded() {
+    let format = |name: &str, slot| {
+        let candidate = candidates::CandidateFormat::new(name, &MxSpecs::mxfp8_e4m3());
+        candidate.map(|candidate| candidate.of(slot).to_string())
+    };
+    // Gradients in NVFP4 without a scale for the tensor are below the smallest scale of a block.
+    let nvfp4 = format("nvfp4", Slot::ABpOs).unwrap();
+    assert_eq!(nvfp4, "nvfp4(tensor_scale=true)");
+    assert_eq!(
+        format("nvfp4(block_size=32)", Slot::W).unwrap(),
+        "nvfp4(block_size=32)"
+    );
+    let error = format("mxfp4_sr_rht", Slot::W).unwrap_err().to_string();
+    assert!(error.contains("other roundings or transforms"), "{error}");
+    assert!(format("none", Slot::W).is_err() && format("mxfp5", Slot::W).is_err());
 }
