@@ -7,7 +7,7 @@
 Data are arrays, an `.npz` or safetensors file with the inputs (`--inputs`) and the labels (`--targets`), or a folder of images.
 In the folder, each class has a folder of its own; classes count in the order of the folders' names, or as `--labels` says: a file
 with a folder's name a line. Images are resized to 256 at the shorter side, cut to `--size` at the center, and normalized as
-ImageNet's are. Rows have the order of AMD Quark's table; formats that are not in that table follow as given.
+ImageNet's are. Rows have the order of AMD Quark's table, then come BFP16 and NVFP4, then all others in the order given.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import numpy as np
 import onnxruntime
 
 
-ORDER = ["MX4", "MX6", "MX9", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT8"]
+ORDER = ["MX4", "MX6", "MX9", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT8", "BFP16", "NVFP4"]
 
 
 def row(config):
     """The place of a configuration in the table."""
     name = config.removesuffix("_ADAQUANT")
-    return ORDER.index(name) if name in ORDER else len(ORDER), name != config
+    return (ORDER.index(name), name != config) if name in ORDER else (len(ORDER), False)
 
 
 def arrays(path, names):

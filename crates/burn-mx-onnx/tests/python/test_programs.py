@@ -18,7 +18,7 @@ from models import ROOT, quantize
 
 EVALUATE = ROOT / "crates/burn-mx-onnx/python/evaluate.py"
 # The order of Quark's table.
-ORDER = ["MX4", "MX4_ADAQUANT", "MX6", "MX9", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT8", "BFP16"]
+ORDER = ["MX4", "MX4_ADAQUANT", "MX6", "MX9", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT8", "BFP16", "BFP16_ADAQUANT", "NVFP4"]
 
 
 def product(rng):
