@@ -12,7 +12,7 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{
     MxSpecs,
-    record::{Report, Search},
+    record::{Report, Score, Search},
 };
 use clap::Parser;
 
@@ -36,6 +36,22 @@ struct Cli {
     #[arg(long, value_name = "NAME", default_value = "mxfp8_e4m3")]
     preset: String,
 
+    /// Weights of the operands: noise (each the same) or fisher (by the gradient; needs records of training steps)
+    #[arg(long, value_name = "SCORE", default_value = Score::default().name(), value_parser = score)]
+    score: Score,
+
+    /// Layer that the recipe leaves unchanged, by path or pattern; repeat it
+    #[arg(long, value_name = "PATTERN")]
+    keep: Vec<String>,
+
+    /// Formats that the hardware multiplies with each other, as FORMAT:FORMAT; repeat it [default: any two]
+    #[arg(long = "pair", value_name = "PAIR", value_parser = pair)]
+    pairs: Vec<[String; 2]>,
+
+    /// One format for each tensor in both of its products
+    #[arg(long)]
+    shared: bool,
+
     /// File for the recipe
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -51,11 +67,27 @@ fn main() -> ExitCode {
     }
 }
 
+fn score(text: &str) -> Result<Score, String> {
+    let mut scores = Score::ALL.into_iter();
+    let found = scores.find(|score| score.name() == text);
+    found.ok_or_else(|| format!("allowed: {}", Score::ALL.map(Score::name).join(", ")))
+}
+
+fn pair(text: &str) -> Result<[String; 2], String> {
+    let pair = text.split_once(':');
+    let pair = pair.map(|(one, other)| [one.to_owned(), other.to_owned()]);
+    pair.ok_or_else(|| "expected two formats, such as mxfp4:mxfp8_e4m3".to_owned())
+}
+
 fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let search = Search {
         formats: cli.formats.clone(),
         bits: cli.bits,
         specs: MxSpecs::preset(&cli.preset)?,
+        score: cli.score,
+        keep: cli.keep.clone(),
+        pairs: cli.pairs.clone(),
+        shared: cli.shared,
     };
     let found = search.find(&Report::read(&cli.records)?)?;
     fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;

@@ -18,12 +18,14 @@ mod layers;
 mod models;
 mod output;
 mod saved;
+mod stages;
 #[path = "accumulator_sweep/sums.rs"]
 mod sums;
 mod tasks;
 mod trainee;
 #[path = "accumulator_sweep/training.rs"]
 mod training;
+mod warm_up;
 
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 

@@ -17,8 +17,10 @@ mod models;
 mod output;
 mod presets;
 mod saved;
+mod stages;
 mod tasks;
 mod trainee;
+mod warm_up;
 
 use std::{
     error::Error,
@@ -27,13 +29,9 @@ use std::{
     process::ExitCode,
 };
 
-use burn::{
-    backend::{Flex, flex::FlexDevice},
-    optim::{AdamWConfig, GradientsParams, Optimizer},
-    prelude::*,
-};
+use burn::backend::flex::FlexDevice;
 use burn_mx::{
-    MxArgs, MxAutodiff, MxDevice, Recipe,
+    MxArgs, MxDevice, Recipe,
     diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
     module::set_specs,
 };
@@ -41,11 +39,10 @@ use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKi
 use indicatif::{ProgressBar, ProgressStyle};
 
 use layers::Layer;
-use models::{Model, ModelName, Sizes};
+use models::{Model, ModelName};
 use presets::Presets;
-use tasks::{Item, Split};
-
-type B = MxAutodiff<Flex>;
+use tasks::Split;
+use warm_up::{B, items, trained};
 
 /// Test whether the gradients of MX recipes are biased
 #[derive(Debug, Parser)]
@@ -124,7 +121,7 @@ impl Cli {
 fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Error>> {
     for &name in &cli.models {
         let split = name.task().load()?;
-        let model = trained(cli, name, &split)?;
+        let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
         let mut found = Vec::new();
         for (preset, recipe) in recipes {
             let title = format!("{} {preset}", name.name());
@@ -137,29 +134,6 @@ fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Erro
         println!("{}\n{}\n", svg.display(), json.display());
     }
     Ok(())
-}
-
-/// Items of the training data, the same for a seed.
-fn items(cli: &Cli, split: &Split, step: usize) -> Vec<Item> {
-    let count = split.train.len();
-    let first = (cli.seed as usize).wrapping_add(step * cli.batch_size) % count;
-    let places = (0..cli.batch_size).map(|i| (first + i * 7919) % count);
-    places.filter_map(|place| split.train.get(place)).collect()
-}
-
-/// The model after its steps in full precision.
-fn trained(cli: &Cli, name: ModelName, split: &Split) -> Result<Model<B>, Box<dyn Error>> {
-    let device = MxDevice::new(FlexDevice, "none")?;
-    B::seed(&device, cli.seed);
-    let mut model = name.of(Sizes::default())?.init::<B>(&device);
-    let mut optimizer = AdamWConfig::new().init();
-    for step in 0..cli.steps {
-        let batch = name.task().batch(&items(cli, split, step), &device);
-        let loss = model.output(batch).loss;
-        let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimizer.step(name.learning_rate(), model, grads);
-    }
-    Ok(model)
 }
 
 fn biases(
@@ -175,7 +149,7 @@ fn biases(
     let exempt_specs = recipe.exempt_specs().resolve()?;
     let batch = name
         .task()
-        .batch::<B>(&items(cli, split, cli.steps), &device);
+        .batch::<B>(&items(split, cli.seed, cli.batch_size, cli.steps), &device);
     let exempt = model.exempt_layers(recipe.exemptions, batch.clone())?;
     let exempt = exempt
         .into_iter()

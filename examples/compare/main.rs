@@ -42,6 +42,7 @@ mod presets;
 mod progress;
 mod report;
 mod saved;
+mod stages;
 mod sweep;
 #[path = "../support/tables.rs"]
 mod tables;

@@ -1,6 +1,6 @@
 //! Loss curves as SVG.
 
-use std::error::Error;
+use std::{collections::BTreeSet, error::Error};
 
 use plotters::prelude::*;
 
@@ -62,6 +62,13 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
             .bold_line_style(BLACK.mix(0.15))
             .light_line_style(BLACK.mix(0.05))
             .draw()?;
+        // The steps at which specs change.
+        let stages = runs.iter().flat_map(|run| &run.stages);
+        let changes: BTreeSet<usize> = stages.map(|stage| stage.from).collect();
+        for step in changes.into_iter().filter(|step| *step < steps) {
+            let line = [(step, lowest), (step, highest)];
+            chart.draw_series(DashedLineSeries::new(line, 4, 4, BLACK.mix(0.4).into()))?;
+        }
         let coloured = || {
             let colours = (0..curves.len()).map(|index| colour(index, curves.len()));
             curves.iter().zip(colours)

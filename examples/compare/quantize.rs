@@ -20,6 +20,7 @@ mod output;
 #[path = "../support/quantization.rs"]
 mod quantization;
 mod saved;
+mod stages;
 #[path = "../support/tables.rs"]
 mod tables;
 mod tasks;

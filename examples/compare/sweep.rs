@@ -23,6 +23,7 @@ use super::{
     plot,
     progress::Monitor,
     report::{self, Run},
+    stages::Staged,
     tables,
     train::{Outcome, Start, Weights, train},
 };
@@ -161,8 +162,8 @@ fn train_all<Fp32, Mx>(
     mx_device: impl Fn(&ResolvedSpecs) -> Mx::Device,
 ) -> Result<(Vec<Run>, Option<Stop>), Box<dyn Error>>
 where
-    Fp32: AutodiffBackend,
-    Mx: AutodiffBackend + MxTensorOps,
+    Fp32: Staged,
+    Mx: Staged + MxTensorOps,
 {
     let mut weights = HashMap::new();
     for &seed in &plan.seeds {
@@ -196,6 +197,7 @@ where
                     seed,
                     reseed: reseed::<Fp32>(vec![device.clone()]),
                     saved,
+                    stages: Vec::new(),
                     recorder: None,
                 };
                 timed(&monitor, plan, "plain Burn", start)
@@ -203,7 +205,10 @@ where
             Some(specs) => {
                 let device = mx_device(specs);
                 let model = weights.load::<Mx>(plan.architecture, &device)?;
-                let own = layers.iter().map(|layer| mx_device(&layer.specs.specs));
+                let stages = format.stages.iter();
+                let staged = stages.clone().flat_map(|stage| &stage.layers);
+                let own = layers.iter().chain(staged).map(|layer| &layer.specs.specs);
+                let own = own.chain(stages.map(|stage| &stage.specs)).map(&mx_device);
                 let model = match plan.record {
                     Some(_) => model.labelled(),
                     None => model,
@@ -214,6 +219,7 @@ where
                     reseed: reseed::<Mx>([device.clone()].into_iter().chain(own).collect()),
                     device,
                     saved,
+                    stages: format.stages.clone(),
                     recorder: plan.recorder(&monitor.name),
                 };
                 timed(&monitor, plan, &specs.to_string(), start)
@@ -244,7 +250,7 @@ fn reseed<B: AutodiffBackend>(devices: Vec<B::Device>) -> Reseed {
 }
 
 /// One run, then a line about it if it came to its end.
-fn timed<B: AutodiffBackend>(
+fn timed<B: Staged>(
     monitor: &Monitor,
     plan: &Plan,
     formats: &str,

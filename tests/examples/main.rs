@@ -16,6 +16,7 @@ mod oracle;
 mod program;
 mod quantize;
 mod record;
+mod search;
 #[cfg(all(unix, feature = "tui"))]
 mod terminal;
 

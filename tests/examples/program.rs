@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 12] = [
     "ffn",
     "llama",
     "compare",
@@ -16,6 +16,8 @@ const EXAMPLES: [&str; 10] = [
     "report",
     "accumulator_sweep",
     "gradient_bias",
+    "search",
+    "sensitivity",
     "quantize",
     "checkpoint",
     "pretrained",
