@@ -2,7 +2,7 @@
 
 use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
 
-use crate::operators::Operators;
+use crate::activations::operators::Operators;
 use crate::proto::data_type;
 
 /// The scale of MX blocks with these largest magnitudes: 2^`lowest` or more, up to the power above the largest scale.

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use crate::OnnxError;
 use crate::files::Output;
 use crate::graph::Model;
+use crate::proto::wire::Message;
 use crate::proto::{self, NewAttribute, data_type};
-use crate::wire::Message;
 
 /// Constants and nodes for one body.
 #[derive(Debug, Default)]

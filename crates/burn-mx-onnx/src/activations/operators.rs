@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::proto::wire::Message;
 use crate::proto::{self, NewAttribute, data_type, little_endian};
-use crate::wire::Message;
 
 /// The nodes of a function, with names that count up.
 pub(crate) struct Operators {

@@ -3,7 +3,7 @@
 use microscaling::{MicroexponentFormat, Packed};
 
 use crate::OnnxError;
-use crate::additions::Builder;
+use crate::changes::additions::Builder;
 use crate::proto::{NewAttribute, data_type, little_endian};
 
 /// A node that takes entries of a table or a tensor.

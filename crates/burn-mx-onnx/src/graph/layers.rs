@@ -2,7 +2,7 @@
 
 use crate::OnnxError;
 use crate::graph::{Model, Source};
-use crate::proto::{Data, Node, Tensor, data_type};
+use crate::proto::{Node, Tensor, data_type};
 
 /// The operators that are quantized.
 pub(crate) const OPERATORS: [&str; 4] = ["MatMul", "Gemm", "Conv", "ConvTranspose"];
@@ -34,6 +34,8 @@ pub(crate) struct Weight<'a> {
     /// The axis of the constant that the product sums over.
     pub(crate) axis: usize,
     pub(crate) shape: Vec<usize>,
+    /// The lengths as the model has them; a negative one is an error.
+    dims: Vec<i64>,
     pub(crate) data_type: i64,
 }
 
@@ -59,17 +61,19 @@ pub(crate) enum Layout {
     Channels,
 }
 
-/// The layers of a model, in the order of its bodies and nodes.
-pub(crate) fn layers<'a>(model: &Model<'a>) -> Result<Vec<Layer<'a>>, OnnxError> {
+/// The layers of a model with their names, in the order of its bodies and nodes. A layer that cannot be quantized is an error, which
+/// counts unless the layer is excluded.
+pub(crate) fn layers<'a>(model: &Model<'a>) -> Vec<(&'a str, Result<Layer<'a>, OnnxError>)> {
     let mut layers = Vec::new();
     for (body, at) in model.bodies.iter().enumerate() {
         for (index, at) in at.nodes.iter().enumerate() {
             if OPERATORS.iter().any(|op_type| at.node.is(op_type)) {
-                layers.extend(layer(model, body, index, &at.node)?);
+                let layer = layer(model, body, index, &at.node).transpose();
+                layers.extend(layer.map(|layer| (at.node.name(), layer)));
             }
         }
     }
-    Ok(layers)
+    layers
 }
 
 fn layer<'a>(
@@ -97,6 +101,15 @@ fn layer<'a>(
     if !is_float.contains(&weight.data_type) {
         return Ok(None);
     }
+    if let Some(axis) = weight.dims.iter().position(|length| *length < 0) {
+        return Err(OnnxError::DynamicShape {
+            layer: name.to_owned(),
+            input: weight.name.to_owned(),
+            axis,
+            got: weight.dims[axis],
+        });
+    }
+    weight.shape = weight.dims.iter().map(|length| *length as usize).collect();
     let shape = weight.shape_at_layer();
     let rank = shape.len();
     let wrong = || {
@@ -181,7 +194,8 @@ fn constant<'a>(model: &Model<'a>, body: usize, name: &'a str) -> Option<Weight<
                 constant,
                 path,
                 axis: 0,
-                shape: tensor.shape()?,
+                shape: Vec::new(),
+                dims: tensor.dims.clone(),
                 data_type: tensor.data_type,
             })
         };
@@ -193,9 +207,6 @@ fn constant<'a>(model: &Model<'a>, body: usize, name: &'a str) -> Option<Weight<
                 let node = &model.bodies[owner].nodes[index].node;
                 if node.is("Constant") {
                     let tensor = Tensor::read(node.attribute("value")?.tensor?).ok()?;
-                    if matches!(tensor.data, Data::External { .. }) {
-                        return None;
-                    }
                     return of(&tensor, Some(index), path);
                 }
                 let permutation = match node.op_type {

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use crate::OnnxError;
 use crate::activations::DOMAIN;
-use crate::additions::Additions;
+use crate::changes::additions::Additions;
 use crate::files::{ExternalData, Output};
 use crate::graph::{Body, Model};
+use crate::proto::wire::{Field, Message};
 use crate::proto::{self, Attribute, Data, Node, Tensor, function, graph, model};
-use crate::wire::{Field, Message};
 
 /// Model-local functions are in the format from this version on.
 const FUNCTIONS_SINCE: i64 = 8;

@@ -29,7 +29,7 @@ impl TensorFile {
 
     fn tensors(&self) -> Result<SafeTensors<'_>, OnnxError> {
         SafeTensors::deserialize(&self.map).map_err(|error| OnnxError::Field {
-            field: "file",
+            field: "file".into(),
             value: format!("{}: {error}", self.path.display()),
             allowed: "a safetensors file".into(),
         })
