@@ -15,8 +15,8 @@ use super::elementwise::Rounder;
 use super::product::{Along, quantize_backward};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
-use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{MxTensor, OpContext};
 
 /// The tensors of a deformable convolution.
