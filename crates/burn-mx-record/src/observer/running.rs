@@ -6,19 +6,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
-use super::config::{Pass, Selection};
-use super::file::Writer;
-use super::observer::Eye;
-use super::own_thread::OwnThread;
+use super::Eye;
 use super::stream::{Step, Stream};
-use super::{RecordError, StepRecord, TensorBoard};
+use crate::config::{Pass, Selection};
+use crate::file::Writer;
+use crate::file::own_thread::OwnThread;
+use crate::{RecordError, StepRecord, TensorBoard};
 use burn_mx_core::hooks::{self, Installed};
 
 /// A running recorder.
 pub(crate) struct Running {
     run: String,
     first_step: u64,
-    pub(super) selection: Selection,
+    pub(crate) selection: Selection,
     streams: Mutex<HashMap<ThreadId, Stream>>,
     files: Mutex<Files>,
     /// The error after which no more records are written.
@@ -29,9 +29,9 @@ pub(crate) struct Running {
 }
 
 /// The files of a recorder.
-pub(super) struct Files {
-    pub(super) records: Writer,
-    pub(super) tensorboard: Option<TensorBoard>,
+pub(crate) struct Files {
+    pub(crate) records: Writer,
+    pub(crate) tensorboard: Option<TensorBoard>,
 }
 
 impl Files {
@@ -56,11 +56,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The threads of a recorder: one thread, or all threads without their own recorder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place(Option<ThreadId>);
+pub(crate) struct Place(Option<ThreadId>);
 
 impl Place {
     /// The place, if no recorder has it.
-    pub(super) fn free(here: bool) -> Result<Self, RecordError> {
+    pub(crate) fn free(here: bool) -> Result<Self, RecordError> {
         let place = Self(here.then(hooks::thread_of_work));
         match lock(&PLACES).contains(&place) {
             true => Err(RecordError::Running {
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    pub(super) fn take(self, running: Arc<Running>) -> Taken {
+    pub(crate) fn take(self, running: Arc<Running>) -> Taken {
         lock(&PLACES).push(self);
         let installed = match self.0 {
             Some(_) => hooks::install_on_this_thread(Arc::new(Eye(running))),
@@ -89,7 +89,7 @@ impl Place {
 
 /// The place of a running recorder. Dropping it frees the place.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     place: Place,
     _installed: Installed,
 }
@@ -101,7 +101,7 @@ impl Drop for Taken {
 }
 
 impl Running {
-    pub(super) fn new(
+    pub(crate) fn new(
         run: String,
         first_step: u64,
         selection: Selection,
@@ -119,11 +119,11 @@ impl Running {
         })
     }
 
-    pub(super) fn pass(&self) -> Pass {
+    pub(crate) fn pass(&self) -> Pass {
         self.selection.pass
     }
 
-    pub(super) fn latest(&self) -> Option<Arc<StepRecord>> {
+    pub(crate) fn latest(&self) -> Option<Arc<StepRecord>> {
         self.wait();
         lock(&self.latest).clone()
     }
@@ -159,7 +159,7 @@ impl Running {
     }
 
     /// Ends a step of this thread, if the step has any product.
-    pub(super) fn end_step(self: &Arc<Self>) {
+    pub(crate) fn end_step(self: &Arc<Self>) {
         let step = {
             let mut streams = lock(&self.streams);
             let stream = streams
@@ -187,7 +187,7 @@ impl Running {
     }
 
     /// Waits until all finished steps are written.
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         lock(&self.writer).wait();
     }
 
@@ -209,7 +209,7 @@ impl Running {
     /// # Errors
     ///
     /// If a record could not be written.
-    pub(super) fn finish(&self) -> Result<(), RecordError> {
+    pub(crate) fn finish(&self) -> Result<(), RecordError> {
         self.wait();
         if self.pass() == Pass::Inference {
             let mut streams = lock(&self.streams);

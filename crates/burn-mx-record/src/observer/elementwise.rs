@@ -33,7 +33,7 @@ pub(super) const AFTER: &str = " >";
 
 /// The place of an op without a named parameter: its scope, or the last named layer before it. A gradient that only
 /// burn-autodiff knows has no place.
-pub(super) fn place(scope: Option<&str>, last: Option<&str>) -> &'static str {
+pub(crate) fn place(scope: Option<&str>, last: Option<&str>) -> &'static str {
     match (scope, last) {
         (Some(scope), _) => hooks::label(scope),
         (None, _) if hooks::in_backward_pass() => "gradients",

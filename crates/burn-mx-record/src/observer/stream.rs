@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use microscaling::{FloatFormat, SumStatistics};
 
-use super::config::Selection;
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
-use super::{
+use crate::config::Selection;
+use crate::{
     ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
     RoundingRecord, StepRecord, SumsRecord,
 };

@@ -11,7 +11,7 @@ type Channels = (Sender<Work>, Receiver<thread::Result<()>>);
 
 /// A thread that the first piece of work starts, and that ends when this value is dropped.
 #[derive(Debug, Default)]
-pub(super) struct OwnThread {
+pub(crate) struct OwnThread {
     thread: Option<Channels>,
     /// Whether a piece of work has begun and nobody has waited for it.
     is_working: bool,
@@ -19,7 +19,7 @@ pub(super) struct OwnThread {
 
 impl OwnThread {
     /// Runs `work` on the thread while the caller continues. Waits for the previous piece of work first.
-    pub(super) fn begin(&mut self, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn begin(&mut self, work: impl FnOnce() + Send + 'static) {
         self.wait();
         let (pieces, _) = self.thread.get_or_insert_with(start);
         let sent = pieces.send(Box::new(work));
@@ -32,7 +32,7 @@ impl OwnThread {
     /// # Panics
     ///
     /// If the work panicked, unless this thread is panicking already.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         let (true, Some((_, done))) = (self.is_working, &self.thread) else {
             return;
         };

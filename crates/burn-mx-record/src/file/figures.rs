@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use microscaling::{Accumulation, Statistics, SumStatistics};
 use serde::{Deserialize, Serialize};
 
-use super::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
+use crate::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
 use burn_mx_core::Slot;
 
 /// The version of the file format.
@@ -23,7 +23,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub(super) fn new(run: String, config: RecorderConfig) -> Self {
+    pub(crate) fn new(run: String, config: RecorderConfig) -> Self {
         Self {
             burn_mx_records: VERSION,
             run,
@@ -127,7 +127,7 @@ pub struct ResultRecord {
 
 impl ResultRecord {
     /// From the results before and after.
-    pub(super) fn of(statistics: &Statistics) -> Self {
+    pub(crate) fn of(statistics: &Statistics) -> Self {
         let power = statistics.power();
         Self {
             relative_error: (power > 0.0).then(|| (statistics.error() / power).sqrt()),
@@ -151,7 +151,7 @@ pub struct SumsRecord {
 
 impl SumsRecord {
     /// Of the product's accumulator, and of others.
-    pub(super) fn of(
+    pub(crate) fn of(
         accumulator: Accumulation,
         others: &[Accumulation],
         statistics: &[Option<SumStatistics>],
@@ -286,7 +286,7 @@ impl Histogram {
 
 impl Figures {
     /// Figures of a rounding to an elementwise format, without scales.
-    pub(super) fn of_rounding(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
+    pub(crate) fn of_rounding(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
         let overflow = statistics.overflow();
         let counted = statistics.elements() - statistics.non_finite() + overflow;
         let saturation = (counted > 0 && wanted(Statistic::Saturation))
@@ -298,7 +298,7 @@ impl Figures {
         }
     }
 
-    pub(super) fn of(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
+    pub(crate) fn of(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
         let counted = (statistics.elements() - statistics.non_finite()) as f64;
         let percentage = |count: u64| (counted > 0.0).then(|| 100.0 * count as f64 / counted);
         let has = |statistic, figure: Option<f64>| {
