@@ -27,11 +27,12 @@ pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
-use dense::{of_known, pack_on_host, statistics_dense, unpack_on_host};
+use dense::{of_known, statistics_dense};
 use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, PackError, Packed, PackedView, RandomStream,
     Rounding, Statistics, StatisticsParts,
 };
+use portable::{pack_on_host, unpack_on_host};
 
 /// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
 /// kernels then go through host memory, with results that are bit-identical to the native kernels'.

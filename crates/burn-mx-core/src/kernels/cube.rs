@@ -19,8 +19,8 @@ use microscaling::{
     BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
 };
 
-use super::dense::{pack_on_host, unpack_on_host};
 use super::kernel_op::given;
+use super::portable::{pack_on_host, unpack_on_host};
 use super::{
     Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
     last_length, portable,

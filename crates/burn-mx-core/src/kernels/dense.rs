@@ -1,12 +1,9 @@
 //! Functions of `microscaling` on values in host memory, with arguments that are known to be valid.
 
-use super::portable;
 use crate::arithmetic::Arithmetic;
-use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorData, TensorMetadata};
 use microscaling::{
-    BlockFormat, Comparison, PackError, Packed, PackedView, QuantizeError, RandomHadamard,
-    RandomStream, Rounding, Signs, Statistics,
+    BlockFormat, Comparison, QuantizeError, RandomHadamard, RandomStream, Rounding, Signs,
+    Statistics,
 };
 
 /// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
@@ -20,28 +17,6 @@ pub(super) fn quantize_dense(
     stream: RandomStream,
 ) {
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
-}
-
-/// [`KernelSet::pack`](super::KernelSet::pack) in host memory.
-pub(super) fn pack_on_host<B: Backend>(
-    tensor: FloatTensor<B>,
-    axis: usize,
-    format: BlockFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) -> Result<Packed, PackError> {
-    let shape = tensor.shape();
-    let values = portable::values::<B>(tensor);
-    Packed::encode(format, &values, &shape, axis, rounding.with(stream))
-}
-
-/// [`KernelSet::unpack`](super::KernelSet::unpack) in host memory.
-pub(super) fn unpack_on_host<B: Backend>(
-    packed: &PackedView<'_>,
-    device: &B::Device,
-) -> FloatTensor<B> {
-    let data = TensorData::new(packed.decode(), packed.shape().to_vec());
-    B::float_from_data(data, device)
 }
 
 /// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].

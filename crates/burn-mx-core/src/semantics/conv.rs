@@ -3,6 +3,7 @@
 //! x [B, C, ..], weight [O, C / groups, ..] (transposed convolution: [C, O / groups, ..]); blocks run along
 //! the channels that the product sums over, and along the batch in the weight's gradient.
 
+pub(crate) mod deform_conv;
 mod geometry;
 
 use burn_backend::tensor::FloatTensor;

@@ -1,4 +1,4 @@
-//! What the emulation knows of a tensor: specs, role, marks.
+//! The data that the emulation keeps of a tensor: specs, role, marks.
 
 use super::op_context::OpContext;
 use super::shared_specs;

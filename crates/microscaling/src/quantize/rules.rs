@@ -32,8 +32,8 @@ use crate::round::bits::{ABS, NAN};
 use crate::round::{RoundingRule, with_rule};
 use crate::{BlockFormat, FloatScaleFormat, Rounding};
 use float_scale::Candidates;
-pub(crate) use tame::SIGHT;
 use tame::Sight;
+pub(crate) use tame::{SIGHT, TOGETHER};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]

@@ -15,9 +15,10 @@ use crate::backend::delegate::tables::{averaging_gradient_ops, averaging_ops, ma
 use crate::backend::delegate::{Unwrap, delegate};
 use crate::hooks::{self, LayerOp};
 use crate::kernels::{MxKernels, Norm, same_type};
+use crate::semantics::conv::deform_conv;
 use crate::semantics::conv::{self, Geometry};
 use crate::semantics::product::quantize_backward;
-use crate::semantics::{activation, attention, deform_conv, elementwise, linear, norm};
+use crate::semantics::{activation, attention, elementwise, linear, norm};
 use crate::tensor::{Meta, MxTensor, OpContext};
 use convolutions::{convolutions, transposed_x_gradients, x_gradients};
 

@@ -81,22 +81,14 @@ impl<'a> Windows<'a> {
         window: &'a [usize],
         input: &[usize],
     ) -> Self {
-        let Convolution {
-            stride,
-            padding,
-            dilation,
-            ..
-        } = convolution;
-        let before =
-            |axis: usize| (dilation[axis] * (window[axis] - 1)) as isize - padding[axis] as isize;
+        let forward = Self::of_output(convolution, plane, window, input);
+        let reach = |axis: usize| (forward.dilation[axis] * (window[axis] - 1)) as isize;
+        let before = (0..plane.len()).map(|axis| reach(axis) - forward.before[axis]);
         Self {
-            plane,
-            window,
-            positions: input.to_vec(),
-            stride: vec![1; plane.len()],
-            dilation,
-            before: (0..plane.len()).map(before).collect(),
-            spread: stride.clone(),
+            before: before.collect(),
+            stride: forward.spread,
+            spread: forward.stride,
+            ..forward
         }
     }
 

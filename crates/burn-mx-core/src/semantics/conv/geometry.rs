@@ -1,4 +1,4 @@
-//! The geometry of a convolution: what it slides over what.
+//! The geometry of a convolution: its direction, its strides, and the axes of its operands.
 
 use super::CHANNELS;
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};

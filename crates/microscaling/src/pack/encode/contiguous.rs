@@ -3,9 +3,9 @@
 use crate::pack::codes::eights;
 use crate::pack::codes::places::Places;
 use crate::processor::instruction_set::{Kernel, Level};
-use crate::quantize::blocks::contiguous::{LANES, TOGETHER, lanes, largest_of_block};
+use crate::quantize::blocks::contiguous::{LANES, lanes, largest_of_block};
 use crate::quantize::blocks::{Job, TameSeconds};
-use crate::quantize::rules::{ElementRule, ScalePair};
+use crate::quantize::rules::{ElementRule, ScalePair, TOGETHER};
 use crate::round::bits::{ONE, pow2};
 use crate::round::draws::{Draws, WINDOW};
 use core::hint::black_box;

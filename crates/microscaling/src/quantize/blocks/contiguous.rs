@@ -5,7 +5,7 @@ mod magnitudes;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::largest::MagnitudeMax;
-use crate::quantize::rules::{ElementRule, Grid, ScalePair, SubScaleRule};
+use crate::quantize::rules::{ElementRule, Grid, ScalePair, SubScaleRule, TOGETHER};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use core::hint::black_box;
@@ -14,9 +14,6 @@ pub(crate) use magnitudes::{lanes, largest_of_block};
 
 /// Elements of the longest vector.
 pub(crate) const LANES: usize = 16;
-
-/// Contiguous blocks that are worked on together.
-pub(crate) const TOGETHER: usize = 16;
 
 /// Elements of the longest blocks that are worked on together.
 const LONGEST: usize = 64 * TOGETHER;

@@ -5,10 +5,12 @@ use super::float_scale::{Candidates, FOUR_VERDICT};
 use super::mx::MxRule;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::quantize::blocks::contiguous::TOGETHER;
 use crate::round::bits::MANTISSA_BITS;
 use core::hint::black_box;
 use core::ops::Range;
+
+/// Contiguous blocks that are worked on together.
+pub(crate) const TOGETHER: usize = 16;
 
 /// Tame blocks, all of whose elements are finite.
 impl BlockRule {

@@ -1,4 +1,4 @@
-//! What the kernels of quantization have in common: the job for each block, and its steps.
+//! The job for each block, and the steps that the kernels of quantization share.
 
 use super::rules::{self, Format};
 use crate::kernels::cube::numbers::random::{Stream, draw};

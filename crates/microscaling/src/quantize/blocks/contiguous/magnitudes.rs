@@ -1,6 +1,7 @@
 //! The largest magnitudes of short blocks, side by side.
 
-use super::{LANES, TOGETHER};
+use super::LANES;
+use crate::quantize::rules::TOGETHER;
 use crate::round::bits::ABS;
 use core::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What is known of the blocks of some columns: their largest magnitudes and their grids.
+//! The largest magnitudes and the grids of the blocks of some columns.
 
 use super::lines::{ColumnMax, Lines};
 use crate::processor::instruction_set::{Kernel, Level};

@@ -9,12 +9,13 @@ use burn_backend::TensorMetadata;
 use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
 use burn_backend::tensor::FloatTensor;
 
-use super::Float;
-use super::conv::{self, BATCH, CHANNELS, Direction};
-use super::elementwise::Rounder;
-use super::product::{Along, quantize_backward};
+use super::{BATCH, CHANNELS, Direction};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
+use crate::semantics::Float;
+use crate::semantics::conv;
+use crate::semantics::elementwise::Rounder;
+use crate::semantics::product::{Along, quantize_backward};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{MxTensor, OpContext};
