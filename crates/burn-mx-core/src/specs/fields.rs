@@ -10,10 +10,16 @@
 //!
 //! The flag `value(VALUE, help)` takes a value; `on(help)` and `off(help)` set a boolean that is false or true by default.
 
+pub(super) mod gradient_operands;
+pub(super) mod hadamard;
+pub(super) mod slot;
+pub(super) mod slot_format;
+pub(super) mod table;
+
 use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
 
-use super::table::specs_table;
 use super::{GradientOperands, Hadamard, Slot, SlotFormat};
+use table::specs_table;
 
 specs_table! {
     /// Which number formats the emulation uses, and where.
