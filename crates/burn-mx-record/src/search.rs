@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use burn_mx_core::{MxSpecs, Recipe, SlotFormat};
+use burn_mx_core::{MxSpecs, Recipe, SlotFormat, SpecsError};
 use burn_mx_cost::{Candidate, ChoiceError, choose};
 use burn_mx_module::{PathError, Pattern};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
@@ -113,6 +113,9 @@ pub enum SearchError {
         /// The product whose result, or the operand that was not recorded.
         missing: &'static str,
     },
+    /// The specs do not resolve.
+    #[error(transparent)]
+    Specs(#[from] SpecsError),
     /// A pattern of [`Search::keep`] is not valid.
     #[error("keep: {0}")]
     Keep(#[from] PathError),
@@ -208,6 +211,7 @@ impl Search {
                 reason: error.to_string(),
             },
         })?;
+        let in_blocks = candidates::in_blocks(&self.specs)?;
         let mut layers: BTreeMap<String, MxSpecs> = BTreeMap::new();
         let mut chosen = Vec::new();
         let mut formats_of_places = vec![0; places.len()];
@@ -218,7 +222,7 @@ impl Search {
         }
         for (place, at) in places.into_iter().zip(&formats_of_places) {
             let specs = layers.entry(place.layer.clone());
-            let specs = specs.or_insert_with(|| self.specs.clone());
+            let specs = specs.or_insert_with(|| in_blocks.clone());
             *specs.slot_format_mut(place.slot) =
                 Some(SlotFormat::Block(formats[*at].of(place.slot)));
             chosen.push(FoundPlace {

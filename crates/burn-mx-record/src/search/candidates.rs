@@ -1,6 +1,6 @@
 //! The formats to choose from.
 
-use burn_mx_core::{MxSpecs, Slot, SlotFormat};
+use burn_mx_core::{MxSpecs, Slot, SlotFormat, SpecsError};
 use microscaling::BlockFormat;
 
 use super::SearchError;
@@ -50,6 +50,17 @@ impl CandidateFormat {
     pub(super) fn of(&self, slot: Slot) -> BlockFormat {
         self.0[slot as usize]
     }
+}
+
+/// The same specs with a block format in each slot, so that no field for elements is left over.
+pub(super) fn in_blocks(specs: &MxSpecs) -> Result<MxSpecs, SpecsError> {
+    let resolved = specs.resolve()?;
+    let mut in_blocks = rest(specs);
+    for slot in Slot::ALL {
+        let format = resolved.block_format(slot);
+        *in_blocks.slot_format_mut(slot) = format.map(SlotFormat::Block);
+    }
+    Ok(in_blocks)
 }
 
 /// The fields that do not belong to block formats.

@@ -261,3 +261,17 @@ fn a_candidate_is_the_preset_that_was_recorded() {
     assert!(error.contains("other roundings or transforms"), "{error}");
     assert!(format("none", Slot::W).is_err() && format("mxfp5", Slot::W).is_err());
 }
+
+#[test]
+fn every_layer_of_a_recipe_resolves() {
+    let step = layer();
+    for bits in [4.25, 4.5, 8.25] {
+        let found = search(bits).find_in([&step].into_iter()).unwrap();
+        for specs in found.recipe.layers.values() {
+            let resolved = specs.resolve().unwrap();
+            // Not recorded: the format of the specs.
+            let other = resolved.block_format(Slot::ABpEx).unwrap().to_string();
+            assert_eq!(other, "mx(element=fp8_e4m3,block_size=32)");
+        }
+    }
+}
