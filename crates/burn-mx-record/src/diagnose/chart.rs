@@ -17,7 +17,7 @@ const COLUMNS: usize = 3;
 const LEAST: f64 = 1e-7;
 
 /// Draws ‖mean − g‖² / ‖g‖² over the number of passes as SVG. Each named recipe has a panel, each parameter a line in the colour of
-/// its verdict. The parameter with the largest error has its name. A panel shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
+/// its verdict. The biased parameter with the largest error has its name. A panel shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
 /// that.
 ///
 /// # Errors
