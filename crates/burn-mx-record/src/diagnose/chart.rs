@@ -7,7 +7,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Bias, Biases, Products, Verdict};
+use super::{Biases, Products, Verdict};
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (420, 340);
@@ -17,7 +17,7 @@ const COLUMNS: usize = 3;
 const LEAST: f64 = 1e-7;
 
 /// Draws ‖mean − g‖² / ‖g‖² over the number of passes as SVG. Each named recipe has a panel, each parameter a line in the colour of
-/// its verdict. The parameter with the largest error has its name. A panel shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
+/// its verdict. The biased parameter with the largest error has its name. A panel shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
 /// that.
 ///
 /// # Errors
@@ -102,21 +102,18 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
             }
         }
     }
-    let final_error = |bias: &Bias| bias.error.last().copied().unwrap_or(0.0);
     let worst = biases
         .parameters
         .iter()
-        .map(|parameter| {
-            (
-                parameter.parameter.as_str(),
-                final_error(parameter.of(products)),
-            )
-        })
+        .map(|parameter| (&parameter.parameter, parameter.of(products)))
+        .filter(|(_, bias)| bias.verdict == Verdict::Biased)
+        .filter_map(|(name, bias)| Some((name, *bias.error.last()?)))
+        .filter(|(_, error)| (LEAST..1.0).contains(error))
         .max_by(|a, b| a.1.total_cmp(&b.1));
-    if let Some((name, error)) = worst.filter(|(_, error)| *error > LEAST) {
+    if let Some((name, error)) = worst {
         let style = ("sans-serif", 12).into_text_style(area);
         let style = style.pos(Pos::new(HPos::Right, VPos::Bottom));
-        let name = EmptyElement::at((last, error)) + Text::new(name.to_owned(), (0, -3), style);
+        let name = EmptyElement::at((last, error)) + Text::new(name.clone(), (0, -3), style);
         chart.draw_series([name])?;
     }
     // The error of an unbiased recipe falls like this.
