@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::backend::Flex;
 use burn::prelude::*;
-use burn_mx::ptq::{Activations, QuantConfig, Quantized, Quantizer, Rotation};
+use burn_mx::ptq::{Activations, Gptq, QuantConfig, Quantized, Quantizer, Rotation, ScaleSearch};
 use burn_mx::{Hadamard, HadamardSigns, MxBackend, MxSpecs, SlotFormat};
 
 use crate::{Decoder, DecoderConfig, Error};
@@ -133,9 +133,13 @@ pub fn is_resumable(config: &QuantConfig) -> bool {
     config.gptq.is_some() || config.fast_finetune.is_some()
 }
 
-/// Whether a configuration needs calibration data.
-pub fn is_calibrated(config: &QuantConfig) -> bool {
-    is_resumable(config) || !bool::from(config.activations) || !config.rotations.is_empty()
+/// Whether other calibration data make another model. Rotations only compare outputs on the data, and scales of the least squared error
+/// do not need data.
+pub fn depends_on_data(config: &QuantConfig) -> bool {
+    let by_gptq = |gptq: &Gptq| gptq.error_feedback || gptq.scales == ScaleSearch::Hessian;
+    config.fast_finetune.is_some()
+        || config.gptq.as_ref().is_some_and(by_gptq)
+        || config.activations == Activations::Static
 }
 
 /// ‖y‖² / ‖q − y‖² in dB.

@@ -200,7 +200,7 @@ impl Quantize {
         // Each configuration loads the model anew, so that one model is in memory.
         drop(float);
         for (name, config) in self.configs.iter().zip(configs) {
-            let seeds = match quantize::is_calibrated(&config) {
+            let seeds = match quantize::depends_on_data(&config) {
                 true => self.seeds.iter().copied().map(Some).collect(),
                 false => vec![None],
             };
@@ -208,7 +208,7 @@ impl Quantize {
             let bits = format.map_or(32.0, |format| format.bits_per_element());
             for seed in seeds {
                 let bar = super::bar(name, 1)?;
-                let data = seed.map_or_else(Vec::new, |seed| texts.calibration(seed, &device));
+                let data = texts.calibration(seed.unwrap_or(0), &device);
                 let resume = self.options.resume(name, &config, seed.unwrap_or(0));
                 let progress = |done, all| {
                     bar.set_length(all as u64);
