@@ -15,10 +15,11 @@
 mod accumulators;
 #[path = "support/seconds.rs"]
 mod seconds;
+#[path = "support/shape.rs"]
+mod shape;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -29,6 +30,8 @@ use microscaling::{
     RandomStream, Rounding, Side,
 };
 use serde::Serialize;
+
+use shape::Shape;
 
 #[derive(Parser)]
 struct Args {
@@ -70,14 +73,6 @@ fn path(name: &str) -> Result<ProductPath, String> {
         .ok_or_else(|| format!("this processor has {}", names.join(", ")))
 }
 
-/// Rows, summed elements and columns of a product.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    m: usize,
-    k: usize,
-    n: usize,
-}
-
 /// The lengths of the training steps of `train_step`, then odd lengths.
 const SHAPES: [[usize; 3]; 8] = [
     [512, 512, 2048],
@@ -89,18 +84,6 @@ const SHAPES: [[usize; 3]; 8] = [
     [33, 77, 1000],
     [1, 1024, 1024],
 ];
-
-impl FromStr for Shape {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let lengths: Vec<_> = text.split('x').map(str::parse).collect();
-        match lengths[..] {
-            [Ok(m), Ok(k), Ok(n)] if m > 0 && k > 0 && n > 0 => Ok(Self { m, k, n }),
-            _ => Err("expected three lengths from 1 on, as 512x512x2048".to_owned()),
-        }
-    }
-}
 
 /// One line of the result.
 #[derive(Serialize)]
@@ -228,7 +211,7 @@ fn measure(args: &Args, shape: Shape, path: ProductPath, threads: u16, peak: f64
     let over_gemm = median(ratios.collect());
     let gflop_s = operations / median(own);
     Figure {
-        shape: format!("{m}x{k}x{n}"),
+        shape: shape.to_string(),
         path: path.name(),
         threads,
         gflop_s,

@@ -8,7 +8,7 @@ use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode, SharedE
 
 use super::PtqError;
 use super::calls;
-use super::norms::values;
+use super::parameters::values;
 use burn_core::module::Module;
 use burn_mx_core::MxBackend;
 use burn_mx_core::hooks::{LayerCall, LayerOp};

@@ -54,6 +54,23 @@ pub enum PtqError {
         /// The paths of the model's batch norms, separated by commas.
         norms: String,
     },
+    /// The model has no parameter that a rotation names.
+    #[error("`rotations` names `{label}`, which the model does not have; it has {parameters}")]
+    NoParameter {
+        /// The parameter's path.
+        label: String,
+        /// The paths of the model's parameters, separated by commas.
+        parameters: String,
+    },
+    /// Rotations change the model's output.
+    #[error(
+        "`rotations` change the output of the unquantized model by {distance:.1e} of its norm: a layer that writes or reads the \
+         rotated features, or the scale of a norm, is missing; allowed: rotations that leave the output as it is"
+    )]
+    Rotation {
+        /// ‖a − b‖ / ‖b‖, with a and b the outputs with and without rotations.
+        distance: f64,
+    },
     /// The model has no layer to quantize.
     #[error(
         "the model has no layer to quantize: no linear layer and no convolution that is not excluded"
@@ -61,14 +78,14 @@ pub enum PtqError {
     NoLayers,
     /// Calibration data is missing.
     #[error(
-        "the calibration data are empty, but fast fine-tuning, GPTQ, static activations and folded batch norms need them; allowed: one batch \
+        "the calibration data are empty, but fast fine-tuning, GPTQ, static activations, folded batch norms and rotations need them; allowed: one batch \
          or more, with items in it"
     )]
     NoCalibration,
     /// The model's output cannot be compared.
     #[error(
-        "`forward` does not return one float tensor of `MxBackend`, by which folding batch norms compares the folded model \
-         with the original; allowed: such a `forward`, or a configuration without `fold_batch_norm`"
+        "`forward` does not return one float tensor of `MxBackend`, by which folding compares the folded model with the original; \
+         allowed: such a `forward`, or a configuration without `fold_batch_norm` and `rotations`"
     )]
     Output,
     /// An input, an output or a weight of a layer is not finite, or its square is not.

@@ -4,6 +4,7 @@
 mod factor;
 mod grid;
 mod layers;
+mod saved;
 
 use microscaling::{BlockFormat, Packed};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct Gptq {
     pub act_order: bool,
     /// How scales are found. Default: by the format's rule.
     pub scales: ScaleSearch,
+    /// Whether the errors of rounded inputs change the weights of the inputs to come, as in GPTQ. Without, elements are rounded to
+    /// nearest in the scales that were found. Default: true.
+    pub error_feedback: bool,
 }
 
 /// How the scales of a weight's blocks are found, before any element is rounded.
@@ -52,6 +56,7 @@ impl Default for Gptq {
             damping: 0.01,
             act_order: false,
             scales: ScaleSearch::None,
+            error_feedback: true,
         }
     }
 }
@@ -64,6 +69,13 @@ impl Gptq {
                 field: "damping",
                 value: self.damping.to_string(),
                 allowed: "a positive number",
+            });
+        }
+        if self.act_order && !self.error_feedback {
+            return Err(PtqError::Field {
+                field: "act_order",
+                value: "true without `error_feedback`".into(),
+                allowed: "false, because without feedback the order has no effect",
             });
         }
         let refuse = |allowed| {
@@ -115,13 +127,40 @@ fn solve(
     shape: [usize; 2],
     hessian: &[f64],
 ) -> Option<Solved> {
-    let [rows, inputs] = shape;
+    let [_, inputs] = shape;
     let diagonal: Vec<f64> = (0..inputs).map(|i| hessian[i * inputs + i]).collect();
-    let mean = diagonal.iter().sum::<f64>() / inputs as f64;
     let mut order: Vec<usize> = (0..inputs).collect();
     if config.act_order {
         order.sort_by(|a, b| diagonal[*b].total_cmp(&diagonal[*a]));
     }
+    if !diagonal.iter().all(|element| element.is_finite()) {
+        return None;
+    }
+    let plain = Grid::new(format, weight, shape, ScaleSearch::None, &diagonal);
+    let codes = nearest_codes(&plain, weight, inputs);
+    let nearest = plain.pack(&codes);
+    drop(codes);
+    let grid = Grid::new(format, weight, shape, config.scales, &diagonal);
+    let codes = match config.error_feedback {
+        true => {
+            let factor = factor::of_inverse(damped(config, hessian, &order), inputs)?;
+            with_feedback(&grid, weight, shape, &order, &factor)
+        }
+        false => nearest_codes(&grid, weight, inputs),
+    };
+    let packed = grid.pack(&codes);
+    let error = |packed: &Packed| error(weight, &packed.decode(), inputs, hessian);
+    Some(Solved {
+        error_nearest: error(&nearest),
+        error: error(&packed),
+        packed,
+    })
+}
+
+/// The Hessian with its inputs in this order, and the damping added.
+fn damped(config: &Gptq, hessian: &[f64], order: &[usize]) -> Vec<f64> {
+    let inputs = order.len();
+    let mean = (0..inputs).map(|i| hessian[i * inputs + i]).sum::<f64>() / inputs as f64;
     let mut damped: Vec<f64> = order
         .iter()
         .flat_map(|i| order.iter().map(move |j| hessian[i * inputs + j]))
@@ -133,17 +172,29 @@ fn solve(
             damped[i * inputs + i] = 1.0;
         }
     }
-    let factor = factor::of_inverse(&damped, inputs)?;
-    drop(damped);
-    let plain = Grid::new(format, weight, shape, ScaleSearch::None, &diagonal);
-    let nearest = |at: usize| {
-        plain
-            .nearest(at / inputs, at % inputs, f64::from(weight[at]))
-            .1
+    damped
+}
+
+/// The code of each element's nearest number.
+fn nearest_codes(grid: &Grid, weight: &[f32], inputs: usize) -> Vec<u32> {
+    let elements = weight.iter().enumerate();
+    let code = |(at, value): (usize, &f32)| {
+        let (_, code) = grid.nearest(at / inputs, at % inputs, f64::from(*value));
+        code
     };
-    let codes: Vec<u32> = (0..weight.len()).map(nearest).collect();
-    let nearest = plain.pack(&codes);
-    let grid = Grid::new(format, weight, shape, config.scales, &diagonal);
+    elements.map(code).collect()
+}
+
+/// The codes of a weight whose inputs are rounded in this order, each with the errors of the inputs before. `factor` is the
+/// triangular factor of the Hessian's inverse, in the same order.
+fn with_feedback(
+    grid: &Grid,
+    weight: &[f32],
+    shape: [usize; 2],
+    order: &[usize],
+    factor: &[f64],
+) -> Vec<u32> {
+    let [rows, inputs] = shape;
     let mut codes = vec![0; weight.len()];
     // Some rows at a time, so that the factor is read less often.
     const ROWS: usize = 16;
@@ -166,13 +217,7 @@ fn solve(
             }
         }
     }
-    let packed = grid.pack(&codes);
-    let error = |packed: &Packed| error(weight, &packed.decode(), inputs, hessian);
-    Some(Solved {
-        error_nearest: error(&nearest),
-        error: error(&packed),
-        packed,
-    })
+    codes
 }
 
 /// `tr((Q − W) H (Q − W)ᵀ) / tr(W H Wᵀ)`

@@ -38,25 +38,20 @@
 //! inputs. Values between layers are not rounded. Products of two activations, as in attention, follow the specs of the
 //! device.
 
-mod adaquant;
-mod adaround;
 mod calibration;
 mod calls;
 mod config;
 mod error;
 mod fold;
 mod gptq;
-mod grid;
-mod norms;
 mod parameters;
 mod quantizer;
-mod quark;
 mod resume;
 mod tuning;
 
 pub use config::{Activations, BatchNormPair, FastFinetune, OptimAlgorithm, QuantConfig};
 pub use error::PtqError;
-pub use fold::FoldedNorm;
+pub use fold::{FoldedNorm, Rotation};
 pub use gptq::{Gptq, GptqLayer, ScaleSearch};
 pub use quantizer::{Quantized, Quantizer};
 pub use tuning::TunedLayer;

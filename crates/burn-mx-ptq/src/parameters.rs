@@ -1,12 +1,17 @@
 //! A model's parameters by their labels.
 
-use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{FloatDType, read_sync};
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
 use burn_mx_core::MxBackend;
 use burn_mx_core::{MxKernels, MxTensorOps, ResolvedSpecs, to_f32};
+
+/// The field of a layer's weight.
+pub(super) const WEIGHT: &str = "weight";
+/// The field of a layer's bias.
+pub(super) const BIAS: &str = "bias";
 
 /// Values in `f32` of parameters, by their labels.
 pub(super) type Replacements<B> = Vec<(String, FloatTensor<B>)>;
@@ -78,4 +83,11 @@ pub(super) fn replace<B: MxKernels, M: Module<MxBackend<B>>>(
         }
     }
     model.map(&mut Replace(values))
+}
+
+/// The values in row-major order.
+pub(super) fn values<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<f32> {
+    let data = read_sync(B::float_into_data(to_f32::<B>(tensor)));
+    let data = data.unwrap_or_else(|error| panic!("burn-mx: reading a tensor failed: {error}"));
+    data.iter::<f32>().collect()
 }

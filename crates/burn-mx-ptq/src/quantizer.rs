@@ -2,24 +2,15 @@
 
 use std::path::PathBuf;
 
-use burn_backend::{FloatDType, TensorMetadata};
 use burn_core::module::Module;
 
-use super::adaquant::AdaQuant;
-use super::adaround::AdaRound;
 use super::calls::{self, Call, Side};
 use super::gptq::{self, GptqLayer};
-use super::norms::BETA;
-use super::parameters;
-use super::resume::{Folder, fingerprint};
-use super::tuning::{Algorithm, Parameters, TunedLayer, Tuner};
-use super::{
-    Activations, FastFinetune, FoldedNorm, OptimAlgorithm, PtqError, QuantConfig, calibration, fold,
-};
-use burn_mx_core::MxBackend;
-use burn_mx_core::MxKernels;
-use burn_mx_core::hooks::{self, SharedSpecs};
-use burn_mx_core::{MxSpecs, ResolvedSpecs, process};
+use super::parameters::{self, WEIGHT};
+use super::resume::Folder;
+use super::tuning::{TunedLayer, tune};
+use super::{Activations, FoldedNorm, PtqError, QuantConfig, calibration, fold};
+use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
 };
@@ -30,7 +21,7 @@ pub struct Quantizer {
     config: QuantConfig,
     /// The default specs of layers.
     specs: ResolvedSpecs,
-    /// The folder of tuned layers.
+    /// The folder of finished layers.
     folder: Option<Folder>,
 }
 
@@ -68,24 +59,24 @@ impl Quantizer {
         })
     }
 
-    /// Saves each layer that fast fine-tuning has finished in this folder, and reuses layers that it has saved for the same
-    /// model, data and settings. The folder is created if it is missing. An interrupted run continues with the layer that it
-    /// was tuning, and ends with the same bits as an uninterrupted run. The file of a layer is safetensors,
+    /// Saves each layer that fast fine-tuning or GPTQ has finished in this folder, and reuses layers that it has saved for the
+    /// same model, data and settings. The folder is created if it is missing. An interrupted run continues with the layer that
+    /// it was working on, and ends with the same bits as an uninterrupted run. The file of a layer is safetensors,
     /// `<place>-<path>.safetensors`. A file is complete or absent. A file for other data is replaced.
     ///
-    /// A layer is recognized by everything that it is tuned from, including its inputs and wanted outputs. So the passes over
-    /// the calibration data are repeated.
+    /// A layer is recognized by everything that it is computed from, including its inputs and wanted outputs, or its Hessian. So
+    /// the passes over the calibration data are repeated.
     ///
     /// # Errors
     ///
-    /// If the configuration has no fast fine-tuning, or the folder cannot be created. [`quantize`](Self::quantize) fails later
+    /// If the configuration has neither fast fine-tuning nor GPTQ, or the folder cannot be created. [`quantize`](Self::quantize) fails later
     /// if a file cannot be written.
     pub fn resumable(self, folder: impl Into<PathBuf>) -> Result<Self, PtqError> {
-        if self.config.fast_finetune.is_none() {
+        if self.config.fast_finetune.is_none() && self.config.gptq.is_none() {
             return Err(PtqError::Field {
                 field: "fast_finetune",
                 value: "missing".into(),
-                allowed: "a `FastFinetune`, because only tuning can be resumed",
+                allowed: "a `FastFinetune`, or `gptq`, because nothing else can be resumed",
             });
         }
         Ok(Self {
@@ -100,8 +91,8 @@ impl Quantizer {
     }
 
     /// Quantizes the [layers] of a trained model, except those that the configuration excludes. `forward` calls the model on a
-    /// batch of calibration data. Fast fine-tuning, static activations and the folding of batch norms need this data; without
-    /// them `calibration` may be empty.
+    /// batch of calibration data. Fast fine-tuning, GPTQ, static activations and folding need this data; without them
+    /// `calibration` may be empty.
     ///
     /// Layers are observed on the thread of `forward`: the caller's thread, or a separate thread in a rayon task, so that no
     /// other task's layers are observed.
@@ -128,7 +119,8 @@ impl Quantizer {
         self.quantize_with_progress(model, calibration, forward, |_, _| ())
     }
 
-    /// Like [`quantize`](Self::quantize). Calls `progress(done, all)` with the number of finished steps of fast fine-tuning.
+    /// Like [`quantize`](Self::quantize). Calls `progress(done, all)` with the number of finished steps of fast fine-tuning, or of
+    /// finished layers of GPTQ.
     ///
     /// # Errors
     ///
@@ -148,22 +140,30 @@ impl Quantizer {
     {
         let mut chosen = self.choose(&layers(&model))?;
         check_device::<B, M>(&model);
-        let tuning = self.config.fast_finetune.as_ref();
-        let folds = self.config.fold_batch_norm;
+        let QuantConfig {
+            rotations,
+            fast_finetune,
+            gptq,
+            fold_batch_norm,
+            ..
+        } = &self.config;
         let is_static = self.config.activations == Activations::Static;
-        let needs_original = tuning.is_some() || folds || is_static;
-        let gptq = self.config.gptq.as_ref();
-        if (needs_original || gptq.is_some()) && calibration.is_empty() {
+        let needs_original = fast_finetune.is_some() || *fold_batch_norm || is_static;
+        let needs_data = needs_original || gptq.is_some() || !rotations.is_empty();
+        if needs_data && calibration.is_empty() {
             return Err(PtqError::NoCalibration);
         }
         let mut quantized = model;
+        if !rotations.is_empty() {
+            quantized = fold::rotate::<B, M, T, R>(quantized, rotations, calibration, &forward)?;
+        }
         let mut original = None;
         let mut folded = Vec::new();
         if needs_original {
             initialize::<MxBackend<B>, M>(&quantized);
             let none = MxSpecs::none().resolve()?;
             let mut float = label_parameters(set_specs(quantized.clone(), &none));
-            if folds {
+            if *fold_batch_norm {
                 let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
                 // A part may have labels from a model of its own.
                 quantized = label_parameters(quantized);
@@ -185,48 +185,35 @@ impl Quantizer {
                     chosen.specs = specs;
                 }
             }
-            original = Some(float);
-        }
-        for Chosen { layer, specs } in &chosen {
-            quantized = set_specs_at(quantized, layer, specs)?;
+            // Nothing else needs the weights as they were.
+            original = fast_finetune.is_some().then_some(float);
         }
         // A part may have labels from a model of its own.
-        let quantized = label_parameters(quantized);
+        quantized = label_parameters(quantized);
+        let folder = self.folder.as_ref();
         let passes = Passes {
             calibration,
             forward,
         };
+        let (mut tuned, mut by_gptq) = (Vec::new(), Vec::new());
         if let Some(config) = gptq {
-            let (model, gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
-            return Ok(Quantized {
-                model,
-                folded,
-                tuned: Vec::new(),
-                gptq,
-            });
+            let config = (config, folder);
+            (quantized, by_gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
+        } else {
+            for Chosen { layer, specs } in &chosen {
+                quantized = set_specs_at(quantized, layer, specs)?;
+            }
+            if let (Some(original), Some(config)) = (original, fast_finetune) {
+                let layers = (chosen, &*folded);
+                let config = (config, folder);
+                (quantized, tuned) = tune(quantized, original, layers, &passes, config, progress)?;
+            }
         }
-        let (Some(original), Some(tuning)) = (original, tuning) else {
-            return Ok(Quantized {
-                model: quantized,
-                folded,
-                tuned: Vec::new(),
-                gptq: Vec::new(),
-            });
-        };
-        let folder = self.folder.as_ref();
-        let (model, tuned) = tune(
-            quantized,
-            original,
-            (chosen, &folded),
-            &passes,
-            (tuning, folder),
-            progress,
-        )?;
         Ok(Quantized {
-            model,
+            model: quantized,
             folded,
             tuned,
-            gptq: Vec::new(),
+            gptq: by_gptq,
         })
     }
 
@@ -290,9 +277,6 @@ fn is_meant(pattern: &Pattern, layer: &str) -> bool {
     pattern.matches(layer) || pattern.matches(&parameter_of(layer, WEIGHT))
 }
 
-const WEIGHT: &str = "weight";
-const BIAS: &str = "bias";
-
 /// Passes over the calibration data.
 pub(super) struct Passes<'a, T, F> {
     calibration: &'a [T],
@@ -311,8 +295,12 @@ impl<T, F> Passes<'_, T, F> {
     }
 
     /// Sorts the layers by the order in which the model calls them first. Layers without a call are left out, with a
-    /// warning in the log.
-    pub(super) fn in_order<M, R>(&self, model: &M, chosen: &mut Vec<Chosen>) -> Result<(), PtqError>
+    /// warning in the log, and returned.
+    pub(super) fn in_order<M, R>(
+        &self,
+        model: &M,
+        chosen: &mut Vec<Chosen>,
+    ) -> Result<Vec<Chosen>, PtqError>
     where
         M: Sync,
         T: Sync,
@@ -323,26 +311,24 @@ impl<T, F> Passes<'_, T, F> {
             let label = parameter_of(&chosen.layer, WEIGHT);
             order.iter().position(|called| *called == label)
         };
-        chosen.retain(|chosen| {
-            let is_called = place(chosen).is_some();
-            if !is_called {
-                log::warn!(
-                    "burn-mx: layer `{}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution",
-                    chosen.layer
-                );
-            }
-            is_called
-        });
+        let uncalled: Vec<Chosen> = chosen
+            .extract_if(.., |chosen| place(chosen).is_none())
+            .collect();
+        for Chosen { layer, .. } in &uncalled {
+            log::warn!(
+                "burn-mx: layer `{layer}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution"
+            );
+        }
         if chosen.is_empty() {
             return Err(PtqError::NothingCalled);
         }
         chosen.sort_by_key(place);
-        Ok(())
+        Ok(uncalled)
     }
 
     /// One side of the calls of the layer whose weight has this label, for this many items of calibration data. A batch has as
     /// many items as the first axis of the layer's first input in it.
-    fn calls<B, M, R>(
+    pub(super) fn calls<B, M, R>(
         &self,
         model: &M,
         label: &'static str,
@@ -374,109 +360,4 @@ impl<T, F> Passes<'_, T, F> {
         }
         all
     }
-}
-
-/// Tunes the layers one after another, in the order in which the model calls them. Each layer's inputs come from the layers
-/// tuned before.
-fn tune<B, M, T, R, F>(
-    mut model: M,
-    original: M,
-    (mut chosen, folded): (Vec<Chosen>, &[FoldedNorm]),
-    passes: &Passes<'_, T, F>,
-    (config, folder): (&FastFinetune, Option<&Folder>),
-    mut progress: impl FnMut(usize, usize),
-) -> Result<(M, Vec<TunedLayer>), PtqError>
-where
-    B: MxKernels,
-    M: Module<MxBackend<B>> + Sync,
-    T: Sync,
-    F: Fn(&M, &T) -> R + Sync,
-{
-    passes.in_order::<M, R>(&model, &mut chosen)?;
-    let all = chosen.len() * config.num_iterations;
-    let mut reports = Vec::new();
-    for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
-        let label = hooks::label(&parameter_of(layer, WEIGHT));
-        let value = |label: &str| parameters::value(&model, label);
-        let (weight, storage) = value(label).expect("a layer that is called has its weight");
-        let bias_label = parameter_of(layer, BIAS);
-        let own_bias = value(&bias_label).map(|(bias, _)| bias);
-        // The bias of a layer that was folded without one is in its norm.
-        let in_norm = || {
-            let norm = folded.iter().find(|pair| pair.layer == *layer)?;
-            let beta_label = parameter_of(&norm.norm, BETA);
-            let (beta, _) = value(&beta_label)?;
-            Some((beta_label, beta))
-        };
-        let in_norm = match &own_bias {
-            Some(_) => None,
-            None => in_norm(),
-        };
-        let change = in_norm.as_ref().map(|(_, beta)| {
-            let (shape, device) = (beta.shape(), B::float_device(beta));
-            B::float_zeros(shape, &device, FloatDType::F32)
-        });
-        let has_bias = own_bias.is_some();
-        let start = Parameters::<B> {
-            weight,
-            bias: own_bias.or(change),
-            storage,
-        };
-        let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
-        let inputs = calls(&model, Side::Input);
-        let wanted = calls(&original, Side::Output);
-        let specs = SharedSpecs::of(specs);
-        let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
-        let done = number * config.num_iterations;
-        let seed = config.fixed_seed.wrapping_add(number as u64);
-        let print = folder.map(|folder| (folder, fingerprint(&tuner, &start, seed)));
-        let kept = print.and_then(|(folder, print)| folder.load(number, layer, print, &start));
-        let (tuned, report) = match kept {
-            Some(kept) => kept,
-            None => {
-                let algorithm = algorithm(config, &tuner, &start, layer)?;
-                let tuned = tuner.tune(start, algorithm, seed, |steps| {
-                    progress(done + steps, all);
-                });
-                if let Some((folder, print)) = print {
-                    folder.save(number, print, &tuned.0, &tuned.1)?;
-                }
-                tuned
-            }
-        };
-        log::info!(
-            "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
-            report.error_before,
-            report.iterations,
-            report.error_after
-        );
-        progress(done + config.num_iterations, all);
-        let weight = (label.to_owned(), tuned.weight);
-        let bias = tuned.bias.map(|bias| match in_norm {
-            Some((beta_label, beta)) => (beta_label, B::float_add(beta, bias)),
-            None => (bias_label, bias),
-        });
-        model = parameters::replace(model, [weight].into_iter().chain(bias).collect());
-        reports.push(report);
-    }
-    Ok((model, reports))
-}
-
-/// The algorithm that tunes a layer from these parameters.
-fn algorithm<B: MxKernels>(
-    config: &FastFinetune,
-    tuner: &Tuner<'_, B>,
-    start: &Parameters<B>,
-    layer: &str,
-) -> Result<Box<dyn Algorithm<B>>, PtqError> {
-    Ok(match config.optim_algorithm {
-        OptimAlgorithm::AdaQuant => Box::new(AdaQuant::new(start)),
-        OptimAlgorithm::AdaRound => {
-            let new = AdaRound::new(tuner, start);
-            Box::new(new.ok_or_else(|| PtqError::NotFinite {
-                layer: layer.to_owned(),
-                what: "weight",
-            })?)
-        }
-    })
 }

@@ -1,9 +1,7 @@
-//! Saves tuned layers in a folder, so that fast fine-tuning can continue after an interruption.
+//! Saves finished layers in a folder, so that quantization can continue after an interruption.
 //!
-//! A layer has one file, `<place>-<path>.safetensors`, with the layer's `weight` and, if any, `bias` in float32. The file also
-//! has a fingerprint of everything that the layer was tuned from. This is the algorithm with its settings, the specs, the
-//! backend, the parameters before tuning, and all inputs and wanted outputs. So a layer is loaded only if tuning it again
-//! would give the same bits.
+//! A layer has one file, `<place>-<path>.safetensors`, with a fingerprint of everything that the layer was computed from. So a
+//! layer is loaded only if computing it again would give the same bits.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,42 +9,40 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{DType, TensorData, TensorMetadata};
 use microscaling::safetensors::PackedFile;
+use microscaling::{StoredTensor, StoredType};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::PtqError;
-use super::norms::values;
-use super::tuning::{Parameters, TunedLayer, Tuner};
+use super::parameters::values;
 use burn_mx_core::MxKernels;
 
-/// The key of [`Kept`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
+/// The key of [`Header`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
 /// layer must give the same bytes.
 const KEY: &str = "tuned";
 
-/// The contents of a file beside the parameters, as JSON.
+/// The contents of a file beside the tensors, as JSON.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct Header {
     fingerprint: Fingerprint,
     layer: String,
-    /// The bits of a float64, here and in the other error.
-    error_before: u64,
-    error_after: u64,
-    iterations: usize,
+    /// The numbers of the layer's report; a float64 as its bits.
+    report: Vec<u64>,
 }
 
-/// A hash of everything that a layer is tuned from. Another version of the standard library may hash differently. Layers are
-/// then tuned again.
+/// A hash of everything that a layer is computed from. Another version of the standard library may hash differently. Layers are
+/// then computed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fingerprint(u64);
 
 impl Fingerprint {
     pub(super) fn new() -> Self {
         let new = Self(0);
-        // Another version may tune otherwise.
+        // Another version may compute otherwise.
         new.with(env!("CARGO_PKG_VERSION").as_bytes())
     }
 
@@ -66,30 +62,17 @@ impl Fingerprint {
     }
 }
 
-/// The fingerprint of everything that tuning a layer depends on.
-pub(super) fn fingerprint<B: MxKernels>(
-    tuner: &Tuner<'_, B>,
-    start: &Parameters<B>,
-    seed: u64,
-) -> Fingerprint {
-    let texts = [
-        format!("{:?}", tuner.config()),
-        tuner.specs().resolved().specs().to_json(),
-        format!("{:?}", start.storage),
-        // Another backend sums in another order.
-        B::name(&B::float_device(&start.weight)),
-    ];
-    let ops = tuner.samples().map(|(op, _)| format!("{op:?}"));
-    let print = Fingerprint::new()
-        .with(tuner.layer().as_bytes())
-        .with(&seed.to_le_bytes());
-    let texts = texts.into_iter().chain(ops);
-    let print = texts.fold(print, |print, text| print.with(text.as_bytes()));
-    let parameters = [Some(&start.weight), start.bias.as_ref()];
-    let samples = tuner.samples().flat_map(|(_, tensors)| tensors);
-    let tensors = parameters.into_iter().flatten().chain(samples);
-    tensors.fold(print, |print, tensor| print.with_tensor::<B>(tensor))
+/// A finished layer, as a file has it.
+pub(super) struct Finished {
+    /// The numbers of its report; a float64 as its bits.
+    pub(super) report: Vec<u64>,
+    /// In float32 or bytes.
+    pub(super) tensors: Vec<StoredTensor>,
 }
+
+/// The place of a layer in the order of the calls, and the layer's path.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a>(pub(super) usize, pub(super) &'a str);
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -105,8 +88,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// The file of the layer at this place in the order of the calls.
-    fn file(&self, place: usize, layer: &str) -> PathBuf {
+    fn file(&self, Place(place, layer): Place<'_>) -> PathBuf {
         let plain = |c: char| {
             if c.is_alphanumeric() || "._-".contains(c) {
                 c
@@ -118,15 +100,14 @@ impl Folder {
         self.0.join(format!("{place:03}-{layer}.safetensors"))
     }
 
-    /// The saved layer, if it was tuned from the same data. `start` are the parameters before tuning.
-    pub(super) fn load<B: MxKernels>(
+    /// What `read` makes of the saved layer's numbers and tensors, if the layer was computed from the same data.
+    pub(super) fn load<T>(
         &self,
-        place: usize,
-        layer: &str,
+        place: Place<'_>,
         fingerprint: Fingerprint,
-        start: &Parameters<B>,
-    ) -> Option<(Parameters<B>, TunedLayer)> {
-        let path = self.file(place, layer);
+        read: impl FnOnce(&[u64], &PackedFile<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let path = self.file(place);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -142,62 +123,50 @@ impl Folder {
                 return None;
             }
         };
-        let kept = file.metadata(KEY).map(serde_json::from_str::<Kept>);
-        let Some(Ok(kept)) = kept else {
+        let header = file.metadata(KEY).map(serde_json::from_str::<Header>);
+        let Some(Ok(header)) = header else {
             warn(&path, &format!("its metadata have no `{KEY}`"));
             return None;
         };
-        if kept.fingerprint != fingerprint {
+        if header.fingerprint != fingerprint {
+            let Place(_, layer) = place;
             log::info!(
-                "burn-mx: layer `{layer}` is tuned again: {} was saved for other data, parameters or settings",
+                "burn-mx: layer `{layer}` is computed again: {} was saved for other data, parameters or settings",
                 path.display()
             );
             return None;
         }
-        let Some(parameters) = parameters::<B>(&file, start) else {
+        let finished = read(&header.report, &file);
+        if finished.is_none() {
             warn(&path, "it does not have the layer's parameters");
-            return None;
-        };
-        let report = TunedLayer {
-            layer: layer.to_owned(),
-            error_before: f64::from_bits(kept.error_before),
-            error_after: f64::from_bits(kept.error_after),
-            iterations: kept.iterations,
-        };
-        Some((parameters, report))
+        }
+        finished
     }
 
     /// Saves a layer. The file is complete or absent: it is written under another name and renamed.
-    pub(super) fn save<B: MxKernels>(
+    pub(super) fn save(
         &self,
-        place: usize,
+        place: Place<'_>,
         fingerprint: Fingerprint,
-        parameters: &Parameters<B>,
-        report: &TunedLayer,
+        Finished { report, tensors }: Finished,
     ) -> Result<(), PtqError> {
-        let path = self.file(place, &report.layer);
-        let kept = Kept {
+        let path = self.file(place);
+        let Place(_, layer) = place;
+        let header = Header {
             fingerprint,
-            layer: report.layer.clone(),
-            error_before: report.error_before.to_bits(),
-            error_after: report.error_after.to_bits(),
-            iterations: report.iterations,
+            layer: layer.to_owned(),
+            report,
         };
-        let kept = serde_json::to_string(&kept).expect("numbers and texts are JSON");
-        let metadata = HashMap::from([(KEY.to_owned(), kept)]);
-        let tensors = [
-            ("weight", Some(&parameters.weight)),
-            ("bias", parameters.bias.as_ref()),
-        ];
-        let tensors = tensors.into_iter().filter_map(|(name, tensor)| {
-            let tensor = tensor?;
-            Some((name, tensor.shape().to_vec(), bytes::<B>(tensor.clone())))
-        });
-        let tensors: Vec<_> = tensors.collect();
-        let views = tensors.iter().map(|(name, shape, bytes)| {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+        let header = serde_json::to_string(&header).expect("numbers and texts are JSON");
+        let metadata = HashMap::from([(KEY.to_owned(), header)]);
+        let views = tensors.iter().map(|tensor| {
+            let dtype = match tensor.dtype {
+                StoredType::F32 => Dtype::F32,
+                _ => Dtype::U8,
+            };
+            let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
             (
-                *name,
+                tensor.name.as_str(),
                 view.expect("there are as many bytes as the shape has"),
             )
         });
@@ -214,42 +183,15 @@ impl Folder {
     }
 }
 
-/// The parameters in a file, with the shapes and the device of `like`.
-fn parameters<B: MxKernels>(file: &PackedFile<'_>, like: &Parameters<B>) -> Option<Parameters<B>> {
-    let bias = match &like.bias {
-        Some(bias) => Some(tensor::<B>(file, "bias", bias)?),
-        None => None,
-    };
-    Some(Parameters {
-        weight: tensor::<B>(file, "weight", &like.weight)?,
-        bias,
-        storage: like.storage,
-    })
-}
-
-/// A tensor in a file, with the shape and the device of another tensor.
-fn tensor<B: MxKernels>(
-    file: &PackedFile<'_>,
-    name: &str,
-    like: &FloatTensor<B>,
-) -> Option<FloatTensor<B>> {
-    let stored = file.tensor(name)?;
-    let shape = like.shape();
-    if stored.dtype != Dtype::F32.to_string() || stored.shape != shape.to_vec() {
-        return None;
-    }
-    let data = TensorData::from_bytes_vec(stored.bytes.to_vec(), shape, DType::F32);
-    Some(B::float_from_data(data, &B::float_device(like)))
-}
-
 fn warn(path: &Path, reason: &str) {
     log::warn!(
-        "burn-mx: {} cannot be used, and its layer is tuned again: {reason}",
+        "burn-mx: {} cannot be used, and its layer is computed again: {reason}",
         path.display()
     );
 }
 
-fn bytes<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<u8> {
+/// The values in row-major order, little-endian.
+pub(super) fn bytes<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<u8> {
     values::<B>(tensor)
         .into_iter()
         .flat_map(f32::to_le_bytes)

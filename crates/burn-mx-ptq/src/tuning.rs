@@ -1,4 +1,10 @@
-//! Fast fine-tuning of one layer.
+//! Fast fine-tuning: one layer, and a model layer by layer.
+
+mod adaquant;
+mod adaround;
+mod grid;
+mod layers;
+mod saved;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata, read_sync};
@@ -8,11 +14,12 @@ use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 
 use super::calls::Call;
-use super::grid::Neighbours;
 use super::{FastFinetune, OptimAlgorithm, PtqError};
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{LayerOp, SharedSpecs};
 use burn_mx_core::{MxKernels, from_f32, to_f32};
+use grid::Neighbours;
+pub(super) use layers::tune;
 
 /// How many times tuning of a layer checks the error over all samples.
 const CHECKS: usize = 20;
@@ -36,7 +43,7 @@ pub struct TunedLayer {
 }
 
 /// An algorithm that tunes a layer.
-pub(super) trait Algorithm<B: MxKernels> {
+trait Algorithm<B: MxKernels> {
     /// One step with these samples. `done` is the share of finished steps, from 0 to 1.
     fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, done: f64);
 
@@ -46,7 +53,7 @@ pub(super) trait Algorithm<B: MxKernels> {
 
 /// The loss that gradients are computed of.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Loss {
+enum Loss {
     /// The mean of the squared errors.
     Mean,
     /// The squared errors summed over channels, with the mean over all other axes, as in AdaRound.
@@ -54,7 +61,7 @@ pub(super) enum Loss {
 }
 
 /// Samples of one step.
-pub(super) struct Drawn<B: MxKernels> {
+struct Drawn<B: MxKernels> {
     op: LayerOp,
     x: FloatTensor<B>,
     wanted: FloatTensor<B>,
@@ -68,7 +75,7 @@ struct Samples<B: MxKernels> {
 }
 
 /// A layer during tuning.
-pub(super) struct Tuner<'a, B: MxKernels> {
+struct Tuner<'a, B: MxKernels> {
     layer: &'a str,
     config: &'a FastFinetune,
     specs: &'static SharedSpecs,
@@ -82,16 +89,16 @@ pub(super) struct Tuner<'a, B: MxKernels> {
 
 /// Weight and bias of a layer.
 #[derive(Clone, Debug)]
-pub(super) struct Parameters<B: MxKernels> {
-    pub(super) weight: FloatTensor<B>,
-    pub(super) bias: Option<FloatTensor<B>>,
+struct Parameters<B: MxKernels> {
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
     /// The type in which the model stores them. The values here are `f32`.
-    pub(super) storage: Option<FloatDType>,
+    storage: Option<FloatDType>,
 }
 
 impl<B: MxKernels> Parameters<B> {
     /// The parameters after rounding to the type in which the model stores them.
-    pub(super) fn stored(self) -> Self {
+    fn stored(self) -> Self {
         let stored = |values| to_f32::<B>(from_f32::<B>(values, self.storage));
         Self {
             weight: stored(self.weight),
@@ -104,7 +111,7 @@ impl<B: MxKernels> Parameters<B> {
 impl<'a, B: MxKernels> Tuner<'a, B> {
     /// A layer with these specs and parameters. The bias belongs to the layer, or is added after it. `inputs` are the layer's
     /// calls in the quantized model, `wanted` its calls in the unquantized model.
-    pub(super) fn new(
+    fn new(
         layer: &'a str,
         config: &'a FastFinetune,
         specs: &'static SharedSpecs,
@@ -168,7 +175,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
 
     /// Tunes from `start`. Returns the parameters with the least error over all samples, and a summary. `seed` belongs to the
     /// layer. `progress` is called with the number of finished steps.
-    pub(super) fn tune(
+    fn tune(
         &self,
         start: Parameters<B>,
         mut algorithm: Box<dyn Algorithm<B>>,
@@ -216,27 +223,27 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// All tensors that [`tune`](Self::tune) depends on beside the parameters, and the ops that use them.
-    pub(super) fn samples(&self) -> impl Iterator<Item = (&LayerOp, [&FloatTensor<B>; 2])> {
+    fn samples(&self) -> impl Iterator<Item = (&LayerOp, [&FloatTensor<B>; 2])> {
         let samples = self.samples.iter();
         samples.map(|samples| (&samples.op, [&samples.x, &samples.wanted]))
     }
 
     /// The layer's path.
-    pub(super) fn layer(&self) -> &str {
+    fn layer(&self) -> &str {
         self.layer
     }
 
     /// The configuration of tuning.
-    pub(super) fn config(&self) -> &FastFinetune {
+    fn config(&self) -> &FastFinetune {
         self.config
     }
 
     /// The specs of the layer.
-    pub(super) fn specs(&self) -> &'static SharedSpecs {
+    fn specs(&self) -> &'static SharedSpecs {
         self.specs
     }
 
-    pub(super) fn learning_rate(&self) -> f64 {
+    fn learning_rate(&self) -> f64 {
         self.config.learning_rate()
     }
 
@@ -247,7 +254,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
 
     /// λ and β of AdaRound's regularizer after this share of all steps. β falls along half a cosine, as in the authors'
     /// implementation (AIMET).
-    pub(super) fn regularizer(&self, done: f64) -> Option<(f64, f64)> {
+    fn regularizer(&self, done: f64) -> Option<(f64, f64)> {
         if self.is_warming_up(done) {
             return None;
         }
@@ -258,7 +265,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// The neighbours of a weight's elements on the grid of its format. `None` if the weight is not finite.
-    pub(super) fn neighbours(&self, weight: &[f32], shape: &Shape) -> Option<Neighbours> {
+    fn neighbours(&self, weight: &[f32], shape: &Shape) -> Option<Neighbours> {
         let format = self.specs.resolved().block_format(Slot::W);
         let format = format.expect("the configuration was checked");
         let [_, axis] = self.op.summed_axes(self.x_rank, shape.num_dims());
@@ -291,7 +298,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// The weight after quantization, as products use it.
-    pub(super) fn quantized(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
+    fn quantized(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
         self.op
             .quantized_weight::<B>(self.specs, weight, self.x_rank)
     }
@@ -314,7 +321,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// The gradients of weight and bias, for a layer that multiplies by `weight` without quantizing it.
-    pub(super) fn gradients(
+    fn gradients(
         &self,
         Drawn { op, x, wanted }: Drawn<B>,
         weight: FloatTensor<B>,

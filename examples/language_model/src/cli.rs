@@ -3,7 +3,10 @@
 mod evaluate;
 mod export;
 mod generate;
+mod model;
+mod plot;
 mod quantize;
+mod time;
 mod train;
 
 use std::error::Error;
@@ -26,6 +29,7 @@ enum Command {
     Generate(generate::Generate),
     Quantize(quantize::Quantize),
     Export(export::Export),
+    Time(time::Time),
 }
 
 impl Cli {
@@ -36,6 +40,7 @@ impl Cli {
             Command::Generate(generate) => generate.run(),
             Command::Quantize(quantize) => quantize.run(),
             Command::Export(export) => export.run(),
+            Command::Time(time) => time.run(),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Quantized models for other engines: whole folders and files, with config and tokenizer.
 
+mod gguf;
+
 use std::{fs, path::Path};
 
 use burn::backend::Flex;
 use burn_mx::{MxBackend, WeightLayout};
 use safetensors::SafeTensors;
 
-use crate::{Decoder, Error, Folder, folder, gguf};
+use crate::{Decoder, DecoderConfig, Error, Folder, folder};
 
 type B = MxBackend<Flex>;
 
@@ -63,13 +65,17 @@ pub fn export(
     model: &Decoder<B>,
     layout: WeightLayout,
 ) -> Result<(), Error> {
+    let description = DecoderConfig {
+        is_tied: model.lm_head.is_none(),
+        ..source.config.clone()
+    };
     if layout != WeightLayout::GgufMxfp4 {
         fs::create_dir_all(out).map_err(Error::io(out))?;
         let saved = folder::checkpoint(out)?
             .layout(layout.into())
             .leave_unpacked_if(model.lm_head.is_some(), "lm_head")
             .save(model)?;
-        let mut config = source.config.to_json();
+        let mut config = description.to_json();
         if let Some(mut quantization) = saved.quantization_config {
             // A tied head is a linear layer to these engines, and has no weight here.
             let names = ["ignore", "exclude_modules"];
@@ -94,7 +100,7 @@ pub fn export(
     let bytes = fs::read(&file).map_err(Error::io(&file))?;
     let tensors =
         SafeTensors::deserialize(&bytes).map_err(|error| Error::Other(error.to_string()))?;
-    gguf::write(out, &tensors, &source.config, &source.tokenizer)
+    gguf::write(out, &tensors, &description, &source.tokenizer)
 }
 
 /// An option of a checkpoint for models that have a certain layer.

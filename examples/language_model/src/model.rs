@@ -3,18 +3,19 @@
 
 mod attention;
 mod cache;
+mod config;
 mod rotary;
 
 pub use attention::Attention;
 pub use cache::{Cache, Stored};
+pub use config::{DecoderConfig, RotaryConfig, RotaryScaling};
 
-use burn::module::Initializer;
+use burn::module::{Initializer, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
 use burn::prelude::*;
 use burn::tensor::activation::silu;
 
-use crate::DecoderConfig;
 use rotary::Rotary;
 
 /// The decoder, with its head.
@@ -149,6 +150,16 @@ impl<B: Backend> Decoder<B> {
                 x.matmul(table.transpose().unsqueeze())
             }
         }
+    }
+
+    /// The same decoder with a head of its own, where the table of embeddings is the head.
+    pub fn untied(mut self) -> Self {
+        let table = self.model.embed_tokens.weight.val();
+        self.lm_head.get_or_insert_with(|| Linear {
+            weight: Param::from_data(table.clone().transpose().into_data(), &table.device()),
+            bias: None,
+        });
+        self
     }
 
     /// The mean cross-entropy, in nats, of windows of `length + 1` tokens: each token but the first is predicted.

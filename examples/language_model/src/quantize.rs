@@ -1,11 +1,13 @@
 //! Post-training quantization of a decoder.
 
+use std::path::Path;
+
 use burn::backend::Flex;
 use burn::prelude::*;
-use burn_mx::ptq::{Activations, Gptq, QuantConfig, Quantized, Quantizer};
+use burn_mx::ptq::{Activations, Gptq, QuantConfig, Quantized, Quantizer, Rotation, ScaleSearch};
 use burn_mx::{Hadamard, HadamardSigns, MxBackend, MxSpecs, SlotFormat};
 
-use crate::{Decoder, Error};
+use crate::{Decoder, DecoderConfig, Error};
 
 type B = MxBackend<Flex>;
 
@@ -20,16 +22,24 @@ pub enum Scope {
     Static,
 }
 
-/// The configuration of this name, one of [`QuantConfig::named`], or `NVFP4` with the same suffixes. The head stays float32.
+/// What a name has where rotations are folded into the weights first.
+const QUAROT: &str = "_QUAROT";
+
+/// The configuration of this name for a decoder: one of [`QuantConfig::named`], or `NVFP4` with the same suffixes. After the format
+/// there may be `_QUAROT`, which adds [`rotations`]. The head stays float32.
 ///
 /// # Errors
 ///
 /// If there is none of this name, or it does not go with the scope.
-pub fn named(name: &str, scope: Scope) -> Result<QuantConfig, Error> {
-    let mut config = match name.strip_prefix("NVFP4") {
-        None => QuantConfig::named(name)?,
+pub fn named(name: &str, scope: Scope, decoder: &DecoderConfig) -> Result<QuantConfig, Error> {
+    let plain = name.replacen(QUAROT, "", 1);
+    let mut config = match plain.strip_prefix("NVFP4") {
+        None => QuantConfig::named(&plain)?,
         Some(suffix) => nvfp4(QuantConfig::named(&format!("MXFP4E2M1{suffix}"))?),
     };
+    if plain != name {
+        config.rotations = rotations(decoder);
+    }
     match scope {
         Scope::Weights => config.specs.a_elem_format = None::<SlotFormat>,
         Scope::Dynamic => {}
@@ -37,6 +47,41 @@ pub fn named(name: &str, scope: Scope) -> Result<QuantConfig, Error> {
     }
     Quantizer::new(config.clone())?;
     Ok(config)
+}
+
+/// The rotations that QuaRot ([2404.00456](https://arxiv.org/abs/2404.00456)) folds into weights: of the residual stream, and of
+/// the values of each head. The decoder must have a head of its own.
+pub fn rotations(decoder: &DecoderConfig) -> Vec<Rotation> {
+    let mut stream = Rotation {
+        writers: vec!["model.embed_tokens".into()],
+        readers: vec!["lm_head".into()],
+        norms: [("model.norm".into(), vec!["lm_head".into()])].into(),
+        ..Rotation::default()
+    };
+    let mut all = Vec::new();
+    for layer in 0..decoder.windows.len() {
+        let at = |name: &str| format!("model.layers.{layer}.{name}");
+        let attention = ["q_proj", "k_proj", "v_proj"].map(|name| at(&format!("self_attn.{name}")));
+        let feed_forward = ["gate_proj", "up_proj"].map(|name| at(&format!("mlp.{name}")));
+        let [values, output] = ["self_attn.v_proj", "self_attn.o_proj"].map(at);
+        stream.readers.extend(attention.clone());
+        stream.readers.extend(feed_forward.clone());
+        stream.writers.extend([output.clone(), at("mlp.down_proj")]);
+        let norms = [
+            (at("input_layernorm"), attention.to_vec()),
+            (at("post_attention_layernorm"), feed_forward.to_vec()),
+        ];
+        stream.norms.extend(norms);
+        all.push(Rotation {
+            writers: vec![values],
+            readers: vec![output],
+            size: Some(decoder.head),
+            seed: 1 + layer as u64,
+            ..Rotation::default()
+        });
+    }
+    all.push(stream);
+    all
 }
 
 fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
@@ -54,7 +99,8 @@ fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
     }
 }
 
-/// The model in this configuration. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning.
+/// The model in this configuration. Finished layers of GPTQ and fast fine-tuning are kept in the folder `resume`, and taken from
+/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a head of its own.
 ///
 /// # Errors
 ///
@@ -63,20 +109,37 @@ pub fn quantize(
     model: Decoder<B>,
     config: QuantConfig,
     calibration: &[Tensor<B, 2, Int>],
+    resume: Option<&Path>,
     progress: impl FnMut(usize, usize),
 ) -> Result<Quantized<Decoder<B>>, Error> {
+    let model = match config.rotations.is_empty() {
+        true => model,
+        false => model.untied(),
+    };
     let exclude = match &model.lm_head {
         Some(_) => vec!["lm_head".to_owned()],
         None => Vec::new(),
     };
-    let quantizer = Quantizer::new(QuantConfig { exclude, ..config })?;
+    let mut quantizer = Quantizer::new(QuantConfig { exclude, ..config })?;
+    if let Some(folder) = resume {
+        quantizer = quantizer.resumable(folder)?;
+    }
     let forward = |model: &Decoder<B>, tokens: &Tensor<B, 2, Int>| model.forward(tokens.clone());
     Ok(quantizer.quantize_with_progress(model, calibration, forward, progress)?)
 }
 
-/// Whether a configuration is GPTQ's, and with what options.
-pub fn gptq(config: &mut QuantConfig) -> Option<&mut Gptq> {
-    config.gptq.as_mut()
+/// Whether a configuration computes layers one by one, so that it can be resumed.
+pub fn is_resumable(config: &QuantConfig) -> bool {
+    config.gptq.is_some() || config.fast_finetune.is_some()
+}
+
+/// Whether other calibration data make another model. Rotations only compare outputs on the data, and scales of the least squared error
+/// do not need data.
+pub fn depends_on_data(config: &QuantConfig) -> bool {
+    let by_gptq = |gptq: &Gptq| gptq.error_feedback || gptq.scales == ScaleSearch::Hessian;
+    config.fast_finetune.is_some()
+        || config.gptq.as_ref().is_some_and(by_gptq)
+        || config.activations == Activations::Static
 }
 
 /// ‖y‖² / ‖q − y‖² in dB.

@@ -10,7 +10,7 @@ use burn::{
     backend::{Flex, flex::FlexDevice},
     grad_clipping::GradientClippingConfig,
     module::AutodiffModule,
-    optim::{AdamWConfig, GradientsParams, Optimizer},
+    optim::{AdamW, AdamWConfig, GradientsParams, Optimizer, adaptor::OptimizerAdaptor},
     prelude::*,
     record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
 };
@@ -144,45 +144,19 @@ impl Training {
         mut report: impl FnMut(usize, &Curve),
     ) -> Result<(Decoder<B>, Curve), Error> {
         let saved = Saved::open(path, self.settings(config, format, data))?;
-        let device = format.device()?;
-        let windows = |step: usize| {
-            // Far apart, so that no run has the batches of another seed.
-            let seed = (self.seed << 32) + step as u64;
-            let shape = [self.batch, config.context + 1];
-            data.training.windows::<B>(shape, seed, &device)
-        };
-        let mut model = label_parameters(self.start(config, &device)?);
-        let batch = windows(0);
-        let exempt = exempt_layers::<B, _, _>(&model, format.recipe.exemptions, |model| {
-            model.loss(batch);
-        });
-        let exempt = exempt.map_err(|error| Error::Other(error.to_string()))?;
-        let exempted = |model| set_exemptions_at(model, &format.recipe, &exempt);
-        model = exempted(model).map_err(|error| Error::Other(error.to_string()))?;
-        let mut optimizer = AdamWConfig::new()
-            .with_beta_2(0.99)
-            .with_epsilon(1e-8)
-            .with_weight_decay(0.1)
-            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)))
-            .init();
+        let mut trainer = Trainer::new(self, config, format, data)?;
         let mut curve = Curve::default();
         let mut first = 0;
         if let Some((step, so_far)) = saved.progress()? {
-            let load = |error: burn::record::RecorderError| Error::Other(error.to_string());
-            let recorder = Files::new();
-            let record = recorder.load(saved.part("model", step), &device);
-            model = model.load_record(record.map_err(load)?);
-            let record = recorder.load(saved.part("optimizer", step), &device);
-            optimizer = optimizer.load_record(record.map_err(load)?);
+            trainer = trainer.load(&saved, step)?;
             (first, curve) = (step, so_far);
         }
         let mut losses = Vec::new();
         let mut began = Instant::now();
         for step in first..self.steps {
-            let loss = model.loss(windows(step));
-            losses.push(loss.clone().into_scalar());
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            model = optimizer.step(self.learning_rate(step), model, gradients);
+            let loss;
+            (trainer, loss) = trainer.step(step);
+            losses.push(loss);
             let done = step + 1;
             if done.is_multiple_of(self.interval) || done == self.steps {
                 curve.time += began.elapsed();
@@ -191,14 +165,16 @@ impl Training {
                 losses.clear();
                 let [count, batch] = VALIDATION;
                 let shape = [count, config.context + 1];
-                let all = data.validation.windows(shape, u64::MAX, &device);
-                let loss = held_out(&model.valid(), all.split(batch, 0));
+                let device = &trainer.device;
+                let all = data.validation.windows(shape, u64::MAX, device);
+                let loss = held_out(&trainer.model.valid(), all.split(batch, 0));
                 curve.validation.push((done, loss));
-                saved.save(done, &curve, &model, optimizer.to_record())?;
+                saved.save(done, &curve, &trainer.model, trainer.optimizer.to_record())?;
                 began = Instant::now();
             }
             report(done, &curve);
         }
+        let Trainer { model, .. } = trainer;
         folder::save(path, config, data.tokenizer, &model.valid())?;
         Ok((model, curve))
     }
@@ -223,6 +199,85 @@ impl Training {
             "format": format.recipe,
             "text": [data.training.len(), data.validation.len()],
         })
+    }
+}
+
+/// A decoder in training, one step at a time.
+pub struct Trainer<'a> {
+    settings: &'a Training,
+    data: Data<'a>,
+    context: usize,
+    device: Device,
+    model: Decoder<B>,
+    optimizer: OptimizerAdaptor<AdamW, Decoder<B>, B>,
+}
+
+impl<'a> Trainer<'a> {
+    /// A decoder in this format, with the weights that all formats start from.
+    ///
+    /// # Errors
+    ///
+    /// If the model does not fit to the format.
+    pub fn new(
+        settings: &'a Training,
+        config: &DecoderConfig,
+        format: &Format,
+        data: Data<'a>,
+    ) -> Result<Self, Error> {
+        let device = format.device()?;
+        let model = label_parameters(settings.start(config, &device)?);
+        let optimizer = AdamWConfig::new()
+            .with_beta_2(0.99)
+            .with_epsilon(1e-8)
+            .with_weight_decay(0.1)
+            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)))
+            .init();
+        let mut trainer = Self {
+            settings,
+            data,
+            context: config.context,
+            device,
+            model,
+            optimizer,
+        };
+        let batch = trainer.batch(0);
+        let other = |error: &dyn core::fmt::Display| Error::Other(error.to_string());
+        let exempt = exempt_layers::<B, _, _>(&trainer.model, format.recipe.exemptions, |model| {
+            model.loss(batch);
+        });
+        let exempt = exempt.map_err(|error| other(&error))?;
+        trainer.model = set_exemptions_at(trainer.model, &format.recipe, &exempt)
+            .map_err(|error| other(&error))?;
+        Ok(trainer)
+    }
+
+    /// The batch of a step, the same in each format.
+    fn batch(&self, step: usize) -> Tensor<B, 2, Int> {
+        // Far apart, so that no run has the batches of another seed.
+        let seed = (self.settings.seed << 32) + step as u64;
+        let shape = [self.settings.batch, self.context + 1];
+        self.data.training.windows::<B>(shape, seed, &self.device)
+    }
+
+    /// One step. Returns the loss before it, too, in nats a token.
+    pub fn step(mut self, step: usize) -> (Self, f32) {
+        let loss = self.model.loss(self.batch(step));
+        let value = loss.clone().into_scalar();
+        let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
+        let rate = self.settings.learning_rate(step);
+        self.model = self.optimizer.step(rate, self.model, gradients);
+        (self, value)
+    }
+
+    /// Takes model and optimizer as they were saved after this many steps.
+    fn load(mut self, saved: &Saved, step: usize) -> Result<Self, Error> {
+        let failed = |error: burn::record::RecorderError| Error::Other(error.to_string());
+        let recorder = Files::new();
+        let record = recorder.load(saved.part("model", step), &self.device);
+        self.model = self.model.load_record(record.map_err(failed)?);
+        let record = recorder.load(saved.part("optimizer", step), &self.device);
+        self.optimizer = self.optimizer.load_record(record.map_err(failed)?);
+        Ok(self)
     }
 }
 

@@ -3,6 +3,7 @@ command `evaluate --logits`.
 
     pip install llama-cpp-python                             # for a GGUF file
     pip install transformers compressed-tensors torch       # for a folder
+    pip install nvidia-modelopt                              # for a folder of ModelOpt
     python engines.py MODEL LOGITS.json
 """
 
@@ -21,13 +22,39 @@ def by_llama_cpp(file, tokens):
     return np.array(model.scores[: len(tokens)])
 
 
+def unpacked_by_modelopt(folder):
+    """The model of transformers, with weights that ModelOpt's own class unpacks: transformers does not know the layout."""
+    import torch
+    from modelopt.torch.quantization.qtensor import NVFP4QTensor
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if tensors[name].dtype == torch.uint8]:
+        packed, scale, of_tensor = tensors[name], tensors.pop(f"{name}_scale"), tensors.pop(f"{name}_scale_2")
+        shape = torch.Size([packed.shape[0], 2 * packed.shape[1]])
+        weight = NVFP4QTensor(shape, torch.float32, packed)
+        tensors[name] = weight.dequantize(scale=scale, double_scale=of_tensor, block_sizes={-1: 16})
+    config = AutoConfig.from_pretrained(folder)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
+    return model
+
+
 def by_transformers(folder, tokens):
     import torch
     from transformers import AutoModelForCausalLM, CompressedTensorsConfig
 
-    # Unpacked when loaded, to bfloat16, which holds MXFP4 and MXFP8; then everything is computed in float32.
-    config = CompressedTensorsConfig(run_compressed=False)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=config).float().eval()
+    method = json.loads((folder / "config.json").read_text()).get("quantization_config", {}).get("quant_method")
+    if method == "modelopt":
+        model = unpacked_by_modelopt(folder)
+    else:
+        # Unpacked when loaded, to bfloat16, which holds MXFP4 and MXFP8; then everything is computed in float32.
+        config = CompressedTensorsConfig(run_compressed=False)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=config)
+    model = model.float().eval()
     with torch.no_grad():
         return model(torch.tensor([tokens])).logits[0].float().numpy()
 

@@ -5,6 +5,7 @@
 //! weight again and again. An ordinary training step uses a weight once for each product, and would hold copies for
 //! nothing.
 
+use core::cell::Cell;
 use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,6 +28,28 @@ static ENABLED: AtomicBool = AtomicBool::new(true);
 /// Existing copies stay with their weights.
 pub fn keep_quantized_weights(on: bool) {
     ENABLED.store(on, Ordering::Relaxed);
+}
+
+thread_local! {
+    /// Whether this thread keeps no copies for now.
+    static PAUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`. Meanwhile the ops that this thread calls keep no further copies of weights, as after
+/// [`keep_quantized_weights(false)`](keep_quantized_weights).
+pub fn without_keeping_weights<T>(work: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            PAUSED.set(self.0);
+        }
+    }
+    let _before = Before(PAUSED.replace(true));
+    work()
+}
+
+fn keeps_copies() -> bool {
+    ENABLED.load(Ordering::Relaxed) && !PAUSED.get()
 }
 
 /// The parameters that determine the values of a copy, beside the weight's values.
@@ -146,7 +169,7 @@ impl<P> WeightCache<P> {
 impl<P: Clone> WeightCache<P> {
     /// The copy by `key`, which `make` makes where none is kept.
     pub(crate) fn get(&self, key: CopyKey, make: impl FnOnce() -> P) -> P {
-        if !key.repeats() || !ENABLED.load(Ordering::Relaxed) {
+        if !key.repeats() || !keeps_copies() {
             return make();
         }
         let used = {
@@ -196,8 +219,6 @@ impl<P> fmt::Debug for WeightCache<P> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use microscaling::{ElementFormat, MxFormat};
 
     use super::*;
@@ -242,6 +263,13 @@ mod tests {
         let [a, b, c] = [0, 1, 2].map(|axis| key(axis, Rounding::NearestEven));
         assert_eq!(made([a, a, b, b, a, c, c, a, c]), 6);
         assert_eq!(made([a, a, b, b, a, c, b]), 6);
+    }
+
+    #[test]
+    fn a_thread_that_pauses_keeps_no_copies() {
+        let weight = key(0, Rounding::NearestEven);
+        assert_eq!(without_keeping_weights(|| made([weight; 5])), 5);
+        assert_eq!(made([weight; 5]), 2);
     }
 
     #[test]

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use burn_backend::tensor::Device;
 use burn_backend::{Shape, TensorData, TensorMetadata};
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::Tensor;
 use microscaling::{Packed, RandomHadamard, Signs};
 
-use super::{Gptq, solve};
-use crate::norms::values;
+use super::{Gptq, saved, solve};
+use crate::parameters::{WEIGHT, values};
 use crate::quantizer::{Chosen, Passes};
+use crate::resume::{Folder, Place};
 use crate::{PtqError, calls, parameters};
 use burn_mx_core::hooks::{self, LayerCall, LayerOp, SharedSpecs};
 use burn_mx_core::{
     HadamardSigns, MxBackend, MxKernels, MxSpecs, MxTensorOps, ResolvedSpecs, Slot, TensorChange,
-    Unpacked,
+    Unpacked, process,
 };
 use burn_mx_module::{change, parameter_of, set_specs_at};
 
@@ -62,12 +64,14 @@ impl Gram {
 }
 
 /// Quantizes the weights of the chosen layers, in the order in which the model calls them. The inputs of each come from the
-/// layers before it as they are quantized. Memory holds one layer's Hessian at a time.
+/// layers before it as they are quantized; layers after it are still unquantized. A layer in the folder is taken from there.
+///
+/// Memory holds the model, and of one layer the Hessian, the factor of its inverse, and the codes.
 pub(crate) fn quantize<B, M, T, R, F>(
     mut model: M,
     mut chosen: Vec<Chosen>,
     passes: &Passes<'_, T, F>,
-    config: &Gptq,
+    (config, folder): (&Gptq, Option<&Folder>),
     mut progress: impl FnMut(usize, usize),
 ) -> Result<(M, Vec<GptqLayer>), PtqError>
 where
@@ -76,49 +80,41 @@ where
     T: Sync,
     F: Fn(&M, &T) -> R + Sync,
 {
-    passes.in_order::<M, R>(&model, &mut chosen)?;
+    for Chosen { layer, specs } in passes.in_order::<M, R>(&model, &mut chosen)? {
+        model = set_specs_at(model, &layer, &specs)?;
+    }
     let all = chosen.len();
     let mut reports = Vec::new();
-    for (number, Chosen { layer, specs }) in chosen.iter().enumerate() {
-        let label = hooks::label(&parameter_of(layer, "weight"));
-        let (weight, _) = parameters::value::<B, M>(&model, label)
-            .expect("a layer that is called has its weight");
-        let shape = weight.shape();
-        let shared = SharedSpecs::of(specs);
-        let gram = calls::listen(
-            move |_, called| called == label,
-            move |gram: &mut Gram, call| gram.hear::<B>(call, shared),
-            || passes.all::<M, R>(&model),
-        );
-        if gram.is_unusable {
-            return Err(PtqError::View {
-                layer: layer.clone(),
-            });
-        }
-        let not_finite = |what| PtqError::NotFinite {
-            layer: layer.clone(),
-            what,
-        };
-        let [inputs, outputs] = [shape[0], shape[1]];
-        let device = B::float_device(&weight);
-        let mut rows = values::<B>(B::float_transpose(weight));
-        if !rows.iter().all(|value| value.is_finite()) {
-            return Err(not_finite("weight"));
-        }
+    for (number, chosen) in chosen.iter().enumerate() {
+        let Chosen { layer, specs } = chosen;
+        let (weight, device) = weight_of::<B, M>(&model, layer)?;
         let basis = Basis::of(specs);
-        basis.enter(&mut rows, [outputs, inputs]);
-        let format = specs.block_format(Slot::W).expect("the specs were checked");
-        let solved = solve(config, format, &rows, [outputs, inputs], &gram.sum);
-        let solved = solved.ok_or_else(|| not_finite("input"))?;
-        drop(gram);
-        let mut quantized = solved.packed.decode();
-        basis.leave(&mut quantized, [outputs, inputs]);
-        let quantized = TensorData::new(quantized, Shape::new([outputs, inputs]));
-        let quantized = B::float_transpose(B::float_from_data(quantized, &device));
-        model = parameters::replace(model, vec![(label.to_owned(), quantized)]);
-        model = match basis {
-            Basis::Own => known(model, label, solved.packed, specs),
-            Basis::Hadamard(..) => set_specs_at(model, layer, &without_weight(specs)?)?,
+        let solved = {
+            let (mut rows, shape) = weight;
+            let gram = gram::<B, M, T, R, F>(&model, chosen, passes)?;
+            basis.enter(&mut rows, shape);
+            let format = specs.block_format(Slot::W).expect("the specs were checked");
+            let place = Place(number, layer);
+            let print = folder.map(|folder| {
+                let print = saved::fingerprint(layer, config, specs, &rows, &gram);
+                (folder, print)
+            });
+            let kept = print.and_then(|(folder, print)| {
+                folder.load(place, print, |report, file| {
+                    saved::read(format, shape, report, file)
+                })
+            });
+            match kept {
+                Some(solved) => solved,
+                None => {
+                    let solved = solve(config, format, &rows, shape, &gram);
+                    let solved = solved.ok_or_else(|| not_finite(layer, "input"))?;
+                    if let Some((folder, print)) = print {
+                        folder.save(place, print, saved::finished(&solved))?;
+                    }
+                    solved
+                }
+            }
         };
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e} rounded to nearest, {:.3e} by GPTQ",
@@ -130,9 +126,91 @@ where
             error_nearest: solved.error_nearest,
             error: solved.error,
         });
+        model = replaced(model, chosen, &basis, solved.packed, &device)?;
         progress(number + 1, all);
     }
     Ok((model, reports))
+}
+
+/// The finite weight of a layer, `[outputs, inputs]` in row-major order, and its device.
+#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+fn weight_of<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    layer: &str,
+) -> Result<((Vec<f32>, [usize; 2]), Device<B>), PtqError> {
+    let label = parameter_of(layer, WEIGHT);
+    let weight = parameters::value::<B, M>(model, &label);
+    let (weight, _) = weight.expect("a layer that is called has its weight");
+    let shape = weight.shape();
+    if shape.num_dims() != 2 {
+        return Err(PtqError::View {
+            layer: layer.to_owned(),
+        });
+    }
+    let device = B::float_device(&weight);
+    let rows = values::<B>(B::float_transpose(weight));
+    match rows.iter().all(|value| value.is_finite()) {
+        true => Ok(((rows, [shape[1], shape[0]]), device)),
+        false => Err(not_finite(layer, "weight")),
+    }
+}
+
+fn not_finite(layer: &str, what: &'static str) -> PtqError {
+    PtqError::NotFinite {
+        layer: layer.to_owned(),
+        what,
+    }
+}
+
+/// `Σ x xᵀ` of the quantized inputs that a layer has in a pass.
+fn gram<B, M, T, R, F>(
+    model: &M,
+    Chosen { layer, specs }: &Chosen,
+    passes: &Passes<'_, T, F>,
+) -> Result<Vec<f64>, PtqError>
+where
+    B: MxKernels,
+    M: Module<MxBackend<B>> + Sync,
+    T: Sync,
+    F: Fn(&M, &T) -> R + Sync,
+{
+    let label = hooks::label(&parameter_of(layer, WEIGHT));
+    let specs = SharedSpecs::of(specs);
+    let gram = calls::listen(
+        move |_, called| called == label,
+        move |gram: &mut Gram, call| gram.hear::<B>(call, specs),
+        // Copies would be the model once more, or half of it.
+        || process::without_keeping_weights(|| passes.all::<M, R>(model)),
+    );
+    match gram.is_unusable {
+        false => Ok(gram.sum),
+        true => Err(PtqError::View {
+            layer: layer.clone(),
+        }),
+    }
+}
+
+/// The model with a layer's quantized weight, and with the layer's specs.
+fn replaced<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: M,
+    Chosen { layer, specs }: &Chosen,
+    basis: &Basis,
+    packed: Packed,
+    device: &Device<B>,
+) -> Result<M, PtqError> {
+    let label = hooks::label(&parameter_of(layer, WEIGHT));
+    let &[outputs, inputs] = packed.shape() else {
+        unreachable!("a weight has two axes");
+    };
+    let mut quantized = packed.decode();
+    basis.leave(&mut quantized, [outputs, inputs]);
+    let quantized = TensorData::new(quantized, Shape::new([outputs, inputs]));
+    let quantized = B::float_transpose(B::float_from_data(quantized, device));
+    let model = parameters::replace(model, vec![(label.to_owned(), quantized)]);
+    Ok(match basis {
+        Basis::Own => known(set_specs_at(model, layer, specs)?, label, packed, specs),
+        Basis::Hadamard(..) => set_specs_at(model, layer, &without_weight(specs)?)?,
+    })
 }
 
 /// The basis in which a weight is quantized.

@@ -48,7 +48,7 @@ enum EngineName {
 impl Export {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
-        let config = self.options.config(&self.config)?;
+        let config = self.options.config(&self.config, &folder.config)?;
         let engine = match self.engine {
             EngineName::CompressedTensors => Engine::CompressedTensors,
             EngineName::Modelopt => Engine::ModelOpt,
@@ -71,10 +71,13 @@ impl Export {
         let device = Format::named("fp32")?.device()?;
         let model = folder.load::<B>(&device)?;
         let calibration = texts.calibration(self.seed, &device);
-        let quantized = quantize::quantize(model, config, &calibration, |done, all| {
+        let resume = self.options.resume(&self.config, &config, self.seed);
+        let progress = |done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
-        })?;
+        };
+        let quantized =
+            quantize::quantize(model, config, &calibration, resume.as_deref(), progress)?;
         bar.finish_and_clear();
         export(&self.out, &folder, &quantized.model, layout)?;
         println!("{}: {}", layout.name(), self.out.display());

@@ -3,11 +3,14 @@
 use std::{error::Error, fs, path::PathBuf};
 
 use burn::prelude::*;
-use burn_mx::{Slot, ptq::QuantConfig};
+use burn_mx::{
+    Slot,
+    ptq::{QuantConfig, Quantizer},
+};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use language_model::{
-    Decoder, Folder,
+    Decoder, DecoderConfig, Folder,
     evaluate::{Score, held_out, held_out_cached},
     quantize::{self, Scope},
     text,
@@ -25,7 +28,7 @@ pub(super) struct Quantize {
     model: PathBuf,
     #[command(flatten)]
     options: Options,
-    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_GPTQ, NVFP4_MRGPTQ
+    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ
     #[arg(long, value_name = "NAME", num_args = 1..,
           default_values = ["MXFP8E4M3", "MXFP6E2M3", "MXFP4E2M1", "MXFP4E2M1_GPTQ", "MXFP4E2M1_MRGPTQ", "NVFP4", "NVFP4_GPTQ", "NVFP4_MRGPTQ"])]
     configs: Vec<String>,
@@ -57,6 +60,15 @@ pub(super) struct Options {
     /// GPTQ: round inputs in the order of their importance
     #[arg(long)]
     act_order: bool,
+    /// AdaQuant and AdaRound: steps for a layer [default: 1000]
+    #[arg(long, value_name = "STEPS")]
+    iterations: Option<usize>,
+    /// AdaQuant and AdaRound: the learning rate [default: 1e-5, of AdaRound 0.1]
+    #[arg(long, value_name = "RATE")]
+    learning_rate: Option<f64>,
+    /// A folder for finished layers of GPTQ, AdaQuant and AdaRound, with which the same command goes on
+    #[arg(long, value_name = "FOLDER")]
+    resume: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -71,18 +83,33 @@ enum ScopeName {
 
 impl Options {
     /// The configuration of this name.
-    pub(super) fn config(&self, name: &str) -> Result<QuantConfig, Box<dyn Error>> {
+    pub(super) fn config(
+        &self,
+        name: &str,
+        decoder: &DecoderConfig,
+    ) -> Result<QuantConfig, Box<dyn Error>> {
         let scope = match self.scope {
             ScopeName::Weights => Scope::Weights,
             ScopeName::Dynamic => Scope::Dynamic,
             ScopeName::Static => Scope::Static,
         };
-        let config = quantize::named(name, scope);
+        let config = quantize::named(name, scope, decoder);
         let mut config = config.map_err(|error| format!("--config '{name}': {error}"))?;
-        if let Some(gptq) = quantize::gptq(&mut config) {
-            gptq.act_order = self.act_order;
+        if let Some(gptq) = &mut config.gptq {
+            gptq.act_order = self.act_order && gptq.error_feedback;
         }
+        if let Some(tuning) = &mut config.fast_finetune {
+            tuning.num_iterations = self.iterations.unwrap_or(tuning.num_iterations);
+            tuning.learning_rate = self.learning_rate.or(tuning.learning_rate);
+        }
+        Quantizer::new(config.clone())?;
         Ok(config)
+    }
+
+    /// The folder for finished layers of this configuration with this seed.
+    pub(super) fn resume(&self, name: &str, config: &QuantConfig, seed: u64) -> Option<PathBuf> {
+        let folder = self.resume.as_ref()?;
+        quantize::is_resumable(config).then(|| folder.join(format!("{name}-{seed}")))
     }
 
     /// The texts of a model.
@@ -126,7 +153,8 @@ impl Texts {
 impl Quantize {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
-        let configs = self.configs.iter().map(|name| self.options.config(name));
+        let config = |name: &String| self.options.config(name, &folder.config);
+        let configs = self.configs.iter().map(config);
         let configs = configs.collect::<Result<Vec<_>, _>>()?;
         let stored = self.cache.stored()?;
         let texts = self.options.texts(&folder)?;
@@ -169,11 +197,10 @@ impl Quantize {
             );
             };
         row("float32", None, 32.0, score(&float), None);
+        // Each configuration loads the model anew, so that one model is in memory.
+        drop(float);
         for (name, config) in self.configs.iter().zip(configs) {
-            let is_calibrated = config.gptq.is_some()
-                || config.fast_finetune.is_some()
-                || !bool::from(config.activations);
-            let seeds = match is_calibrated {
+            let seeds = match quantize::depends_on_data(&config) {
                 true => self.seeds.iter().copied().map(Some).collect(),
                 false => vec![None],
             };
@@ -181,12 +208,15 @@ impl Quantize {
             let bits = format.map_or(32.0, |format| format.bits_per_element());
             for seed in seeds {
                 let bar = super::bar(name, 1)?;
-                let data = seed.map_or_else(Vec::new, |seed| texts.calibration(seed, &device));
+                let data = texts.calibration(seed.unwrap_or(0), &device);
+                let resume = self.options.resume(name, &config, seed.unwrap_or(0));
                 let progress = |done, all| {
                     bar.set_length(all as u64);
                     bar.set_position(done as u64);
                 };
-                let quantized = quantize::quantize(float.clone(), config.clone(), &data, progress)?;
+                let model = folder.load::<B>(&device)?;
+                let quantized =
+                    quantize::quantize(model, config.clone(), &data, resume.as_deref(), progress)?;
                 bar.finish_and_clear();
                 let sqnr = quantize::sqnr(quantized.model.forward(probe.clone()), wanted.clone());
                 row(name, seed, bits, score(&quantized.model), Some(sqnr));

@@ -171,3 +171,71 @@ fn a_tokenizer_of_a_text_is_reversible() {
     assert_eq!(lengths[0], 40_000);
     assert!(lengths[1] < 25_000, "{lengths:?}");
 }
+
+/// What a command says on standard error, which fails before any work.
+fn command_error(arguments: &[&str]) -> String {
+    let command = env!("CARGO_BIN_EXE_language_model");
+    let output = std::process::Command::new(command).args(arguments).output();
+    let output = output.unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn commands_refuse_what_they_cannot_do() {
+    let temporary = tempfile::tempdir().unwrap();
+    let empty = temporary.path().join("empty.txt");
+    fs::write(&empty, "").unwrap();
+    let out = temporary.path().join("out");
+    let [empty, out] = [&empty, &out].map(|path| path.to_str().unwrap());
+    let llama = fixture("llama");
+    let llama = llama.to_str().unwrap();
+    let cases: [(&[&str], &[&str]); 8] = [
+        (
+            &["evaluate", llama, "--context", "65"],
+            &["65 tokens", "longest is 64"],
+        ),
+        (
+            &["evaluate", llama, "--text", empty],
+            &["empty.txt", "0 tokens"],
+        ),
+        (
+            &["quantize", llama, "--text", empty],
+            &["empty.txt", "0 tokens"],
+        ),
+        (
+            &["quantize", llama, "--configs", "MXFP5"],
+            &["MXFP5", "MXFP4E2M1", "_GPTQ_HESSIAN"],
+        ),
+        (
+            &["quantize", llama, "--configs", "NVFP4_ADAROUND"],
+            &["adaround", "or `adaquant`"],
+        ),
+        (
+            &["generate", llama, "--prompt", ""],
+            &["the prompt has 0 tokens"],
+        ),
+        (
+            &["train", "--text", empty, "--out", out],
+            &["empty.txt", "0 tokens"],
+        ),
+        (
+            &[
+                "export",
+                llama,
+                "--engine",
+                "gguf",
+                "--config",
+                "MXFP8E4M3",
+                "--out",
+                out,
+            ],
+            &["--config", "for this engine: mxfp4"],
+        ),
+    ];
+    for (arguments, parts) in cases {
+        has(&command_error(arguments), parts);
+    }
+    assert!(!Path::new(out).exists());
+}

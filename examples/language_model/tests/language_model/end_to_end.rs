@@ -150,8 +150,8 @@ fn a_trained_model_is_quantized_exported_and_writes() {
 
     let calibration = training.windows::<B>([64, 32], 0, &device).split(32, 0);
     let quantized = |name: &str, scope| {
-        let config = named(name, scope).unwrap();
-        quantize(float.clone(), config, &calibration, |_, _| ()).unwrap()
+        let config = named(name, scope, &config()).unwrap();
+        quantize(float.clone(), config, &calibration, None, |_, _| ()).unwrap()
     };
     let probe = validation.windows::<B>([4, 32], 1, &device);
     let wanted = logits(&float, &probe);
@@ -175,6 +175,10 @@ fn a_trained_model_is_quantized_exported_and_writes() {
         assert!(mr_gptq < all + 0.3, "{name}: {mr_gptq}");
     }
 
+    let rotated = ["MXFP4E2M1_QUAROT", "MXFP4E2M1_QUAROT_GPTQ"];
+    let rotated = rotated.map(|name| error(&quantized(name, Scope::Weights).model));
+    assert!(rotated[1] < rotated[0], "{rotated:?}");
+
     for (name, engine) in [
         ("MXFP4E2M1_GPTQ", Engine::CompressedTensors),
         ("NVFP4_GPTQ", Engine::ModelOpt),
@@ -182,7 +186,7 @@ fn a_trained_model_is_quantized_exported_and_writes() {
     ] {
         let model = quantized(name, Scope::Weights).model;
         let out = temporary.path().join(name);
-        let format = named(name, Scope::Weights)
+        let format = named(name, Scope::Weights, &config())
             .unwrap()
             .specs
             .resolve()
@@ -237,8 +241,8 @@ fn a_gguf_file_has_all_tensors() {
     let model = config().init::<B>(&device);
     folder::save(temporary.path(), &config(), &corpus.tokenizer, &model).unwrap();
     let source = Folder::open(temporary.path()).unwrap();
-    let config = named("MXFP4E2M1", Scope::Weights).unwrap();
-    let quantized = quantize(model, config, &[], |_, _| ()).unwrap().model;
+    let config = named("MXFP4E2M1", Scope::Weights, &config()).unwrap();
+    let quantized = quantize(model, config, &[], None, |_, _| ()).unwrap().model;
     let layout = Engine::Gguf.layout("mxfp4".parse().unwrap()).unwrap();
     let file = temporary.path().join("model.gguf");
     export(&file, &source, &quantized, layout).unwrap();

@@ -2,6 +2,7 @@
 
 mod broken;
 mod end_to_end;
+mod rotations;
 mod transformers;
 
 use std::path::{Path, PathBuf};

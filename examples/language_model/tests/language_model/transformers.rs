@@ -8,10 +8,10 @@ use language_model::{Cache, Decoder, Folder, Stored, folder};
 
 use super::{B, fixture};
 
-const MODELS: [&str; 5] = ["llama", "llama_tied", "mistral", "qwen2", "qwen3"];
+pub(super) const MODELS: [&str; 5] = ["llama", "llama_tied", "mistral", "qwen2", "qwen3"];
 
 /// The tokens `[2, 24]` of a fixture, and transformers' logits.
-fn reference(name: &str) -> (Tensor<B, 2, Int>, Vec<f32>) {
+pub(super) fn reference(name: &str) -> (Tensor<B, 2, Int>, Vec<f32>) {
     let read = |file| fs::read(fixture(name).join(file)).unwrap();
     let (tokens, logits) = (read("tokens.bin"), read("logits.bin"));
     let tokens = tokens.as_chunks().0.iter().map(|x| i64::from_le_bytes(*x));
@@ -21,19 +21,19 @@ fn reference(name: &str) -> (Tensor<B, 2, Int>, Vec<f32>) {
     (Tensor::from_data(tokens, &device), logits.collect())
 }
 
-fn load(name: &str) -> Decoder<B> {
+pub(super) fn load(name: &str) -> Decoder<B> {
     Folder::open(fixture(name))
         .unwrap()
         .load(&MxDevice::default())
         .unwrap()
 }
 
-fn values<const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub(super) fn values<const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().to_vec().unwrap()
 }
 
 /// The largest difference, as a part of the largest logit.
-fn difference(got: &[f32], wanted: &[f32]) -> f32 {
+pub(super) fn difference(got: &[f32], wanted: &[f32]) -> f32 {
     assert_eq!(got.len(), wanted.len());
     let largest = wanted.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
     let differences = got.iter().zip(wanted).map(|(a, b)| (a - b).abs());

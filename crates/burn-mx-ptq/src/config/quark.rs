@@ -4,7 +4,8 @@ use microscaling::{BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, R
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{FastFinetune, PtqError, QuantConfig};
+use super::{FastFinetune, QuantConfig};
+use crate::PtqError;
 use burn_mx_core::{MxSpecs, SlotFormat};
 
 /// Quark's `extra_options`, as far as they concern these formats.

@@ -16,14 +16,14 @@ const COLOURS: [RGBColor; 7] = [
 ];
 
 /// A name and its losses, by the number of steps.
-pub type Named<'a> = (&'a str, &'a [(usize, f32)]);
+pub(super) type Named<'a> = (&'a str, &'a [(usize, f32)]);
 
 /// Draws the curves. The axis ends a little above the largest loss after the first quarter of the steps, to separate formats.
 ///
 /// # Errors
 ///
 /// If there is no finite loss to draw.
-pub fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
+pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
     let losses = || runs.iter().flat_map(|(_, losses)| losses.iter());
     let finite = || losses().filter(|(_, loss)| loss.is_finite());
     let steps = losses().map(|(step, _)| *step).max().unwrap_or(0);

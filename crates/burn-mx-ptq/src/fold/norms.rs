@@ -1,15 +1,14 @@
 //! The batch norms of a model, and the layers before them.
 
-use burn_backend::read_sync;
-use burn_backend::tensor::FloatTensor;
 use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::Tensor;
 
+use crate::parameters::values;
 use burn_mx_core::MxBackend;
-use burn_mx_core::{MxKernels, to_f32};
+use burn_mx_core::MxKernels;
 
 pub(super) const GAMMA: &str = "gamma";
-pub(super) const BETA: &str = "beta";
+pub(crate) const BETA: &str = "beta";
 
 /// A batch norm of a model.
 #[derive(Clone, Debug, Default)]
@@ -88,11 +87,4 @@ pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(
     };
     model.visit(&mut find);
     find.norms
-}
-
-/// The values in row-major order.
-pub(super) fn values<B: MxKernels>(tensor: FloatTensor<B>) -> Vec<f32> {
-    let data = read_sync(B::float_into_data(to_f32::<B>(tensor)));
-    let data = data.unwrap_or_else(|error| panic!("burn-mx: reading a tensor failed: {error}"));
-    data.iter::<f32>().collect()
 }

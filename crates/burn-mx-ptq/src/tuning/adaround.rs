@@ -11,8 +11,8 @@ use burn_optim::Adam;
 
 use super::adaquant::{Variable, adam};
 use super::grid::Neighbours;
-use super::norms::values;
-use super::tuning::{Algorithm, Drawn, Loss, Parameters, Tuner};
+use super::{Algorithm, Drawn, Loss, Parameters, Tuner};
+use crate::parameters::values;
 use burn_mx_core::MxKernels;
 
 /// ζ and γ of the paper: the sigmoid is stretched to this range and cut off, so that h can be 0 and 1.

@@ -261,7 +261,7 @@ fn stored(tensor: (&str, TensorView<'_>), config: &DecoderConfig) -> Result<Stor
 /// # Errors
 ///
 /// If llama.cpp's architecture lacks a part of the model, the tokenizer is not a byte-level BPE, or a file cannot be written.
-pub fn write(
+pub(super) fn write(
     file: &Path,
     tensors: &SafeTensors<'_>,
     config: &DecoderConfig,

@@ -5,7 +5,7 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::{Shape, Tensor, TensorPrimitive};
 use burn_optim::{Adam, AdamConfig, SimpleOptimizer};
 
-use super::tuning::{Algorithm, Drawn, Loss, Parameters, Tuner};
+use super::{Algorithm, Drawn, Loss, Parameters, Tuner};
 use burn_mx_core::MxKernels;
 
 /// PyTorch's value: gradients of a mean over many outputs are small.

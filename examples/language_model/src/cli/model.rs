@@ -1,0 +1,120 @@
+//! The options for a model to train, and for its text.
+
+use std::{error::Error, path::PathBuf};
+
+use language_model::{
+    DecoderConfig, Error as Reason, RotaryConfig, RotaryScaling, text, text::Tokens, train::Data,
+};
+use tokenizers::Tokenizer;
+
+/// A model to train, and its text.
+#[derive(Debug, clap::Args)]
+pub(super) struct Model {
+    /// Text to learn, the last tenth of which validates [default: parts of the King James Bible]
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Tokens: 256 are bytes, more are byte pairs
+    #[arg(long, value_name = "TOKENS", default_value_t = 256)]
+    vocabulary: usize,
+    /// Layers
+    #[arg(long, value_name = "LAYERS", default_value_t = 4)]
+    layers: usize,
+    /// Width
+    #[arg(long, value_name = "FEATURES", default_value_t = 128)]
+    width: usize,
+    /// Width of the feed-forward network [default: 8/3 of the width, up to a multiple of 32]
+    #[arg(long, value_name = "FEATURES")]
+    hidden: Option<usize>,
+    /// Heads of queries
+    #[arg(long, value_name = "HEADS", default_value_t = 4)]
+    heads: usize,
+    /// Heads of keys and values [default: as of queries]
+    #[arg(long, value_name = "HEADS")]
+    kv_heads: Option<usize>,
+    /// Train a separate head; without, the table of embeddings is the head
+    #[arg(long)]
+    untied: bool,
+    /// Tokens of a window
+    #[arg(long, value_name = "TOKENS", default_value_t = 64)]
+    context: usize,
+    /// Windows of a batch
+    #[arg(long, value_name = "WINDOWS", default_value_t = 12)]
+    pub(super) batch: usize,
+    /// Seed of weights and batches
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+}
+
+/// A text as tokens.
+pub(super) struct Corpus {
+    tokenizer: Tokenizer,
+    training: Tokens,
+    validation: Tokens,
+}
+
+impl Corpus {
+    pub(super) fn data(&self) -> Data<'_> {
+        Data {
+            training: &self.training,
+            validation: &self.validation,
+            tokenizer: &self.tokenizer,
+        }
+    }
+}
+
+impl Model {
+    /// The model, by the rules that a folder's `config.json` has to keep.
+    fn config(&self) -> Result<DecoderConfig, Reason> {
+        let kv_heads = self.kv_heads.unwrap_or(self.heads);
+        let config = DecoderConfig {
+            model_type: "llama".into(),
+            vocabulary: self.vocabulary,
+            width: self.width,
+            hidden: self
+                .hidden
+                .unwrap_or_else(|| (self.width * 8).div_ceil(3 * 32) * 32),
+            heads: self.heads,
+            kv_heads,
+            head: self.width / self.heads.max(1),
+            context: self.context,
+            epsilon: 1e-5,
+            rotary: RotaryConfig {
+                theta: 10_000.0,
+                scaling: RotaryScaling::None,
+            },
+            is_tied: !self.untied,
+            has_qkv_bias: false,
+            has_output_bias: false,
+            has_qk_norm: false,
+            windows: vec![None; self.layers],
+        };
+        DecoderConfig::from_json(&config.to_json().to_string())
+    }
+
+    /// The model and the tokens of the text, which are checked.
+    pub(super) fn open(&self) -> Result<(DecoderConfig, Corpus), Box<dyn Error>> {
+        let config = self.config()?;
+        if config.head * config.heads != config.width {
+            return Err(format!(
+                "--heads '{}'; allowed: a divisor of --width, {}",
+                self.heads, self.width
+            )
+            .into());
+        }
+        if self.batch == 0 {
+            return Err("--batch '0'; allowed: 1 or more".into());
+        }
+        let text = text::read(self.text.as_deref())?;
+        let [train, validation] = text::split(&text);
+        let tokenizer = text::train_tokenizer(train, self.vocabulary)?;
+        let tokens = |text, what| Tokens::of(&tokenizer, text, what, config.context);
+        let training = tokens(train, "the text to train on")?;
+        let validation = tokens(validation, "the text to validate on")?;
+        let corpus = Corpus {
+            tokenizer,
+            training,
+            validation,
+        };
+        Ok((config, corpus))
+    }
+}
