@@ -2,6 +2,7 @@
 
 pub(super) mod delegate;
 pub(super) mod ops;
+pub(super) mod portable;
 pub(super) mod tensor_ops;
 
 use core::marker::PhantomData;

@@ -35,12 +35,13 @@ use microscaling::{
 use portable::{pack_on_host, unpack_on_host};
 
 /// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
-/// kernels then go through host memory, with results that are bit-identical to the native kernels'.
+/// kernels then go through host memory, with results that are bit-identical to the native kernels'. Another crate's backend needs
+/// only [`Portable`](crate::Portable) around it.
 pub trait MxKernels: Backend {
     /// The kernels of this backend.
     #[doc(hidden)]
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &Portable
+        &PortableKernels
     }
 
     /// The result of an op on N tensors.
@@ -252,9 +253,9 @@ pub trait KernelSet<B: MxKernels>: Sync {
 
 /// The kernels that go through host memory.
 #[derive(Debug)]
-pub struct Portable;
+pub struct PortableKernels;
 
-impl<B: MxKernels> KernelSet<B> for Portable {}
+impl<B: MxKernels> KernelSet<B> for PortableKernels {}
 
 /// The parts of a tensor that is summed up on its device, if it is.
 fn parts_on_device<B: MxKernels>(

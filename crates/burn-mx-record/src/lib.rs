@@ -70,7 +70,7 @@ pub use observer::running::scope;
 use observer::running::{Files, Running};
 pub use products::products;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
-pub use search::{Found, FoundPlace, Search, SearchError};
+pub use search::{Found, FoundPlace, Score, Search, SearchError, Sensitivity};
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};

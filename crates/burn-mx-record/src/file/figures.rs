@@ -123,15 +123,24 @@ pub struct ResultRecord {
     pub relative_error: Option<f64>,
     /// Cosine of the angle between them; `None` if one is zero.
     pub cosine: Option<f64>,
+    /// Number of elements.
+    #[serde(default)]
+    pub elements: u64,
+    /// Mean of the squares of the unquantized product; `None` without an element, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_square: Option<f64>,
 }
 
 impl ResultRecord {
     /// From the results before and after.
     pub(crate) fn of(statistics: &Statistics) -> Self {
         let power = statistics.power();
+        let finite = statistics.elements() - statistics.non_finite();
         Self {
             relative_error: (power > 0.0).then(|| (statistics.error() / power).sqrt()),
             cosine: statistics.cosine(),
+            elements: statistics.elements(),
+            mean_square: (finite > 0).then(|| power / finite as f64),
         }
     }
 }

@@ -89,6 +89,12 @@ impl Recipe {
 }
 
 impl Exemptions {
+    /// Every layer.
+    pub const ALL: Self = Self {
+        head: true,
+        last_percent: 100,
+    };
+
     /// How many of this number of layers are exempt: the last ones are.
     pub fn count(self, layers: usize) -> usize {
         let head = usize::from(self.head).min(layers);

@@ -1,7 +1,7 @@
-//! A backend that burn-mx has never heard of: Flex under another name, and without native kernels.
+//! A complete backend that burn-mx does not know: Flex under another name, and without native kernels.
 //!
-//! Every required op of a backend, and every float op that Flex overrides, is passed on to Flex. So the values are
-//! Flex's, and only the path of the MX kernels differs.
+//! The backend passes every required op, and every float op that Flex overrides, on to Flex. So the values are Flex's, and
+//! only the path of the MX kernels differs.
 
 use burn_backend::ops::*;
 use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
@@ -13,14 +13,14 @@ use burn_backend::{
 use burn_flex::{Flex, FlexDevice as Cpu, FlexQTensor as Q, FlexTensor as T};
 use burn_mx::MxKernels;
 
-/// Flex, as a backend of somebody else's.
+/// Flex under another name.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Newtype;
+pub(crate) struct MyBackend;
 
-/// By the portable path.
-impl MxKernels for Newtype {}
+/// All that burn-mx needs.
+impl MxKernels for MyBackend {}
 
-impl BackendTypes for Newtype {
+impl BackendTypes for MyBackend {
     type Device = Cpu;
     type FloatTensorPrimitive = T;
     type FloatElem = f32;
@@ -31,9 +31,9 @@ impl BackendTypes for Newtype {
     type QuantizedTensorPrimitive = Q;
 }
 
-impl Backend for Newtype {
+impl Backend for MyBackend {
     fn name(_: &Cpu) -> String {
-        "newtype".into()
+        "mine".into()
     }
 
     fn seed(device: &Cpu, seed: u64) {
@@ -49,7 +49,7 @@ impl Backend for Newtype {
     }
 }
 
-impl TransactionOps<Self> for Newtype {}
+impl TransactionOps<Self> for MyBackend {}
 
 /// Methods that call Flex's of the same name, listed by signature.
 macro_rules! forward {
@@ -61,7 +61,7 @@ macro_rules! forward {
     ($($args:tt -> $ret:ty: $($name:ident)*;)*) => { $($( forward!(@ $name $args $ret); )*)* };
 }
 
-impl FloatTensorOps<Self> for Newtype {
+impl FloatTensorOps<Self> for MyBackend {
     forward! {
         (a: TensorData, b: &Cpu) -> T: float_from_data;
         (a: Shape, b: Distribution, c: &Cpu, d: FloatDType) -> T: float_random;
@@ -119,7 +119,7 @@ impl FloatTensorOps<Self> for Newtype {
     }
 }
 
-impl BoolTensorOps<Self> for Newtype {
+impl BoolTensorOps<Self> for MyBackend {
     forward! {
         (a: Shape, b: &Cpu, c: BoolDType) -> T: bool_empty bool_zeros bool_ones;
         (a: TensorData, b: &Cpu) -> T: bool_from_data;
@@ -149,7 +149,7 @@ impl BoolTensorOps<Self> for Newtype {
     }
 }
 
-impl IntTensorOps<Self> for Newtype {
+impl IntTensorOps<Self> for MyBackend {
     forward! {
         (a: Shape, b: &Cpu, c: IntDType) -> T: int_empty;
         (a: TensorData, b: &Cpu) -> T: int_from_data;
@@ -188,7 +188,7 @@ impl IntTensorOps<Self> for Newtype {
     }
 }
 
-impl QTensorOps<Self> for Newtype {
+impl QTensorOps<Self> for MyBackend {
     forward! {
         (a: TensorData, b: &Cpu) -> Q: q_from_data;
         (a: Q, b: FloatDType) -> T: dequantize;
@@ -217,7 +217,7 @@ impl QTensorOps<Self> for Newtype {
     }
 }
 
-impl ModuleOps<Self> for Newtype {
+impl ModuleOps<Self> for MyBackend {
     forward! {
         (a: T, b: T) -> T: embedding adaptive_avg_pool2d_backward;
         (a: T, b: T, c: T) -> T: embedding_backward;
@@ -288,7 +288,7 @@ impl ModuleOps<Self> for Newtype {
     }
 }
 
-impl ActivationOps<Self> for Newtype {
+impl ActivationOps<Self> for MyBackend {
     forward! {
         (a: T, b: Scalar) -> T: leaky_relu;
         (a: T) -> T: relu gelu sigmoid log_sigmoid;
