@@ -19,8 +19,8 @@ use burn_backend::{
     FloatDType, IntDType, Scalar, Shape, Slice, TensorData, TensorPrimitive,
 };
 
-use crate::backend::delegate::delegate;
-use crate::backend::delegate::tables::{
+use super::delegate::delegate;
+use super::delegate::tables::{
     averaging_gradient_ops, averaging_ops, bool_ops, float_creation_ops, float_move_ops,
     float_new_ops, float_view_ops, int_ops, max_pool_ops, quantized_ops,
 };
