@@ -189,7 +189,7 @@ fn measure(seconds: Duration, shape: Shape, format: BlockFormat, threads: u16) -
     let mut is_warm = false;
     while Instant::now() < end || times[0].len() < 5 {
         let [one, two, three] = &mut results;
-        let mut time = |work: &mut dyn FnMut()| {
+        let time = |work: &mut dyn FnMut()| {
             let start = Instant::now();
             work();
             start.elapsed().as_secs_f64() * 1e6

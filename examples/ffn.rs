@@ -135,6 +135,9 @@ struct Cli {
     /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms"}]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the table as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     #[command(flatten)]
     specs: MxArgs,
 }
@@ -158,9 +161,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         .json
         .as_ref()
         .map(|path| fs::File::create(path).unwrap_or_else(|error| refuse("--json", path, error)));
+    let mut csv = cli.csv.as_ref().map(|path| {
+        csv::Writer::from_path(path).unwrap_or_else(|error| refuse("--csv", path, error))
+    });
     fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
 
     println!("format        seed    loss  accuracy  time a step  overhead  specs");
+    if let Some(csv) = &mut csv {
+        csv.write_record([
+            "format", "seed", "loss", "accuracy", "step_ms", "overhead", "specs",
+        ])?;
+    }
     let (mut runs, mut curves, mut fp32) = (Vec::new(), Vec::new(), None);
     for (name, specs) in &formats {
         for &seed in &cli.seeds {
@@ -176,6 +187,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let text: String = specs.iter().map(ToString::to_string).collect();
             print!("{name:12} {seed:5}  {last:6.4}  {percent:6.2} %  {step_ms:8.2} ms ");
             println!("{overhead:8.2}×  {text}");
+            if let Some(csv) = &mut csv {
+                csv.serialize((name, seed, last, accuracy, step_ms, overhead, &text))?;
+            }
             let run = serde_json::json!({"name": name, "seed": seed, "layers": [], "loss": loss,
                 "accuracy": accuracy, "step_ms": step_ms, "specs": specs.as_ref().map(|s| s.specs())});
             runs.push(run);
@@ -203,7 +217,9 @@ fn draw(path: &Path, curves: &[(&str, Vec<f32>)]) -> Result<(), Box<dyn Error>> 
         .caption("Training loss", ("sans-serif", 22))
         .set_left_and_bottom_label_area_size(48)
         .build_cartesian_2d(0..curves[0].1.len(), (1e-4_f32..4.0).log_scale())?;
-    chart.configure_mesh().x_desc("step").draw()?;
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc("step").y_desc("loss, mean of 10 steps");
+    mesh.light_line_style(WHITE).draw()?;
     for (index, (name, loss)) in curves.iter().enumerate() {
         let colour = Palette99::pick(index).stroke_width(2);
         let loss = loss.windows(10).map(|loss| mean(loss).clamp(1e-4, 4.0));

@@ -250,7 +250,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cast = load::<MxBackend<Flex>>("fp32", &MxDevice::new(FlexDevice, "mxfp4")?)?;
     println!("  cast to mxfp4: {:.4}", held_out(&cast, rest));
     // Post-training quantization: linear layers, and the rest in float32.
-    let device = MxDevice::default();
+    let device = MxDevice::new(FlexDevice, "none")?;
     let model = load::<MxBackend<Flex>>("fp32", &device)?;
     let calibration = [windows(text, 0, &device).narrow(1, 0, CONTEXT)];
     let quantizer = Quantizer::new(QuantConfig::named("MXFP4E2M1")?)?;

@@ -12,9 +12,10 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{
     MxSpecs,
-    record::{Report, Search},
+    record::{FoundPlace, Report, Score, Search},
 };
 use clap::Parser;
+use serde_json::json;
 
 /// Find a format for every operand of every layer under a budget of mean bits
 #[derive(Debug, Parser)]
@@ -24,7 +25,7 @@ struct Cli {
     #[arg(required = true, value_name = "DIR")]
     records: Vec<PathBuf>,
 
-    /// Candidate, a block format that was recorded by --what-if; repeat it
+    /// Candidate, a preset or a block format that was recorded by --what-if; repeat it
     #[arg(long = "format", value_name = "FORMAT", required = true)]
     formats: Vec<String>,
 
@@ -36,9 +37,33 @@ struct Cli {
     #[arg(long, value_name = "NAME", default_value = "mxfp8_e4m3")]
     preset: String,
 
-    /// File for the recipe
+    /// Weights of the operands: noise (each the same) or fisher (by the gradient; needs records of training steps)
+    #[arg(long, value_name = "SCORE", default_value = Score::default().name(), value_parser = score)]
+    score: Score,
+
+    /// Layer that the recipe leaves unchanged, by path or pattern; repeat it
+    #[arg(long, value_name = "PATTERN")]
+    keep: Vec<String>,
+
+    /// Formats that the hardware multiplies with each other, as FORMAT:FORMAT; repeat it [default: any two]
+    #[arg(long = "pair", value_name = "PAIR", value_parser = pair)]
+    pairs: Vec<[String; 2]>,
+
+    /// One format for each tensor in both of its products
+    #[arg(long)]
+    shared: bool,
+
+    /// File for the recipe. A map of layers and operands is drawn beside the file, with the ending .svg
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+
+    /// Write the choices as JSON: each operand's format, and the noise over the signal of every candidate
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write the choices as CSV, a line for each operand and candidate
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -51,15 +76,56 @@ fn main() -> ExitCode {
     }
 }
 
+fn score(text: &str) -> Result<Score, String> {
+    let mut scores = Score::ALL.into_iter();
+    let found = scores.find(|score| score.name() == text);
+    found.ok_or_else(|| format!("allowed: {}", Score::ALL.map(Score::name).join(", ")))
+}
+
+fn pair(text: &str) -> Result<[String; 2], String> {
+    let pair = text.split_once(':');
+    let pair = pair.map(|(one, other)| [one.to_owned(), other.to_owned()]);
+    pair.ok_or_else(|| "expected two formats, such as mxfp4:mxfp8_e4m3".to_owned())
+}
+
 fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let search = Search {
         formats: cli.formats.clone(),
         bits: cli.bits,
         specs: MxSpecs::preset(&cli.preset)?,
+        score: cli.score,
+        keep: cli.keep.clone(),
+        pairs: cli.pairs.clone(),
+        shared: cli.shared,
     };
     let found = search.find(&Report::read(&cli.records)?)?;
     fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;
     println!("{}", found.table());
-    println!("recipe: {}", cli.out.display());
+    if let Some(path) = &cli.json {
+        let all = json!({ "bits": found.bits, "score": found.score, "places": found.places });
+        fs::write(path, serde_json::to_string_pretty(&all)?)?;
+    }
+    if let Some(path) = &cli.csv {
+        let mut csv = csv::Writer::from_path(path)?;
+        csv.write_record([
+            "layer", "product", "slot", "elements", "chosen", "format", "noise",
+        ])?;
+        for found in &found.places {
+            let FoundPlace {
+                place,
+                format: chosen,
+                ..
+            } = found;
+            for (format, noise) in &place.noise {
+                let product = place.product.to_string();
+                let (slot, elements) = (place.slot.field(), place.elements);
+                csv.serialize((&place.layer, product, slot, elements, chosen, format, noise))?;
+            }
+        }
+        csv.flush()?;
+    }
+    let map = cli.out.with_extension("svg");
+    fs::write(&map, found.map()?)?;
+    println!("recipe: {}\nmap: {}", cli.out.display(), map.display());
     Ok(())
 }

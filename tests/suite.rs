@@ -90,8 +90,6 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod masters;
     #[cfg(test_backend = "flex")]
-    mod newtype;
-    #[cfg(test_backend = "flex")]
     mod one_pass;
     #[cfg(test_backend = "flex")]
     mod op_coverage;

@@ -18,17 +18,22 @@ mod layers;
 mod models;
 mod output;
 mod saved;
+mod stages;
 #[path = "accumulator_sweep/sums.rs"]
 mod sums;
+#[path = "../support/tables.rs"]
+mod tables;
 mod tasks;
 mod trainee;
 #[path = "accumulator_sweep/training.rs"]
 mod training;
+mod warm_up;
 
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{Accumulation, Accumulator, MxSpecs};
 use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
+use comfy_table::Table;
 use microscaling::SumFormat;
 use serde::Serialize;
 use serde_json::json;
@@ -94,7 +99,7 @@ pub(crate) struct Cli {
     #[arg(long = "seed", value_name = "SEED", default_values_t = [0])]
     seeds: Vec<u64>,
 
-    /// Folder for the charts and accumulator_sweep.json; created if missing
+    /// Folder for the charts, accumulator_sweep.json and each table as CSV; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 }
@@ -180,7 +185,11 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>> {
     let sums = sums::errors(cli, units, specs)?;
-    println!("{}", sums::table(&sums));
+    let show = |table: &Table, name: &str| -> Result<(), Box<dyn Error>> {
+        println!("{table}");
+        Ok(fs::write(cli.out.join(name), tables::csv(table)?)?)
+    };
+    show(&sums::table(&sums), "accumulator_sums.csv")?;
     let chart = cli.out.join("accumulator_sums.svg");
     fs::write(&chart, chart::sums(&sums)?)?;
     println!("{}\n", chart.display());
@@ -189,9 +198,15 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
         for &model in &cli.models {
             let split = model.task().load()?;
             let gradients = gradients::errors(cli, units, specs, model, &split)?;
-            println!("{}\n{}", model.title(), gradients::table(&gradients));
+            println!("{}", model.title());
+            let table = gradients::table(&gradients);
+            show(
+                &table,
+                &format!("{}_accumulator_gradients.csv", model.name()),
+            )?;
             let runs = training::runs(cli, units, specs, model, &split)?;
-            println!("{}", training::table(model, &runs));
+            let table = training::table(model, &runs);
+            show(&table, &format!("{}_accumulators.csv", model.name()))?;
             let chart = cli.out.join(format!("{}_accumulators.svg", model.name()));
             fs::write(&chart, chart::model(model, &gradients, &runs)?)?;
             println!("{}\n", chart.display());

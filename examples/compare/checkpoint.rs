@@ -16,6 +16,7 @@ mod layers;
 mod models;
 mod output;
 mod saved;
+mod stages;
 #[path = "../support/tables.rs"]
 mod tables;
 mod tasks;

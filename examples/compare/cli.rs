@@ -14,7 +14,8 @@ use std::{
 };
 
 use burn_mx::{
-    MxArgs, MxSpecs, Recipe,
+    Exemptions, MxArgs, MxSpecs, Recipe,
+    module::Schedule,
     record::{RECORDS, REPORT_HTML, RecorderConfig},
 };
 use clap::{Parser, builder::RangedU64ValueParser};
@@ -28,6 +29,7 @@ use super::{
     plan::{Format, Plan},
     presets::{self, Presets},
     progress::ProgressKind,
+    stages::Stage,
     sweep,
     train::Hyperparameters,
 };
@@ -62,6 +64,11 @@ pub(crate) struct Cli {
     /// Recipe to train in, as JSON, such as `search` writes it: {"specs", "layers"}. The run has the file's name. Repeat it
     #[arg(long = "recipe", value_name = "FILE")]
     recipes: Vec<PathBuf>,
+
+    /// Schedule to train by, as JSON: [{"from": STEP, "ramp": STEPS, "preset": NAME or "recipe": {"specs", "layers"}}, ...].
+    /// A phase holds from its step on; over a ramp, layer by layer. The run has the file's name. Repeat it
+    #[arg(long = "schedule", value_name = "FILE")]
+    schedules: Vec<PathBuf>,
 
     /// Specs of the layers whose path matches PATTERN, in every MX run: 'head=fp32', 'blocks.*=mxfp4,block_size=16'.
     /// SPECS is fp32 or a preset as above, then fields that differ. Repeat it; the last match counts
@@ -116,7 +123,7 @@ pub(crate) struct Cli {
     #[arg(long, requires = "save")]
     resume: bool,
 
-    /// Folder for the plot; created if missing
+    /// Folder for the plots; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
@@ -195,13 +202,18 @@ impl Cli {
                 &layers,
             )
         });
+        let of_schedules = self.schedules.iter().map(|path| {
+            self.scheduled(path, architecture, &layers)
+                .map_err(|error| format!("--schedule '{}': {error}", path.display()))
+        });
         let formats = [Ok(Format::fp32())]
             .into_iter()
             .chain(of_presets)
-            .chain(of_files);
+            .chain(of_files)
+            .chain(of_schedules);
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
         let names: Vec<&str> = formats.iter().map(|format| format.name.as_str()).collect();
-        unique("--recipe", &names)?;
+        unique("the format", &names)?;
         for layer in &layers {
             sweep::try_layer(architecture, layer)
                 .map_err(|error| format!("--layer '{layer}': {error}"))?;
@@ -232,7 +244,7 @@ impl Cli {
                 .map_err(|error| unwritable("--tensorboard", folder, &error))?;
         }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
-        let plot = self.out.join(format!("{}_loss.svg", self.model.name()));
+        let chart = |what: &str| self.out.join(format!("{}_{what}.svg", self.model.name()));
         let record = self.record.as_deref();
         let record = record.map(|folder| self.record_plan(folder)).transpose()?;
         let plan = Plan {
@@ -249,7 +261,8 @@ impl Cli {
             formats,
             saved: self.save.clone(),
             split,
-            plot: open("--out", &plot)?,
+            plot: open("--out", &chart("loss"))?,
+            pareto: open("--out", &chart("pareto"))?,
             json,
             csv,
             tensorboard: self.tensorboard.clone(),
@@ -293,8 +306,38 @@ impl Cli {
         Ok(Format {
             name: name.to_owned(),
             layers: all,
+            stages: Vec::new(),
             specs: Some(resolved(recipe.specs)?),
             overridden: !self.specs.is_empty(),
+        })
+    }
+
+    /// The first stage of a schedule, with the others behind it.
+    fn scheduled(
+        &self,
+        path: &Path,
+        architecture: Architecture,
+        layers: &[Layer],
+    ) -> Result<Format, Box<dyn Error>> {
+        let schedule: Schedule = serde_json::from_str(&fs::read_to_string(path)?)?;
+        let order = sweep::exempt_layers(self.model, architecture, Exemptions::ALL)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let mut formats = Vec::new();
+        for stage in schedule.stages(&order)? {
+            let value = format!("the phase from step {}", stage.from);
+            let format = self.format(&name, ("in", &value), stage.recipe, architecture, layers)?;
+            formats.push((usize::try_from(stage.from)?, format));
+        }
+        let mut formats = formats.into_iter();
+        let (_, first) = formats.next().expect("a schedule has a phase");
+        let stages = formats.map(|(from, format)| Stage {
+            from,
+            specs: format.specs.expect("a recipe has specs"),
+            layers: format.layers,
+        });
+        Ok(Format {
+            stages: stages.collect(),
+            ..first
         })
     }
 

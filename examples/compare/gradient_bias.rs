@@ -17,8 +17,10 @@ mod models;
 mod output;
 mod presets;
 mod saved;
+mod stages;
 mod tasks;
 mod trainee;
+mod warm_up;
 
 use std::{
     error::Error,
@@ -27,25 +29,22 @@ use std::{
     process::ExitCode,
 };
 
-use burn::{
-    backend::{Flex, flex::FlexDevice},
-    optim::{AdamWConfig, GradientsParams, Optimizer},
-    prelude::*,
-};
+use burn::backend::flex::FlexDevice;
 use burn_mx::{
-    MxArgs, MxAutodiff, MxDevice, Recipe,
+    MxArgs, MxDevice, Recipe,
     diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
     module::set_specs,
 };
 use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use layers::Layer;
-use models::{Model, ModelName, Sizes};
+use models::{Model, ModelName};
+use output::OutputFile;
 use presets::Presets;
-use tasks::{Item, Split};
-
-type B = MxAutodiff<Flex>;
+use tasks::Split;
+use warm_up::{B, items, trained};
 
 /// Test whether the gradients of MX recipes are biased
 #[derive(Debug, Parser)]
@@ -85,17 +84,24 @@ struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
+    /// Write the verdicts as CSV, a line for each model, recipe, parameter and choice of products
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
     #[command(flatten)]
     specs: MxArgs,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let recipes = cli.recipes().unwrap_or_else(|message| {
+    let csv = cli.csv.as_deref().map(OutputFile::open).transpose();
+    let csv = csv.map_err(|error| format!("--csv: {error}"));
+    let checked = csv.and_then(|csv| Ok((cli.recipes()?, csv)));
+    let (recipes, csv) = checked.unwrap_or_else(|message| {
         let error = Cli::command().error(ErrorKind::ValueValidation, message);
         error.exit()
     });
-    match run(&cli, &recipes) {
+    match run(&cli, &recipes, csv) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -121,45 +127,57 @@ impl Cli {
     }
 }
 
-fn run(cli: &Cli, recipes: &[(&'static str, Recipe)]) -> Result<(), Box<dyn Error>> {
+fn run(
+    cli: &Cli,
+    recipes: &[(&'static str, Recipe)],
+    csv: Option<OutputFile>,
+) -> Result<(), Box<dyn Error>> {
+    let mut verdicts = csv::Writer::from_writer(Vec::new());
     for &name in &cli.models {
         let split = name.task().load()?;
-        let model = trained(cli, name, &split)?;
+        let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
         let mut found = Vec::new();
         for (preset, recipe) in recipes {
             let title = format!("{} {preset}", name.name());
             let biases = biases(cli, name, &model, &split, recipe, &title)?;
             let specs = recipe.specs.resolve()?;
             println!("{title} ({specs})\n{}\n", biases.table());
+            for parameter in &biases.parameters {
+                for bias in &parameter.biases {
+                    verdicts.serialize(Line {
+                        model: name.name(),
+                        preset,
+                        parameter: &parameter.parameter,
+                        products: bias.products.name(),
+                        verdict: bias.verdict.name(),
+                        bias: bias.bias,
+                        noise: bias.noise,
+                        slope: bias.slope,
+                    })?;
+                }
+            }
             found.push((*preset, biases));
         }
         let (svg, json) = save(&cli.out, name, &found)?;
         println!("{}\n{}\n", svg.display(), json.display());
     }
+    if let Some(csv) = csv {
+        println!("{}", csv.replace(&verdicts.into_inner()?)?.display());
+    }
     Ok(())
 }
 
-/// Items of the training data, the same for a seed.
-fn items(cli: &Cli, split: &Split, step: usize) -> Vec<Item> {
-    let count = split.train.len();
-    let first = (cli.seed as usize).wrapping_add(step * cli.batch_size) % count;
-    let places = (0..cli.batch_size).map(|i| (first + i * 7919) % count);
-    places.filter_map(|place| split.train.get(place)).collect()
-}
-
-/// The model after its steps in full precision.
-fn trained(cli: &Cli, name: ModelName, split: &Split) -> Result<Model<B>, Box<dyn Error>> {
-    let device = MxDevice::new(FlexDevice, "none")?;
-    B::seed(&device, cli.seed);
-    let mut model = name.of(Sizes::default())?.init::<B>(&device);
-    let mut optimizer = AdamWConfig::new().init();
-    for step in 0..cli.steps {
-        let batch = name.task().batch(&items(cli, split, step), &device);
-        let loss = model.output(batch).loss;
-        let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimizer.step(name.learning_rate(), model, grads);
-    }
-    Ok(model)
+/// A line of the CSV file. Bias and noise are shares of the gradient's norm.
+#[derive(Serialize)]
+struct Line<'a> {
+    model: &'a str,
+    preset: &'a str,
+    parameter: &'a str,
+    products: &'a str,
+    verdict: &'a str,
+    bias: f64,
+    noise: f64,
+    slope: f64,
 }
 
 fn biases(
@@ -175,7 +193,7 @@ fn biases(
     let exempt_specs = recipe.exempt_specs().resolve()?;
     let batch = name
         .task()
-        .batch::<B>(&items(cli, split, cli.steps), &device);
+        .batch::<B>(&items(split, cli.seed, cli.batch_size, cli.steps), &device);
     let exempt = model.exempt_layers(recipe.exemptions, batch.clone())?;
     let exempt = exempt
         .into_iter()

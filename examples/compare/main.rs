@@ -16,12 +16,13 @@
 //! | `tasks.rs`, `tasks/` | what they learn: 8×8 digits, sums as text |
 //! | `sweep.rs` | FP32 first, then each MX format: the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>` |
 //! | `train.rs`, `trainee.rs` | one training run on one backend, by burn-train's learner |
+//! | `stages.rs` | specs that change between two steps |
 //! | `epochs.rs` | batches, in an order that depends on the seed and the epoch alone |
 //! | `history.rs` | loss and time of every step |
 //! | `saved.rs` | a folder that a run can be resumed from |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
 //! | `cost.rs` | the cost of a step in hardware, by models |
-//! | `report.rs`, `plot.rs` | the table and the JSON; the loss curves as SVG and for TensorBoard |
+//! | `report.rs`, `plot.rs`, `pareto.rs` | the table and the JSON; loss curves and scores over bits as SVG, losses for TensorBoard |
 //! | `output.rs` | files that are tried before the work and written after it |
 
 #[path = "../support/backends.rs"]
@@ -35,6 +36,7 @@ mod history;
 mod layers;
 mod models;
 mod output;
+mod pareto;
 mod plain;
 mod plan;
 mod plot;
@@ -42,6 +44,7 @@ mod presets;
 mod progress;
 mod report;
 mod saved;
+mod stages;
 mod sweep;
 #[path = "../support/tables.rs"]
 mod tables;

@@ -8,7 +8,7 @@ mod transformer;
 
 use std::ops::RangeInclusive;
 
-use burn::{prelude::*, record::RecorderError, train::ClassificationOutput};
+use burn::{prelude::*, train::ClassificationOutput};
 use burn_mx::{
     Exemptions,
     module::{ExemptError, MxTensorOps, PathError, exempt_layers, label_parameters},
@@ -265,7 +265,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// Writes the model as its own type's record, which has no trace of this enum.
-    pub(crate) fn save(self, saved: &SavedRun) -> Result<(), RecorderError> {
+    pub(crate) fn save(self, saved: &SavedRun) -> Result<(), String> {
         match self {
             Self::Ffn(model) => saved.save_model(model),
             Self::Cnn(model) => saved.save_model(model),

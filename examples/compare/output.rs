@@ -41,18 +41,23 @@ impl OutputFile {
         })
     }
 
-    /// Replaces the contents and returns the path.
+    /// Replaces the contents and returns the path, which an error names, too.
     pub(crate) fn replace(self, contents: &[u8]) -> io::Result<PathBuf> {
-        match self.target {
-            Target::File(mut file) => {
-                file.write_all(contents)?;
-                // Through a link, into the file that it leads to.
+        let written = match self.target {
+            // Through a link, into the file that it leads to.
+            Target::File(mut file) => file.write_all(contents).and_then(|()| {
                 let path = self.path.canonicalize().unwrap_or(self.path.clone());
-                file.persist(path)?;
+                Ok(file.persist(path).map(drop)?)
+            }),
+            Target::Stream(mut stream) => stream.write_all(contents),
+        };
+        match written {
+            Ok(()) => Ok(self.path),
+            Err(error) => {
+                let message = format!("cannot write '{}': {error}", self.path.display());
+                Err(io::Error::new(error.kind(), message))
             }
-            Target::Stream(mut stream) => stream.write_all(contents)?,
         }
-        Ok(self.path)
     }
 }
 

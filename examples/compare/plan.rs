@@ -16,6 +16,7 @@ use super::{
     output::OutputFile,
     progress::ProgressKind,
     saved::SavedRun,
+    stages::Stage,
     tasks::Split,
     train::Hyperparameters,
 };
@@ -34,6 +35,7 @@ pub(crate) struct Plan {
     pub(crate) saved: Option<PathBuf>,
     pub(crate) split: Split,
     pub(crate) plot: OutputFile,
+    pub(crate) pareto: OutputFile,
     pub(crate) json: Option<OutputFile>,
     pub(crate) csv: Option<OutputFile>,
     /// The folder of event files.
@@ -52,6 +54,8 @@ pub(crate) struct Format {
     pub(crate) specs: Option<ResolvedSpecs>,
     /// Specs by path: of the layers that the preset exempts, then those that the command line names.
     pub(crate) layers: Vec<Layer>,
+    /// Specs of later steps, if they change.
+    pub(crate) stages: Vec<Stage>,
     /// Whether MX options change the preset.
     pub(crate) overridden: bool,
 }
@@ -62,6 +66,7 @@ impl Format {
             name: "fp32".to_owned(),
             specs: None,
             layers: Vec::new(),
+            stages: Vec::new(),
             overridden: false,
         }
     }
@@ -126,7 +131,7 @@ impl Plan {
                 "--resume: --save '{folder}' has no such run; name the folder of an earlier --save"
             )),
             _ => runs.iter().try_for_each(|(format, seed, saved)| {
-                let settings = json!({
+                let mut settings = json!({
                     "example": self.model.name(),
                     "model": self.architecture,
                     "backend": self.backend,
@@ -136,6 +141,10 @@ impl Plan {
                     "specs": format.specs.as_ref().map(ResolvedSpecs::specs),
                     "layers": format.layers,
                 });
+                // A run without stages goes on from a folder of an earlier version.
+                if !format.stages.is_empty() {
+                    settings["stages"] = json!(format.stages);
+                }
                 saved
                     .open(&settings)
                     .map_err(|error| format!("--save: {error}"))

@@ -1,13 +1,13 @@
 //! Loss curves as SVG.
 
-use std::error::Error;
+use std::{collections::BTreeSet, error::Error};
 
 use plotters::prelude::*;
 
 use super::report::{Run, groups};
 
 const SIZE: (u32, u32) = (960, 600);
-/// A run's curve is averaged over this share of its steps.
+/// A run's curve is averaged over one of this number of parts of its steps.
 const SMOOTHING: usize = 40;
 
 /// The colours of Okabe and Ito, which colour-blind readers can tell apart. FP32 is black. Yellow is left out because
@@ -56,12 +56,21 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
         chart
             .configure_mesh()
             .x_desc("step")
-            .y_desc("training loss (cross-entropy, log scale)")
+            .y_desc(format!(
+                "training loss (log scale; bold: mean over 1/{SMOOTHING} of the steps)"
+            ))
             .axis_desc_style(("sans-serif", 16))
             .label_style(("sans-serif", 14))
             .bold_line_style(BLACK.mix(0.15))
-            .light_line_style(BLACK.mix(0.05))
+            .light_line_style(WHITE)
             .draw()?;
+        // The steps at which specs change.
+        let stages = runs.iter().flat_map(|run| &run.stages);
+        let changes: BTreeSet<usize> = stages.map(|stage| stage.from).collect();
+        for step in changes.into_iter().filter(|step| *step < steps) {
+            let line = [(step, lowest), (step, highest)];
+            chart.draw_series(DashedLineSeries::new(line, 4, 4, BLACK.mix(0.4).into()))?;
+        }
         let coloured = || {
             let colours = (0..curves.len()).map(|index| colour(index, curves.len()));
             curves.iter().zip(colours)

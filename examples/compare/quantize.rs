@@ -20,6 +20,7 @@ mod output;
 #[path = "../support/quantization.rs"]
 mod quantization;
 mod saved;
+mod stages;
 #[path = "../support/tables.rs"]
 mod tables;
 mod tasks;
@@ -103,8 +104,8 @@ impl Cli {
 fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
     let task = cli.architecture.task();
     let split = task.load()?;
-    // No specs: what is not quantized is float32.
-    let device = MxDevice::default();
+    // Everything outside of quantized layers is float32.
+    let device = MxDevice::new(FlexDevice, "none")?;
     let model = float_model(cli, &split, &device)?;
     let test = in_order::<B>(task, &split.test, TEST_BATCH, &device);
     let calibration = calibration(cli, task, &split, &device);
@@ -137,11 +138,11 @@ fn run(cli: &Cli, plan: Plan) -> Result<(), Box<dyn Error>> {
             cost,
         });
     }
-    let title = match task {
-        Task::Digits => "Top-1 accuracy after quantization",
-        Task::Sums => "Exact match after quantization",
-    };
-    plan.report(title, &rows)
+    let title = format!(
+        "Noise of the {}'s logits after quantization",
+        cli.architecture.name()
+    );
+    plan.report(&title, &rows)
 }
 
 /// The model before it is quantized: from its record, or trained.

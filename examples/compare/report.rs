@@ -9,7 +9,7 @@ use burn_mx::{
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{cost::StepCost, layers::Layer, plan::Format, train::Trained};
+use super::{cost::StepCost, layers::Layer, plan::Format, stages::Stage, train::Trained};
 
 /// One run, in the form of the JSON.
 #[derive(Serialize)]
@@ -21,6 +21,8 @@ pub(crate) struct Run {
     specs: Option<ResolvedSpecs>,
     /// Layers with specs of their own.
     layers: Vec<Layer>,
+    /// Specs of later steps, if they change.
+    pub(crate) stages: Vec<Stage>,
     /// Training loss of every step.
     pub(crate) loss: Vec<f32>,
     /// Share of the test items that are solved, 0 to 1.
@@ -51,6 +53,7 @@ impl Run {
             seed,
             specs: format.specs.clone(),
             layers: layers.to_vec(),
+            stages: format.stages.clone(),
             loss: trained.loss,
             accuracy: trained.score,
             step_ms: trained.step.as_secs_f64() * 1e3,
@@ -138,6 +141,21 @@ impl Group<'_> {
         let loss = self.loss();
         let last_epoch = &loss[loss.len() - loss.len() / epochs..];
         last_epoch.iter().sum::<f32>() / last_epoch.len() as f32
+    }
+
+    /// Mean bits of an element of an operand of a step.
+    pub(crate) fn mean_bits(&self) -> f64 {
+        self.runs[0].cost.cost.bits
+    }
+
+    /// Mean, least and largest score over the seeds.
+    pub(crate) fn scores(&self) -> [f64; 3] {
+        let scores = || self.runs.iter().map(|run| run.accuracy);
+        [
+            mean(scores()),
+            scores().fold(f64::INFINITY, f64::min),
+            scores().fold(f64::NEG_INFINITY, f64::max),
+        ]
     }
 
     fn step_ms(&self) -> f64 {

@@ -18,7 +18,7 @@ use burn::{
 };
 use serde_json::Value;
 
-use super::history::EpochHistory;
+use super::{history::EpochHistory, output};
 
 /// Checkpoints that are kept: the one before the last, should the last be broken off.
 pub(crate) const KEEP: usize = 2;
@@ -130,11 +130,16 @@ impl SavedRun {
     }
 
     /// Writes the trained model.
-    pub(crate) fn save_model<B: Backend>(
-        &self,
-        model: impl Module<B>,
-    ) -> Result<(), burn::record::RecorderError> {
-        model.save_file(self.folder.join("model"), &FileRecorder::new())
+    ///
+    /// The message of an error names the file and the reason. burn-record's own error of a full disk has neither.
+    pub(crate) fn save_model<B: Backend>(&self, model: impl Module<B>) -> Result<(), String> {
+        let path = self.folder.join("model.mpk");
+        let saved = model.save_file(&path, &FileRecorder::new());
+        saved.map_err(|error| {
+            let reason = output::has_room(&path)
+                .map_or_else(|full| full.to_string(), |()| error.to_string());
+            format!("cannot write '{}': {reason}", path.display())
+        })
     }
 }
 

@@ -19,10 +19,12 @@ use super::{
     epochs::Reseed,
     layers::Layer,
     models::{Architecture, ModelName},
+    output, pareto,
     plan::Plan,
     plot,
     progress::Monitor,
     report::{self, Run},
+    stages::Staged,
     tables,
     train::{Outcome, Start, Weights, train},
 };
@@ -36,6 +38,10 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
         plan.model.task().items(),
         plan.hyperparameters.epochs,
     );
+    if let Some(folder) = &plan.saved {
+        let folder = folder.display();
+        println!("checkpoints after every epoch: {folder}; add --resume to continue after Ctrl-C");
+    }
     // The one place where FP32 and MX differ: the backend's type, and specs on the device.
     let (runs, stopped) = with_backend!(plan.backend, B => {
         train_all::<Autodiff<B>, MxAutodiff<B>>(&plan, Default::default(), |specs| {
@@ -59,6 +65,9 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     // The files first: they are what must not get lost.
     let svg = plot::loss_curves(plan.model.title(), runs)?;
     let plot = plan.plot.replace(svg.as_bytes())?;
+    let score = plan.model.task().score();
+    let svg = pareto::score_over_bits(score, runs)?;
+    let pareto = plan.pareto.replace(svg.as_bytes())?;
     let json = plan
         .json
         .map(|file| file.replace(&report::json(runs)?))
@@ -66,7 +75,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     let table = report::table(
         runs,
         plan.hyperparameters.epochs,
-        plan.model.task().score(),
+        score,
         plan.costing.chip(),
     );
     let csv = plan.csv.map(|file| {
@@ -76,6 +85,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     let (notes, costs) = (report::notes(runs), plan.costing.legend());
     println!("\n{table}\n\n{notes}\n\n{costs}");
     println!("\nloss curves: {}", plot.display());
+    println!("{score} over bits: {}", pareto.display());
     if let Some(json) = json {
         println!("runs as JSON: {}", json.display());
     }
@@ -121,12 +131,17 @@ impl Stop {
             Some(_) => "; --resume goes on from the last checkpoint",
             None => "",
         };
+        // burn-train's message of a full disk names neither the folder nor the reason.
+        let full = plan.saved.as_ref().and_then(|folder| {
+            let error = output::has_room(&folder.join("model")).err()?;
+            Some(format!("cannot write to '{}': {error}", folder.display()))
+        });
         format!(
             "stopped in {} after {} of {} epochs ({}); {complete} of {} runs are complete{resume}",
             self.name,
             self.epochs,
             plan.hyperparameters.epochs,
-            self.reason,
+            full.as_ref().unwrap_or(&self.reason),
             plan.runs().count(),
         )
     }
@@ -161,8 +176,8 @@ fn train_all<Fp32, Mx>(
     mx_device: impl Fn(&ResolvedSpecs) -> Mx::Device,
 ) -> Result<(Vec<Run>, Option<Stop>), Box<dyn Error>>
 where
-    Fp32: AutodiffBackend,
-    Mx: AutodiffBackend + MxTensorOps,
+    Fp32: Staged,
+    Mx: Staged + MxTensorOps,
 {
     let mut weights = HashMap::new();
     for &seed in &plan.seeds {
@@ -196,6 +211,7 @@ where
                     seed,
                     reseed: reseed::<Fp32>(vec![device.clone()]),
                     saved,
+                    stages: Vec::new(),
                     recorder: None,
                 };
                 timed(&monitor, plan, "plain Burn", start)
@@ -203,7 +219,10 @@ where
             Some(specs) => {
                 let device = mx_device(specs);
                 let model = weights.load::<Mx>(plan.architecture, &device)?;
-                let own = layers.iter().map(|layer| mx_device(&layer.specs.specs));
+                let stages = format.stages.iter();
+                let staged = stages.clone().flat_map(|stage| &stage.layers);
+                let own = layers.iter().chain(staged).map(|layer| &layer.specs.specs);
+                let own = own.chain(stages.map(|stage| &stage.specs)).map(&mx_device);
                 let model = match plan.record {
                     Some(_) => model.labelled(),
                     None => model,
@@ -214,6 +233,7 @@ where
                     reseed: reseed::<Mx>([device.clone()].into_iter().chain(own).collect()),
                     device,
                     saved,
+                    stages: format.stages.clone(),
                     recorder: plan.recorder(&monitor.name),
                 };
                 timed(&monitor, plan, &specs.to_string(), start)
@@ -244,7 +264,7 @@ fn reseed<B: AutodiffBackend>(devices: Vec<B::Device>) -> Reseed {
 }
 
 /// One run, then a line about it if it came to its end.
-fn timed<B: AutodiffBackend>(
+fn timed<B: Staged>(
     monitor: &Monitor,
     plan: &Plan,
     formats: &str,

@@ -45,6 +45,16 @@ pub(crate) struct Split {
     pub(crate) test: Arc<dyn Dataset<Item>>,
 }
 
+impl<B: Backend> Batch<B> {
+    /// The batch on another device.
+    pub(crate) fn to(self, device: impl Fn(&B::Device) -> B::Device) -> Self {
+        match self {
+            Self::Digits(batch) => Self::Digits(batch.to(device)),
+            Self::Sums(batch) => Self::Sums(batch.to(device)),
+        }
+    }
+}
+
 impl Task {
     /// Plural of what an item is, for messages.
     pub(crate) fn items(self) -> &'static str {

@@ -25,6 +25,7 @@ use super::{
     models::{Architecture, Model},
     progress::Monitor,
     saved::{self, FileRecorder, SavedRun},
+    stages::{Stage, Staged, Stages},
     tasks::{Batch, Split, Task},
     trainee::{Stopwatch, Trainee},
 };
@@ -79,6 +80,8 @@ pub(crate) struct Start<B: AutodiffBackend> {
     pub(crate) seed: u64,
     pub(crate) reseed: Reseed,
     pub(crate) saved: Option<SavedRun>,
+    /// Specs of later steps, if they change.
+    pub(crate) stages: Vec<Stage>,
     /// The recorder, with the folder of its records.
     pub(crate) recorder: Option<(MxRecorder, PathBuf)>,
 }
@@ -105,7 +108,7 @@ pub(crate) struct Trained {
 }
 
 /// Trains a model, or goes on training it, and evaluates it on the test items.
-pub(crate) fn train<B: AutodiffBackend>(
+pub(crate) fn train<B: Staged>(
     monitor: &Monitor,
     task: Task,
     split: &Split,
@@ -119,11 +122,13 @@ pub(crate) fn train<B: AutodiffBackend>(
         reseed,
         saved,
         recorder,
+        stages,
     } = start;
     let stopwatch = Stopwatch::of::<B>(&device);
-    let trainee = Trainee {
+    let mut trainee = Trainee {
         model,
         stopwatch: stopwatch.clone(),
+        stages: Stages::new(stages),
     };
     let optimizer = AdamWConfig::new().init();
 
@@ -142,6 +147,10 @@ pub(crate) fn train<B: AutodiffBackend>(
         .into());
     }
     let steps = split.train.len().div_ceil(hyperparameters.batch_size);
+    trainee.stages.skip(done * steps);
+    if let Some(stage) = trainee.stages.current() {
+        trainee.model = B::model(trainee.model, stage);
+    }
     let folder = saved.as_ref().map(SavedRun::history);
     let interrupter = &monitor.interrupter;
     let history = History::new(history, steps, stopwatch, folder, interrupter.clone());
@@ -154,7 +163,11 @@ pub(crate) fn train<B: AutodiffBackend>(
         device.clone(),
         reseed.clone(),
     );
-    let test = in_order::<B::InnerBackend>(task, &split.test, TEST_BATCH, &device);
+    let tested = match trainee.stages.last() {
+        Some(stage) => B::device(&device, stage),
+        None => device,
+    };
+    let test = in_order::<B::InnerBackend>(task, &split.test, TEST_BATCH, &tested);
     let folder = saved.as_ref().map_or("".as_ref(), SavedRun::folder);
     let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test.clone())
         .metrics((AccuracyMetric::new(), LossMetric::new()))

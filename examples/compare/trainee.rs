@@ -14,22 +14,32 @@ use burn::{
     train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep},
 };
 
-use super::{models::Model, tasks::Batch};
+use super::{
+    models::Model,
+    stages::{Staged, Stages},
+    tasks::Batch,
+};
 
-/// A model with a clock for its steps.
+/// A model with a clock for its steps, and specs that change between steps.
 #[derive(Module, Debug)]
 pub(crate) struct Trainee<B: Backend> {
     pub(crate) model: Model<B>,
     #[module(skip)]
     pub(crate) stopwatch: Stopwatch,
+    #[module(skip)]
+    pub(crate) stages: Stages,
 }
 
-impl<B: AutodiffBackend> TrainStep for Trainee<B> {
+impl<B: Staged> TrainStep for Trainee<B> {
     type Input = Batch<B>;
     type Output = ClassificationOutput<B>;
 
     fn step(&self, batch: Self::Input) -> TrainOutput<Self::Output> {
         self.stopwatch.start();
+        let batch = match self.stages.current() {
+            Some(stage) => batch.to(|device| B::device(device, stage)),
+            None => batch,
+        };
         let output = self.model.output(batch);
         TrainOutput::new(self, output.loss.backward(), output)
     }
@@ -40,10 +50,16 @@ impl<B: AutodiffBackend> TrainStep for Trainee<B> {
         O: Optimizer<Self, Backend>,
         Self: AutodiffModule<Backend>,
     {
-        let stopwatch = self.stopwatch.clone();
+        let (stopwatch, stages) = (self.stopwatch.clone(), self.stages.clone());
         let updated = optimizer.step(lr, self, grads);
         stopwatch.stop();
-        updated
+        match stages.step() {
+            Some(stage) => Self {
+                model: B::model(updated.model, stage),
+                ..updated
+            },
+            None => updated,
+        }
     }
 }
 

@@ -60,6 +60,10 @@ struct Cli {
     /// Failing cases to print for each file and backend
     #[arg(long, value_name = "N", default_value_t = 5)]
     max_failures: usize,
+
+    /// Write the counts and the failing cases as JSON: {"reports":[{"name","passed","failed","skipped"}],"unknown":[]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -80,12 +84,13 @@ fn run(cli: &Cli) -> Result<bool, String> {
     backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    let mut unknown = Vec::new();
+    let (mut unknown, mut found) = (Vec::new(), Vec::new());
     for dir in dirs_with(&cli.dirs, cli.file.as_deref()) {
         for name in golden_files(dir, cli.file.as_deref())? {
             let reports = checks::check(dir, name, &backends, cli.case.as_deref());
             for report in reports.map_err(|error| error.to_string())? {
                 println!("{}", report.text(cli.max_failures));
+                found.push(report.json());
                 passed += report.passed();
                 failed += report.failed();
                 skipped += report.skipped();
@@ -100,6 +105,11 @@ fn run(cli: &Cli) -> Result<bool, String> {
             "{name}: FAILED, not a known golden file, nothing of it was checked; known are {}",
             known.join(", ")
         );
+    }
+    if let Some(path) = &cli.json {
+        let all = serde_json::json!({ "reports": found, "unknown": unknown });
+        fs::write(path, format!("{all:#}\n"))
+            .map_err(|error| format!("--json '{}': {error}", path.display()))?;
     }
     if let (Some(id), 0) = (&cli.case, passed + failed + skipped) {
         return Err(format!("no golden file here has a case `{id}`"));

@@ -2,18 +2,20 @@
 
     python3 examples/pretrained/fetch.py [FOLDER]         (default: target/pretrained)
 
-With Python 3.11. FOLDER gets a virtual environment with PyTorch, and four files:
+With Python 3.11. FOLDER gets a virtual environment with PyTorch, and five files:
 
 efficientnet-lite0.safetensors, minilm.safetensors
     weights in float32, contiguous, under PyTorch's names
 photos.safetensors
-    `calibration` [64, 3, 224, 224] and `test` [128, 3, 224, 224], crops of different photographs; and `logits` [128, 1000],
-    the PyTorch model's outputs for `test`
+    `calibration` [64, 3, 224, 224] and `test` [128, 3, 224, 224], crops of different photographs; `logits` [128, 1000], the
+    PyTorch model's outputs for `test`; and `labels` [128], their largest
+efficientnet-lite0.onnx
+    the same network for `quantize_onnx`; PyTorch's exporter folds the batch norms
 sentences.safetensors
     `calibration.ids`, `calibration.mask`, `test.ids` and `test.mask`, 64 and 128 sentences as tokens, from docstrings of two
     packages; and `embeddings` [128, 384], the outputs of transformers' BERT for `test`
 
-The metadata of the last two list the items of `test`. Existing files stay.
+The metadata of the photographs and of the sentences list the items of `test`. Existing files stay.
 """
 
 import ast
@@ -31,6 +33,7 @@ PACKAGES = [
     "torch==2.15.0",
     "transformers==5.23.0",
     "safetensors==0.8.0",
+    "onnx==1.23.2",
     "numpy==2.4.6",
     "pillow==13.0.0",
     "efficientnet-lite-pytorch==0.1.0",
@@ -144,7 +147,13 @@ def efficientnet(folder):
         print(f"{name}: class {most} in {classes.count(most)} of {len(classes)}")
     about = [TEST_PHOTOS[at % len(TEST_PHOTOS)] for at in range(TEST)]
     store(folder / "efficientnet-lite0.safetensors", weights)
-    store(folder / "photos.safetensors", {"calibration": calibration, "test": test, "logits": logits}, about)
+    photos = {"calibration": calibration, "test": test, "logits": logits, "labels": logits.argmax(1)}
+    store(folder / "photos.safetensors", photos, about)
+    path, names = folder / "efficientnet-lite0.onnx", {"input_names": ["photos"], "output_names": ["logits"]}
+    axes = {"photos": {0: "count"}, "logits": {0: "count"}}
+    torch.onnx.export(model, test[:1], path.with_suffix(".partial"), opset_version=17, dynamo=False, dynamic_axes=axes, **names)
+    path.with_suffix(".partial").rename(path)
+    print(path)
 
 
 def sentences(name, count):
@@ -198,10 +207,10 @@ def main():
     folder = Path(arguments[0] if arguments else "target/pretrained").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [
-        (efficientnet, ["efficientnet-lite0", "photos"]),
-        (minilm, ["minilm", "sentences"]),
+        (efficientnet, ["efficientnet-lite0.safetensors", "photos.safetensors", "efficientnet-lite0.onnx"]),
+        (minilm, ["minilm.safetensors", "sentences.safetensors"]),
     ]
-    missing = [make for make, names in wanted if not all((folder / f"{name}.safetensors").exists() for name in names)]
+    missing = [make for make, names in wanted if not all((folder / name).exists() for name in names)]
     if missing and "--inside" not in sys.argv:
         inside(folder)
     for make in missing:

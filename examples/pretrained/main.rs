@@ -149,7 +149,7 @@ impl Network for EfficientNet<B> {
     ];
     const INPUTS: &str = "photos.safetensors";
     const OUTPUTS: &str = "logits";
-    const TITLE: &str = "EfficientNet-Lite0: photographs with float's first class";
+    const TITLE: &str = "Noise of EfficientNet-Lite0's logits after quantization";
     const WIDTH: usize = 1000;
 
     fn new(device: &Device) -> Self {
@@ -194,7 +194,7 @@ impl Network for MiniLm<B> {
     ];
     const INPUTS: &str = "sentences.safetensors";
     const OUTPUTS: &str = "embeddings";
-    const TITLE: &str = "MiniLM: rank correlation of sentence pairs with float's";
+    const TITLE: &str = "Noise of MiniLM's vectors after quantization";
     const WIDTH: usize = 384;
 
     fn new(device: &Device) -> Self {
@@ -231,13 +231,13 @@ struct Items<N: Network> {
     test: Vec<N::Batch>,
     /// PyTorch's outputs for the test items.
     outputs: TensorData,
-    /// Without specs: weights that are not quantized stay float32.
+    /// With the specs `none`: everything outside of quantized layers is float32.
     device: Device,
 }
 
 impl<N: Network> Items<N> {
     fn read(cli: &Cli) -> Result<Self> {
-        let device = Device::default();
+        let device = Device::new(FlexDevice, "none")?;
         let inputs = Inputs::read(&cli.data.join(N::INPUTS))?;
         Ok(Self {
             calibration: N::batches(&inputs, "calibration", cli.calibration, &device)?,

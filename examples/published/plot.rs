@@ -94,8 +94,7 @@ fn draw(
         .axis_desc_style(("sans-serif", 15))
         .label_style(("sans-serif", 13))
         .bold_line_style(BLACK.mix(0.15))
-        .light_line_style(BLACK.mix(0.05))
-        .max_light_lines(2)
+        .light_line_style(WHITE)
         .draw()?;
     for (index, (label, _, colour)) in DISTRIBUTIONS.into_iter().enumerate() {
         let points = measured.iter().map(|(_, bits, of_format)| {

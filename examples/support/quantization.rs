@@ -20,13 +20,12 @@ use burn_mx::{
 use clap::{Args, CommandFactory, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
-use plotters::{
-    prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
-};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{output::OutputFile, tables};
+
+#[path = "quantized_chart.rs"]
+mod chart;
 
 /// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;
@@ -277,11 +276,11 @@ impl Plan {
         Ok(rows)
     }
 
-    /// Shows the rows: the table, the chart of their first score, JSON.
+    /// Shows the rows: the table, the chart of their noise, JSON and CSV.
     pub(crate) fn report(self, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
         let table = table(rows);
         println!("{table}\n\n{}", legend());
-        let chart = chart(title, rows)?;
+        let chart = chart::chart(title, rows)?;
         println!("chart: {}", self.svg.replace(chart.as_bytes())?.display());
         if let Some(json) = self.json {
             let rows = serde_json::json!({ "rows": rows });
@@ -484,62 +483,4 @@ fn table(rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-/// The first score of each row, a share, as bars.
-fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
-    const ROW: u32 = 26;
-    let mut svg = String::new();
-    {
-        let size = (900, 90 + ROW * rows.len() as u32);
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        let count = rows.len();
-        let longest = rows.iter().map(|row| row.config.len()).max().unwrap_or(0);
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 20))
-            .margin(12)
-            .x_label_area_size(30)
-            .y_label_area_size(10 + 10 * longest as u32)
-            .build_cartesian_2d(0.0..112.0, (0..count).into_segmented())?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .x_max_light_lines(1)
-            .x_labels(11)
-            .x_label_formatter(&|share| match *share <= 100.0 {
-                true => format!("{share:.0} %"),
-                false => String::new(),
-            })
-            .y_labels(count)
-            .y_label_style(("sans-serif", 15))
-            .y_label_formatter(&|place| match place {
-                SegmentValue::CenterOf(at) => rows
-                    .get(count - 1 - at)
-                    .map_or_else(String::new, |row| row.config.clone()),
-                _ => String::new(),
-            })
-            .draw()?;
-        for (at, row) in rows.iter().rev().enumerate() {
-            let percent = 100.0 * row.scores[0].value;
-            let colour = match (row.config.as_str(), row.tuned.is_empty()) {
-                (FLOAT, _) => BLACK,
-                (_, true) => RGBColor(86, 180, 233),
-                (_, false) => RGBColor(0, 114, 178),
-            };
-            let ends = [
-                (0.0, SegmentValue::Exact(at)),
-                (percent.max(0.0), SegmentValue::Exact(at + 1)),
-            ];
-            let mut bar = Rectangle::new(ends, colour.filled());
-            bar.set_margin(4, 4, 0, 0);
-            chart.draw_series([bar])?;
-            let place = (percent.max(0.0) + 1.0, SegmentValue::CenterOf(at));
-            let style = ("sans-serif", 14).into_text_style(&root);
-            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-            chart.draw_series([Text::new(format!("{percent:.2}"), place, style)])?;
-        }
-        root.present()?;
-    }
-    Ok(svg)
 }

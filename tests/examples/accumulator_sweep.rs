@@ -61,6 +61,15 @@ fn a_narrow_accumulator_loses_more() {
             "{chart}"
         );
     }
+    for (table, lines) in [
+        ("accumulator_sums.csv", 1 + 2 * 2 * 2),
+        ("cnn_accumulator_gradients.csv", 1 + 2 * 2 + 1),
+        ("cnn_accumulators.csv", 1 + 5),
+    ] {
+        let csv =
+            fs::read_to_string(place.path(&format!("out/{table}"))).expect("there is a table");
+        assert_eq!(csv.lines().count(), lines, "{table}: {csv}");
+    }
     let refusal = place.refusal("accumulator_sweep", &["--fraction-bits", "99"]);
     assert!(refusal.contains("99"), "{refusal}");
 }

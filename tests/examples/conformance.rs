@@ -31,7 +31,7 @@ const REPORTS: [(&str, usize); 18] = [
 #[test]
 fn every_golden_file_agrees_on_every_backend() {
     let place = Place::new();
-    let output = place.command("conformance", &[]);
+    let output = place.command("conformance", &["--json", "reports.json"]);
     let stdout = String::from_utf8(output.stdout).expect("it prints text");
     assert!(output.status.success(), "{stdout}");
     let mut lines: Vec<&str> = stdout
@@ -43,6 +43,25 @@ fn every_golden_file_agrees_on_every_backend() {
     lines.sort_unstable();
     expected.sort_unstable();
     assert_eq!(lines, expected, "{stdout}");
+
+    let json = std::fs::read(place.path("reports.json")).expect("there is JSON");
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("it is JSON");
+    for report in json["reports"].as_array().expect("a list") {
+        let name = report["name"].as_str().expect("a name");
+        let passed = REPORTS
+            .iter()
+            .find(|report| report.0 == name)
+            .map(|report| report.1);
+        assert_eq!(
+            report["passed"].as_u64(),
+            passed.map(|passed| passed as u64),
+            "{name}"
+        );
+    }
+    assert_eq!(
+        json["reports"].as_array().map(Vec::len),
+        Some(REPORTS.len())
+    );
 
     // Every file of the folders has a report.
     let dirs = ["golden", "accumulators"].map(|dir| {

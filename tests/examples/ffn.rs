@@ -8,7 +8,8 @@ use super::{Place, losses};
 fn fp32_and_mx_are_trained_and_reported() {
     let place = Place::new();
     let presets = ["--preset", "mxfp8_e4m3", "--preset", "none"];
-    let (runs, stdout) = place.run("ffn", &[&["--epochs", "3"], &presets[..]].concat());
+    let options = ["--epochs", "3", "--csv", "table.csv"];
+    let (runs, stdout) = place.run("ffn", &[&options, &presets[..]].concat());
     let names: Vec<_> = runs.iter().map(|run| &run["name"]).collect();
     assert_eq!(names, ["fp32", "mxfp8_e4m3", "none"]);
     for run in &runs {
@@ -40,6 +41,17 @@ fn fp32_and_mx_are_trained_and_reported() {
         "block 32",
     ] {
         assert!(stdout.contains(column), "{column}: {stdout}");
+    }
+    let csv = std::fs::read_to_string(place.path("table.csv")).expect("there is a table");
+    let cell = |line: &str, column| line.split(',').nth(column).map(str::to_owned);
+    let names: Vec<_> = csv.lines().map(|line| cell(line, 0)).collect();
+    assert_eq!(
+        names,
+        ["format", "fp32", "mxfp8_e4m3", "none"].map(|name| Some(name.to_owned()))
+    );
+    for (line, run) in csv.lines().skip(1).zip(&runs) {
+        let accuracy: f64 = cell(line, 3).expect("a cell").parse().expect("a number");
+        assert!((accuracy - run["accuracy"].as_f64().expect("a share")).abs() < 1e-9);
     }
     let plot = std::fs::read_to_string(place.path("out/ffn_loss.svg")).expect("there is a plot");
     assert!(plot.starts_with("<svg") && plot.contains("mxfp8_e4m3"));
@@ -90,6 +102,7 @@ fn what_cannot_be_is_refused_before_any_work() {
         (&["--bfloat", "16", "--fp", "16"], &["bfloat", "fp"]),
         (&["--out", "/dev/null/out"], &["--out", "/dev/null/out"]),
         (&["--json", "none/runs.json"], &["--json", "none/runs.json"]),
+        (&["--csv", "none/runs.csv"], &["--csv", "none/runs.csv"]),
     ] {
         let error = place.refusal("ffn", options);
         for fragment in expected {

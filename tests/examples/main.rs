@@ -1,6 +1,7 @@
 //! The examples as a user runs them: their programs, options, files and messages.
 
 mod accumulator_sweep;
+mod book;
 mod checkpoint;
 mod conformance;
 #[cfg(all(unix, feature = "tui"))]
@@ -16,6 +17,7 @@ mod oracle;
 mod program;
 mod quantize;
 mod record;
+mod search;
 #[cfg(all(unix, feature = "tui"))]
 mod terminal;
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs that are tested.
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 13] = [
     "ffn",
     "llama",
     "compare",
@@ -16,9 +16,12 @@ const EXAMPLES: [&str; 10] = [
     "report",
     "accumulator_sweep",
     "gradient_bias",
+    "search",
+    "sensitivity",
     "quantize",
     "checkpoint",
     "pretrained",
+    "published",
 ];
 
 /// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.

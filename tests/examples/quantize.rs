@@ -90,7 +90,9 @@ fn a_cnn_is_trained_quantized_and_tuned() {
         .collect();
     assert_eq!(names, ["stages.0.conv", "stages.1.conv", "head"]);
     let svg = fs::read_to_string(place.path("out/cnn_quantized.svg")).expect("there is a chart");
-    assert!(svg.starts_with("<svg") && svg.contains("MXFP4E2M1_ADAQUANT"));
+    assert!(svg.starts_with("<svg") && svg.contains(">\nMXFP4E2M1\n<"));
+    // Four configurations, one dot each; two more in the legend.
+    assert_eq!(svg.matches("<circle").count(), 4 + 2);
 }
 
 #[test]

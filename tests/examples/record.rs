@@ -243,6 +243,8 @@ fn gradient_bias_tells_recipes_apart() {
         "mxfp4",
         "--preset",
         "mxfp4_sr_rht",
+        "--csv",
+        "verdicts.csv",
     ];
     let output = place.command("gradient_bias", &options);
     let stdout = String::from_utf8(output.stdout).expect("it prints text");
@@ -261,6 +263,13 @@ fn gradient_bias_tells_recipes_apart() {
     };
     assert_eq!(verdict("mxfp4"), "biased");
     assert_eq!(verdict("mxfp4_sr_rht"), "unbiased");
+    let csv = fs::read_to_string(place.path("verdicts.csv")).expect("there is CSV");
+    for line in [
+        "cnn,mxfp4,stages.1.conv.weight,all gradient products,biased,",
+        "cnn,mxfp4_sr_rht,stages.1.conv.weight,all gradient products,unbiased,",
+    ] {
+        assert!(csv.contains(line), "{csv}");
+    }
     let svg =
         fs::read_to_string(place.path("out/cnn_gradient_bias.svg")).expect("there is a chart");
     assert!(svg.contains("mxfp4_sr_rht: "));

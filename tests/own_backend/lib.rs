@@ -4,20 +4,16 @@
 
 #![cfg(test)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+// ANCHOR: train
 use burn_core::tensor::{Tensor, backend::AutodiffBackend};
 use burn_flex::FlexDevice;
-use burn_mx::hooks::{self, Events, Observer, ProductCall, ProductObserver};
 use burn_mx::{MxAutodiff, MxDevice};
 
-use newtype::Newtype;
+use backend::MyBackend;
 
-#[path = "../suite/newtype.rs"]
-mod newtype;
+mod backend;
 
-type B = MxAutodiff<Newtype>;
+type B = MxAutodiff<MyBackend>;
 type Inner = <B as AutodiffBackend>::InnerBackend;
 
 fn values<const D: usize>(tensor: Tensor<Inner, D>) -> Vec<f32> {
@@ -42,32 +38,44 @@ fn products_are_quantized_and_the_step_is_in_float32() {
     let device = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
     assert_eq!(trained(&device), [0.7 - 0.1, 1.0 - 0.3125 * 0.1]);
 }
+// ANCHOR_END: train
 
-#[derive(Default)]
-struct Count(AtomicUsize);
+mod observer {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-impl Observer for Count {
-    fn events(&self) -> Events {
-        Events::PRODUCTS
+    use burn_flex::FlexDevice;
+    use burn_mx::MxDevice;
+    use burn_mx::hooks::{self, Events, Observer, ProductCall, ProductObserver};
+
+    use super::trained;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Observer for Count {
+        fn events(&self) -> Events {
+            Events::PRODUCTS
+        }
+
+        fn product(&self, _: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
     }
 
-    fn product(&self, _: &ProductCall) -> Option<Box<dyn ProductObserver>> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        None
+    #[test]
+    fn an_observer_of_ones_own_sees_the_products() {
+        let device = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
+        let count = Arc::new(Count::default());
+        let installed = hooks::install_on_this_thread(count.clone());
+        trained(&device);
+        drop(installed);
+        trained(&device);
+        assert_eq!(
+            count.0.load(Ordering::Relaxed),
+            2,
+            "a forward product and a gradient"
+        );
     }
-}
-
-#[test]
-fn an_observer_of_ones_own_sees_the_products() {
-    let device = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
-    let count = Arc::new(Count::default());
-    let installed = hooks::install_on_this_thread(count.clone());
-    trained(&device);
-    drop(installed);
-    trained(&device);
-    assert_eq!(
-        count.0.load(Ordering::Relaxed),
-        2,
-        "a forward product and a gradient"
-    );
 }

@@ -156,6 +156,7 @@ fn stochastic_rounding_is_unbiased_if_nothing_saturates() {
     assert_eq!(json["parameters"][0]["biases"][0]["passes"][8], 256);
     let svg = chart(&[("floor", &biases), ("again", &biases)]).expect("it can be drawn");
     assert!(svg.starts_with("<svg") && svg.contains("floor: ") && svg.contains("again: "));
+    assert!(svg.contains("a biased parameter") && !svg.contains("an unbiased parameter"));
 }
 
 #[test]

@@ -6,9 +6,8 @@ use burn::prelude::*;
 use burn::tensor::activation;
 use burn_mx::module::emulated;
 use burn_mx::{FloatFormat, MxFormat, Rounder, Rounding};
-use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 
-use super::newtype::Newtype;
 use super::support::*;
 
 /// Zeros, subnormals, the ends of the range, Inf, NaN, ties of bfloat16 and its neighbours.
@@ -228,7 +227,7 @@ fn ops_on_ndarray_are_those_of_single_numbers() {
 
 #[test]
 fn composed_ops_are_those_of_single_numbers() {
-    check_all::<Newtype>();
+    check_all::<Portable<Flex>>();
 }
 
 #[test]
@@ -318,7 +317,11 @@ fn softmax_in_one_pass_gives_the_composition_of_its_steps() {
             let composed = softmax::<Flex>(&specs, false);
             assert_same_bits(&softmax::<Flex>(&specs, true), &composed, "flex");
             assert_same_bits(&softmax::<NdArray>(&specs, true), &composed, "ndarray");
-            assert_same_bits(&softmax::<Newtype>(&specs, true), &composed, "newtype");
+            assert_same_bits(
+                &softmax::<Portable<Flex>>(&specs, true),
+                &composed,
+                "portable",
+            );
         }
     }
 }
@@ -375,7 +378,7 @@ fn log_softmax_in_one_pass_gives_the_composition_of_its_steps() {
         );
         let ndarray = log_softmax::<NdArray>(&specs, true);
         assert_all_same_bits(&ndarray, &composed, &format!("ndarray {what}"));
-        let newtype = log_softmax::<Newtype>(&specs, true);
-        assert_all_same_bits(&newtype, &composed, &format!("newtype {what}"));
+        let portable = log_softmax::<Portable<Flex>>(&specs, true);
+        assert_all_same_bits(&portable, &composed, &format!("portable {what}"));
     }
 }

@@ -22,13 +22,13 @@ use calls::{Calls, Output, floats};
 const TABLE: &str = include_str!("../../docs/src/op-coverage.md");
 
 const SOURCES: [&str; 3] = [
-    include_str!("../../crates/burn-mx-core/src/ops/float.rs"),
-    include_str!("../../crates/burn-mx-core/src/ops/layers.rs"),
-    include_str!("../../crates/burn-mx-core/src/ops/activation.rs"),
+    include_str!("../../crates/burn-mx-core/src/backend/ops/float.rs"),
+    include_str!("../../crates/burn-mx-core/src/backend/ops/layers.rs"),
+    include_str!("../../crates/burn-mx-core/src/backend/ops/activation.rs"),
 ];
 
 /// What both sides of the decorator delegate, among it methods of the three traits.
-const DELEGATED: &str = include_str!("../../crates/burn-mx-core/src/delegate/tables.rs");
+const DELEGATED: &str = include_str!("../../crates/burn-mx-core/src/backend/delegate/tables.rs");
 
 /// What the first words of a row say.
 #[derive(Clone, Copy, Debug)]

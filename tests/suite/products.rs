@@ -5,10 +5,9 @@ use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
-use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 use burn_mx_core::kernels::{Operand, OperandForm, OperandLayout};
 
-use super::newtype::Newtype;
 use super::support::*;
 
 fn primitive<B: Backend, const D: usize>(shape: [usize; D], seed: u64) -> FloatTensor<B> {
@@ -186,11 +185,11 @@ fn products_are_those_of_tensors_in_every_place() {
                     Flex::kernels().product_operand(rhs.clone(), rhs_form),
                 ];
                 let portable = [
-                    Newtype::kernels().product_operand(lhs, lhs_form),
-                    Newtype::kernels().product_operand(rhs, rhs_form),
+                    Portable::<Flex>::kernels().product_operand(lhs, lhs_form),
+                    Portable::<Flex>::kernels().product_operand(rhs, rhs_form),
                 ];
                 let [expected_lhs, expected_rhs] = portable.clone();
-                let expected = product::<Newtype>(expected_lhs, expected_rhs);
+                let expected = product::<Portable<Flex>>(expected_lhs, expected_rhs);
                 let [own_lhs, own_rhs] = own.clone();
                 assert_close(&product::<Flex>(own_lhs, own_rhs), &expected, k, &what);
                 // As where the values of one of them are too fine.
@@ -241,9 +240,9 @@ fn leading_axes_that_are_rows() {
                 Flex::kernels().product_operand(lhs.clone(), form(lhs_place)),
                 Flex::kernels().product_operand(rhs.clone(), form(rhs_place)),
             );
-            let expected = product::<Newtype>(
-                Newtype::kernels().product_operand(lhs, form(lhs_place)),
-                Newtype::kernels().product_operand(rhs, form(rhs_place)),
+            let expected = product::<Portable<Flex>>(
+                Portable::<Flex>::kernels().product_operand(lhs, form(lhs_place)),
+                Portable::<Flex>::kernels().product_operand(rhs, form(rhs_place)),
             );
             assert_close(&own, &expected, summed, format);
         }

@@ -4,13 +4,14 @@
 macro_rules! recorded {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            $crate::backward::check_recorded_by_autodiff::<B, C, 1>([&$tensor]);
-            let $tensor = $crate::backward::parameter::used::<B, C>($tensor);
+            $crate::autodiff::backward::check_recorded_by_autodiff::<B, C, 1>([&$tensor]);
+            let $tensor = $crate::autodiff::backward::parameter::used::<B, C>($tensor);
             $crate::hooks::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
         }
     )* };
 }
 
+pub(super) mod backward;
 mod bool;
 #[cfg(burn_mx_distributed)]
 mod distributed;
@@ -34,9 +35,9 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::backward::Tracked;
 use crate::kernels::MxKernels;
 use crate::tensor::{Flags, Meta, MxTensor};
+use backward::Tracked;
 
 /// The autodiff backend that `MxAutodiff` decorates.
 type Ad<B, C> = Autodiff<MxBackend<B>, C>;

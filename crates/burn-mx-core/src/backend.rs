@@ -1,5 +1,10 @@
 //! `MxBackend`: the decorator's inference side.
 
+pub(super) mod delegate;
+pub(super) mod ops;
+pub(super) mod portable;
+pub(super) mod tensor_ops;
+
 use core::marker::PhantomData;
 
 use burn_backend::{
@@ -8,10 +13,10 @@ use burn_backend::{
 };
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
 
-use crate::device::MxDevice;
 use crate::kernels::{MxKernels, from_f32};
-use crate::shared_specs;
 use crate::tensor::MxTensor;
+use crate::tensor::device::MxDevice;
+use crate::tensor::shared_specs;
 
 /// A backend that computes on `B` and emulates the [`MxSpecs`](crate::MxSpecs) of its tensors. Matrix products
 /// fake-quantize their operands to MX formats, and elementwise ops compute in an emulated bfloat or fp format.

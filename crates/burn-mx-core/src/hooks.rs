@@ -41,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(super) mod alone;
 mod installed;
 mod layer;
 mod product;
@@ -53,9 +54,9 @@ use microscaling::{Accumulation, BlockFormat, FloatFormat, Side, SumStatistics};
 
 pub use crate::semantics::layer::LayerOp;
 pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
-pub use crate::shared_specs::{SharedSpecs, label};
 use crate::specs::Slot;
-pub use crate::threads::alone;
+pub use crate::tensor::shared_specs::{SharedSpecs, label};
+pub use alone::alone;
 pub use installed::{Installed, install, install_on_this_thread};
 pub(crate) use installed::{
     end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,

@@ -1,57 +1,47 @@
 //! The numeric kernels: ops as data, and one set of kernels a backend.
 
-pub(crate) mod accumulated;
-mod convolution;
 #[cfg(feature = "cube")]
 mod cube;
-mod function;
+mod dense;
 #[cfg(feature = "fusion")]
 mod fusion;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod host;
-pub(crate) mod in_turn;
-#[cfg(test)]
-mod instruction_sets;
 mod kernel_op;
-mod loops;
-mod norm;
-mod op;
 mod portable;
 pub(crate) mod product;
-mod rounding;
-mod softmax;
 pub(crate) mod statistics;
-mod windows;
 
-pub use convolution::{Convolution, ConvolutionProduct};
 #[cfg(feature = "cube")]
 pub use cube::reproducible_products;
-pub use function::{BinaryFunction, UnaryFunction};
 pub use kernel_op::KernelOp;
-pub use norm::{Norm, Normalization};
-pub use op::{BinaryOp, OpRounding, UnaryOp};
+pub use kernel_op::function::{BinaryFunction, UnaryFunction};
+pub use kernel_op::norm::{Norm, Normalization};
+pub use kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
+pub use kernel_op::rounding::FunctionRounding;
+pub use kernel_op::softmax::{LogSoftmax, Softmax};
 pub use portable::host_round_trips;
+pub use product::convolution::{Convolution, ConvolutionProduct};
 pub use product::{Operand, OperandForm, OperandLayout};
-pub use rounding::FunctionRounding;
-pub use softmax::{LogSoftmax, Softmax};
 pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{Backend, DType, FloatDType, Shape, TensorData, TensorMetadata};
+use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
+use dense::{of_known, statistics_dense};
 use microscaling::{
-    BlockFormat, Comparison, FloatFormat, OperandQuantization, PackError, Packed, PackedView,
-    QuantizeError, RandomHadamard, RandomStream, Rounding, Signs, Statistics, StatisticsParts,
+    BlockFormat, FloatFormat, OperandQuantization, PackError, Packed, PackedView, RandomStream,
+    Rounding, Statistics, StatisticsParts,
 };
-
-use crate::arithmetic::Arithmetic;
+use portable::{pack_on_host, unpack_on_host};
 
 /// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
-/// kernels then go through host memory, with results that are bit-identical to the native kernels'.
+/// kernels then go through host memory, with results that are bit-identical to the native kernels'. Another crate's backend needs
+/// only [`Portable`](crate::Portable) around it.
 pub trait MxKernels: Backend {
     /// The kernels of this backend.
     #[doc(hidden)]
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &Portable
+        &PortableKernels
     }
 
     /// The result of an op on N tensors.
@@ -227,7 +217,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         }
         let [before, after] =
             before_and_after.map(|tensor| portable::read_for::<B>(tensor.clone(), "the recorder"));
-        TensorStatistics::Known(statistics([&before, &after], &shape, axis, format))
+        TensorStatistics::Known(statistics_dense([&before, &after], &shape, axis, format))
     }
 
     /// The effect of the operands' quantization on a product: statistics of its result beside the product of the
@@ -263,41 +253,9 @@ pub trait KernelSet<B: MxKernels>: Sync {
 
 /// The kernels that go through host memory.
 #[derive(Debug)]
-pub struct Portable;
+pub struct PortableKernels;
 
-impl<B: MxKernels> KernelSet<B> for Portable {}
-
-/// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
-/// resolved, and the axis comes from the product's own shape.
-fn quantize_dense(
-    data: &mut [f32],
-    shape: &[usize],
-    axis: usize,
-    format: BlockFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) {
-    of_known(format.quantize(data, shape, axis, rounding.with(stream)));
-}
-
-/// [`KernelSet::pack`] in host memory.
-fn pack_on_host<B: Backend>(
-    tensor: FloatTensor<B>,
-    axis: usize,
-    format: BlockFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) -> Result<Packed, PackError> {
-    let shape = tensor.shape();
-    let values = portable::values::<B>(tensor);
-    Packed::encode(format, &values, &shape, axis, rounding.with(stream))
-}
-
-/// [`KernelSet::unpack`] in host memory.
-fn unpack_on_host<B: Backend>(packed: &PackedView<'_>, device: &B::Device) -> FloatTensor<B> {
-    let data = TensorData::new(packed.decode(), packed.shape().to_vec());
-    B::float_from_data(data, device)
-}
+impl<B: MxKernels> KernelSet<B> for PortableKernels {}
 
 /// The parts of a tensor that is summed up on its device, if it is.
 fn parts_on_device<B: MxKernels>(
@@ -320,70 +278,6 @@ fn on_device<B: MxKernels>(
     let elements = before_and_after[0].shape().num_elements();
     let has_format = format.is_some();
     TensorStatistics::OnDevice(StatisticsWords::new(words, elements, parts, has_format))
-}
-
-/// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].
-fn statistics(
-    [original, quantized]: [&[f32]; 2],
-    shape: &[usize],
-    axis: usize,
-    format: Option<BlockFormat>,
-) -> Statistics {
-    of_known(Statistics::of(Comparison {
-        original,
-        quantized,
-        shape,
-        axis,
-        format,
-    }))
-}
-
-/// [`BlockFormat::mask_clipped`] where format, shape and axis are known to be right, as for [`quantize_dense`].
-fn mask_dense(
-    gradient: &mut [f32],
-    values: &[f32],
-    shape: &[usize],
-    axis: usize,
-    format: BlockFormat,
-) {
-    of_known(format.mask_clipped(values, shape, axis, gradient));
-}
-
-/// Values computed from a format, a shape and an axis that are known to be valid.
-fn of_known<T>(result: Result<T, QuantizeError>) -> T {
-    result.unwrap_or_else(|error| panic!("burn-mx: {error}"))
-}
-
-/// [`RandomHadamard::transform`] where the block size and the axis are known to be right, as for
-/// [`quantize_dense`].
-fn transform_dense(
-    data: &mut [f32],
-    shape: &[usize],
-    axis: usize,
-    transform: RandomHadamard,
-    signs: Signs,
-) {
-    of_known(transform.transform(data, shape, axis, signs));
-}
-
-/// [`RandomHadamard::inverse`], as [`transform_dense`].
-fn invert_dense(
-    data: &mut [f32],
-    shape: &[usize],
-    axis: usize,
-    transform: RandomHadamard,
-    signs: Signs,
-) {
-    of_known(transform.inverse(data, shape, axis, signs));
-}
-
-/// Rounds every number of a row.
-#[inline(always)]
-fn round_each<'a>(arith: &impl Arithmetic<Value = f32>, row: &'a mut [f32]) -> &'a mut [f32] {
-    for x in row.iter_mut() {
-        *x = arith.round(*x);
-    }
-    row
 }
 
 /// Elements of a row.

@@ -46,43 +46,32 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "clap")]
-mod args;
 mod arithmetic;
 mod autodiff;
 mod backend;
-mod backward;
-mod delegate;
-mod device;
-mod hash;
 pub mod hooks;
 #[doc(hidden)]
 pub mod kernels;
-mod ops;
 mod phase;
 pub mod process;
-mod random_streams;
 mod semantics;
-mod shared_specs;
 mod specs;
-#[doc(hidden)]
-pub mod suggestion;
 mod tensor;
-mod tensor_ops;
-mod threads;
-mod weight_cache;
 
-#[cfg(feature = "clap")]
-pub use args::MxArgs;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
-pub use device::MxDevice;
+pub use backend::portable::Portable;
+pub use backend::tensor_ops::{Function, MxTensorOps, Packing, TensorChange};
 pub use kernels::{MxKernels, from_f32, to_f32};
+#[cfg(feature = "clap")]
+pub use specs::args::MxArgs;
+#[doc(hidden)]
+pub use specs::suggestion;
 pub use specs::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
     ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
     SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
 };
 pub use tensor::MxTensor;
-pub use tensor_ops::{Function, MxTensorOps, Packing, TensorChange};
-pub use weight_cache::Unpacked;
+pub use tensor::device::MxDevice;
+pub use tensor::weight_cache::Unpacked;

@@ -3,11 +3,11 @@
 pub use crate::kernels::host_round_trips;
 #[cfg(feature = "cube")]
 pub use crate::kernels::reproducible_products;
-use crate::shared_specs;
-#[doc(hidden)]
-pub use crate::shared_specs::{unset_on_purpose, warn};
 use crate::specs::{SpecsError, ToResolvedSpecs};
-pub use crate::weight_cache::{keep_quantized_weights, without_keeping_weights};
+use crate::tensor::shared_specs;
+#[doc(hidden)]
+pub use crate::tensor::shared_specs::{unset_on_purpose, warn};
+pub use crate::tensor::weight_cache::{keep_quantized_weights, without_keeping_weights};
 
 /// Sets the default for devices and tensors of this process without their own specs, such as `MxDevice::default()`.
 /// `specs` are [`MxSpecs`](crate::MxSpecs), the name of a preset, or resolved specs.

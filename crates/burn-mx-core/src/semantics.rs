@@ -7,7 +7,6 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod conv;
-pub(crate) mod deform_conv;
 pub(crate) mod elementwise;
 pub(crate) mod layer;
 pub(crate) mod linear;

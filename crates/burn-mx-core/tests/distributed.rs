@@ -3,8 +3,8 @@
 
 #![cfg(burn_mx_distributed)]
 
-#[path = "../../../tests/suite/newtype.rs"]
-mod newtype;
+#[path = "../../../tests/own_backend/backend.rs"]
+mod backend;
 
 // By its published name, which the shared backend has.
 extern crate burn_mx_core as burn_mx;
@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
+use backend::MyBackend;
 use burn_backend::distributed::{
     CollectiveTensor, DistributedBackend, DistributedConfig, DistributedParamId, DistributedParams,
     ReduceOperation, TensorRef,
@@ -25,9 +26,8 @@ use burn_core::tensor::Tensor;
 use burn_flex::FlexDevice;
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, ResolvedSpecs};
 use burn_mx_module::{set_specs, specs_of};
-use newtype::Newtype;
 
-type Mx = MxAutodiff<Newtype>;
+type Mx = MxAutodiff<MyBackend>;
 
 /// `MxAutodiff<B>` trains on every `B` that communicates.
 #[allow(dead_code)]
@@ -43,10 +43,10 @@ struct Server {
     op: Option<ReduceOperation>,
     /// Parameters announced.
     registered: usize,
-    gradients: HashMap<DistributedParamId, Vec<(ThreadId, TensorRef<Newtype>)>>,
+    gradients: HashMap<DistributedParamId, Vec<(ThreadId, TensorRef<MyBackend>)>>,
     /// Of the reduction that is going on: what came so far, and the result for those who have not fetched it yet.
-    operands: Vec<FloatTensor<Newtype>>,
-    results: Vec<FloatTensor<Newtype>>,
+    operands: Vec<FloatTensor<MyBackend>>,
+    results: Vec<FloatTensor<MyBackend>>,
 }
 
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
@@ -61,19 +61,19 @@ fn running(server: &mut Option<Server>) -> &mut Server {
     server.as_mut().expect("the server was started")
 }
 
-fn reduce(tensors: &[FloatTensor<Newtype>], op: ReduceOperation) -> FloatTensor<Newtype> {
-    let sum = tensors.iter().cloned().reduce(Newtype::float_add);
+fn reduce(tensors: &[FloatTensor<MyBackend>], op: ReduceOperation) -> FloatTensor<MyBackend> {
+    let sum = tensors.iter().cloned().reduce(MyBackend::float_add);
     let sum = sum.expect("there is a tensor");
     match op {
         ReduceOperation::Sum => sum,
         ReduceOperation::Mean => {
             let count = tensors.len() as f32;
-            Newtype::float_div_scalar(sum, count.into())
+            MyBackend::float_div_scalar(sum, count.into())
         }
     }
 }
 
-impl DistributedBackend for Newtype {
+impl DistributedBackend for MyBackend {
     fn start_communication_server(devices: &[FlexDevice], config: DistributedConfig) {
         *server() = Some(Server {
             devices: devices.len(),
@@ -293,16 +293,16 @@ fn a_reference_gives_the_device_with_its_specs_and_the_tensor() {
     let (devices, outer, inner) = unsafe {
         let devices = [
             Mx::comm_device(&outer),
-            MxBackend::<Newtype>::comm_device(&inner),
+            MxBackend::<MyBackend>::comm_device(&inner),
         ];
-        let inner = MxBackend::<Newtype>::float_from_ref(&inner);
+        let inner = MxBackend::<MyBackend>::float_from_ref(&inner);
         (devices, Mx::float_from_ref(&outer), inner)
     };
     for device in devices {
         assert_eq!(device.specs(), Some(&bfloat16()));
     }
     assert_eq!(values(tensor::<Mx, 1>(outer)), INPUTS[1]);
-    let inner = tensor::<MxBackend<Newtype>, 1>(inner);
+    let inner = tensor::<MxBackend<MyBackend>, 1>(inner);
     assert_eq!(specs_of(&inner), Some(bfloat16()));
     assert_eq!(values(inner), INPUTS[1]);
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// A candidate for a place.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Candidate {
     /// The harm to the model: less is better. Finite, at least 0.
     pub score: f64,

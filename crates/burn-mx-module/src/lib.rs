@@ -14,6 +14,7 @@ mod on_load;
 mod packing;
 mod pattern;
 mod pieces;
+mod schedule;
 
 pub use burn_mx_core::MxTensorOps;
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
@@ -31,3 +32,4 @@ pub use pattern::{PathError, Pattern, nearest};
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
+pub use schedule::{Phase, Schedule, ScheduleError, Stage};

@@ -4,7 +4,7 @@ use globset::{Glob, GlobMatcher};
 use thiserror::Error;
 
 /// Why specs could not be set by path.
-#[derive(Clone, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PathError {
     /// The pattern is not a glob.

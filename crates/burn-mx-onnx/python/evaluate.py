@@ -1,13 +1,13 @@
 """Runs ONNX models in ONNX Runtime and prints a table: configuration, model size, top-1, top-5, seconds.
 
-    pip install onnxruntime numpy safetensors pillow
+    pip install onnx onnxruntime numpy safetensors pillow
     python evaluate.py digits_cnn.onnx digits_cnn_*.onnx --data digits_cnn.safetensors
     python evaluate.py resnet50.onnx resnet50_MXFP8E4M3.onnx --images val_data --labels labels.txt
 
 Data are arrays, an `.npz` or safetensors file with the inputs (`--inputs`) and the labels (`--targets`), or a folder of images.
 In the folder, each class has a folder of its own; classes count in the order of the folders' names, or as `--labels` says: a file
 with a folder's name a line. Images are resized to 256 at the shorter side, cut to `--size` at the center, and normalized as
-ImageNet's are.
+ImageNet's are. Rows have the order of AMD Quark's table, then come BFP16 and NVFP4, then all others in the order given.
 """
 
 import argparse
@@ -16,6 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+
+
+ORDER = ["MX4", "MX6", "MX9", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT8", "BFP16", "NVFP4"]
+
+
+def row(config):
+    """The place of a configuration in the table."""
+    name = config.removesuffix("_ADAQUANT")
+    return (ORDER.index(name), name != config) if name in ORDER else (len(ORDER), False)
 
 
 def arrays(path, names):
@@ -111,12 +120,13 @@ def main():
     else:
         inputs = Images(args.images, args.labels, args.size)
         labels = inputs.labels
-    stem = args.models[0].stem
+    first, *others = args.models
+    configs = {path: path.stem.removeprefix(f"{first.stem}_") for path in others}
     print("| DataType / Config | Model size (kB) | Top1 | Top5 | Seconds |\n| --- | ---: | ---: | ---: | ---: |")
-    for path in args.models:
-        config = "Float" if path == args.models[0] else path.stem.removeprefix(f"{stem}_")
-        first, five, seconds = scores(path, inputs, labels, args.batch, args.provider, args.threads)
-        print(f"| {config} | {size(path) / 1e3:.1f} | {first:.3%} | {five:.3%} | {seconds:.2f} |", flush=True)
+    for path in [first, *sorted(others, key=lambda path: row(configs[path]))]:
+        top1, top5, seconds = scores(path, inputs, labels, args.batch, args.provider, args.threads)
+        config = configs.get(path, "Float")
+        print(f"| {config} | {size(path) / 1e3:.1f} | {top1:.3%} | {top5:.3%} | {seconds:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
 //! The function is the format's rule, operator by operator. Every step is exact or rounds as IEEE float32 does, so the results
 //! have the bits of [`BlockFormat::quantize`]. Engines that flush subnormal numbers differ there.
 
+mod operators;
+mod rounding;
+
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding,
     ScaleMode,
 };
 
 use crate::OnnxError;
-use crate::operators::Operators;
+use crate::activations::operators::Operators;
+use crate::activations::rounding::{float_rounded, mx_scale, rounded};
+use crate::proto::wire::Message;
 use crate::proto::{self, data_type, function};
-use crate::rounding::{float_rounded, mx_scale, rounded};
-use crate::wire::Message;
 
 /// The domain of the functions.
 pub(crate) const DOMAIN: &str = "burn_mx";
@@ -43,7 +46,7 @@ impl Activations {
         };
         if self.rounding == Rounding::Stochastic {
             return Err(OnnxError::Field {
-                field: "rounding",
+                field: "rounding".into(),
                 value: self.rounding.to_string(),
                 allowed: "even, nearest, floor".into(),
             });
@@ -345,7 +348,12 @@ impl Activations {
         let scale = float_rounded(o, e4m3, &limited, Rounding::NearestEven);
         let one = o.float(1.0);
         let (inverse, result, axes) = match &tensor_scale {
-            None => (o.op("Div", &[&one, &scale]), scale, &[2][..]),
+            None => {
+                // ONNX Runtime would turn x · (1 / scale) into x / scale, which rounds once instead of twice.
+                let two = o.float(2.0);
+                let twice = o.op("Div", &[&two, &scale]);
+                (o.times(&twice, 0.5), scale, &[2][..])
+            }
             Some((tensor_scale, divisor)) => {
                 let inverse = o.op("Div", &[&one, divisor]);
                 let inverse = o.op("Div", &[&inverse, &scale]);

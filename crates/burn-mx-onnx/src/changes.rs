@@ -1,16 +1,19 @@
 //! The changes of a model's bodies, layer by layer.
 
+pub(crate) mod additions;
+pub(crate) mod rewrite;
+
 use std::collections::{BTreeSet, HashMap};
 
 use crate::OnnxError;
 use crate::activations::{Activations, DOMAIN};
-use crate::additions::{Additions, Builder};
+use crate::changes::additions::{Additions, Builder};
+use crate::changes::rewrite::Edits;
+use crate::files::safetensors_file::{Array, TensorFile};
 use crate::files::{ExternalData, Output};
 use crate::graph::Model;
-use crate::layers::{Layer, Layout};
+use crate::graph::layers::{Layer, Layout};
 use crate::proto::{self, NewAttribute, Tensor, data_type, little_endian};
-use crate::rewrite::Edits;
-use crate::safetensors_file::{Array, TensorFile};
 use crate::weights::Storage;
 
 /// A quantized weight: body, constant, axis and transposes.
@@ -287,7 +290,8 @@ impl<'m, 'a> Work<'m, 'a> {
     }
 }
 
-/// A shape that is computed: all axes before, these ones in place of the last axis but one, and the last one.
+/// A shape that is computed: all axes before, these ones in place of the last axis but one, and the last one. A vector counts as a
+/// matrix of one column.
 fn last_but_one(
     to: &mut Builder<'_, '_>,
     name: &str,
@@ -295,17 +299,22 @@ fn last_but_one(
     axes: &[i64],
 ) -> Result<String, OnnxError> {
     let shape = to.node(&format!("{name}_shape"), "Shape", &[x], Vec::new());
-    let (start, end) = (
-        to.integers("start", &[-1])?,
-        to.integers("end", &[i64::MAX])?,
+    let axis = || vec![NewAttribute::Integer("axis", 0)];
+    let end = to.integers("end", &[i64::MAX])?;
+    let second = to.integers("start", &[1])?;
+    let inputs = [&shape[..], &second, &end];
+    let after = to.node(&format!("{name}_after_first"), "Slice", &inputs, Vec::new());
+    // Of a vector nothing is after the first axis, and this 1 is the last axis.
+    let one = to.integers("axes", &[1])?;
+    let after = to.node(
+        &format!("{name}_columns"),
+        "Concat",
+        &[&one, &after],
+        axis(),
     );
-    let last = to.node(
-        &format!("{name}_last"),
-        "Slice",
-        &[&shape, &start, &end],
-        Vec::new(),
-    );
+    let last = to.integers("start", &[-1])?;
+    let inputs = [&after[..], &last, &end];
+    let last = to.node(&format!("{name}_last"), "Slice", &inputs, Vec::new());
     let before = to.integers("axes", &[&[-1], axes].concat())?;
-    let axis = vec![NewAttribute::Integer("axis", 0)];
-    Ok(to.node(&format!("{name}_axes"), "Concat", &[&before, &last], axis))
+    Ok(to.node(&format!("{name}_axes"), "Concat", &[&before, &last], axis()))
 }

@@ -1,9 +1,10 @@
 //! Why a model was not quantized.
 
+use microscaling::ParseFormatError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::wire::Malformed;
+use crate::proto::wire::Malformed;
 
 /// Why a model was not quantized. The output is unchanged.
 #[derive(thiserror::Error)]
@@ -55,12 +56,15 @@ pub enum OnnxError {
     #[error("`{field}` is {value}; allowed: {allowed}")]
     Field {
         /// The option.
-        field: &'static str,
+        field: String,
         /// Its value.
         value: String,
         /// The allowed values.
         allowed: String,
     },
+    /// A name without a format, or parameters that make up none.
+    #[error(transparent)]
+    Parse(#[from] ParseFormatError),
     /// No layer matches a pattern.
     #[error("pattern `{pattern}` matches no layer; the model has {layers}")]
     NoMatch {
@@ -75,6 +79,20 @@ pub enum OnnxError {
          excluded"
     )]
     NoLayers,
+    /// A weight has an axis without a fixed length.
+    #[error(
+        "layer `{layer}`: axis {axis} of its weight `{input}` has the length {got}, which is dynamic; allowed: 0 or more"
+    )]
+    DynamicShape {
+        /// The name of the layer's node.
+        layer: String,
+        /// The input of the node.
+        input: String,
+        /// The axis of the input, counted from 0.
+        axis: usize,
+        /// The length that the model has there.
+        got: i64,
+    },
     /// A layer that cannot be quantized.
     #[error("layer `{layer}`: {reason}")]
     Layer {

@@ -1,10 +1,12 @@
 //! Files: the model, mapped, its external data, and the output, which appears when it is complete.
 
+pub(crate) mod safetensors_file;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Component, Path, PathBuf};
 
 use half::{bf16, f16};
@@ -12,8 +14,8 @@ use memmap2::Mmap;
 use tempfile::NamedTempFile;
 
 use crate::OnnxError;
+use crate::proto::wire::Message;
 use crate::proto::{self, Data, Tensor, data_type};
-use crate::wire::Message;
 
 /// Tensors in a file of their own start at multiples of this.
 const ALIGNMENT: u64 = 64;
@@ -87,7 +89,7 @@ impl ExternalData {
         if location.is_empty() || !is_below {
             return Err("allowed: a file in the model's folder".into());
         }
-        let read = |error: std::io::Error| error.to_string();
+        let read = |error: io::Error| error.to_string();
         let folder = fs::canonicalize(&self.folder).map_err(read)?;
         let path = fs::canonicalize(folder.join(path)).map_err(read)?;
         if !path.starts_with(&folder) {
@@ -182,10 +184,12 @@ impl Output {
             Some(path.to_owned()),
             data.as_ref().map(|data| output.folder.join(data)),
         ] {
-            if let Some(path) = path
-                && !force
-                && path.exists()
-            {
+            let Some(path) = path else { continue };
+            if path.is_dir() {
+                let source = io::ErrorKind::IsADirectory.into();
+                return Err(OnnxError::Io { path, source });
+            }
+            if !force && path.exists() {
                 return Err(OnnxError::Exists { path });
             }
         }

@@ -1,10 +1,13 @@
 //! A model as bodies: its graph, the graphs inside of nodes, and functions.
 
+pub(crate) mod initializers;
+pub(crate) mod layers;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::error::NoModel;
+use crate::proto::wire::{Field, fields};
 use crate::proto::{self, Attribute, Node, Tensor, function, graph, model};
-use crate::wire::{Field, fields};
 
 /// Graphs inside of graphs, at most.
 const DEEPEST: usize = 64;

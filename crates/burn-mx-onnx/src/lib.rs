@@ -1,26 +1,19 @@
 #![doc = include_str!("../README.md")]
 
 mod activations;
-mod additions;
 mod changes;
-mod codes;
+mod config;
 mod error;
 mod files;
 mod graph;
-mod initializers;
-mod layers;
-mod operators;
 mod options;
 mod proto;
 mod quantizer;
-mod rewrite;
-mod rounding;
-mod safetensors_file;
 mod weights;
-mod wire;
 
+pub use config::Configuration;
 pub use error::OnnxError;
-pub use initializers::{Initializer, initializers};
+pub use graph::initializers::{Initializer, initializers};
 pub use options::{Parts, QuantizeOptions};
-pub use quantizer::{Report, quantize};
+pub use quantizer::{Report, quantize, quantize_with_progress};
 pub use weights::WeightTypes;

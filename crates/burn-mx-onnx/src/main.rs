@@ -1,19 +1,22 @@
 //! The program `quantize_onnx`; see the library.
 
 use std::error::Error;
+use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use burn_mx_onnx::{Parts, QuantizeOptions, WeightTypes, quantize};
+use burn_mx_onnx::{Configuration, Parts, QuantizeOptions, WeightTypes, quantize_with_progress};
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
 use microscaling::Rounding;
 
-/// The end of the names of configurations with tuned weights.
-const ADAQUANT: &str = "_ADAQUANT";
-
-const UNTUNED: &str = "a configuration `…_ADAQUANT` has tuned weights, and this program does not tune: compile the network with \
+const UNTUNED: &str = "a configuration `…_ADAQUANT`, or with `FastFinetune`, has tuned weights, and this program does not tune: compile the network with \
     burn-onnx, tune it as `examples/onnx` does, and give the weights by `--tuned`";
+
+const ROUNDED_TWICE: &str =
+    "`--rounding` is given beside a JSON file; allowed: the file's `rounding_mode`";
 
 /// Quantize an ONNX model to MX formats and their kin; the output runs wherever ONNX's standard operators do
 #[derive(Debug, Parser)]
@@ -22,11 +25,12 @@ struct Args {
     /// The float model
     model: PathBuf,
 
-    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …; MX6_ADAQUANT with `--tuned`
-    #[arg(long, value_name = "NAME")]
+    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …. MX6_ADAQUANT with `--tuned`. Or a
+    /// JSON file with AMD Quark's `MXAttributes` or `BFPAttributes`
+    #[arg(long, value_name = "NAME|FILE.json")]
     config: String,
 
-    /// The quantized model; default: MODEL with the format's name, `model_MXFP8E4M3.onnx`
+    /// The quantized model; default: MODEL with the name of `--config`, `model_MXFP8E4M3.onnx`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -46,9 +50,10 @@ struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// How elements are rounded: even, nearest (ties away from zero), floor (toward zero)
-    #[arg(long, value_name = "MODE", default_value = "even")]
-    rounding: Rounding,
+    /// How elements are rounded: even (default), nearest (ties away from zero), floor (toward zero). A JSON file has its own
+    /// `rounding_mode`
+    #[arg(long, value_name = "MODE")]
+    rounding: Option<Rounding>,
 
     /// Fix the scales of activations: a safetensors file that `calibrate.py` wrote
     #[arg(long, value_name = "FILE")]
@@ -78,13 +83,21 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    let format = match args.config.strip_suffix(ADAQUANT) {
+    let file = args.config.strip_suffix(".json");
+    let config: Configuration = match file {
         None => args.config.parse()?,
-        Some(format) if args.tuned.is_some() => format.parse()?,
-        Some(_) => return Err(UNTUNED.into()),
+        Some(_) if args.rounding.is_some() => return Err(ROUNDED_TWICE.into()),
+        Some(_) => {
+            let in_file = |error: &dyn Error| format!("{}: {error}", args.config);
+            let json = fs::read_to_string(&args.config).map_err(|error| in_file(&error))?;
+            Configuration::from_json(&json).map_err(|error| in_file(&error))?
+        }
     };
+    if config.is_tuned && args.tuned.is_none() {
+        return Err(UNTUNED.into());
+    }
     let options = QuantizeOptions {
-        rounding: args.rounding,
+        rounding: args.rounding.unwrap_or(config.rounding),
         parts: match (args.weights_only, args.activations_only) {
             (true, _) => Parts::Weights,
             (_, true) => Parts::Activations,
@@ -99,14 +112,26 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         calibration: args.calibration.clone(),
         tuned: args.tuned.clone(),
         force: args.force,
-        ..QuantizeOptions::new(format)
+        ..QuantizeOptions::new(config.format)
     };
+    let name = file.map_or(args.config.as_str(), |file| {
+        let stem = Path::new(file).file_name();
+        stem.and_then(OsStr::to_str).unwrap_or_default()
+    });
     let output = args
         .output
         .clone()
-        .unwrap_or_else(|| with_format(&args.model, &args.config));
+        .unwrap_or_else(|| with_format(&args.model, name));
     let began = Instant::now();
-    let report = quantize(&args.model, &output, &options)?;
+    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
+        "{bar:30} {pos}/{len} layers, {eta}",
+    )?);
+    let report = quantize_with_progress(&args.model, &output, &options, |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let report = report?;
     println!(
         "{}: {} layers, {} -> {} bytes ({:.3}), {:.1} s",
         output.display(),

@@ -74,16 +74,16 @@ impl QuantizeOptions {
 pub(crate) struct Patterns(Vec<(String, GlobMatcher)>);
 
 impl Patterns {
-    pub(crate) fn new(texts: &[String], field: &'static str) -> Result<Self, OnnxError> {
+    pub(crate) fn new(texts: &[String], field: &str) -> Result<Self, OnnxError> {
         let patterns = texts.iter().map(|text| {
             let glob = Glob::new(text).map_err(|error| OnnxError::Field {
-                field,
+                field: field.to_owned(),
                 value: format!("`{text}`, {}", error.kind()),
                 allowed: "a name, a prefix of one, or a glob".into(),
             })?;
             Ok((text.clone(), glob.compile_matcher()))
         });
-        Ok(Self(patterns.collect::<Result<_, _>>()?))
+        Ok(Self(patterns.collect::<Result<_, OnnxError>>()?))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,9 +1,11 @@
 //! The messages of ONNX that matter here, by the field numbers of
 //! [`onnx.proto`](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 
+pub(crate) mod wire;
+
 use std::borrow::Cow;
 
-use crate::wire::{Field, Malformed, Message, Value, fields};
+use crate::proto::wire::{Field, Malformed, Message, Value, fields};
 
 /// Fields of `ModelProto`.
 pub(crate) mod model {

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::activations::Activations;
 use crate::changes::Work;
+use crate::changes::rewrite::Rewrite;
+use crate::files::safetensors_file::TensorFile;
 use crate::files::{ExternalData, Output, map};
 use crate::graph::Model;
-use crate::layers::{self, Layer};
+use crate::graph::layers::{self, Layer};
 use crate::options::{Parts, Patterns, QuantizeOptions};
-use crate::proto::{Data, data_type};
-use crate::rewrite::Rewrite;
-use crate::safetensors_file::TensorFile;
+use crate::proto::{Data, Tensor, data_type};
 use crate::weights::Storage;
 use crate::{OnnxError, WeightTypes};
 
@@ -45,11 +45,25 @@ pub struct Report {
 /// * A pattern matches no layer, or no layer is left ([`OnnxError::NoMatch`], [`OnnxError::NoLayers`]).
 /// * A weight has another number of elements than its shape says, or has no code, as a NaN in block floating point
 ///   ([`OnnxError::Tensor`]).
-/// * External data is missing, or not in the model's folder ([`OnnxError::External`]).
+/// * External data is missing, not in the model's folder, or a node's attribute ([`OnnxError::External`]).
+/// * A weight has an axis of dynamic length ([`OnnxError::DynamicShape`]). Activations need no shape.
 pub fn quantize(
     input: &Path,
     output: &Path,
     options: &QuantizeOptions,
+) -> Result<Report, OnnxError> {
+    quantize_with_progress(input, output, options, |_, _| ())
+}
+
+/// Like [`quantize`]. Calls `progress(done, all)` with the number of layers that are done.
+///
+/// # Errors
+/// As [`quantize`].
+pub fn quantize_with_progress(
+    input: &Path,
+    output: &Path,
+    options: &QuantizeOptions,
+    mut progress: impl FnMut(usize, usize),
 ) -> Result<Report, OnnxError> {
     let map = map(input)?;
     let mut model = Model::read(&map).map_err(|error| OnnxError::Model {
@@ -79,12 +93,13 @@ pub fn quantize(
         activations.check()?;
     } else if options.calibration.is_some() {
         return Err(OnnxError::Field {
-            field: "calibration",
+            field: "calibration".into(),
             value: "given, but activations are not quantized".into(),
             allowed: "with activations".into(),
         });
     }
-    let layers = chosen(layers::layers(&model)?, options)?;
+    check_attributes(&model)?;
+    let layers = chosen(layers::layers(&model), options)?;
     for layer in &layers {
         if let Some((name, opset)) = model.bodies[layer.body].function
             && opset != model.opset
@@ -119,7 +134,8 @@ pub fn quantize(
         &replaced,
         calibration.as_ref(),
     );
-    for layer in &layers {
+    for (done, layer) in layers.iter().enumerate() {
+        progress(done, layers.len());
         if quantizes_weights {
             work.weight(layer, &storage)?;
         }
@@ -127,6 +143,7 @@ pub fn quantize(
             work.activation(layer, &activations)?;
         }
     }
+    progress(layers.len(), layers.len());
     let Work {
         edits, functions, ..
     } = work;
@@ -167,20 +184,39 @@ fn check_opset(place: &str, got: i64) -> Result<(), OnnxError> {
     }
 }
 
+/// Checks that no node has external data in its attributes: only the places of initializers are followed and written.
+fn check_attributes(model: &Model<'_>) -> Result<(), OnnxError> {
+    let nodes = model.bodies.iter().flat_map(|body| &body.nodes);
+    for attribute in nodes.flat_map(|at| &at.node.attributes) {
+        if let Some(Ok(tensor)) = attribute.tensor.map(Tensor::read)
+            && let Data::External { location, .. } = tensor.data
+        {
+            return Err(OnnxError::External {
+                tensor: tensor.name.to_owned(),
+                location: location.to_owned(),
+                reason: "it is a node's attribute; allowed: external data of initializers".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The layers that the options choose.
 fn chosen<'a>(
-    layers: Vec<Layer<'a>>,
+    layers: Vec<(&'a str, Result<Layer<'a>, OnnxError>)>,
     options: &QuantizeOptions,
 ) -> Result<Vec<Layer<'a>>, OnnxError> {
     let include = Patterns::new(&options.include, "include")?;
     let exclude = Patterns::new(&options.exclude, "exclude")?;
-    let names: Vec<&str> = layers.iter().map(|layer| layer.name).collect();
+    let names: Vec<&str> = layers.iter().map(|(name, _)| *name).collect();
     include.check(&names)?;
     exclude.check(&names)?;
-    let is_chosen = |layer: &Layer<'_>| {
-        (include.is_empty() || include.matches(layer.name)) && !exclude.matches(layer.name)
-    };
-    let layers: Vec<_> = layers.into_iter().filter(is_chosen).collect();
+    let is_chosen =
+        |name: &str| (include.is_empty() || include.matches(name)) && !exclude.matches(name);
+    let layers = layers.into_iter().filter(|(name, _)| is_chosen(name));
+    let layers = layers
+        .map(|(_, layer)| layer)
+        .collect::<Result<Vec<_>, _>>()?;
     match layers.is_empty() {
         true => Err(OnnxError::NoLayers),
         false => Ok(layers),

@@ -1,12 +1,16 @@
 //! Weights in their real size: codes, tables of their numbers, and the nodes that make floats of both.
 
+mod codes;
+mod newest;
+
 use microscaling::{BlockFormat, ElementFormat, Packed, Rounding};
 
 use crate::OnnxError;
-use crate::additions::Builder;
-use crate::codes::{bytes_of, gather, look_up, pack, shifts, small_codes, table_shape};
+use crate::changes::additions::Builder;
 use crate::error::OnnxError::Format;
 use crate::proto::{NewAttribute, data_type, little_endian};
+use crate::weights::codes::{bytes_of, gather, look_up, pack, shifts, small_codes, table_shape};
+use newest::{NEWEST, fp8};
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +27,6 @@ pub enum WeightTypes {
 
 /// The version of `DequantizeLinear` with blocks.
 const BLOCKED: i64 = 21;
-/// Its version with [`WeightTypes::Newest`].
-pub(crate) const NEWEST: i64 = 24;
 
 /// How each weight is rounded and stored.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,7 @@ impl Storage {
         }
         if self.rounding == Rounding::Stochastic {
             return Err(OnnxError::Field {
-                field: "rounding",
+                field: "rounding".into(),
                 value: self.rounding.to_string(),
                 allowed: "even, nearest, floor".into(),
             });
@@ -86,19 +88,6 @@ impl Storage {
             }
         }
         Ok(())
-    }
-
-    /// ONNX's type of the elements where it has blocks of them.
-    fn newest(&self) -> Option<i64> {
-        match self.format {
-            format if format.is_square() => None,
-            BlockFormat::Mx(format) => match format.element {
-                ElementFormat::FP4_E2M1 => Some(data_type::FLOAT4E2M1),
-                element => fp8(element),
-            },
-            BlockFormat::Nvfp4(_) => Some(data_type::FLOAT4E2M1),
-            _ => None,
-        }
     }
 
     /// Adds a weight of this shape, with blocks along `axis`. Returns the name of its value, of the type `data_type`.
@@ -317,71 +306,6 @@ impl Storage {
         let indices = sum.expect("an element has bits");
         let wish = format!("{name}_elements");
         Ok(gather(to, &wish, [&table, &indices], 0))
-    }
-
-    /// The weight by ONNX's own types.
-    fn dequantize_newest(
-        &self,
-        to: &mut Builder<'_, '_>,
-        name: &str,
-        packed: &Packed,
-    ) -> Result<String, OnnxError> {
-        let (shape, axis) = (packed.shape(), packed.axis());
-        let element = self.newest().expect("checked");
-        let codes = to.constant(
-            &format!("{name}_codes"),
-            element,
-            shape,
-            packed.elements().to_vec(),
-        )?;
-        let scales = packed.scales().to_vec();
-        let shape_of_scales = packed.scales_shape();
-        let wish = format!("{name}_scales");
-        let mut attributes = blocks(
-            axis,
-            match self.format.block_size() {
-                0 => shape[axis],
-                size => size,
-            },
-        );
-        let scales = match self.format {
-            BlockFormat::Mx(_) => {
-                attributes.push(NewAttribute::Integer("output_dtype", data_type::FLOAT));
-                to.constant(&wish, data_type::FLOAT8E8M0, &shape_of_scales, scales)?
-            }
-            _ => {
-                let wish_codes = format!("{name}_scale_codes");
-                let codes = to.constant(
-                    &wish_codes,
-                    data_type::FLOAT8E4M3FN,
-                    &shape_of_scales,
-                    scales,
-                )?;
-                let scale = packed.tensor_scale().unwrap_or(1.0).to_le_bytes().to_vec();
-                let scale = to.constant(
-                    &format!("{name}_tensor_scale"),
-                    data_type::FLOAT,
-                    &[],
-                    scale,
-                )?;
-                to.node(&wish, "DequantizeLinear", &[&codes, &scale], Vec::new())
-            }
-        };
-        Ok(to.node(
-            &format!("{name}_quantized"),
-            "DequantizeLinear",
-            &[&codes, &scales],
-            attributes,
-        ))
-    }
-}
-
-/// ONNX's type of elements with 8 bits.
-fn fp8(element: ElementFormat) -> Option<i64> {
-    match element {
-        ElementFormat::FP8_E4M3 => Some(data_type::FLOAT8E4M3FN),
-        ElementFormat::FP8_E5M2 => Some(data_type::FLOAT8E5M2),
-        _ => None,
     }
 }
 

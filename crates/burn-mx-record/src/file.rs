@@ -1,5 +1,8 @@
 //! `records.jsonl`: a line for each recorded step, written when the step is over.
 
+pub(super) mod figures;
+pub(super) mod own_thread;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -8,8 +11,8 @@ use serde::Serialize;
 use serde::de::Error as _;
 use serde_json::{Error, Value};
 
-use super::figures::VERSION;
 use super::{Header, RecordError, StepRecord};
+use figures::VERSION;
 
 /// Name of the file of records.
 pub const RECORDS: &str = "records.jsonl";

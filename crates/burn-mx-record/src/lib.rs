@@ -46,17 +46,11 @@
 
 mod config;
 pub mod diagnose;
-mod elementwise;
-mod figures;
 mod file;
-mod late;
 mod observer;
-mod own_thread;
 mod products;
 mod report;
-mod running;
 mod search;
-mod stream;
 mod tensorboard;
 #[cfg(feature = "train")]
 mod train;
@@ -66,17 +60,17 @@ use std::sync::Arc;
 
 pub use burn_mx_core::hooks::{ProductKind, ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
-pub use elementwise::Phase;
-pub use figures::{
+pub use file::RECORDS;
+pub use file::figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
     RoundingRecord, StepRecord, SumFigures, SumsRecord,
 };
-pub use file::RECORDS;
+pub use observer::elementwise::Phase;
+pub use observer::running::scope;
+use observer::running::{Files, Running};
 pub use products::products;
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
-pub use running::scope;
-use running::{Files, Running};
-pub use search::{Found, FoundPlace, Search, SearchError};
+pub use search::{Found, FoundPlace, Score, Search, SearchError, Sensitivity};
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};
@@ -203,7 +197,7 @@ impl Recorder {
 
     fn open(self, folder: &Path, append: bool) -> Result<Recording, RecordError> {
         let selection = self.config.check()?;
-        let place = running::Place::free(self.on_this_thread)?;
+        let place = observer::running::Place::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = file::Writer::open(folder, append, &header)?;
         // One folder inside of the records' folder, whatever the run is called.
@@ -227,7 +221,7 @@ impl Recorder {
 pub struct Recording {
     running: Arc<Running>,
     /// `None` after the stop.
-    place: Option<running::Taken>,
+    place: Option<observer::running::Taken>,
     folder: PathBuf,
 }
 

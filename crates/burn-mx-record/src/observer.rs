@@ -1,19 +1,24 @@
 //! The recorder as an observer of products and elementwise ops.
 
+pub(super) mod elementwise;
+mod late;
+pub(super) mod running;
+mod stream;
+
 use std::sync::Arc;
 
 use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::config::{Pass, Statistic};
-use super::elementwise::{AFTER, Key as ElementwiseKey, Phase};
-use super::running::{self, Running};
-use super::stream::Operand;
 use super::{ProductKind, ProductOp};
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{
     self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
     ProductObserver, RoundingObserver, View,
 };
+use elementwise::{AFTER, Key as ElementwiseKey, Phase};
+use running::Running;
+use stream::Operand;
 
 /// A recorder among the observers.
 pub(super) struct Eye(pub(super) Arc<Running>);

@@ -12,8 +12,8 @@ use burn_train::metric::{
 };
 
 use super::report::operands;
-use super::running::Running;
 use super::{Figures, RecordError, Recording, TensorBoard};
+use crate::observer::running::Running;
 
 /// A figure of the last recorded step, over all operands.
 #[derive(Clone, Debug)]

@@ -50,8 +50,9 @@ pub use burn_mx_checkpoint as checkpoint;
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
     AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
-    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
+    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError,
+    Portable, Recipe, ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs,
+    hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
@@ -74,10 +75,11 @@ pub mod module {
     #[cfg(feature = "checkpoint")]
     pub use burn_mx_checkpoint::{load_checkpoint, save_checkpoint};
     pub use burn_mx_module::{
-        ExemptError, LerpError, MxTensorOps, PathError, as_activation, as_weight, clear_specs_at,
-        emulated, exempt_layers, full_precision, gelu_first_order, label_of, label_parameters,
-        layers, lerp, master, pack, rms_norm, set_exemptions, set_exemptions_at, set_recipe_layers,
-        set_specs, set_specs_at, silu, specs_of, unpack, with_specs,
+        ExemptError, LerpError, MxTensorOps, PathError, Phase, Schedule, ScheduleError, Stage,
+        as_activation, as_weight, clear_specs_at, emulated, exempt_layers, full_precision,
+        gelu_first_order, label_of, label_parameters, layers, lerp, master, pack, rms_norm,
+        set_exemptions, set_exemptions_at, set_recipe_layers, set_specs, set_specs_at, silu,
+        specs_of, unpack, with_specs,
     };
     #[cfg(feature = "record")]
     pub use burn_mx_record::scope;

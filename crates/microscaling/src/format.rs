@@ -1,29 +1,21 @@
 //! Number formats: their parameters, their limits, their names.
 
-mod bfp;
 mod block;
-mod element;
+pub(crate) mod element;
+mod error;
 mod float;
-mod float_scale;
-mod headroom;
-mod microexponent;
-mod mx;
-pub(crate) mod names;
-mod nvfp4;
-pub(crate) mod parameters;
-mod scale;
-mod sub_scales;
-pub(crate) mod table;
-mod text;
+pub(crate) mod text;
 
-pub use bfp::BfpFormat;
 pub use block::BlockFormat;
+pub use block::bfp::BfpFormat;
+pub use block::float_scale::{FloatScaleFormat, ScaleFormat};
+pub use block::headroom::Headroom;
+pub use block::microexponent::MicroexponentFormat;
+pub use block::mx::MxFormat;
+pub use block::nvfp4::Nvfp4Format;
+pub use block::scale::{ScaleMode, SharedExpMethod};
+pub use block::sub_scales::SubScales;
 pub use element::{ElementFormat, SpecialCodes};
+pub use error::{FormatError, ParseFormatError};
 pub use float::FloatFormat;
-pub use float_scale::{FloatScaleFormat, ScaleFormat};
-pub use headroom::Headroom;
-pub use microexponent::MicroexponentFormat;
-pub use mx::MxFormat;
-pub use nvfp4::Nvfp4Format;
-pub use scale::{ScaleMode, SharedExpMethod};
-pub use sub_scales::SubScales;
+pub use text::names::NameError;

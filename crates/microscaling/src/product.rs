@@ -3,6 +3,8 @@
 //! An operand is quantized straight into [`Panels`]: bfloat16 numbers in the order in which the kernels read them.
 //! [`Panels::multiply`] multiplies two panels. Its documentation has the rule of the sum, which every path keeps to the bit.
 
+pub(super) mod accumulate;
+mod error;
 mod fill;
 mod kernels;
 mod matrices;
@@ -12,6 +14,7 @@ mod path;
 mod pieces;
 mod transpose;
 
+pub use error::PanelsError;
 pub use fill::{DenseAxis, OperandQuantization};
 pub use matrices::{Axis, Matrices};
 pub use panels::{Panels, Side};

@@ -2,23 +2,20 @@
 
 pub(crate) mod blocks;
 mod clipped;
-pub(crate) mod contiguous;
 mod eden;
 mod elementwise;
+mod error;
 mod hadamard;
-pub(crate) mod instruction_set;
-pub(crate) mod interleaved;
 pub(crate) mod largest;
 pub(crate) mod layout;
 pub(crate) mod rules;
 mod tensor;
-pub(crate) mod threads;
 
+pub use error::QuantizeError;
 pub use hadamard::{RandomHadamard, Signs};
 
 use crate::{
-    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-    QuantizeError, Rounder,
+    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounder,
 };
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};

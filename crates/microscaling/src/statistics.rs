@@ -8,7 +8,7 @@ mod pass;
 mod quantizer;
 mod scales;
 
-use crate::float_state::ieee;
+use crate::processor::float_state::ieee;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Layout, check_length, count, layout};
 use crate::quantize::rules::BlockRule;

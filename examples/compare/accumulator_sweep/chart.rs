@@ -228,7 +228,7 @@ fn panel(
         .axis_desc_style(("sans-serif", 15))
         .label_style(("sans-serif", 13))
         .bold_line_style(BLACK.mix(0.12))
-        .light_line_style(BLACK.mix(0.04))
+        .light_line_style(WHITE)
         .draw()?;
     let all = curves.len() + levels.len();
     let colour = |index: usize| HSLColor(index as f64 / all as f64, 0.75, 0.4).to_rgba();

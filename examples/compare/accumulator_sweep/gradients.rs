@@ -2,20 +2,18 @@
 
 use std::error::Error;
 
-use burn::{
-    backend::{Autodiff, Flex, flex::FlexDevice},
-    module::{Module, ModuleVisitor, Param},
-    tensor::{Tensor, backend::AutodiffBackend},
-};
+use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
 use super::{
     Cli, Unit,
-    models::{Model, ModelName, Sizes},
+    models::{ModelName, Sizes},
     tasks::Split,
-    training, with,
+    training,
+    warm_up::{distance, gradient},
+    with,
 };
 
 /// Errors of the gradient of all parameters, on one batch of a model that was trained for an epoch in FP32.
@@ -58,33 +56,6 @@ pub(crate) fn errors(
         quantization: distance(&float32, &fp32),
         units: errors,
     })
-}
-
-/// Norm of the difference over the norm of `exact`.
-fn distance(got: &[f32], exact: &[f32]) -> f64 {
-    let square = |x: f64| x * x;
-    let pairs = got.iter().zip(exact);
-    let error: f64 = pairs
-        .map(|(a, b)| square(f64::from(*a) - f64::from(*b)))
-        .sum();
-    let power: f64 = exact.iter().map(|x| square(f64::from(*x))).sum();
-    (error / power).sqrt()
-}
-
-/// The gradient of the loss, of all parameters one after another.
-fn gradient<B: AutodiffBackend>(model: &Model<B>, batch: super::tasks::Batch<B>) -> Vec<f32> {
-    struct Collect<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<f32>);
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_, B> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            if let Some(gradient) = param.val().grad(self.0) {
-                self.1.extend(gradient.into_data().iter::<f32>());
-            }
-        }
-    }
-    let grads = model.output(batch).loss.backward();
-    let mut collect = Collect::<B>(&grads, Vec::new());
-    model.visit(&mut collect);
-    collect.1
 }
 
 /// The errors as text.

@@ -75,6 +75,14 @@ impl<B: Backend> DigitBatch<B> {
         }
     }
 
+    pub(super) fn to(self, device: impl Fn(&B::Device) -> B::Device) -> Self {
+        let device = device(&self.pixels.device());
+        Self {
+            pixels: self.pixels.to_device(&device),
+            labels: self.labels.to_device(&device),
+        }
+    }
+
     /// Logits, labels and the loss between them.
     pub(crate) fn output(self, model: &impl Classifier<B>) -> ClassificationOutput<B> {
         classification(model.logits(self.pixels), self.labels)

@@ -70,6 +70,14 @@ impl<B: Backend> SumBatch<B> {
         }
     }
 
+    pub(super) fn to(self, device: impl Fn(&B::Device) -> B::Device) -> Self {
+        let device = device(&self.questions.device());
+        Self {
+            questions: self.questions.to_device(&device),
+            answers: self.answers.to_device(&device),
+        }
+    }
+
     /// Scores and loss of the result's tokens alone, because the operands cannot be predicted.
     pub(crate) fn output(self, model: &impl Language<B>) -> ClassificationOutput<B> {
         let given = self.answers.clone().narrow(1, 0, ANSWER - 1);

@@ -85,6 +85,20 @@ impl Report {
         self.skipped.values().sum()
     }
 
+    /// The report as JSON, with every failing case.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let failed = self.failed.iter().map(|(case, mismatches)| {
+            let mismatches: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+            serde_json::json!({ "case": case, "mismatches": mismatches })
+        });
+        serde_json::json!({
+            "name": self.name,
+            "passed": self.passed,
+            "failed": failed.collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        })
+    }
+
     /// The report as text, with at most this number of failing cases.
     pub(crate) fn text(&self, max_failures: usize) -> String {
         let (passed, failed, skipped) = (self.passed(), self.failed(), self.skipped());

@@ -1,7 +1,8 @@
 //! The network from the ONNX file, as a user runs it.
 
-use std::{error::Error, fs, process::Command};
+use std::{error::Error, fs, path::Path, process::Command};
 
+use burn_mx_onnx::{QuantizeOptions, initializers, quantize};
 use serde_json::Value;
 
 fn number(row: &Value, field: &str) -> f64 {
@@ -37,6 +38,24 @@ fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
     assert!(int8 > 35.0 && int8 > tuned && tuned > fp4 + 1.0, "{rows:?}");
     let bytes = |row: &Value| number(row, "bytes");
     assert!(3.5 * bytes(&rows[2]) < bytes(&rows[0]), "{rows:?}");
+
+    // The tuned parameters go back into its file.
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("digits_cnn.onnx");
+    let name = "out/digits_cnn-MXFP4E2M1_ADAQUANT-tuned.safetensors";
+    let options = QuantizeOptions {
+        tuned: Some(folder.path().join(name)),
+        ..QuantizeOptions::new("mxfp4".parse()?)
+    };
+    let quantized = folder.path().join("tuned.onnx");
+    assert_eq!(quantize(&model, &quantized, &options)?.layers.len(), 5);
+    let bias = |file: &Path| {
+        let mut found = initializers(file)?.into_iter();
+        let bias = found.find(|found| found.name == "head.bias");
+        Ok::<_, Box<dyn Error>>(bias.expect("it is not quantized").values)
+    };
+    let (before, after) = (bias(&model)?, bias(&quantized)?);
+    assert_ne!(before, after);
+    assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 0.1));
 
     // Its norms are nodes of their own, and found.
     let rows = run(&["--config", "MXINT8", "--fold", "--static"])?;

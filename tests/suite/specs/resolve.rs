@@ -2,20 +2,8 @@
 
 use burn_mx::{
     BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, MxSpecs, Nvfp4Format,
-    ResolvedSpecs, Rounding, ScaleMode, Slot, SlotFormat,
+    ResolvedSpecs, Rounding, ScaleMode, Slot,
 };
-
-/// The field of a slot.
-fn slot_format(specs: &MxSpecs, slot: Slot) -> Option<SlotFormat> {
-    match slot {
-        Slot::W => specs.w_elem_format,
-        Slot::A => specs.a_elem_format,
-        Slot::WBp => specs.w_elem_format_bp,
-        Slot::ABp => specs.a_elem_format_bp,
-        Slot::ABpEx => specs.a_elem_format_bp_ex,
-        Slot::ABpOs => specs.a_elem_format_bp_os,
-    }
-}
 
 #[test]
 fn a_slot_takes_any_block_format() {
@@ -71,8 +59,8 @@ fn formats_and_scale_bits_default() {
         ..specs
     };
     for slot in Slot::ALL {
-        let format = slot_format(resolved.specs(), slot);
-        assert_eq!(format, slot_format(&specs, slot), "{slot:?}");
+        let format = resolved.specs().slot_format(slot);
+        assert_eq!(format, specs.slot_format(slot), "{slot:?}");
         let whole_axis = MxFormat::new(ElementFormat::INT8, 0);
         assert_eq!(
             resolved.block_format(slot),

@@ -1,13 +1,17 @@
 //! A save that is interrupted at any step leaves a checkpoint, the old one or the new one.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use burn_backend::TensorData;
 use burn_core::module::ParamId;
+use burn_store::TensorSnapshot;
+use safetensors::tensor::Dtype;
 use tempfile::{TempDir, tempdir};
 
 use super::super::archive::{Archive, files};
 use super::*;
+use crate::CheckpointLayout;
 use crate::file::stops;
 
 /// The bytes of a checkpoint's tensors, by name; `None` if it cannot be loaded.

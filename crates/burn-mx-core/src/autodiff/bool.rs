@@ -9,8 +9,8 @@ use burn_backend::{
 
 use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
-use crate::delegate::delegate;
-use crate::delegate::tables::bool_ops;
+use crate::backend::delegate::delegate;
+use crate::backend::delegate::tables::bool_ops;
 use crate::kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> BoolTensorOps<Self> for MxAutodiff<B, C> {

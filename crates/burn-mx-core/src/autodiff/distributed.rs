@@ -8,9 +8,9 @@ use burn_backend::distributed::{
 };
 use burn_backend::tensor::{Device, FloatTensor};
 
+use super::backward::parameter::used;
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
-use crate::backward::parameter::used;
 use crate::kernels::MxKernels;
 
 /// For exactly those `B` that are a `DistributedBackend` themselves.

@@ -10,12 +10,14 @@ use burn_backend::{
     BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
+use super::backward::parameter::{delegate_used, used};
+use super::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
 use super::{Ad, MxAutodiff, tracked};
 use crate::backend::MxBackend;
-use crate::backward::parameter::{delegate_used, used};
-use crate::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
-use crate::delegate::delegate;
-use crate::delegate::tables::{float_creation_ops, float_move_ops, float_new_ops, float_view_ops};
+use crate::backend::delegate::delegate;
+use crate::backend::delegate::tables::{
+    float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
+};
 use crate::hooks;
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
@@ -59,7 +61,7 @@ macro_rules! binary_of_autodiff {
 macro_rules! unmarked {
     ($(fn $name:ident $args:tt -> FloatTensor<Self>;)*) => { $(
         fn $name $args -> FloatTensor<Self> {
-            let mut tensor = $crate::backward::parameter::call_with_used!([Ad::<B, C>::$name] [] $args);
+            let mut tensor = $crate::autodiff::backward::parameter::call_with_used!([Ad::<B, C>::$name] [] $args);
             tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
             tensor
         }

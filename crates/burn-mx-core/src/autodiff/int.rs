@@ -11,8 +11,8 @@ use burn_backend::{
 
 use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
-use crate::delegate::delegate;
-use crate::delegate::tables::int_ops;
+use crate::backend::delegate::delegate;
+use crate::backend::delegate::tables::int_ops;
 use crate::kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> IntTensorOps<Self> for MxAutodiff<B, C> {

@@ -10,17 +10,17 @@ use burn_backend::ops::{
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
-use super::{Ad, MxAutodiff};
-use crate::backward::boundary::Exemption;
-use crate::backward::parameter::{delegate_used, used};
-use crate::backward::{
+use super::backward::boundary::Exemption;
+use super::backward::parameter::{delegate_used, used};
+use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
-use crate::delegate::delegate;
-use crate::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use super::{Ad, MxAutodiff};
+use crate::backend::delegate::delegate;
+use crate::backend::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::backend::ops::activation::Composition;
 use crate::hooks;
 use crate::kernels::{MxKernels, Norm};
-use crate::ops::activation::Composition;
 use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
 use crate::tensor::OpContext;

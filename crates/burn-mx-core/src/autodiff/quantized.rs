@@ -11,8 +11,8 @@ use burn_backend::{
 
 use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
-use crate::delegate::delegate;
-use crate::delegate::tables::{quantized_ops, quantized_to_float_ops};
+use crate::backend::delegate::delegate;
+use crate::backend::delegate::tables::{quantized_ops, quantized_to_float_ops};
 use crate::kernels::MxKernels;
 
 /// Ops whose result may be a float tensor.

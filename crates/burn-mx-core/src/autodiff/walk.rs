@@ -5,8 +5,8 @@
 //! at the end of every walk. A thread that started a second walk inside a first would wait for itself.
 
 use crate::hooks;
+use crate::hooks::alone::alone;
 use crate::phase::BackwardGuard;
-use crate::threads::alone;
 
 /// Runs a walk with the thread that walks marked as being in the backward pass.
 pub(super) fn backward<R: Send>(walk: impl FnOnce() -> R + Send) -> R {

@@ -8,8 +8,8 @@ use std::thread::ThreadId;
 
 use super::thread::thread_of_work;
 use super::{Events, Observer, ProductKind, ProductOp};
-use crate::shared_specs::SharedSpecs;
 use crate::tensor::Meta;
+use crate::tensor::shared_specs::SharedSpecs;
 
 /// How many observers want which events. Without observers, an op reads nothing else.
 static WANTED: [AtomicUsize; EVENTS] = [const { AtomicUsize::new(0) }; EVENTS];

@@ -9,7 +9,7 @@ use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
 use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver};
-use crate::kernels::accumulated::SumLooks;
+use crate::kernels::product::accumulated::SumLooks;
 use crate::kernels::{MxKernels, Operand};
 use crate::specs::Slot;
 

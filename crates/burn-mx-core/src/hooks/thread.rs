@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::thread::{self, ThreadId};
 
 use super::Events;
+use super::alone::alone;
 use super::installed::is_any;
 use crate::phase;
-use crate::threads::alone;
 
 thread_local! {
     /// The thread that the work of this one belongs to, where that is another.

@@ -1,30 +1,15 @@
 //! Every runtime of CubeCL: NVIDIA's and AMD's GPUs, Vulkan, Metal, WebGPU.
 
-mod arithmetic;
-mod bits;
-mod blocks;
 mod convolution;
-mod double;
-mod elementwise;
-mod float;
 mod functions;
-mod hadamard;
 mod launch;
-#[cfg(all(test, feature = "wgpu"))]
-mod on_a_device;
+mod numbers;
 mod pack;
-mod place;
 mod product;
 mod quantize;
-mod random;
-mod round;
-mod rows;
-mod rules;
-#[cfg(all(test, feature = "cuda"))]
-mod sources;
-mod square;
 mod statistics;
-mod two_pass_scale;
+#[cfg(test)]
+mod tests;
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings};
@@ -35,14 +20,15 @@ use microscaling::{
 };
 
 use super::kernel_op::given;
+use super::portable::{pack_on_host, unpack_on_host};
 use super::{
     Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
-    last_length, pack_on_host, portable, unpack_on_host,
+    last_length, portable,
 };
+use functions::rows::{RowFunction, RowNorm};
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
 use quantize::Job;
-use rows::{RowFunction, RowNorm};
 
 impl<R, F, I, B> MxKernels for CubeBackend<R, F, I, B>
 where
@@ -73,7 +59,7 @@ where
         others: [Option<CubeTensor<R>>; 2],
     ) -> (CubeTensor<R>, Option<CubeTensor<R>>) {
         if let KernelOp::Quantize { format, .. } | KernelOp::MaskClipped { format, .. } = op
-            && !two_pass_scale::is_short_enough(&format)
+            && !quantize::two_pass_scale::is_short_enough(&format)
         {
             return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
         }
@@ -95,7 +81,7 @@ where
                 transform,
                 signs,
                 inverse,
-            } => hadamard::transform(first, axis, transform, signs, inverse),
+            } => quantize::hadamard::transform(first, axis, transform, signs, inverse),
             KernelOp::MaskClipped { axis, format } => {
                 let job = Job::marking_clipped(format);
                 // What is held by somebody else is left as it is.
@@ -113,7 +99,7 @@ where
                 format,
                 rounding,
                 stream,
-            } => elementwise::round(first, format, rounding, stream),
+            } => functions::elementwise::round(first, format, rounding, stream),
             KernelOp::Unary(op, rounding) => {
                 let (function, scalar) = Unary::of(op, rounding);
                 functions::unary(first, function, scalar)
@@ -131,31 +117,33 @@ where
             KernelOp::Norm(function) => {
                 let function = RowFunction::Norm(RowNorm::of(function, length));
                 let inputs = [first, given(second)].into_iter().chain(third);
-                let [output] = rows::compute(function, length, inputs);
+                let [output] = functions::rows::compute(function, length, inputs);
                 output
             }
             KernelOp::NormBackward(function) => {
                 let function = RowFunction::NormBackward(RowNorm::of(function, length));
                 let inputs = [first, given(second), given(third)];
-                let [grad, products, _] = rows::compute(function, length, inputs);
+                let [grad, products, _] = functions::rows::compute(function, length, inputs);
                 return (grad, Some(products));
             }
             KernelOp::Softmax(function) => {
-                let [output] = rows::compute(RowFunction::Softmax(function), length, [first]);
+                let [output] =
+                    functions::rows::compute(RowFunction::Softmax(function), length, [first]);
                 output
             }
             KernelOp::SoftmaxBackward(function) => {
                 let function = RowFunction::SoftmaxBackward(function);
-                let [grad] = rows::compute(function, length, [first, given(second)]);
+                let [grad] = functions::rows::compute(function, length, [first, given(second)]);
                 grad
             }
             KernelOp::LogSoftmax(function) => {
-                let [output] = rows::compute(RowFunction::LogSoftmax(function), length, [first]);
+                let [output] =
+                    functions::rows::compute(RowFunction::LogSoftmax(function), length, [first]);
                 output
             }
             KernelOp::LogSoftmaxBackward(function) => {
                 let function = RowFunction::LogSoftmaxBackward(function);
-                let [grad, _] = rows::compute(function, length, [first, given(second)]);
+                let [grad, _] = functions::rows::compute(function, length, [first, given(second)]);
                 grad
             }
             KernelOp::Recip => functions::unary(first, Unary::Recip, 0.0),
@@ -206,11 +194,11 @@ where
     }
 
     fn product_operand(&self, tensor: CubeTensor<R>, form: OperandForm) -> Operand<CubeTensor<R>> {
-        product::operand::<R, F, I, B>(tensor, form)
+        product::operand::<R, CubeBackend<R, F, I, B>>(tensor, form)
     }
 
     fn product(&self, lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
-        product::multiply::<R, F, I, B>(lhs, rhs)
+        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs)
     }
 
     fn has_own_convolution(&self, device: &R::Device, significant_bits: u32) -> bool {
@@ -227,7 +215,12 @@ where
     ) -> Option<CubeTensor<R>> {
         convolution::is_own(&operands[0].client, significant_bits).then(|| {
             let operands = operands.map(Clone::clone);
-            convolution::convolve::<R, F, I, B>(convolution, product, operands, bias.cloned())
+            convolution::convolve::<R, CubeBackend<R, F, I, B>>(
+                convolution,
+                product,
+                operands,
+                bias.cloned(),
+            )
         })
     }
 

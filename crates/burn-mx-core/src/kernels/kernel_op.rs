@@ -1,10 +1,20 @@
 //! Kernels as data: the ops on tensors of `f32`.
 
+pub(super) mod function;
+#[cfg(test)]
+mod instruction_sets;
+pub(super) mod loops;
+pub(super) mod norm;
+pub(super) mod op;
+pub(super) mod rounding;
+pub(super) mod softmax;
+
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
+use super::dense::{invert_dense, mask_dense, quantize_dense, transform_dense};
 use super::{
     BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax,
-    UnaryFunction, UnaryOp, invert_dense, last_length, mask_dense, quantize_dense, transform_dense,
+    UnaryFunction, UnaryOp, last_length,
 };
 
 /// An op on one to three tensors of `f32`, in one pass over memory. The result is like the first tensor, but for

@@ -8,6 +8,8 @@ use std::sync::{LazyLock, Mutex};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
 
+use microscaling::{BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding};
+
 use super::kernel_op::given;
 use super::{KernelOp, MxKernels};
 
@@ -113,3 +115,25 @@ pub(super) fn note<B: Backend>(device: &B::Device, what: &'static str) {
 /// A backend that has the portable kernels as they are. On the client's side: a device may be in another process or on another machine.
 #[cfg(feature = "router")]
 impl<R: burn_router::RunnerChannel + 'static> MxKernels for burn_router::BackendRouter<R> {}
+
+/// [`KernelSet::pack`](super::KernelSet::pack) in host memory.
+pub(super) fn pack_on_host<B: Backend>(
+    tensor: FloatTensor<B>,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Result<Packed, PackError> {
+    let shape = tensor.shape();
+    let values = values::<B>(tensor);
+    Packed::encode(format, &values, &shape, axis, rounding.with(stream))
+}
+
+/// [`KernelSet::unpack`](super::KernelSet::unpack) in host memory.
+pub(super) fn unpack_on_host<B: Backend>(
+    packed: &PackedView<'_>,
+    device: &B::Device,
+) -> FloatTensor<B> {
+    let data = TensorData::new(packed.decode(), packed.shape().to_vec());
+    B::float_from_data(data, device)
+}

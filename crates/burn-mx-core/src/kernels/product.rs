@@ -1,13 +1,17 @@
 //! Operands of matrix products, in the form in which a backend multiplies them, and the products.
 
+pub(crate) mod accumulated;
+pub(super) mod convolution;
+pub(super) mod windows;
+
 use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
-use super::accumulated::Accumulated;
 use super::{KernelOp, MxKernels};
+use accumulated::Accumulated;
 
 /// Why no backend gets an accumulated operand.
 pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";

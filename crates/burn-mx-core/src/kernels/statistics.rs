@@ -1,6 +1,8 @@
 //! Statistics of a tensor's quantization: figures, figures that another thread still computes, or words on a device from
 //! which figures follow.
 
+pub(crate) mod in_turn;
+
 use std::panic::resume_unwind;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,10 +11,10 @@ use burn_backend::Backend;
 use burn_backend::tensor::IntTensor;
 use microscaling::{PartStatistics, Statistics, StatisticsParts};
 
-use super::in_turn::Awaited;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-use super::in_turn::in_turn;
 use super::portable;
+use in_turn::Awaited;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+use in_turn::in_turn;
 
 /// Words of a part: float64 patterns, upper word first, then counts, then float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;

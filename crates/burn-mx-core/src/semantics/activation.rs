@@ -4,12 +4,12 @@ use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 
 use super::Float;
-use super::elementwise::{Passes, TensorArithmetic, binary, emulation, selection, unary};
+use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, selection, unary};
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{
     BinaryFunction, FunctionRounding, KernelOp, MxKernels, UnaryFunction, to_f32,
 };
-use crate::random_streams::OpNumber;
+use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{MxTensor, OpContext};
 
 /// Whether a composed function is to be computed by its formula.
@@ -25,13 +25,7 @@ pub(crate) fn relu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float
 /// The gradient where the output is positive, rounded. Burn hands over the input or the output; rounded,
 /// both have the same sign.
 pub(crate) fn relu_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(output.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&context, None) {
-        Some(pass) => pass
-            .backward
-            .finish(relu_gradient::<B>(&pass, output, grad), &context),
-        None => MxTensor::new(B::relu_backward(output.inner, grad.inner), context.result),
-    }
+    gradient_or::<B>(output, grad, relu_gradient::<B>, B::relu_backward)
 }
 
 /// As [`relu_backward`], in a pass that knows what the forward pass drew.
@@ -73,31 +67,20 @@ pub(crate) fn sigmoid_backward<B: MxKernels>(output: Float<B>, grad: Float<B>) -
 
 /// `-max(-x, 0) - log(z)` with `z = exp(-max(-x, 0)) + exp(-x - max(-x, 0))`: the rounded ops of Burn's composition.
 pub(crate) fn log_sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&context, number) else {
-        return MxTensor::new(B::log_sigmoid(x.inner), context.result);
-    };
     let formula = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
         let LogSigmoid {
             negative_max, z, ..
         } = LogSigmoid::new(arith, arith.operand(x));
         arith.sub(negative_max, arith.ln(z))
     };
-    arith.finish(
-        arith.function("log_sigmoid", [("input", x)], formula),
-        &context,
-    )
+    composed::<B, 1>("log_sigmoid", number, [("input", x)], formula, |[x]| {
+        B::log_sigmoid(x)
+    })
 }
 
 /// `(m - s (1 - 1 / z)) g` with `m` 1 and `s` 1 where x is negative, 0 and -1 elsewhere.
 pub(crate) fn log_sigmoid_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(x.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&context, None) {
-        Some(pass) => pass
-            .backward
-            .finish(log_sigmoid_gradient::<B>(&pass, x, grad), &context),
-        None => MxTensor::new(B::log_sigmoid_backward(x.inner, grad.inner), context.result),
-    }
+    gradient_or::<B>(x, grad, log_sigmoid_gradient::<B>, B::log_sigmoid_backward)
 }
 
 /// As [`log_sigmoid_backward`], in a pass that knows what the forward pass drew.
@@ -207,13 +190,7 @@ pub(crate) fn gelu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float
 
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(x.meta), Some(grad.meta)]);
-    match Passes::<B>::emulated(&context, None) {
-        Some(pass) => pass
-            .backward
-            .finish(gelu_gradient::<B>(&pass, x, grad), &context),
-        None => MxTensor::new(B::gelu_backward(x.inner, grad.inner), context.result),
-    }
+    gradient_or::<B>(x, grad, gelu_gradient::<B>, B::gelu_backward)
 }
 
 /// As [`gelu_backward`], in a pass that knows what the forward pass drew.
@@ -248,10 +225,6 @@ fn by_formula<B: MxKernels>(
     formula: impl Fn(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let context = OpContext::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&context, number) else {
-        return MxTensor::new(plain(x.inner), context.result);
-    };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
         Some(rounding) => {
             let op = KernelOp::UnaryFunction(function, rounding);
@@ -259,7 +232,24 @@ fn by_formula<B: MxKernels>(
         }
         None => formula(arith, arith.operand(x)),
     };
-    arith.finish(arith.function(name, [("input", x)], compute), &context)
+    composed::<B, 1>(name, number, [("input", x)], compute, |[x]| plain(x))
+}
+
+/// The gradient of a function of one tensor: `gradient` where elementwise ops are emulated, else `plain`.
+fn gradient_or<B: MxKernels>(
+    saved: Float<B>,
+    grad: Float<B>,
+    gradient: impl FnOnce(&Passes<B>, Float<B>, Float<B>) -> FloatTensor<B>,
+    plain: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let context = OpContext::of([Some(saved.meta), Some(grad.meta)]);
+    match Passes::<B>::emulated(&context, None) {
+        Some(pass) => {
+            let gradient = gradient(&pass, saved, grad);
+            pass.backward.finish(gradient, &context)
+        }
+        None => MxTensor::new(plain(saved.inner, grad.inner), context.result),
+    }
 }
 
 /// The gradient by `function`, as `f32`.

@@ -15,8 +15,8 @@ use microscaling::Rounding;
 use super::{Float, stored};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, KernelOp, MxKernels, UnaryOp, to_f32};
-use crate::random_streams::{Draws, OpNumber};
-use crate::shared_specs::SharedSpecs;
+use crate::tensor::random_streams::{Draws, OpNumber};
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{MxTensor, OpContext};
 pub(crate) use arithmetic::TensorArithmetic;
 pub(crate) use passes::{GradientOf, Passes};
@@ -218,16 +218,30 @@ pub(crate) fn complex<B: MxKernels>(
     }
 }
 
+/// A function of tensors: composed of rounded ops by `formula`, or `plain` where elementwise ops are not emulated.
+pub(super) fn composed<B: MxKernels, const N: usize>(
+    op: &'static str,
+    number: Option<OpNumber>,
+    operands: [(&'static str, Float<B>); N],
+    formula: impl Fn(&TensorArithmetic<B>, [Float<B>; N]) -> FloatTensor<B>,
+    plain: impl FnOnce([FloatTensor<B>; N]) -> FloatTensor<B>,
+) -> Float<B> {
+    let context = OpContext::of(operands.each_ref().map(|(_, tensor)| Some(tensor.meta)));
+    match TensorArithmetic::<B>::emulated(&context, number) {
+        Some(arith) => arith.finish(arith.function(op, operands, formula), &context),
+        None => {
+            let operands = operands.map(|(_, tensor)| tensor.inner);
+            MxTensor::new(plain(operands), context.result)
+        }
+    }
+}
+
 /// exp, by exp2 if `vec_use_exp2` is set.
 pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&context, number) {
-        Some(arith) => {
-            let exp = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.exp(arith.operand(x));
-            arith.finish(arith.function("exp", [("input", tensor)], exp), &context)
-        }
-        None => unary::<B>("exp", number, tensor, B::float_exp),
-    }
+    let exp = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.exp(arith.operand(x));
+    composed::<B, 1>("exp", number, [("input", tensor)], exp, |[x]| {
+        B::float_exp(x)
+    })
 }
 
 /// Division, by a multiplication with the reciprocal if `vec_use_recip` is set.
@@ -236,50 +250,33 @@ pub(crate) fn div<B: MxKernels>(
     lhs: Float<B>,
     rhs: Float<B>,
 ) -> Float<B> {
-    let context = OpContext::of([Some(lhs.meta), Some(rhs.meta)]);
-    match TensorArithmetic::<B>::emulated(&context, number) {
-        Some(arith) => {
-            let div = |arith: &TensorArithmetic<B>, [lhs, rhs]: [_; 2]| {
-                arith.div(arith.operand(lhs), arith.operand(rhs))
-            };
-            arith.finish(
-                arith.function("div", [("lhs", lhs), ("rhs", rhs)], div),
-                &context,
-            )
-        }
-        None => binary_op::<B>(number, BinaryOp::Div, lhs, rhs),
-    }
+    let div = |arith: &TensorArithmetic<B>, [lhs, rhs]: [_; 2]| {
+        arith.div(arith.operand(lhs), arith.operand(rhs))
+    };
+    let operands = [("lhs", lhs), ("rhs", rhs)];
+    composed::<B, 2>("div", number, operands, div, |[lhs, rhs]| {
+        B::float_div(lhs, rhs)
+    })
 }
 
 /// `1 / x`
 pub(crate) fn recip<B: MxKernels>(tensor: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&context, None) {
-        Some(arith) => {
-            let recip = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.recip(arith.operand(x));
-            arith.finish(
-                arith.function("recip", [("input", tensor)], recip),
-                &context,
-            )
-        }
-        None => MxTensor::new(B::float_recip(tensor.inner), context.result),
-    }
+    let recip = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.recip(arith.operand(x));
+    composed::<B, 1>("recip", None, [("input", tensor)], recip, |[x]| {
+        B::float_recip(x)
+    })
 }
 
 /// Mean of all elements: the rounded sum, divided by the count, rounded again.
 pub(crate) fn mean<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let context = OpContext::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&context, number) {
-        Some(arith) => {
-            let count = tensor.shape().num_elements();
-            let mean = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
-                let sum = arith.round(B::float_sum(arith.operand(x)));
-                arith.div_scalar(sum, count as f32)
-            };
-            arith.finish(arith.function("mean", [("input", tensor)], mean), &context)
-        }
-        None => unary::<B>("mean", number, tensor, B::float_mean),
-    }
+    let count = tensor.shape().num_elements();
+    let mean = |arith: &TensorArithmetic<B>, [x]: [_; 1]| {
+        let sum = arith.round(B::float_sum(arith.operand(x)));
+        arith.div_scalar(sum, count as f32)
+    };
+    composed::<B, 1>("mean", number, [("input", tensor)], mean, |[x]| {
+        B::float_mean(x)
+    })
 }
 
 /// Mean along one axis, as [`mean`]; the axis stays with length 1.
@@ -288,20 +285,10 @@ pub(crate) fn mean_dim<B: MxKernels>(
     tensor: Float<B>,
     dim: usize,
 ) -> Float<B> {
-    let context = OpContext::of([Some(tensor.meta)]);
-    match TensorArithmetic::<B>::emulated(&context, number) {
-        Some(arith) => {
-            let mean =
-                |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.mean_dim(arith.operand(x), dim);
-            arith.finish(
-                arith.function("mean_dim", [("input", tensor)], mean),
-                &context,
-            )
-        }
-        None => unary::<B>("mean_dim", number, tensor, |tensor| {
-            B::float_mean_dim(tensor, dim)
-        }),
-    }
+    let mean = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.mean_dim(arith.operand(x), dim);
+    composed::<B, 1>("mean_dim", number, [("input", tensor)], mean, |[x]| {
+        B::float_mean_dim(x, dim)
+    })
 }
 
 /// Sums over several axes in `f32`; the axes stay with length 1.

@@ -8,7 +8,7 @@ use super::conv::Geometry;
 use super::linear;
 use super::product::{ForwardOperand, Op, Product};
 use crate::kernels::MxKernels;
-use crate::shared_specs::SharedSpecs;
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor};
 
 /// The op of a layer that has a weight.

@@ -9,8 +9,8 @@ use super::shapes::check_summed;
 use super::{Float, stored};
 use crate::hooks;
 use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, to_f32};
-use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// `x · w`, rounded, plus `b`, rounded again.

@@ -11,8 +11,8 @@ use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::shapes::check_summed;
 use crate::hooks;
 use crate::kernels::{MxKernels, OperandLayout};
-use crate::shared_specs::SharedSpecs;
 use crate::specs::Slot;
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor, OpContext};
 
 /// `a · b`

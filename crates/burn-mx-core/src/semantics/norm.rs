@@ -8,7 +8,7 @@ use super::rows::TensorRows;
 use super::{Float, stored};
 use crate::arithmetic::norm;
 use crate::kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
-use crate::random_streams::OpNumber;
+use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{MxTensor, OpContext};
 
 /// Gradients of [`forward`].

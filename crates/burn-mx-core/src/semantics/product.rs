@@ -3,6 +3,7 @@
 
 mod kind;
 mod operands;
+mod roundings;
 mod static_input;
 mod straight_through;
 
@@ -11,28 +12,22 @@ use core::fmt::{self, Display};
 
 use burn_backend::TensorData;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{Accumulation, BlockFormat, Rounding, Signs};
+use microscaling::{Accumulation, BlockFormat, Signs};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
 use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
-use crate::kernels::accumulated::SumLooks;
-use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, accumulated, to_f32};
+use crate::kernels::product::accumulated;
+use crate::kernels::product::accumulated::SumLooks;
+use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, to_f32};
 use crate::phase;
-use crate::random_streams::Draws;
-use crate::shared_specs::SharedSpecs;
 use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::Meta;
+use crate::tensor::random_streams::Draws;
+use crate::tensor::shared_specs::SharedSpecs;
 pub use kind::{Kind, Op};
 pub(crate) use operands::Along;
 pub(crate) use straight_through::ForwardOperand;
-
-/// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Roundings {
-    elementwise: Rounding,
-    mx: Rounding,
-}
 
 /// The kinds of a product's operands. The kinds decide whether operands have blocks if their slots have a format.
 #[derive(Clone, Copy, Debug)]
@@ -343,41 +338,6 @@ impl<B: MxKernels> Product<B> {
     pub(crate) fn finish_rounded(&self, result: FloatTensor<B>, mut meta: Meta) -> Float<B> {
         meta.rounded = self.specs.specs.float_format();
         stored::<B>(result, meta)
-    }
-
-    /// Rounding of a slot's operand to the elementwise format, if there is one.
-    fn rounder(&self, slot: Slot) -> Option<Rounder> {
-        Rounder::new(self.specs, self.roundings(slot).elementwise)
-    }
-
-    /// How the operand of a slot is rounded.
-    fn roundings(&self, slot: Slot) -> Roundings {
-        let specs = &self.specs.specs;
-        let elementwise = match slot {
-            Slot::W | Slot::WBp => specs.round_weight(),
-            Slot::A | Slot::ABp => specs.round_output(),
-            Slot::ABpEx | Slot::ABpOs => specs.round_grad_input(),
-        };
-        let mx = match (self.op, slot) {
-            (_, Slot::W | Slot::A) => specs.round_mx_output(),
-            // Either gradient of a matmul is that of an input.
-            (Op::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
-            (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
-            (_, Slot::ABp) => specs.round_mx_input_grad_weight(),
-            (_, Slot::ABpOs) => specs.round_mx_grad_output_grad_input(),
-            (_, Slot::ABpEx) => specs.round_mx_grad_output_grad_weight(),
-        };
-        Roundings { elementwise, mx }
-    }
-
-    /// How the result is rounded.
-    pub(crate) fn result_rounding(&self) -> Rounding {
-        let specs = &self.specs.specs;
-        match (self.op, self.kind) {
-            (_, Kind::Forward) => specs.round_output(),
-            (Op::Matmul, _) | (_, Kind::InputGradient) => specs.round_grad_input(),
-            (_, Kind::WeightGradient) => specs.round_grad_weight(),
-        }
     }
 
     /// The specs that the product is computed by.

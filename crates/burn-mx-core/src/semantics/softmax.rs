@@ -5,19 +5,15 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::Rounding;
 
 use super::Float;
-use super::elementwise::{TensorArithmetic, emulation};
+use super::elementwise::{TensorArithmetic, composed, emulation};
 use super::rows::TensorRows;
 use crate::arithmetic::softmax;
 use crate::kernels::{FunctionRounding, KernelOp, LogSoftmax, MxKernels, Softmax, to_f32};
-use crate::shared_specs::SharedSpecs;
-use crate::tensor::{MxTensor, OpContext};
+use crate::tensor::OpContext;
+use crate::tensor::shared_specs::SharedSpecs;
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
-    let context = OpContext::of([Some(x.meta)]);
-    let Some(arith) = TensorArithmetic::<B>::emulated(&context, None) else {
-        return MxTensor::new(B::softmax(x.inner, dim), context.result);
-    };
     let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| {
         if let Some(function) = in_one_pass(arith, &x, dim) {
             return B::kernel(KernelOp::Softmax(function), [to_f32::<B>(x.inner)]);
@@ -25,7 +21,9 @@ pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {
         let (rows, base2) = (TensorRows::<B>::along(dim), arith.softmax_exp2());
         softmax::softmax(&rows, arith, arith.operand(x), base2)
     };
-    arith.finish(arith.function("softmax", [("input", x)], compute), &context)
+    composed::<B, 1>("softmax", None, [("input", x)], compute, |[x]| {
+        B::softmax(x, dim)
+    })
 }
 
 /// `y (g - sum (g y))`, where `output` is [`forward`]'s result; the gradient goes on with the specs of `output`.

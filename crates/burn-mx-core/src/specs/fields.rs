@@ -10,10 +10,16 @@
 //!
 //! The flag `value(VALUE, help)` takes a value; `on(help)` and `off(help)` set a boolean that is false or true by default.
 
+pub(super) mod gradient_operands;
+pub(super) mod hadamard;
+pub(super) mod slot;
+pub(super) mod slot_format;
+pub(super) mod table;
+
 use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
 
-use super::table::specs_table;
 use super::{GradientOperands, Hadamard, Slot, SlotFormat};
+use table::specs_table;
 
 specs_table! {
     /// Which number formats the emulation uses, and where.
@@ -215,8 +221,8 @@ specs_table! {
 }
 
 impl MxSpecs {
-    /// The value of the slot's field.
-    pub(super) fn slot_format(&self, slot: Slot) -> Option<SlotFormat> {
+    /// The slot's field, such as `w_elem_format`.
+    pub fn slot_format(&self, slot: Slot) -> Option<SlotFormat> {
         match slot {
             Slot::W => self.w_elem_format,
             Slot::A => self.a_elem_format,
@@ -224,6 +230,18 @@ impl MxSpecs {
             Slot::ABp => self.a_elem_format_bp,
             Slot::ABpEx => self.a_elem_format_bp_ex,
             Slot::ABpOs => self.a_elem_format_bp_os,
+        }
+    }
+
+    /// The slot's field, such as `w_elem_format`, to change it.
+    pub fn slot_format_mut(&mut self, slot: Slot) -> &mut Option<SlotFormat> {
+        match slot {
+            Slot::W => &mut self.w_elem_format,
+            Slot::A => &mut self.a_elem_format,
+            Slot::WBp => &mut self.w_elem_format_bp,
+            Slot::ABp => &mut self.a_elem_format_bp,
+            Slot::ABpEx => &mut self.a_elem_format_bp_ex,
+            Slot::ABpOs => &mut self.a_elem_format_bp_os,
         }
     }
 }

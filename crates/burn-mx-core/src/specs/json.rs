@@ -1,9 +1,11 @@
 //! [`MxSpecs`] as JSON, the reference's and this project's.
 
+pub(super) mod deserialize;
+
 use serde_json::{Map, Value};
 
+use super::suggestion;
 use super::{MxSpecs, SpecsError};
-use crate::suggestion;
 
 impl MxSpecs {
     /// Reads a JSON object, the reference's or [`to_json`](Self::to_json)'s. Missing fields keep

@@ -1,12 +1,15 @@
 //! The named specs.
 
+mod literature;
+pub(super) mod recipe;
+
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
     Nvfp4Format, Rounding, ScaleMode,
 };
 
+use super::suggestion;
 use super::{MxSpecs, SpecsError};
-use crate::suggestion;
 
 type Preset = (&'static str, fn() -> MxSpecs);
 

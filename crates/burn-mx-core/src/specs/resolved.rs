@@ -1,5 +1,9 @@
 //! Specs ready to compute with.
 
+pub(super) mod static_input;
+mod summary;
+mod validate;
+
 use std::borrow::Cow;
 
 use microscaling::{
@@ -9,7 +13,7 @@ use microscaling::{
 
 use crate::hooks::ProductKind;
 
-use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError, static_input};
+use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -84,6 +88,30 @@ impl ToResolvedSpecs for str {
 impl<T: ToResolvedSpecs + ?Sized> ToResolvedSpecs for &T {
     fn to_resolved(&self) -> Result<Cow<'_, ResolvedSpecs>, SpecsError> {
         (**self).to_resolved()
+    }
+}
+
+impl MxSpecs {
+    /// Fills in the unset fields, as the reference's `finalize_mx_specs` does, and checks all values.
+    ///
+    /// The defaults, in order: `scale_bits` ← 8, `w_elem_format_bp` ← `w_elem_format`, the three `a_elem_format_bp*` ←
+    /// `a_elem_format`. Then `round_weight`, `round_output`, `round_grad_weight`, `round_grad_input` and
+    /// `round_mx_output` ← `round`, and last the five `round_mx_*_grad_*` ← `round_grad_input`.
+    ///
+    /// # Errors
+    /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`] and [`SpecsError::Format`] name the field.
+    /// [`SpecsError::WithoutEffect`] is for a field of MX blocks if every set slot has a whole block format.
+    /// [`SpecsError::Contradiction`] is for a field that contradicts the others, and [`SpecsError::Accumulator`] for
+    /// operands that an accumulator does not take.
+    pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
+        self.validate()?;
+        let mut specs = self.clone().with_others();
+        if specs.scale_bits == 0 {
+            specs.scale_bits = 8;
+        }
+        let resolved = ResolvedSpecs::new(specs);
+        resolved.check_accumulators()?;
+        Ok(resolved)
     }
 }
 

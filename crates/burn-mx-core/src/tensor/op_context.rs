@@ -2,10 +2,10 @@
 
 use burn_backend::FloatDType;
 
+use super::shared_specs::{self, SharedSpecs};
 use super::{Flags, Meta};
 use crate::hooks;
 use crate::phase;
-use crate::shared_specs::{self, SharedSpecs};
 
 /// The context that several operands give their op.
 #[derive(Clone, Copy, Debug)]

@@ -50,9 +50,10 @@ def product(rng, kind, wild):
         w = numbers(rng, [(k, n), (k, n), (k,)][rng.integers(3)], wild)
         return helper.make_node("MatMul", ["x", "w"], ["y"], name="node"), x, w, -1, max(w.ndim - 2, 0), x.ndim + w.ndim - 2
     if kind == "MatMulLeft":
-        x = numbers(rng, [(k, n), (2, k, n)][rng.integers(2)], wild)
+        x = numbers(rng, [(k, n), (2, k, n), (k,)][rng.integers(3)], wild)
         w = numbers(rng, [(4, k), (k,)][rng.integers(2)], wild)
-        return helper.make_node("MatMul", ["w", "x"], ["y"], name="node"), x, w, -2, -1, x.ndim + min(w.ndim - 2, 0)
+        x_axis = max(x.ndim - 2, 0)
+        return helper.make_node("MatMul", ["w", "x"], ["y"], name="node"), x, w, x_axis, -1, x.ndim + w.ndim - 2
     if kind in ("Gemm", "GemmLeft"):
         a, b = (int(v) for v in rng.integers(2, size=2))
         left = (k, 4) if a else (4, k)

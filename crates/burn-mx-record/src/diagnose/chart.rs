@@ -2,7 +2,10 @@
 
 use std::error::Error;
 
-use plotters::prelude::*;
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
 use super::{Biases, Products, Verdict};
 
@@ -13,8 +16,8 @@ const COLUMNS: usize = 3;
 /// Errors below are not drawn.
 const LEAST: f64 = 1e-7;
 
-/// Draws ‖mean − g‖² / ‖g‖² over the number of passes as SVG. Each named recipe has a panel, each parameter a line. A panel
-/// shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
+/// Draws ‖mean − g‖² / ‖g‖² over the number of passes as SVG. Each named recipe has a panel, each parameter a line in the colour of
+/// its verdict. The biased parameter with the largest error has its name. A panel shows the test with all gradient products quantized, or the first choice of products if the configuration did not have
 /// that.
 ///
 /// # Errors
@@ -76,23 +79,56 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         .y_label_formatter(&|error| format!("{error:.0e}"))
         .x_label_formatter(&|passes| format!("{passes:.0}"))
         .draw()?;
-    for bias in curves {
-        let color = match bias.verdict {
-            Verdict::Unbiased => RGBColor(0, 114, 178),
-            Verdict::Biased => RGBColor(213, 94, 0),
-            Verdict::Exact => continue,
-        };
-        let points = bias.passes.iter().zip(&bias.error);
-        let points = points.map(|(passes, error)| (*passes as f64, error.max(LEAST)));
-        chart.draw_series(LineSeries::new(points, color.mix(0.8)))?;
+    let verdicts = [
+        (
+            Verdict::Unbiased,
+            "an unbiased parameter",
+            RGBColor(0, 114, 178),
+        ),
+        (Verdict::Biased, "a biased parameter", RGBColor(213, 94, 0)),
+    ];
+    for (verdict, label, colour) in verdicts {
+        for (index, bias) in curves
+            .clone()
+            .filter(|bias| bias.verdict == verdict)
+            .enumerate()
+        {
+            let points = bias.passes.iter().zip(&bias.error);
+            let points = points.map(|(passes, error)| (*passes as f64, error.max(LEAST)));
+            let line = chart.draw_series(LineSeries::new(points, colour.mix(0.8)))?;
+            if index == 0 {
+                let legend = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour);
+                line.label(label).legend(legend);
+            }
+        }
     }
-    // What an unbiased recipe's error falls as.
+    let worst = biases
+        .parameters
+        .iter()
+        .map(|parameter| (&parameter.parameter, parameter.of(products)))
+        .filter(|(_, bias)| bias.verdict == Verdict::Biased)
+        .filter_map(|(name, bias)| Some((name, *bias.error.last()?)))
+        .filter(|(_, error)| (LEAST..1.0).contains(error))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((name, error)) = worst {
+        let style = ("sans-serif", 12).into_text_style(area);
+        let style = style.pos(Pos::new(HPos::Right, VPos::Bottom));
+        let name = EmptyElement::at((last, error)) + Text::new(name.clone(), (0, -3), style);
+        chart.draw_series([name])?;
+    }
+    // The error of an unbiased recipe falls like this.
     let guide = [(1.0, 0.1), (last, 0.1 / last)];
-    chart.draw_series(DashedLineSeries::new(guide, 4, 4, BLACK.mix(0.5).into()))?;
-    chart.draw_series([Text::new(
-        "1/N",
-        (last.sqrt(), 0.3 / last.sqrt()),
-        ("sans-serif", 12).into_font().color(&BLACK.mix(0.6)),
-    )])?;
+    let grey = BLACK.mix(0.5);
+    chart
+        .draw_series(DashedLineSeries::new(guide, 4, 4, grey.into()))?
+        .label("1/N")
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], grey));
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerLeft)
+        .label_font(("sans-serif", 11))
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.2))
+        .draw()?;
     Ok(())
 }

@@ -1,5 +1,14 @@
 //! One type over all block formats.
 
+pub(super) mod bfp;
+pub(super) mod float_scale;
+pub(super) mod headroom;
+pub(super) mod microexponent;
+pub(super) mod mx;
+pub(super) mod nvfp4;
+pub(super) mod scale;
+pub(super) mod sub_scales;
+
 use crate::{
     BfpFormat, ElementFormat, FloatScaleFormat, FormatError, MicroexponentFormat, MxFormat,
     Nvfp4Format, SharedExpMethod,

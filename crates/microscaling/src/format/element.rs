@@ -2,12 +2,13 @@
 
 mod named;
 mod special_codes;
+pub(crate) mod table;
 mod text;
 
-use super::table::Tables;
 use crate::FormatError;
 use crate::round::bits::{self, BIAS};
 pub use special_codes::SpecialCodes;
+use table::Tables;
 
 /// The format of one element: a small float, a fixed-point number, or a table of numbers. Named formats are constants; any
 /// other format is made by [`float`](Self::float), [`fixed`](Self::fixed) or [`tables`](Self::tables).

@@ -2,8 +2,9 @@
 
 mod display;
 mod name_with_parameters;
+pub(crate) mod names;
+pub(crate) mod parameters;
 
-use super::parameters::{Parameters, impl_serde_by_text};
 use crate::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
     MxFormat, NameError, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
@@ -14,6 +15,7 @@ use alloc::{
     string::{String, ToString},
 };
 use core::str::FromStr;
+use parameters::{Parameters, impl_serde_by_text};
 
 /// The formats with a name: name, Quark's name if it has one, format.
 const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {

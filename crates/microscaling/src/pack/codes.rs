@@ -1,8 +1,11 @@
 //! Blocks as codes: the meaning of each format's bits.
 
+pub(super) mod bitstream;
+pub(super) mod eights;
 mod float_scale;
+pub(crate) mod places;
+pub(super) mod scale_codes;
 
-use super::bitstream;
 use crate::quantize::rules::{
     BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, StepElement, Steps,
 };

@@ -4,24 +4,28 @@
 //! the results. The codecs are the specification. They pack all other blocks: blocks with a very large or very small number, and
 //! blocks that begin within a byte.
 
-use super::bitstream::Writer;
-use super::blocks::{Job, spread};
-use super::codes::{BlockCodec, with_codec};
-use super::contiguous::Windows;
-use super::eights;
-use super::places::Places;
-use super::plan::{Bytes, Plan, scale_bytes};
+mod by_codec;
+mod contiguous;
+pub(super) mod source;
+
+use super::codes::bitstream::Writer;
+use super::codes::eights;
+use super::codes::places::Places;
+use super::codes::with_codec;
+use super::plan::{Bytes, Job, Plan, scale_bytes};
+use crate::processor::instruction_set::{Kernel, Level, at_level, dispatch};
+use crate::quantize::blocks::contiguous::{Line, is_usual};
+use crate::quantize::blocks::interleaved::{Run, Tile};
 use crate::quantize::blocks::{Job as Quantization, Units};
-use crate::quantize::contiguous::{Line, TOGETHER, is_usual};
-use crate::quantize::instruction_set::{Kernel, Level, at_level, dispatch};
-use crate::quantize::interleaved::{Run, Tile};
 use crate::quantize::layout::Layout;
-use crate::quantize::rules::BlockRule;
+use crate::quantize::rules::{BlockRule, TOGETHER};
 use crate::round::bits::{MANTISSA_BITS, pow2};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::{RoundingRule, with_rule};
-use crate::{BlockFormat, ElementFormat, RandomStream, Rounder};
+use crate::{BlockFormat, ElementFormat, Rounder};
 use alloc::vec::Vec;
+use by_codec::ByCodec;
+use contiguous::Windows;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -379,259 +383,5 @@ impl Kernel for Codes<'_> {
     }
 }
 
-/// The elements of a block of some rows.
-fn elements<'a>(
-    rows: &'a [f32],
-    layout: &Layout,
-    block: usize,
-) -> impl Iterator<Item = f32> + Clone + use<'a> {
-    let (columns, step) = layout.columns(block);
-    let rows = rows.chunks_exact(layout.inner);
-    rows.flat_map(move |row| row[columns.clone()].iter().step_by(step).copied())
-}
-
-/// Packs consecutive runs of whole blocks as the specification does.
-struct ByCodec<'a, C, R> {
-    codec: C,
-    rule: PhantomData<R>,
-    job: &'a Job<()>,
-    stream: RandomStream,
-    part: Part<'a>,
-}
-
-impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
-    #[inline(always)]
-    fn run(self) {
-        let Self {
-            codec,
-            job,
-            stream,
-            part,
-            ..
-        } = self;
-        let (layout, record) = (&job.layout, job.record);
-        let (inner, rule) = (layout.inner, codec.rule());
-        let mut draws = Draws::new(stream, part.start + part.data.len() as u64);
-        let mut writer = Writer::new(part.elements, job.bits);
-        let mut codes = [0; WINDOW];
-        let mut maxima = Vec::new();
-        let mut scales = Vec::new();
-        let (mut at, mut start, mut rest) = (part.at, part.start, part.data);
-        for records in part.scales.chunks_exact_mut(layout.blocks(inner) * record) {
-            let length = layout.block.min(layout.axis - at);
-            let (run, tail) = rest.split_at(length * inner);
-            let sub_rows = rule.sub_block().min(length);
-            let of_block = |rows: &[f32], block: usize| rule.maxima(elements(rows, layout, block));
-            let of_sub_block = |rows: &[f32], block: usize, index: usize| {
-                rule.second_of_sub_block(index, elements(rows, layout, block))
-            };
-            maxima.clear();
-            maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
-            for (index, rows) in run.chunks(sub_rows * inner).enumerate() {
-                scales.clear();
-                let records = records.chunks_exact_mut(record).zip(&maxima);
-                for (block, (record, maxima)) in records.enumerate() {
-                    let [amax, mut second] = *maxima;
-                    if rule.has_sub_blocks(length) {
-                        second = of_sub_block(run, block, index);
-                    }
-                    scales.push(codec.scale([amax, second], index, record));
-                }
-                spread(&mut scales, layout);
-                // Codes are in the order of memory.
-                if inner == 1 {
-                    let scale = scales[0];
-                    for piece in rows.chunks(WINDOW) {
-                        let draws = draws.get(R::USES_DRAWS, start, piece.len());
-                        let codes = &mut codes[..piece.len()];
-                        for ((code, x), draw) in codes.iter_mut().zip(piece).zip(draws) {
-                            *code = codec.code::<R>(scale, *x, *draw);
-                        }
-                        writer.put(codes);
-                        start += piece.len() as u64;
-                    }
-                    continue;
-                }
-                for row in rows.chunks(inner) {
-                    for (piece, scales) in row.chunks(WINDOW).zip(scales.chunks(WINDOW)) {
-                        let draws = draws.get(R::USES_DRAWS, start, piece.len());
-                        let codes = &mut codes[..piece.len()];
-                        let elements = piece.iter().zip(scales).zip(draws);
-                        for (code, ((x, scale), draw)) in codes.iter_mut().zip(elements) {
-                            *code = codec.code::<R>(*scale, *x, *draw);
-                        }
-                        writer.put(codes);
-                        start += piece.len() as u64;
-                    }
-                }
-            }
-            at = (at + length) % layout.axis;
-            rest = tail;
-        }
-        writer.finish();
-    }
-}
-
 #[cfg(all(test, feature = "std"))]
-mod tests {
-    use super::*;
-    use crate::Rounding;
-    use crate::quantize::instruction_set::with_level;
-    use crate::round::bits::{ABS, INFINITY};
-    use alloc::vec;
-    use proptest::prelude::*;
-    use proptest::sample::select;
-
-    /// For blocks that are packed together, and for other blocks.
-    const FORMATS: [&str; 28] = [
-        "mxfp8_e5m2",
-        "mxfp8_e4m3",
-        "mxfp6_e3m2",
-        "mxfp6_e2m3",
-        "mxfp4",
-        "mxint8",
-        "mxfp8_rceil",
-        "mx4",
-        "mx6",
-        "mx9",
-        "bfp16",
-        "nvfp4",
-        "nvfp4(tensor_scale=true)",
-        "nvfp4(tensor_scale=true,four_over_six=true)",
-        "mx(element=fp4_e2m1,block_size=16,scale_mode=even)",
-        "mx(element=fp6_e2m3,block_size=16,scale_mode=ceil,headroom=4/3)",
-        "mx(element=fp4_e2m1,scale_mode=rms)",
-        "mx(element=fp8_e4m3,block_size=8,scale_bits=5)",
-        "mx(element=fp8_e5m2,flush_fp32_subnorms=true)",
-        "mx(element=int4)",
-        "mx(element=int2,block_size=8)",
-        "mx(element=float16)",
-        "mx(element=fp4_e2m1,block_size=24)",
-        "bfp(bit_width=12,block_size=16)",
-        "microexponent(bit_width=13,block_size=16,sub_block_size=4,shift_bits=2)",
-        "microexponent(bit_width=13,block_size=32,sub_block_size=5,shift_bits=3)",
-        "mx(element=fp4_e2m1,block_size=16,square=true)",
-        "nvfp4(tensor_scale=true,square=true)",
-    ];
-
-    /// The bytes of blocks along the middle one of these axes, from both ways.
-    fn assert_same(format: BlockFormat, data: &[f32], shape: [usize; 3], rounding: Rounding) {
-        let amax = data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS));
-        let plan = Plan::new(&format, &shape, 1).unwrap();
-        let scale = format.tensor_scale(|| amax);
-        let rounder = rounding.with(RandomStream::new(7, 8));
-        let encoder = Encoder::new(&format, scale, &plan, rounder);
-        let pack = |by_codec: bool| {
-            let (mut scales, mut elements) = (vec![0; plan.scales_len], vec![0; plan.elements_len]);
-            let part = Part {
-                data,
-                at: 0,
-                start: 1000,
-                scales: &mut scales,
-                elements: &mut elements,
-            };
-            with_rule!(rounding, R => match by_codec {
-                true => encoder.encode_any(R, part),
-                false => encoder.encode_part(R, part),
-            });
-            (scales, elements)
-        };
-        let expected = with_level(Level::Baseline, || pack(true));
-        for level in Level::available() {
-            let got = with_level(level, || pack(false));
-            assert!(
-                got == expected,
-                "{format} {rounding} {level:?}, shape {shape:?}"
-            );
-        }
-    }
-
-    /// Numbers around 2^exponent, zeros, ties, and maybe special ones.
-    fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
-        let stream = RandomStream::new(seed, 0);
-        let number = |i: u64| {
-            let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
-            let short = if kind & 3 == 0 {
-                0xff80_0000 >> (kind >> 2 & 15)
-            } else {
-                u32::MAX
-            };
-            let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
-            f32::from_bits(match kind >> 8 {
-                0..2_000 if special => INFINITY | (word & 0x8000_0000),
-                2_000..4_000 if special => word | 0x7fc0_0000,
-                ..3_000_000 => word & 0x8000_0000,
-                3_000_000..3_100_000 => word & 0x807f_ffff,
-                _ => (word & 0x807f_ffff & (short | 1 << 31)) | field << 23,
-            })
-        };
-        (0..count as u64).map(number).collect()
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(400))]
-
-        #[test]
-        fn what_is_packed_is_the_codecs(
-            format in select(FORMATS.to_vec()),
-            rows in prop_oneof![Just(1_usize), 1..6_usize],
-            axis in prop_oneof![
-                3 => (1..70_usize).prop_map(|blocks| 32 * blocks),
-                1 => (1..90_usize).prop_map(|blocks| 8 * blocks),
-                1 => 1..700_usize,
-            ],
-            inner in prop_oneof![3 => Just(1_usize), 1 => 2..9_usize, 1 => (1..20_usize).prop_map(|eights| 8 * eights)],
-            exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],
-            zero_blocks: bool,
-            special: bool,
-            seed: u64,
-        ) {
-            let format: BlockFormat = format.parse().unwrap();
-            let special = special && !matches!(format, BlockFormat::Bfp(_));
-            let mut data = numbers(seed, exponent, special, rows * axis * inner);
-            if zero_blocks {
-                for block in data.chunks_mut(32).step_by(3) {
-                    block.fill(0.0);
-                }
-            }
-            for rounding in Rounding::ALL {
-                assert_same(format, &data, [rows, axis, inner], rounding);
-            }
-        }
-    }
-
-    /// Every number of 8 significant bits in the twelve binades below the largest one of its block. The largest one is around 1,
-    /// or near an end of the tame range.
-    #[test]
-    fn every_tie_of_every_element() {
-        for name in FORMATS {
-            let format: BlockFormat = name.parse().unwrap();
-            for exponent in [-126, -100, -99, -80, -1, 0, 1, 99, 100, 101, 125, 126] {
-                for fraction in [0, 0x40_0000, 0x60_0000, 0x7f_ffff] {
-                    let amax = ((exponent + 127) as u32) << 23 | fraction;
-                    let lowest = amax.saturating_sub(12 << 23) >> 16;
-                    let magnitudes = lowest..=amax >> 16;
-                    let mut patterns =
-                        magnitudes.flat_map(|upper| [upper << 16, upper << 16 | 1 << 31]);
-                    let mut data = Vec::new();
-                    loop {
-                        let block = patterns.by_ref().take(7).map(f32::from_bits);
-                        data.push(f32::from_bits(amax));
-                        data.extend(block);
-                        if !data.len().is_multiple_of(8) {
-                            break;
-                        }
-                    }
-                    data.resize(data.len().next_multiple_of(512), 0.0);
-                    for rounding in [
-                        Rounding::NearestAway,
-                        Rounding::NearestEven,
-                        Rounding::TowardZero,
-                    ] {
-                        assert_same(format, &data, [1, data.len(), 1], rounding);
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,13 +1,13 @@
 //! Packed tensors: the bytes that a format really takes.
 
-use super::bitstream::Writer;
+use super::codes::bitstream::Writer;
 use super::encode::Encoder;
+use super::encode::source::Source;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
-use super::source::Source;
 use super::view::PackedView;
+use crate::processor::threads::share_all;
 use crate::quantize::layout::Runs;
-use crate::quantize::threads::share_all;
 use crate::round::bits::INFINITY;
 use crate::{BlockFormat, PackError, Rounder, Rounding};
 use alloc::{vec, vec::Vec};

@@ -1,12 +1,32 @@
 //! Where the bytes of a packed tensor lie.
 
-use super::bitstream;
-use super::blocks::Job;
+use super::codes::bitstream;
+use crate::processor::threads::Divide;
 use crate::quantize::layout::{Layout, Runs, count, layout};
-use crate::quantize::threads::Divide;
 use crate::{BlockFormat, FloatScaleFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+
+/// Properties that all blocks of a tensor share.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<C> {
+    /// By value, because loops without branches need these fields in registers.
+    pub(crate) codec: C,
+    pub(crate) layout: Layout,
+    /// Bytes of a block's record in the scales.
+    pub(crate) record: usize,
+    /// Bits of a code.
+    pub(crate) bits: u32,
+}
+
+/// From what each block has to what each column's block has.
+#[inline(always)]
+pub(super) fn spread<T: Copy>(of_blocks: &mut Vec<T>, layout: &Layout) {
+    if let Some(pool) = layout.pool {
+        of_blocks.resize(layout.inner, of_blocks[0]);
+        pool.spread(of_blocks);
+    }
+}
 
 /// Where the codes of a tensor lie.
 pub(crate) struct Plan {

@@ -1,14 +1,14 @@
 //! Packed tensors with borrowed bytes.
 
-use super::bitstream::Reader;
-use super::blocks::Decode;
+use super::codes::bitstream::Reader;
 use super::codes::with_codec;
-use super::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
+use super::decode::Decode;
+use super::decode::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
+use super::decode::rows::DecodeRange;
 use super::number::DecodeNumber;
 use super::packed::Packed;
 use super::plan::{Plan, elements_shape, scales_shape};
-use super::rows::DecodeRange;
-use crate::quantize::instruction_set::dispatch;
+use crate::processor::instruction_set::dispatch;
 use crate::quantize::layout::Runs;
 use crate::{BlockFormat, PackError};
 use alloc::{vec, vec::Vec};

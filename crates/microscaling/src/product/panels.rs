@@ -1,6 +1,6 @@
 //! Operands in memory.
 
-use crate::float_state::ieee;
+use crate::processor::float_state::ieee;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 

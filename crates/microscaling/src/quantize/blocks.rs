@@ -1,14 +1,17 @@
 //! The loops over memory that work on blocks, and the kernels that contiguous and interleaved blocks have in common.
 
-use super::contiguous::Line;
-use super::instruction_set::{Kernel, Level};
-use super::interleaved::{Run, Tile};
+pub(crate) mod contiguous;
+pub(crate) mod interleaved;
+
 use super::layout::Layout;
 use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
 use crate::RandomStream;
+use crate::processor::instruction_set::{Kernel, Level};
 use crate::round::bits::ONE;
 use crate::round::draws::{Draws, WINDOW};
 use alloc::vec::Vec;
+use contiguous::Line;
+use interleaved::{Run, Tile};
 
 /// Rounds, or marks, the elements of a tensor: the same for all blocks.
 #[derive(Clone, Copy)]

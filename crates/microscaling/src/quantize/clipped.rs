@@ -4,7 +4,7 @@ use super::blocks::Job;
 use super::largest::largest;
 use super::layout::{check_length, checked_layout};
 use super::rules::{BlockRule, Clipped};
-use super::threads::{Divide, share_all};
+use crate::processor::threads::{Divide, share_all};
 use crate::{BlockFormat, QuantizeError, Rounder};
 
 impl BlockFormat {

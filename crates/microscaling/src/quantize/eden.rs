@@ -1,9 +1,9 @@
 //! MS-EDEN: stochastic rounding of scales in place of elements.
 
-use super::instruction_set::{Kernel, Level, at_level};
 use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
 use super::rules::{EXACT, FloatScaleRule};
+use crate::processor::instruction_set::{Kernel, Level, at_level};
 use crate::round::bits::{self, ABS, NAN, SIGN};
 use crate::round::mode::Even;
 use crate::{FloatScaleFormat, RandomStream};

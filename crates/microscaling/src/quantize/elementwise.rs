@@ -1,7 +1,7 @@
 //! Elementwise float formats over memory.
 
-use super::instruction_set::{Kernel, dispatch};
-use super::threads::{Piece, share_all};
+use crate::processor::instruction_set::{Kernel, dispatch};
+use crate::processor::threads::{Piece, share_all};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::{RoundingRule, with_rule};
 use crate::{FloatFormat, RandomStream, Rounder};

@@ -8,8 +8,8 @@ mod tests;
 pub use self::signs::Signs;
 
 use self::blocks::Transform;
-use super::instruction_set::dispatch;
 use super::layout::{BlockShape, Runs, checked_layout};
+use crate::processor::instruction_set::dispatch;
 use crate::{FormatError, QuantizeError};
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;

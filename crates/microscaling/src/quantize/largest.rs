@@ -1,7 +1,7 @@
 //! The largest magnitude of some elements and of a tensor, as a pattern: of a NaN or Inf if there is one.
 
-use super::instruction_set::{Kernel, dispatch};
-use super::threads::share;
+use crate::processor::instruction_set::{Kernel, dispatch};
+use crate::processor::threads::share;
 use crate::round::bits::ABS;
 
 /// The largest magnitude of some elements.

@@ -1,12 +1,12 @@
 //! A whole tensor in place: how its blocks are shared among threads.
 
 use super::blocks::Job;
+use super::blocks::interleaved::{ColumnMax, Lines, TILE, Tile};
 use super::eden;
-use super::instruction_set::{at_level, dispatch};
-use super::interleaved::{ColumnMax, Lines, TILE, Tile};
 use super::layout::{Layout, Runs};
 use super::rules::{BlockRule, ElementRule};
-use super::threads::{Divide, Piece, is_divided, share, share_all, threads};
+use crate::processor::instruction_set::{at_level, dispatch};
+use crate::processor::threads::{Divide, Piece, is_divided, share, share_all, threads};
 use crate::round::draws::Draws;
 use crate::round::with_rule;
 use crate::{Rounder, Rounding};

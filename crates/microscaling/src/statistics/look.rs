@@ -1,18 +1,20 @@
 //! The look at a part: contiguous blocks are seen one after another, interleaved blocks side by side, with a lane for
 //! each block.
 
-use super::lanes::{
-    BLOCK_LANES, PART_LANES, VECTOR, add_to, fold, product, square_of_difference, sum_of, vector,
-};
+mod interleaved;
+mod neighbours;
+
+use super::lanes::{PART_LANES, add_to, fold, product};
 use super::partial::Partial;
 use super::pass::Views;
 use super::scales::Scales;
-use crate::quantize::instruction_set::Kernel;
+use crate::processor::instruction_set::Kernel;
 use crate::quantize::largest::magnitude_max;
 use crate::quantize::layout::{Layout, Pool};
 use crate::round::bits::{ABS, INFINITY};
 use alloc::vec::Vec;
-use core::ops::Range;
+use interleaved::{Interleaved, each_column};
+use neighbours::Neighbours;
 
 /// Interleaved blocks that are seen side by side, and how many of them if there are fewer.
 pub(super) const WIDE: usize = 16;
@@ -167,20 +169,6 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Calls `look` with the columns from some on, and how many are left, until there are none; it returns how many it looked
-/// at.
-#[inline(always)]
-fn each_column<'a>(
-    views: Views<'a>,
-    columns: usize,
-    mut look: impl FnMut(Views<'a>, usize) -> usize,
-) {
-    let mut column = 0;
-    while column < columns {
-        column += look(views.map(|view| &view[column..]), columns - column);
-    }
-}
-
 /// Calls `look` with each block of a run whose columns share blocks, in contiguous memory, row by row.
 #[inline(always)]
 fn each_pooled(views: Views<'_>, inner: usize, pool: Pool, mut look: impl FnMut(Views<'_>)) {
@@ -197,136 +185,6 @@ fn each_pooled(views: Views<'_>, inner: usize, pool: Pool, mut look: impl FnMut(
             look(block.each_ref().map(Vec::as_slice));
         }
     }
-}
-
-/// Blocks in contiguous memory, one after the other: what needs the blocks, of several at a time, as one alone is a chain of
-/// operations that wait for each other.
-#[derive(Default)]
-struct Neighbours {
-    /// For each sub-block, the largest magnitude of its block and the verdict of the second look.
-    maxima: [Vec<u32>; 2],
-    limits: Vec<u32>,
-    scales: Vec<u32>,
-    /// Of each block.
-    power: Vec<f64>,
-    error: Vec<f64>,
-}
-
-impl Neighbours {
-    /// Looks at blocks of numbers, all but the last one with this number of elements.
-    #[inline(always)]
-    fn look(
-        &mut self,
-        partial: &mut Partial,
-        [x, q]: Views<'_>,
-        block: usize,
-        scales: Option<&Scales>,
-    ) {
-        let together = (TILE / block).max(1) * block;
-        for (x, q) in x.chunks(together).zip(q.chunks(together)) {
-            let blocks = x.chunks(block).zip(q.chunks(block));
-            self.look_at_each(partial, blocks, scales);
-        }
-    }
-
-    #[inline(always)]
-    fn look_at_each<'a>(
-        &mut self,
-        partial: &mut Partial,
-        blocks: impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone,
-        scales: Option<&Scales>,
-    ) {
-        let Self {
-            maxima,
-            limits,
-            scales: of_blocks,
-            power,
-            error,
-        } = self;
-        power.clear();
-        error.clear();
-        for (x, q) in blocks.clone() {
-            power.push(sum_of::<BLOCK_LANES>(x, x, product));
-            error.push(sum_of::<BLOCK_LANES>(x, q, square_of_difference));
-        }
-        let Some(scales) = scales else {
-            return partial.blocks(power, error, None);
-        };
-        let [amax, second] = maxima;
-        amax.clear();
-        second.clear();
-        let sub_block = scales.0.sub_block();
-        for (x, _) in blocks.clone() {
-            let of_block = magnitude_max(x);
-            if scales.0.first_sub_block().is_some() {
-                let elements = x.iter().copied();
-                second.extend(
-                    (0..x.len().div_ceil(sub_block))
-                        .map(|index| scales.0.second_of_sub_block(index, elements.clone())),
-                );
-            } else if sub_block < x.len() {
-                sub_maxima(x, sub_block, second);
-            } else {
-                second.push(scales.0.second(of_block, x.iter().copied()));
-            }
-            amax.resize(second.len(), of_block);
-        }
-        limits.resize(amax.len(), 0);
-        of_blocks.resize(amax.len(), 0);
-        scales.limits_and_scales([amax, second], [limits, of_blocks]);
-        let mut at = 0;
-        for (i, (x, _)) in blocks.enumerate() {
-            of_blocks[i] = of_blocks[at];
-            if sub_block < x.len() {
-                let count = x.len().div_ceil(sub_block);
-                partial.saturated += beyond_each(x, sub_block, &limits[at..at + count]);
-                at += count;
-            } else {
-                partial.saturated += u64::from(beyond(x, limits[at]));
-                at += 1;
-            }
-        }
-        partial.blocks(power, error, Some(&of_blocks[..power.len()]));
-    }
-}
-
-/// Pushes the largest magnitude of each sub-block.
-#[inline(always)]
-fn sub_maxima(x: &[f32], sub_block: usize, to: &mut Vec<u32>) {
-    if sub_block != 2 {
-        for x in x.chunks(sub_block) {
-            to.push(magnitude_max(x));
-        }
-        return;
-    }
-    // The one that there is.
-    let (pairs, rest) = x.as_chunks::<2>();
-    for pair in pairs {
-        to.push(magnitude_max(pair));
-    }
-    if !rest.is_empty() {
-        to.push(magnitude_max(rest));
-    }
-}
-
-/// How many numbers have a magnitude beyond that with their sub-block's pattern.
-#[inline(always)]
-fn beyond_each(x: &[f32], sub_block: usize, limits: &[u32]) -> u64 {
-    let mut count = 0;
-    if sub_block != 2 {
-        for (x, limit) in x.chunks(sub_block).zip(limits) {
-            count += beyond(x, *limit);
-        }
-        return u64::from(count);
-    }
-    let (pairs, rest) = x.as_chunks::<2>();
-    for (pair, limit) in pairs.iter().zip(limits) {
-        count += beyond(pair, *limit);
-    }
-    if let Some(limit) = limits.last() {
-        count += beyond(rest, *limit);
-    }
-    u64::from(count)
 }
 
 /// Pattern of the smallest magnitude of numbers but zero, less 1; all ones if there is none.
@@ -357,128 +215,4 @@ fn beyond(data: &[f32], limit: u32) -> u32 {
         count += u32::from(x.to_bits() & ABS > limit);
     }
     count
-}
-
-/// Blocks that lie side by side: `rows` rows, `inner` elements apart.
-struct Interleaved<'a> {
-    views: Views<'a>,
-    rows: usize,
-    inner: usize,
-}
-
-impl Interleaved<'_> {
-    /// A row of the first `W` blocks.
-    #[inline(always)]
-    fn row<const W: usize>(&self, view: &[f32], row: usize) -> [f32; W] {
-        let start = row * self.inner;
-        *view[start..start + W].first_chunk().expect("it is as long")
-    }
-
-    /// The elements of a block before.
-    #[inline(always)]
-    fn column(&self, index: usize) -> impl Iterator<Item = f32> + Clone {
-        let column = self.views[0][index..].iter().step_by(self.inner);
-        column.take(self.rows).copied()
-    }
-
-    /// The largest magnitudes of some rows of the first `W` blocks.
-    #[inline(always)]
-    fn maxima<const W: usize>(&self, rows: Range<usize>) -> [u32; W] {
-        let mut amax = [0; W];
-        for at in rows {
-            let x = self.row::<W>(self.views[0], at);
-            for (amax, x) in amax.iter_mut().zip(x) {
-                *amax = (*amax).max(x.to_bits() & ABS);
-            }
-        }
-        amax
-    }
-
-    /// Calls `look` with the rows of each sub-block of the first `W` blocks, and with the patterns of the magnitudes beyond
-    /// which elements of them saturate. Returns the patterns of the blocks' scales.
-    #[inline(always)]
-    fn each_sub_block<const W: usize>(
-        &self,
-        scales: &Scales,
-        mut look: impl FnMut(Range<usize>, &[u32; W]),
-    ) -> [u32; W] {
-        let amax = self.maxima::<W>(0..self.rows);
-        let mut second = amax;
-        if scales.0.looks_twice() {
-            for (i, second) in second.iter_mut().enumerate() {
-                *second = scales.0.second(amax[i], self.column(i));
-            }
-        }
-        let sub_block = scales.0.sub_block().min(self.rows);
-        let mut of_blocks = [0; W];
-        let mut at = 0;
-        while at < self.rows {
-            let rows = at..(at + sub_block).min(self.rows);
-            if scales.0.first_sub_block().is_some() {
-                for (i, second) in second.iter_mut().enumerate() {
-                    *second = scales.0.second_of_sub_block(at / sub_block, self.column(i));
-                }
-            } else if sub_block < self.rows {
-                second = self.maxima::<W>(rows.clone());
-            }
-            let mut limits = [0; W];
-            scales.limits_and_scales([&amax, &second], [&mut limits, &mut of_blocks]);
-            at = rows.end;
-            look(rows, &limits);
-        }
-        of_blocks
-    }
-
-    /// Looks at the first `W` blocks: at what needs the block. Returns `W`.
-    #[inline(always)]
-    fn look<const W: usize>(&self, partial: &mut Partial, scales: Option<&Scales>) -> usize {
-        let [x, q] = self.views;
-        let [mut power, mut error] = [[0.0; W]; 2];
-        if W < VECTOR {
-            for at in 0..self.rows {
-                let (x, q) = (self.row::<W>(x, at), self.row::<W>(q, at));
-                for i in 0..W {
-                    let (x, q) = (f64::from(x[i]), f64::from(q[i]));
-                    power[i] += product(x, x);
-                    error[i] += square_of_difference(x, q);
-                }
-            }
-        }
-        // One vector of blocks after the other: of more at once the compiler makes less.
-        let vectors = power.as_chunks_mut::<VECTOR>().0.iter_mut();
-        let vectors = vectors.zip(error.as_chunks_mut().0);
-        for (i, (power, error)) in vectors.enumerate() {
-            let [mut powers, mut errors] = [[0.0; VECTOR]; 2];
-            for at in 0..self.rows {
-                let start = at * self.inner + i * VECTOR;
-                let (x, q) = (vector(x, start), vector(q, start));
-                for i in 0..VECTOR {
-                    let (x, q) = (f64::from(x[i]), f64::from(q[i]));
-                    powers[i] += product(x, x);
-                    errors[i] += square_of_difference(x, q);
-                }
-            }
-            (*power, *error) = (powers, errors);
-        }
-        let Some(scales) = scales else {
-            partial.blocks(&power, &error, None);
-            return W;
-        };
-        let mut saturated = [0; W];
-        let of_blocks = self.each_sub_block::<W>(
-            scales,
-            #[inline(always)]
-            |rows, limits| {
-                for at in rows {
-                    let x = self.row::<W>(x, at);
-                    for (i, limit) in limits.iter().enumerate() {
-                        saturated[i] += u32::from(x[i].to_bits() & ABS > *limit);
-                    }
-                }
-            },
-        );
-        partial.saturated += saturated.iter().map(|count| u64::from(*count)).sum::<u64>();
-        partial.blocks(&power, &error, Some(&of_blocks));
-        W
-    }
 }

@@ -3,7 +3,7 @@
 use super::layout_of;
 use super::look::WIDE;
 use super::partial::Partial;
-use crate::float_state::ieee;
+use crate::processor::float_state::ieee;
 use crate::quantize::layout::{Layout, Runs, count};
 use crate::round::bits::INFINITY;
 use crate::{BlockFormat, QuantizeError, Statistics};

@@ -7,9 +7,9 @@ use super::partial::Partial;
 use super::parts::{PART, StatisticsParts};
 use super::quantizer::Quantizer;
 use super::scales::Scales;
-use crate::quantize::instruction_set::dispatch;
+use crate::processor::instruction_set::dispatch;
+use crate::processor::threads::{Divide, share_all};
 use crate::quantize::layout::{Layout, Runs};
-use crate::quantize::threads::{Divide, share_all};
 use alloc::vec::Vec;
 use core::ops::Range;
 

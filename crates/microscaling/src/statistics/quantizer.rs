@@ -1,7 +1,7 @@
 //! Quantization of a part of a tensor for its statistics; the values are not kept.
 
+use crate::processor::instruction_set::at_level;
 use crate::quantize::blocks::Job;
-use crate::quantize::instruction_set::at_level;
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::BlockRule;
 use crate::round::with_rule;

@@ -55,7 +55,7 @@ pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn 
             .axis_desc_style(("sans-serif", 16))
             .label_style(("sans-serif", 14))
             .bold_line_style(BLACK.mix(0.15))
-            .light_line_style(BLACK.mix(0.05))
+            .light_line_style(WHITE)
             .draw()?;
         for (at, (name, losses)) in runs.iter().enumerate() {
             let colour = COLOURS[at % COLOURS.len()];

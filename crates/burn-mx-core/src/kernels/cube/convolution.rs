@@ -1,14 +1,14 @@
 //! Convolutions on a device, where Burn's own kernels do not fit. On CUDA and HIP they may round float32 operands to
 //! tensor-float-32. With feature `autotune` they take the strategy that was the fastest in a trial.
 
-use burn_backend::ops::{ConvOptions, FloatTensorOps};
-use burn_backend::{FloatDType, Shape, Slice, TensorMetadata};
+use burn_backend::ops::ConvOptions;
+use burn_backend::{Backend, FloatDType, Shape, Slice, TensorMetadata};
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::conv::{ConvStrategy, conv_forward};
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
 
-use super::float::Float32;
+use super::numbers::float::Float32;
 use super::product;
 use crate::kernels::{Convolution, ConvolutionProduct};
 
@@ -22,18 +22,12 @@ pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>, significant_bits
 }
 
 /// A product of a convolution in one, two or three dimensions, in true float32, number by number.
-pub(super) fn convolve<R, F, I, B>(
+pub(super) fn convolve<R: CubeRuntime, T: Backend<FloatTensorPrimitive = CubeTensor<R>>>(
     convolution: &Convolution,
     product: &ConvolutionProduct,
     operands: [CubeTensor<R>; 2],
     bias: Option<CubeTensor<R>>,
-) -> CubeTensor<R>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    B: BoolElement,
-{
+) -> CubeTensor<R> {
     match convolution.stride.len() {
         1 => {
             let plane = |tensor: CubeTensor<R>| {
@@ -43,19 +37,19 @@ where
                     .copied()
                     .chain([1])
                     .collect::<Vec<_>>();
-                CubeBackend::<R, F, I, B>::float_reshape(tensor, Shape::from(shape))
+                T::float_reshape(tensor, Shape::from(shape))
             };
-            let result = convolve::<R, F, I, B>(
+            let result = convolve::<R, T>(
                 &convolution.in_a_plane(),
                 &product.in_a_plane(),
                 operands.map(plane),
                 bias,
             );
             let line = Shape::from(result.shape()[..3].to_vec());
-            CubeBackend::<R, F, I, B>::float_reshape(result, line)
+            T::float_reshape(result, line)
         }
-        2 => Windows::<2>::of(convolution).product::<R, F, I, B>(product, operands, bias),
-        3 => Windows::<3>::of(convolution).product::<R, F, I, B>(product, operands, bias),
+        2 => Windows::<2>::of(convolution).product::<R, T>(product, operands, bias),
+        3 => Windows::<3>::of(convolution).product::<R, T>(product, operands, bias),
         dimensions => unreachable!("a convolution in {dimensions} dimensions"),
     }
 }
@@ -81,18 +75,12 @@ impl<const N: usize> Windows<N> {
         }
     }
 
-    fn product<R, F, I, B>(
+    fn product<R: CubeRuntime, T: Backend<FloatTensorPrimitive = CubeTensor<R>>>(
         &self,
         product: &ConvolutionProduct,
         [first, second]: [CubeTensor<R>; 2],
         bias: Option<CubeTensor<R>>,
-    ) -> CubeTensor<R>
-    where
-        R: CubeRuntime,
-        F: FloatElement,
-        I: IntElement,
-        B: BoolElement,
-    {
+    ) -> CubeTensor<R> {
         match product {
             ConvolutionProduct::Output(shape) => {
                 let Self {
@@ -107,14 +95,14 @@ impl<const N: usize> Windows<N> {
                 let wanted: Vec<_> = shape.iter().map(|length| Slice::from(0..*length)).collect();
                 match output.shape()[..] == shape[..] {
                     true => output,
-                    false => CubeBackend::<R, F, I, B>::float_slice(output, &wanted),
+                    false => T::float_slice(output, &wanted),
                 }
             }
             ConvolutionProduct::InputGradient(shape) => {
-                self.input_gradient::<R, F, I, B>(first, second, bias, &shape[2..])
+                self.input_gradient::<R, T>(first, second, bias, &shape[2..])
             }
             ConvolutionProduct::WeightGradient(shape) => {
-                self.weight_gradient::<R, F, I, B>(first, second, shape)
+                self.weight_gradient::<R, T>(first, second, shape)
             }
         }
     }
@@ -122,19 +110,13 @@ impl<const N: usize> Windows<N> {
     /// The gradient of an x with these lengths after its channels. The output's gradient, spread out by the stride, is
     /// convolved with the flipped weight. Burn's own kernels of transposed convolutions either multiply matrices, or leave
     /// windows out that are shorter than the stride.
-    fn input_gradient<R, F, I, B>(
+    fn input_gradient<R: CubeRuntime, T: Backend<FloatTensorPrimitive = CubeTensor<R>>>(
         &self,
         grad: CubeTensor<R>,
         weight: CubeTensor<R>,
         bias: Option<CubeTensor<R>>,
         lengths: &[usize],
-    ) -> CubeTensor<R>
-    where
-        R: CubeRuntime,
-        F: FloatElement,
-        I: IntElement,
-        B: BoolElement,
-    {
+    ) -> CubeTensor<R> {
         let (of_grad, of_weight) = (grad.shape(), weight.shape());
         let beyond: [usize; N] =
             core::array::from_fn(|axis| self.dilation[axis] * (of_weight[axis + 2] - 1));
@@ -148,9 +130,9 @@ impl<const N: usize> Windows<N> {
         let grad = match spread == of_grad[..] {
             true => grad,
             false => {
-                let zeros = CubeBackend::<R, F, I, B>::float_zeros(
+                let zeros = T::float_zeros(
                     Shape::from(spread),
-                    &grad.device,
+                    &T::float_device(&grad),
                     FloatDType::F32,
                 );
                 let all = of_grad[..2].iter().map(|length| Slice::from(0..*length));
@@ -159,7 +141,7 @@ impl<const N: usize> Windows<N> {
                     Slice::new(0, Some(last(axis) as isize + 1), stride)
                 });
                 let places: Vec<_> = all.chain(apart).collect();
-                CubeBackend::<R, F, I, B>::float_slice_assign(zeros, &places, grad)
+                T::float_slice_assign(zeros, &places, grad)
             }
         };
         // [G · O, C, ..] to [G · C, O, ..]
@@ -167,57 +149,51 @@ impl<const N: usize> Windows<N> {
         let shaped = |channels: &[usize], tensor| {
             let shape = channels.iter().chain(&of_weight[2..]).copied();
             let shape = Shape::from(shape.collect::<Vec<_>>());
-            CubeBackend::<R, F, I, B>::float_reshape(tensor, shape)
+            T::float_reshape(tensor, shape)
         };
         let weight = shaped(&[self.groups, outputs, inputs], weight);
-        let weight = CubeBackend::<R, F, I, B>::float_swap_dims(weight, 1, 2);
+        let weight = T::float_swap_dims(weight, 1, 2);
         let weight = shaped(&[self.groups * inputs, outputs], weight);
         let axes: Vec<_> = (2..N + 2).collect();
-        let weight = CubeBackend::<R, F, I, B>::float_flip(weight, &axes);
+        let weight = T::float_flip(weight, &axes);
         let options = ConvOptions::new([1; N], beyond, self.dilation, self.groups);
         let gradient = directly(grad, weight, bias, options);
         let all = gradient.shape()[..2].to_vec();
         let all = all.into_iter().map(|length| Slice::from(0..length));
         let own = self.padding.iter().zip(lengths);
         let own = own.map(|(padding, length)| Slice::from(*padding..padding + length));
-        CubeBackend::<R, F, I, B>::float_slice(gradient, &all.chain(own).collect::<Vec<_>>())
+        T::float_slice(gradient, &all.chain(own).collect::<Vec<_>>())
     }
 
     /// The gradient of a weight of this shape: of each group the convolution of x's channels and the gradient's, the
     /// images summed over, with strides for dilations.
-    fn weight_gradient<R, F, I, B>(
+    fn weight_gradient<R: CubeRuntime, T: Backend<FloatTensorPrimitive = CubeTensor<R>>>(
         &self,
         x: CubeTensor<R>,
         grad: CubeTensor<R>,
         shape: &[usize],
-    ) -> CubeTensor<R>
-    where
-        R: CubeRuntime,
-        F: FloatElement,
-        I: IntElement,
-        B: BoolElement,
-    {
+    ) -> CubeTensor<R> {
         let (outputs, inputs) = (shape[0] / self.groups, shape[1]);
         let channels_of = |tensor: &CubeTensor<R>, group: usize, count: usize| {
             let [images, channels] = [0..tensor.shape()[0], group * count..(group + 1) * count];
             let slices = [images, channels].map(Slice::from);
-            let channels = CubeBackend::<R, F, I, B>::float_slice(tensor.clone(), &slices);
-            CubeBackend::<R, F, I, B>::float_swap_dims(channels, 0, 1)
+            let channels = T::float_slice(tensor.clone(), &slices);
+            T::float_swap_dims(channels, 0, 1)
         };
         let of_group = |group| {
             let x = channels_of(&x, group, inputs);
             let grad = channels_of(&grad, group, outputs);
             let options = ConvOptions::new(self.dilation, self.padding, self.stride, 1);
             let gradient = directly(x, grad, None, options);
-            let gradient = CubeBackend::<R, F, I, B>::float_swap_dims(gradient, 0, 1);
+            let gradient = T::float_swap_dims(gradient, 0, 1);
             // What the last stride leaves of x has no place in a window.
             let window = [outputs, inputs]
                 .into_iter()
                 .chain(shape[2..].iter().copied());
             let window: Vec<_> = window.map(|length| Slice::from(0..length)).collect();
-            CubeBackend::<R, F, I, B>::float_slice(gradient, &window)
+            T::float_slice(gradient, &window)
         };
-        CubeBackend::<R, F, I, B>::float_cat((0..self.groups).map(of_group).collect(), 0)
+        T::float_cat((0..self.groups).map(of_group).collect(), 0)
     }
 }
 

@@ -1,18 +1,22 @@
 //! Elementwise ops and functions on a device, with the roundings before, between and after, in one pass.
 
+mod arithmetic;
+pub(super) mod elementwise;
+pub(super) mod rows;
+
 use burn_backend::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 
-use super::arithmetic::{Device, Emitter, KernelArithmetic, Value};
-use super::float::Float32;
 use super::launch::{self, Target};
+use super::numbers::float::Float32;
 use crate::arithmetic::{Arithmetic, activation};
 use crate::kernels::{
     BinaryFunction, BinaryOp, FunctionRounding, OpRounding, UnaryFunction, UnaryOp,
 };
+use arithmetic::{Device, Emitter, KernelArithmetic, Value};
 
 /// The function of a kernel with one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

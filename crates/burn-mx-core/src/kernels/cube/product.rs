@@ -6,12 +6,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, FloatDType, TensorMetadata};
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
@@ -20,15 +19,16 @@ use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 use microscaling::{BlockFormat, Rounding};
 
-use super::bits;
-use super::double;
-use super::elementwise;
-use super::float::Float32;
+use super::functions::elementwise;
 use super::launch;
+use super::numbers::bits;
+use super::numbers::double;
+use super::numbers::float::Float32;
+use super::quantize::two_pass_scale;
 use super::quantize::{self, Job};
-use super::two_pass_scale;
+use crate::kernels::MxKernels;
+use crate::kernels::kernel_op::rounding::BFLOAT16;
 use crate::kernels::product::{self, Operand, OperandForm};
-use crate::kernels::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -88,19 +88,13 @@ pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
 }
 
 /// The operand in the float type in which it is multiplied.
-pub(super) fn operand<R, F, I, B>(
+pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
     tensor: CubeTensor<R>,
     form: OperandForm,
-) -> Operand<CubeTensor<R>>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    B: BoolElement,
-{
+) -> Operand<CubeTensor<R>> {
     let dtype = dtype(&tensor.client, form);
     if dtype == DType::F32 && !has_tensor_scale(form) {
-        return product::in_tensor::<CubeBackend<R, F, I, B>>(tensor, form);
+        return product::in_tensor::<T>(tensor, form);
     }
     let shape = form.place.shape_of(tensor.shape());
     let elementwise = form.quantization.elementwise;
@@ -113,7 +107,7 @@ where
         (None, Some(scale)) => {
             let mut word = launch::word(&tensor, scale.to_bits());
             word.dtype = DType::F32;
-            let in_units = CubeBackend::<R, F, I, B>::float_div_scalar(tensor, scale.into());
+            let in_units = T::float_div_scalar(tensor, scale.into());
             // Each is a product with the scale that was rounded.
             let nearest = Some((BFLOAT16, Rounding::NearestEven));
             (elementwise::round_to(in_units, dtype, nearest), Some(word))
@@ -121,23 +115,17 @@ where
         (None, None) => (elementwise::round_to(tensor, dtype, elementwise), None),
     };
     Operand::Tensor {
-        values: CubeBackend::<R, F, I, B>::float_reshape(values, shape),
+        values: T::float_reshape(values, shape),
         transposed: form.place.transposed,
         tensor_scale,
     }
 }
 
 /// The product of two operands over their last two axes, in float32.
-pub(super) fn multiply<R, F, I, B>(
+pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
     lhs: Operand<CubeTensor<R>>,
     rhs: Operand<CubeTensor<R>>,
-) -> CubeTensor<R>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    B: BoolElement,
-{
+) -> CubeTensor<R> {
     let [(lhs, lhs_scale), (rhs, rhs_scale)] = [lhs, rhs].map(|operand| match operand {
         Operand::Tensor {
             values,
@@ -145,7 +133,7 @@ where
             tensor_scale,
         } => {
             let values = match transposed {
-                true => CubeBackend::<R, F, I, B>::float_transpose(values),
+                true => T::float_transpose(values),
                 false => values,
             };
             (values, tensor_scale)
@@ -158,7 +146,7 @@ where
         false => {
             let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
                 DType::F32 => operand,
-                _ => CubeBackend::<R, F, I, B>::float_cast(operand, FloatDType::F32),
+                _ => T::float_cast(operand, FloatDType::F32),
             });
             match is_own(&lhs.client) {
                 true => by_shape(lhs, rhs),

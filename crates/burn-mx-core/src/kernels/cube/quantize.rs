@@ -1,64 +1,29 @@
 //! Block quantization on a device: one pass over memory, along any axis, of a tensor that lies as it will.
 
+pub(super) mod hadamard;
+mod job;
+mod places;
+pub(super) mod rules;
+pub(super) mod square;
+mod tensor_scale;
+pub(super) mod two_pass_scale;
+
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use cubecl::std::tensor::layout::linear::LinearView;
-use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
+use microscaling::RandomStream;
 
-use super::bits::{ABS, INFINITY};
 use super::launch::{self, Target};
-use super::place::place;
-use super::random::{self, Stream, draw};
-use super::round::round_float;
-use super::rules::{self, Format};
-use super::square;
-use super::two_pass_scale;
-
-/// The job for each block, known when a kernel is compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Job {
-    /// The elementwise format and rounding before quantization.
-    pub(super) elementwise: Option<(FloatFormat, Rounding)>,
-    pub(super) format: Format,
-    pub(super) rounding: Rounding,
-    /// Whether clipped elements become 1, and others 0.
-    pub(super) marks_clipped: bool,
-    /// Whether elements are in units of the tensor's scale.
-    pub(super) in_units: bool,
-}
-
-impl Job {
-    pub(super) fn of(
-        elementwise: Option<(FloatFormat, Rounding)>,
-        (format, rounding): (BlockFormat, Rounding),
-    ) -> Self {
-        Self {
-            elementwise,
-            format: Format::of(format),
-            rounding,
-            marks_clipped: false,
-            in_units: false,
-        }
-    }
-
-    /// Leaves the tensor's scale, if there is one, out of the quantized elements.
-    pub(super) fn in_units(self) -> Self {
-        Self {
-            in_units: self.format.has_tensor_scale(),
-            ..self
-        }
-    }
-
-    /// Writes marks of clipped elements in place of quantized elements.
-    pub(super) fn marking_clipped(format: BlockFormat) -> Self {
-        Self {
-            marks_clipped: true,
-            ..Self::of(None, (format, Rounding::NearestEven))
-        }
-    }
-}
+use super::numbers::bits::ABS;
+use super::numbers::random::{self, Stream};
+pub(super) use job::{Job, UNITS, element, rounded, scale_of_results, word_or_zero};
+use places::place;
+use rules::Format;
+pub(super) use tensor_scale::largest;
+#[cfg(all(test, feature = "cuda"))]
+pub(super) use tensor_scale::scale_kernel;
+use tensor_scale::{largest_of_tensor, scale_of_tensor};
 
 /// Quantizes blocks along `axis`.
 pub(super) fn quantize<R: CubeRuntime>(
@@ -92,41 +57,6 @@ pub(super) fn quantize_in_units<R: CubeRuntime>(
         _ => quantize_by::<R, u32>(Target::of(tensor), axis, job, stream, amax.clone()),
     };
     (values, amax.map(|amax| scale_of_tensor(amax, job.format)))
-}
-
-/// The largest magnitude of a tensor whose format has a scale that follows from it.
-fn largest_of_tensor<R: CubeRuntime>(tensor: &CubeTensor<R>, job: Job) -> Option<CubeTensor<R>> {
-    let largest = || match tensor.shape().num_elements() {
-        0 => launch::word(tensor, 0),
-        _ => largest(tensor, job.elementwise),
-    };
-    job.format.has_tensor_scale().then(largest)
-}
-
-/// A tensor's scale, in the place of its largest magnitude; 0 if the magnitude is NaN or Inf.
-fn scale_of_tensor<R: CubeRuntime>(amax: CubeTensor<R>, format: Format) -> CubeTensor<R> {
-    let mut scale = amax;
-    let (cubes, cube) = launch::units(&scale.client, 1);
-    // SAFETY: one unit reads and writes the one word.
-    unsafe {
-        scale_kernel::launch_unchecked(
-            &scale.client,
-            cubes,
-            cube,
-            scale.clone().into_array_arg(),
-            format,
-        );
-    }
-    scale.dtype = DType::F32;
-    scale
-}
-
-#[cube(launch_unchecked)]
-pub(super) fn scale_kernel(word: &mut Array<u32>, #[comptime] format: Format) {
-    if ABSOLUTE_POS == 0 {
-        let amax = word[0];
-        word[0] = rules::scale_of_tensor(select(amax >= INFINITY, 0, amax), format);
-    }
 }
 
 fn quantize_by<R: CubeRuntime, O: Int>(
@@ -189,8 +119,6 @@ fn quantize_by<R: CubeRuntime, O: Int>(
     target.into_output()
 }
 
-/// Units of a cube of [`shared_kernel`], and of one that works on a square block.
-pub(super) const UNITS: usize = 256;
 /// Elements that each of its units works on.
 const EACH: usize = 4;
 
@@ -349,115 +277,4 @@ pub(super) fn shared_kernel<O: Int>(
             }
         }
     }
-}
-
-/// The tensor's largest magnitude, where there is one.
-#[cube]
-pub(super) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
-    #[comptime]
-    match tensor_amax {
-        ComptimeOption::Some(words) => words[0],
-        ComptimeOption::None => 0u32.runtime(),
-    }
-}
-
-/// The factor of a block's elements, if they are in units of the tensor's scale.
-#[cube]
-pub(super) fn scale_of_results(
-    grid: (u32, u32),
-    amax: u32,
-    verdict: u32,
-    tensor_amax: u32,
-    #[comptime] job: Job,
-) -> u32 {
-    if comptime!(job.in_units) {
-        rules::scale_of_block(grid, amax, verdict, tensor_amax, job.format)
-    } else {
-        0u32.runtime()
-    }
-}
-
-/// An element of a block, rounded.
-#[cube]
-pub(super) fn rounded(
-    x: u32,
-    grid: (u32, u32),
-    scale: u32,
-    stream: &Stream,
-    position: usize,
-    #[comptime] job: Job,
-) -> u32 {
-    let mut word = 0u32.runtime();
-    if comptime!(job.rounding == Rounding::Stochastic) {
-        word = draw(stream, position);
-    }
-    if comptime!(job.marks_clipped) {
-        rules::clipped(x, grid, job.format)
-    } else if comptime!(job.in_units) {
-        let element = comptime!(job.format.element_of_float_scale());
-        rules::round_in_units(x, grid, scale, word, element, job.rounding)
-    } else {
-        rules::round(x, grid, word, job.format, job.rounding)
-    }
-}
-
-/// An element as it goes into its block.
-#[cube]
-pub(super) fn element(x: u32, #[comptime] job: Job) -> u32 {
-    match comptime!(job.elementwise) {
-        Some(elementwise) => round_float(x, 0, elementwise.0, elementwise.1),
-        None => x,
-    }
-}
-
-/// The largest magnitude of a tensor, one word.
-pub(super) fn largest<R: CubeRuntime>(
-    tensor: &CubeTensor<R>,
-    elementwise: Option<(FloatFormat, Rounding)>,
-) -> CubeTensor<R> {
-    let word = launch::word(tensor, 0);
-    let elements = tensor.shape().num_elements();
-    let units = elements.div_ceil(LOOKED_AT).min(LOOKING);
-    let (cubes, cube) = launch::units(&tensor.client, units);
-    // SAFETY: what is read lies inside of the tensor, by its view; what is written is one word.
-    unsafe {
-        largest_kernel::launch_unchecked(
-            &tensor.client,
-            cubes,
-            cube,
-            tensor.required_address_type(),
-            tensor.clone().into_linear_view(),
-            word.clone().into_tensor_arg(),
-            elements,
-            units,
-            elementwise,
-        );
-    }
-    word
-}
-
-/// Elements that a unit of [`largest_kernel`] looks at, at least, and the most units.
-const LOOKED_AT: usize = 64;
-const LOOKING: usize = 1 << 16;
-
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn largest_kernel(
-    input: &LinearView<u32>,
-    output: &mut Tensor<Atomic<u32>>,
-    elements: usize,
-    units: usize,
-    #[comptime] elementwise: Option<(FloatFormat, Rounding)>,
-) {
-    if ABSOLUTE_POS >= units {
-        terminate!();
-    }
-    let mut amax = 0u32.runtime();
-    for i in range_stepped(ABSOLUTE_POS, elements, units) {
-        let x = match comptime!(elementwise) {
-            Some(elementwise) => round_float(input[i], 0, elementwise.0, elementwise.1),
-            None => input[i],
-        };
-        amax = max(amax, x & ABS);
-    }
-    output[0].fetch_max(amax);
 }

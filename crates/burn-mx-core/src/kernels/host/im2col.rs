@@ -9,9 +9,9 @@ use microscaling::{
 
 use super::memory::InMemory;
 use super::panels::{exact, multiplies};
-use crate::kernels::convolution::{Convolution, ConvolutionProduct};
-use crate::kernels::loops::PARALLEL_THRESHOLD;
-use crate::kernels::windows::{Planes, Windows};
+use crate::kernels::kernel_op::loops::PARALLEL_THRESHOLD;
+use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
+use crate::kernels::product::windows::{Planes, Windows};
 
 /// Bytes of the windows that are laid out at once: what the outer caches hold.
 const TOGETHER: usize = 4 << 20;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::kernels::loops::PARALLEL_THRESHOLD;
+use crate::kernels::kernel_op::loops::PARALLEL_THRESHOLD;
 
 /// A tensor of `f32` in this process's memory.
 pub(in crate::kernels) trait InMemory: Clone {

@@ -6,10 +6,11 @@ use microscaling::{
 
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
-use crate::kernels::kernel_op::{given, recip};
-use crate::kernels::{
-    KernelOp, invert_dense, mask_dense, of_known, quantize_dense, statistics, transform_dense,
+use crate::kernels::KernelOp;
+use crate::kernels::dense::{
+    invert_dense, mask_dense, of_known, quantize_dense, statistics_dense, transform_dense,
 };
+use crate::kernels::kernel_op::{given, recip};
 
 pub(in crate::kernels) fn mx_quantize<T: InMemory>(
     tensor: T,
@@ -86,7 +87,7 @@ pub(in crate::kernels) fn quantization_statistics<T: InMemory>(
 ) -> Statistics {
     let [before, after] = before_and_after.map(T::row_major);
     let values = [before.values(), after.values()];
-    statistics(values, &before.dims(), axis, format)
+    statistics_dense(values, &before.dims(), axis, format)
 }
 
 fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockFormat) -> T {

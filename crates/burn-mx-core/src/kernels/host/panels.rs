@@ -9,8 +9,8 @@ use microscaling::{
 
 use super::memory::InMemory;
 use super::native;
+use crate::kernels::kernel_op::rounding::BFLOAT16;
 use crate::kernels::product::{Operand, OperandForm, OperandLayout};
-use crate::kernels::rounding::BFLOAT16;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;

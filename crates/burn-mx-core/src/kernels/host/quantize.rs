@@ -4,7 +4,7 @@
 use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
 
 use super::memory::InMemory;
-use crate::kernels::quantize_dense;
+use crate::kernels::dense::quantize_dense;
 
 /// The quantization steps of a product's operand.
 #[derive(Clone, Copy)]

@@ -5,9 +5,9 @@ use microscaling::{FloatFormat, Rounding};
 
 use crate::hooks::{self, RoundingObservers};
 use crate::kernels::{MxKernels, OpRounding, to_f32};
-use crate::random_streams::{Draws, OpNumber};
 use crate::semantics::{Float, stored};
-use crate::shared_specs::SharedSpecs;
+use crate::tensor::random_streams::{Draws, OpNumber};
+use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, OpContext};
 
 /// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.

@@ -77,6 +77,10 @@ function start() {
     say(`The run ${run.name ?? ""} has no steps: nothing was recorded in it.`);
   }
   page.runs = all.filter(run => run.steps?.length).map(prepare);
+  // Runs of one name are told apart by their folders.
+  const count = name => page.runs.filter(run => run.name === name).length;
+  const unique = page.runs.map(run => count(run.name) > 1 && run.source ? `${run.name}, ${run.source.split("/").at(-2) ?? run.source}` : run.name);
+  page.runs.forEach((run, number) => { run.name = unique[number]; });
   if (page.runs.length === 0) return;
   page.columns = columnsOf(page.runs);
   page.steps = [...new Set(page.runs.flatMap(run => run.steps))].sort((a, b) => a - b);

@@ -8,8 +8,14 @@ const page = {
 /** Of a heat map's <td>: its cell, and what it shows now, so that only changes are written. */
 const mapCellOf = new Map();
 
+/** The rows of a run's map: its own layers, and layers of the runs with the same architecture, so that equal rows lie beside each other. */
+function rowsOf(run) {
+  const own = new Set(run.layerNames);
+  const isAlike = other => 2 * other.layerNames.filter(name => own.has(name)).length >= Math.min(own.size, other.layerNames.length);
+  return [...new Set(page.runs.filter(isAlike).flatMap(other => other.layerNames))];
+}
+
 function buildMaps() {
-  const layers = [...new Set(page.runs.flatMap(run => run.layerNames))];
   for (const column of page.columns) {
     column.kind = column.first ? "first" : "";
     column.label = column.role === "result" ? "result's error, %" : [...column.operands].join(" / ");
@@ -28,7 +34,7 @@ function buildMaps() {
           html("th", { class: "product first", colspan: count, scope: "colgroup" }, product))),
       html("tr", {}, ...page.columns.map(({ kind, label, hint }) =>
         html("th", { class: kind, scope: "col", title: hint }, label))));
-    const body = html("tbody", {}, ...layers.map(layer => html("tr", {},
+    const body = html("tbody", {}, ...rowsOf(run).map(layer => html("tr", {},
       html("th", { scope: "row" }, ...breakable(layer)),
       ...page.columns.map(({ product, role, kind }) => {
         const cell = run.cells.get(keyOf(layer, product, role));
@@ -48,6 +54,7 @@ function buildMaps() {
   }
 
   const maps = byId("maps");
+  new ResizeObserver(() => { byId("sideways").hidden = maps.scrollWidth <= maps.clientWidth; }).observe(maps);
   const cellAt = event => mapCellOf.get(event.target.closest?.(".cell"));
   maps.addEventListener("click", event => {
     const shown = cellAt(event);

@@ -1,7 +1,7 @@
 //! The element formats with names.
 
+use super::table::{Table, Tables};
 use super::{ElementFormat, SpecialCodes};
-use crate::format::table::{Table, Tables};
 
 impl ElementFormat {
     /// `fp8_e5m2`: 5 exponent bits, 2 mantissa bits, with Inf and NaN. Max 57344.

@@ -1,9 +1,9 @@
 //! Element formats as text.
 
+use super::table::Table;
 use super::{ElementFormat, Kind, SpecialCodes};
-use crate::format::parameters::{Parameters, impl_serde_by_text};
-use crate::format::table::Table;
 use crate::format::text::one_of;
+use crate::format::text::parameters::{Parameters, impl_serde_by_text};
 use crate::{NameError, ParseFormatError};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -1,9 +1,9 @@
 //! Blocks whose scale is a float as codes.
 
+use super::bitstream;
 use super::{BlockCodec, ElementCodes};
 use crate::FloatScaleFormat;
-use crate::format::table::Tables;
-use crate::pack::bitstream;
+use crate::format::element::table::Tables;
 use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid, SubScaleRule};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};

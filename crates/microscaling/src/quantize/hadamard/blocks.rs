@@ -1,7 +1,7 @@
 //! The loops that transform blocks: products with the factors, then sums and differences.
 
 use super::powers_of_two;
-use crate::quantize::instruction_set::Kernel;
+use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
 use crate::round::bits::SIGN;
 use alloc::vec;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RandomStream;
-use crate::quantize::instruction_set::{Level, with_level};
+use crate::processor::instruction_set::{Level, with_level};
 
 const SIZES: [usize; 4] = RandomHadamard::BLOCK_SIZES;
 

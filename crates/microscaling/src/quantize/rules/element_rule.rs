@@ -1,7 +1,7 @@
 //! The loops' rule for the elements of blocks.
 
 use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
-use crate::format::table::Few;
+use crate::format::element::table::Few;
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY, NAN};
 

@@ -7,7 +7,7 @@ use super::rms::RmsScale;
 use super::scale::HeadroomScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::float_state::ieee;
+use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
 use crate::round::{NORMAL, normal, with_rule};
 use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};

@@ -1,7 +1,7 @@
 //! The formats' functions for one block and one element.
 
 use super::FloatScaleRule;
-use crate::float_state::ieee;
+use crate::processor::float_state::ieee;
 use crate::quantize::rules::BlockRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE};
 use crate::round::with_rule;

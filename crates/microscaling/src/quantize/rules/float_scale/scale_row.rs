@@ -1,6 +1,6 @@
 //! The scales of blocks that are floats.
 
-use crate::pack::places::Places;
+use crate::pack::codes::places::Places;
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::{RoundingRule, round_magnitude};

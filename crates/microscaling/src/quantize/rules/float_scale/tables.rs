@@ -1,7 +1,7 @@
 //! Elements of tables.
 
 use super::{EXACT, FloatScaleRule};
-use crate::format::table::{Few, Table, Tables};
+use crate::format::element::table::{Few, Table, Tables};
 use crate::quantize::rules::{Grid, ScalePair};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};

@@ -1,0 +1,321 @@
+//! Elementwise ops whose gradient the emulation defines op by op.
+
+mod binary;
+mod unary;
+
+use core::fmt::Debug;
+use core::marker::PhantomData;
+
+use burn_autodiff::NodeId;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::retro_forward::RetroForward;
+use burn_autodiff::checkpoint::state::BackwardStates;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as unary_step};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
+
+use super::parameter::gradient_of;
+use super::saved::Saved;
+use super::{Tracked, boundary, check_recorded, metas};
+use crate::arithmetic::Arithmetic;
+use crate::backend::MxBackend;
+use crate::hooks;
+use crate::kernels::MxKernels;
+use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
+use crate::semantics::{Float, stored};
+use crate::tensor::random_streams::OpNumber;
+use crate::tensor::{Meta, OpContext};
+pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
+pub(crate) use unary::{
+    CumProd, Exp, Gelu, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu, Round,
+    RoundGradient, Sigmoid, Sqrt, Square, Tan, Tanh,
+};
+pub(crate) use unary::{GeluFirstOrder, Silu};
+
+/// An op on one tensor and its gradient.
+pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + Sync + 'static {
+    /// The op's name.
+    const NAME: &'static str;
+    /// The op, with the random numbers of this number.
+    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B>;
+    /// The gradient of the input; `x` and `g` are as saved and as they arrived.
+    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B>;
+}
+
+/// An op on two tensors of the same rank, which broadcast, and its gradients.
+pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'static {
+    /// The op's name.
+    const NAME: &'static str;
+    /// Whether the gradients need the operands' values.
+    const NEEDS_OPERANDS: bool;
+    /// Whether [`BinaryRule::lhs`] is rounded.
+    const LHS_ROUNDED: bool = true;
+    /// The op, with the random numbers of this number.
+    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+    /// The gradient of the left operand before the sum over broadcast axes. The saved operands are given if the rule
+    /// needs them.
+    fn lhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
+    /// As [`BinaryRule::lhs`], of the right operand.
+    fn rhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
+}
+
+type Operands<B> = [Option<Float<B>>; 2];
+
+/// [`BinaryRule::lhs`] or [`BinaryRule::rhs`].
+type Rule<B> = fn(&Passes<B>, Operands<B>, Float<B>) -> FloatTensor<B>;
+
+const SAVED: &str = "operands are saved where they are needed";
+
+/// A unary op of emulated tensors.
+pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
+    x: Tracked<B>,
+    rule: R,
+) -> Tracked<B> {
+    check_recorded::<B, C, 1>([&x]);
+    let number = number_of(&OpContext::of([Some(x.primitive.meta)]));
+    let retro = RetroUnary::<B, R> {
+        number,
+        input: Saved::new(&x),
+        rule: rule.clone(),
+    };
+    let layer = hooks::tracked(|| hooks::name_elementwise(x.primitive.meta.label));
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let output = |x: Float<B>| hooks::tracked(|| rule.forward(number, x));
+    match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule.clone()), [x.node.clone()])
+        .memory_bound()
+        .retro_forward(retro)
+        .parents([&x])
+        .stateful()
+    {
+        OpsKind::Tracked(mut prep) => {
+            prep.checkpoint(&x);
+            let state = (number, layer, Saved::new(&x));
+            prep.finish(state, output(x.primitive))
+        }
+        OpsKind::UnTracked(prep) => prep.finish(output(x.primitive)),
+    }
+}
+
+/// A binary op: by its rule if elementwise ops are emulated, else by `plain`.
+pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+    lhs: Tracked<B>,
+    rhs: Tracked<B>,
+    plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
+) -> Tracked<B> {
+    match elementwise::emulation(&OpContext::of(metas::<B, 2>([&lhs, &rhs]))) {
+        Some(_) => binary::<B, C, R>(lhs, rhs),
+        None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
+    }
+}
+
+/// A binary op of emulated tensors.
+fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+    lhs: Tracked<B>,
+    rhs: Tracked<B>,
+) -> Tracked<B> {
+    check_recorded::<B, C, 2>([&lhs, &rhs]);
+    let metas = [lhs.primitive.meta, rhs.primitive.meta];
+    let number = number_of(&OpContext::of(metas.map(Some)));
+    let retro = RetroBinary::<B, R> {
+        number,
+        inputs: [Saved::new(&lhs), Saved::new(&rhs)],
+        _rule: PhantomData,
+    };
+    let label = metas.iter().find_map(|meta| meta.label);
+    let layer = hooks::tracked(|| hooks::name_elementwise(label));
+    // Of values alone, as for a unary op.
+    let output = |lhs: Float<B>, rhs: Float<B>| hooks::tracked(|| R::forward(number, lhs, rhs));
+    match Backward::<MxBackend<B>, 2>::prepare::<C>(
+        Binary(R::default()),
+        [lhs.node.clone(), rhs.node.clone()],
+    )
+    .memory_bound()
+    .retro_forward(retro)
+    .parents([&lhs, &rhs])
+    .stateful()
+    {
+        OpsKind::Tracked(mut prep) => {
+            let state = BinaryState {
+                number,
+                layer,
+                saved: R::NEEDS_OPERANDS.then(|| {
+                    [&lhs, &rhs].map(|operand| {
+                        prep.checkpoint(operand);
+                        Saved::new(operand)
+                    })
+                }),
+                shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
+                metas,
+            };
+            prep.finish(state, output(lhs.primitive, rhs.primitive))
+        }
+        OpsKind::UnTracked(prep) => prep.finish(output(lhs.primitive, rhs.primitive)),
+    }
+}
+
+/// The number of a new op.
+fn number_of(context: &OpContext) -> OpNumber {
+    let interned = elementwise::emulation(context).expect(EMULATED);
+    interned.draws().op()
+}
+
+const EMULATED: &str = "the op has a step of its own only where elementwise ops are emulated";
+
+/// The arithmetic of the backward pass of the op with this number, of tensors with these metas.
+fn passes<B: MxKernels>(number: OpNumber, context: &OpContext) -> Passes<B> {
+    Passes::emulated(context, Some(number)).expect(EMULATED)
+}
+
+#[derive(Debug)]
+struct Unary<R>(R);
+
+impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
+    /// Number and layer of the op in the forward pass, and its operand.
+    type State = (OpNumber, Option<&'static str>, Saved<B>);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let (number, layer, x) = ops.state;
+        let x = x.retrieve(checkpointer);
+        unary_step::<MxBackend<B>, _>(ops.parents, ops.node, grads, |grad| {
+            let meta = x.meta;
+            let context = OpContext::of([Some(meta)]);
+            let pass = passes::<B>(number, &context);
+            let op = R::NAME;
+            let formula = |pass: &Passes<B>, [x]: [_; 1], g| self.0.backward(pass, x, g);
+            let dx = pass.gradient_by(
+                GradientOf { op, layer },
+                "input gradient",
+                [x],
+                grad,
+                formula,
+            );
+            gradient_of::<B>(meta, pass.backward.finish(dx, &context))
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Binary<R>(#[allow(dead_code, reason = "names the op in the debug output")] R);
+
+#[derive(Clone, Debug)]
+struct BinaryState<B: MxKernels> {
+    /// Of the op in the forward pass.
+    number: OpNumber,
+    /// As the recorder knows it.
+    layer: Option<&'static str>,
+    saved: Option<[Saved<B>; 2]>,
+    shapes: [Shape; 2],
+    metas: [Meta; 2],
+}
+
+impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
+    type State = BinaryState<B>;
+
+    fn backward(
+        self,
+        ops: Ops<BinaryState<B>, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let BinaryState {
+            number,
+            layer,
+            saved,
+            shapes: [lhs_shape, rhs_shape],
+            metas,
+        } = ops.state;
+        let context = OpContext::of(metas.map(Some));
+        let pass = passes::<B>(number, &context);
+        let operands: Operands<B> = match saved {
+            Some(saved) => saved.map(|saved| Some(saved.retrieve(checkpointer))),
+            None => [None, None],
+        };
+        let v = &pass.backward;
+        // The gradient of one of the operands, which `rule` computes before it is summed over axes that were broadcast.
+        let gradient =
+            |name, rule: Rule<B>, rounded: bool, shape: &Shape, meta: Meta, grad: Float<B>| {
+                let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
+                // The gradient of a constant without specs goes by the op's.
+                let own = OpContext::of([Some(meta), Some(context.result)]);
+                let compute = |pass: &Passes<B>, operands, g| {
+                    let (v, grad) = (&pass.backward, rule(pass, operands, g));
+                    let broadcast = broadcast(&grad);
+                    match (broadcast.is_empty(), rounded) {
+                        (true, _) => grad,
+                        (false, true) => v.sum_dims(grad, broadcast),
+                        (false, false) => v.sum_dims(v.round(grad), broadcast),
+                    }
+                };
+                let op = GradientOf { op: R::NAME, layer };
+                let summed = !broadcast(&grad.inner).is_empty();
+                let dx = match operands.clone() {
+                    // As it came.
+                    _ if !rounded && !summed => compute(&pass, [None, None], grad),
+                    [Some(lhs), Some(rhs)] => {
+                        let compute = |pass: &Passes<B>, [lhs, rhs]: [_; 2], g| {
+                            compute(pass, [Some(lhs), Some(rhs)], g)
+                        };
+                        pass.gradient_by(op, name, [lhs, rhs], grad, compute)
+                    }
+                    _ => pass.gradient_by(op, name, [], grad, |pass, [], g| {
+                        compute(pass, [None, None], g)
+                    }),
+                };
+                let gradient = match rounded || summed {
+                    true => v.finish(dx, &own),
+                    false => stored::<B>(dx, own.result),
+                };
+                gradient_of::<B>(meta, gradient)
+            };
+        let [lhs_meta, rhs_meta] = metas;
+        binary_step::<MxBackend<B>, _, _>(
+            ops.parents,
+            ops.node,
+            grads,
+            |grad| {
+                let rounded = R::LHS_ROUNDED;
+                gradient("lhs gradient", R::lhs, rounded, &lhs_shape, lhs_meta, grad)
+            },
+            |grad| gradient("rhs gradient", R::rhs, true, &rhs_shape, rhs_meta, grad),
+        );
+    }
+}
+
+/// Recomputes a unary op for gradient checkpointing.
+#[derive(Debug)]
+struct RetroUnary<B: MxKernels, R> {
+    number: OpNumber,
+    input: Saved<B>,
+    rule: R,
+}
+
+impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let x = self.input.clone().state(states);
+        let output = hooks::again(|| self.rule.forward(self.number, x));
+        states.save(out_node, output);
+    }
+}
+
+/// Recomputes a binary op for gradient checkpointing.
+#[derive(Debug)]
+struct RetroBinary<B: MxKernels, R> {
+    number: OpNumber,
+    inputs: [Saved<B>; 2],
+    _rule: PhantomData<R>,
+}
+
+impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
+    fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
+        let [lhs, rhs] = self.inputs.clone().map(|input| input.state(states));
+        let output = hooks::again(|| R::forward(self.number, lhs, rhs));
+        states.save(out_node, output);
+    }
+}

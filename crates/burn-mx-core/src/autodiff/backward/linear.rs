@@ -1,0 +1,173 @@
+//! The linear layer.
+
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+use super::parameter::gradient_of;
+use super::saved::Saved;
+use super::{Tracked, named};
+use crate::backend::MxBackend;
+use crate::hooks;
+use crate::kernels::MxKernels;
+use crate::semantics::product::Op;
+use crate::semantics::{Float, elementwise, linear};
+use crate::tensor::Meta;
+use crate::tensor::random_streams::OpNumber;
+use crate::tensor::shared_specs::SharedSpecs;
+
+#[derive(Debug)]
+struct Linear<const N: usize>;
+
+/// The state for the backward pass: the layer's specs, the saved inputs of its products, and the metas of their
+/// gradients.
+#[derive(Clone, Debug)]
+struct State<B: MxKernels> {
+    interned: &'static SharedSpecs,
+    x: Option<Saved<B>>,
+    weight: Option<Saved<B>>,
+    operands: Operands,
+    x_meta: Meta,
+    weight_meta: Meta,
+    bias_meta: Option<Meta>,
+}
+
+/// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
+#[derive(Clone, Copy, Debug)]
+struct Operands {
+    interned: &'static SharedSpecs,
+    x: OpNumber,
+    weight: OpNumber,
+}
+
+impl Operands {
+    fn new(interned: &'static SharedSpecs) -> Self {
+        Self {
+            interned,
+            x: interned.draws().op(),
+            weight: interned.draws().op(),
+        }
+    }
+
+    fn x<B: MxKernels>(&self, x: Float<B>) -> Float<B> {
+        let rounding = self.interned.specs.round_output();
+        elementwise::drawn::<B>(self.x, x, rounding, self.interned)
+    }
+
+    fn weight<B: MxKernels>(&self, weight: Float<B>) -> Float<B> {
+        let rounding = self.interned.specs.round_weight();
+        elementwise::drawn::<B>(self.weight, weight, rounding, self.interned)
+    }
+}
+
+/// `x · w + b`, emulated by `interned`.
+pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    weight: Tracked<B>,
+    bias: Option<Tracked<B>>,
+    interned: &'static SharedSpecs,
+) -> Tracked<B> {
+    let weight = named::<B>(Op::Linear, weight);
+    let operands = Operands::new(interned);
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let product = |x: Float<B>, weight: Float<B>, bias| {
+        let x = operands.x::<B>(x);
+        let weight = operands.weight::<B>(weight);
+        hooks::tracked(|| linear::forward::<B>(x, weight, bias))
+    };
+    let state = State::<B> {
+        interned,
+        operands,
+        x: None,
+        weight: None,
+        x_meta: x.primitive.meta,
+        weight_meta: weight.primitive.meta,
+        bias_meta: bias.as_ref().map(|bias| bias.primitive.meta),
+    };
+    // burn-autodiff fixes the number of parents at compile time.
+    macro_rules! prepare {
+        ($nodes:expr, $bias:expr) => {
+            match Backward::<MxBackend<B>, _>::prepare::<C>(Linear, $nodes)
+                .compute_bound()
+                .stateful()
+            {
+                OpsKind::Tracked(mut prep) => {
+                    let masks = interned.specs.masks_gradients();
+                    let [of_x, of_weight] = [x.is_tracked(), weight.is_tracked()];
+                    let saves_x = of_weight || masks && of_x;
+                    let saves_weight = of_x || masks && of_weight;
+                    let mut save = |operand: &Tracked<B>| {
+                        prep.checkpoint(operand);
+                        Saved::new(operand)
+                    };
+                    let state = State {
+                        x: saves_x.then(|| save(&x)),
+                        weight: saves_weight.then(|| save(&weight)),
+                        ..state
+                    };
+                    prep.finish(state, product(x.primitive, weight.primitive, $bias))
+                }
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(product(x.primitive, weight.primitive, $bias))
+                }
+            }
+        };
+    }
+    match bias {
+        Some(bias) => prepare!(
+            [x.node.clone(), weight.node.clone(), bias.node.clone()],
+            Some(bias.primitive)
+        ),
+        None => prepare!([x.node.clone(), weight.node.clone()], None),
+    }
+}
+
+impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
+    type State = State<B>;
+
+    fn backward(
+        self,
+        ops: Ops<State<B>, N>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let State {
+            interned,
+            x,
+            weight,
+            operands,
+            x_meta,
+            weight_meta,
+            bias_meta,
+        } = ops.state;
+        let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
+        let mut x = x.map(|saved| saved.retrieve(checkpointer));
+        let mut weight = weight.map(|saved| saved.retrieve(checkpointer));
+        if interned.specs.quantize_backprop() {
+            let rounding = interned.specs.round_grad_input();
+            grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);
+            x = x.map(|x| operands.x::<B>(x));
+            weight = weight.map(|weight| operands.weight::<B>(weight));
+        }
+        let [x_node, weight_node, bias_node] =
+            core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
+
+        let masks = interned.specs.masks_gradients();
+        // The last one to use the gradient may quantize it where it lies.
+        if let (Some(node), Some(meta)) = (bias_node, bias_meta) {
+            let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, db));
+        }
+        let mask_of_x = x.clone().filter(|_| masks && x_node.is_some());
+        if let (Some(node), Some(x)) = (weight_node, x) {
+            let mask = weight.clone().filter(|_| masks);
+            let dw = linear::weight_backward::<B>(x, mask, grad.clone(), interned, weight_meta);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
+        }
+        if let (Some(node), Some(weight)) = (x_node, weight) {
+            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, interned, x_meta);
+            grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
+        }
+    }
+}

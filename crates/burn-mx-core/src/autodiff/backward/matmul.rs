@@ -1,0 +1,164 @@
+//! The matrix product.
+
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, binary};
+use burn_backend::{Shape, TensorMetadata};
+
+use super::Tracked;
+use super::parameter::gradient_of;
+use super::saved::Saved;
+use crate::backend::MxBackend;
+use crate::hooks;
+use crate::kernels::MxKernels;
+use crate::semantics::Float;
+use crate::semantics::elementwise;
+use crate::semantics::matmul::{self, Side};
+use crate::semantics::product::Op;
+use crate::tensor::Meta;
+use crate::tensor::random_streams::OpNumber;
+use crate::tensor::shared_specs::SharedSpecs;
+
+#[derive(Debug)]
+struct Matmul;
+
+#[derive(Clone, Debug)]
+struct State<B: MxKernels> {
+    interned: &'static SharedSpecs,
+    /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
+    numbers: [OpNumber; 2],
+    /// Saved if the other operand's gradient is wanted, or its own is and has a mask.
+    saved: [Option<Saved<B>>; 2],
+    shapes: [Shape; 2],
+    metas: [Meta; 2],
+}
+
+/// An operand as all products of the op take it.
+fn drawn<B: MxKernels>(
+    number: OpNumber,
+    operand: Float<B>,
+    interned: &'static SharedSpecs,
+) -> Float<B> {
+    let rounding = match operand.meta.is_weight() {
+        true => interned.specs.round_weight(),
+        false => interned.specs.round_output(),
+    };
+    elementwise::drawn::<B>(number, operand, rounding, interned)
+}
+
+/// `lhs · rhs`, emulated by `interned`.
+pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
+    mut lhs: Tracked<B>,
+    mut rhs: Tracked<B>,
+    interned: &'static SharedSpecs,
+) -> Tracked<B> {
+    let label = matmul::label_of([lhs.primitive.meta, rhs.primitive.meta]);
+    let label = hooks::name_product(Op::Matmul, label);
+    lhs.primitive.meta.label = label;
+    rhs.primitive.meta.label = label;
+    let numbers = [interned.draws().op(), interned.draws().op()];
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let product = |lhs: Float<B>, rhs: Float<B>| {
+        let lhs = drawn::<B>(numbers[0], lhs, interned);
+        let rhs = drawn::<B>(numbers[1], rhs, interned);
+        hooks::tracked(|| matmul::forward::<B>(lhs, rhs))
+    };
+    match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(mut prep) => {
+            let masks = interned.specs.masks_gradients();
+            let [of_lhs, of_rhs] = [lhs.is_tracked(), rhs.is_tracked()];
+            let saves_lhs = of_rhs || masks && of_lhs;
+            let saves_rhs = of_lhs || masks && of_rhs;
+            let mut save = |operand: &Tracked<B>| {
+                prep.checkpoint(operand);
+                Saved::new(operand)
+            };
+            let state = State {
+                interned,
+                numbers,
+                saved: [saves_lhs.then(|| save(&lhs)), saves_rhs.then(|| save(&rhs))],
+                shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
+                metas: [lhs.primitive.meta, rhs.primitive.meta],
+            };
+            prep.finish(state, product(lhs.primitive, rhs.primitive))
+        }
+        OpsKind::UnTracked(prep) => prep.finish(product(lhs.primitive, rhs.primitive)),
+    }
+}
+
+impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
+    type State = State<B>;
+
+    fn backward(
+        self,
+        ops: Ops<State<B>, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let State {
+            interned,
+            numbers,
+            saved,
+            shapes: [lhs_shape, rhs_shape],
+            metas: [lhs_meta, rhs_meta],
+        } = ops.state;
+        let [lhs, rhs] = saved.map(|saved| Some(saved?.retrieve(checkpointer)));
+        let quantized = interned.specs.quantize_backprop();
+        let operand = |number, operand: Float<B>| match quantized {
+            true => drawn::<B>(number, operand, interned),
+            false => operand,
+        };
+        let number = interned.draws().op();
+        let gradient = |grad: Float<B>| match quantized {
+            true => {
+                let rounding = interned.specs.round_grad_input();
+                elementwise::drawn::<B>(number, grad, rounding, interned)
+            }
+            false => grad,
+        };
+        let masks = interned.specs.masks_gradients();
+        let mask = |number, saved: &Option<Float<B>>| {
+            let saved = saved.clone().filter(|_| masks);
+            saved.map(|saved| operand(number, saved))
+        };
+        let (lhs_mask, rhs_mask) = (mask(numbers[0], &lhs), mask(numbers[1], &rhs));
+        let wanted = "an operand is saved if the other's gradient is wanted";
+        binary::<MxBackend<B>, _, _>(
+            ops.parents,
+            ops.node,
+            grads,
+            |grad| {
+                let (rhs, grad) = (operand(numbers[1], rhs.expect(wanted)), gradient(grad));
+                let shape = &lhs_shape;
+                let da = matmul::backward::<B>(
+                    Side::Lhs,
+                    rhs,
+                    lhs_mask,
+                    grad,
+                    shape,
+                    interned,
+                    lhs_meta,
+                );
+                gradient_of::<B>(lhs_meta, da)
+            },
+            |grad| {
+                let (lhs, grad) = (operand(numbers[0], lhs.expect(wanted)), gradient(grad));
+                let shape = &rhs_shape;
+                let db = matmul::backward::<B>(
+                    Side::Rhs,
+                    lhs,
+                    rhs_mask,
+                    grad,
+                    shape,
+                    interned,
+                    rhs_meta,
+                );
+                gradient_of::<B>(rhs_meta, db)
+            },
+        );
+    }
+}

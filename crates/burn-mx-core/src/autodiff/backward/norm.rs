@@ -1,0 +1,137 @@
+//! Layer and root-mean-square normalization.
+
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+use super::boundary::Exemption;
+use super::parameter::gradient_of;
+use super::saved::Saved;
+use super::{Tracked, as_activation};
+use crate::backend::MxBackend;
+use crate::hooks;
+use crate::kernels::{self, MxKernels};
+use crate::semantics::{Float, norm};
+use crate::tensor::random_streams::OpNumber;
+use crate::tensor::{Meta, OpContext};
+
+#[derive(Debug)]
+struct Norm<const N: usize>;
+
+#[derive(Clone, Debug)]
+struct State<B: MxKernels> {
+    /// Of the op in the forward pass.
+    number: OpNumber,
+    /// As the recorder knows it.
+    layer: Option<&'static str>,
+    norm: kernels::Norm,
+    x: Saved<B>,
+    gamma: Saved<B>,
+    beta_meta: Option<Meta>,
+    epsilon: f64,
+}
+
+/// Normalization, by `plain` where nothing is emulated.
+pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
+    norm: kernels::Norm,
+    x: Tracked<B>,
+    gamma: Tracked<B>,
+    beta: Option<Tracked<B>>,
+    epsilon: f64,
+    plain: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
+) -> Tracked<B> {
+    let x = as_activation::<B>(x);
+    let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
+    let context = OpContext::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
+    if let Some(interned) = context.emulation() {
+        let number = interned.draws().op();
+        return forward::<B, C>(number, norm, x, gamma, beta, epsilon);
+    }
+    let exemption = Exemption::new(&context);
+    let [x, gamma] = [x, gamma].map(|tensor| exemption.enter::<B, C>(tensor));
+    let beta = beta.map(|beta| exemption.enter::<B, C>(beta));
+    exemption.leave::<B, C>(plain(x, gamma, beta))
+}
+
+/// Normalization of tensors that are emulated.
+fn forward<B: MxKernels, C: CheckpointStrategy>(
+    number: OpNumber,
+    norm: kernels::Norm,
+    x: Tracked<B>,
+    gamma: Tracked<B>,
+    beta: Option<Tracked<B>>,
+    epsilon: f64,
+) -> Tracked<B> {
+    let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
+    let layer = hooks::tracked(|| hooks::name_elementwise(gamma.primitive.meta.label));
+    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    let output = |x: Float<B>, gamma: Float<B>, beta| {
+        hooks::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
+    };
+    // burn-autodiff fixes the number of parents at compile time.
+    macro_rules! prepare {
+        ($nodes:expr, $beta:expr) => {
+            match Backward::<MxBackend<B>, _>::prepare::<C>(Norm, $nodes)
+                .compute_bound()
+                .stateful()
+            {
+                OpsKind::Tracked(mut prep) => {
+                    prep.checkpoint(&x);
+                    prep.checkpoint(&gamma);
+                    let state = State {
+                        number,
+                        layer,
+                        norm,
+                        x: Saved::new(&x),
+                        gamma: Saved::new(&gamma),
+                        beta_meta,
+                        epsilon,
+                    };
+                    prep.finish(state, output(x.primitive, gamma.primitive, $beta))
+                }
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(output(x.primitive, gamma.primitive, $beta))
+                }
+            }
+        };
+    }
+    match beta {
+        Some(beta) => prepare!(
+            [x.node.clone(), gamma.node.clone(), beta.node.clone()],
+            Some(beta.primitive)
+        ),
+        None => prepare!([x.node.clone(), gamma.node.clone()], None),
+    }
+}
+
+impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
+    type State = State<B>;
+
+    fn backward(
+        self,
+        ops: Ops<State<B>, N>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let State {
+            number,
+            layer,
+            norm,
+            x,
+            gamma,
+            beta_meta,
+            epsilon,
+        } = ops.state;
+        let grad = grads.consume::<MxBackend<B>>(&ops.node);
+        let [x, gamma] = [x, gamma].map(|saved| saved.retrieve(checkpointer));
+        let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
+        let backward = norm::backward::<B>(number, layer, norm, x, gamma, grad, epsilon);
+        let values = [backward.x, backward.gamma, backward.beta];
+        for ((node, meta), value) in ops.parents.into_iter().zip(metas).zip(values) {
+            if let (Some(node), Some(meta)) = (node, meta) {
+                grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, value));
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Delegation to another backend.
+//!
+//! [`delegate!`] takes a table of signatures, copied from Burn's traits. Each line becomes a method that calls the
+//! method of the same name. Calls to the wrapped backend unwrap the arguments and wrap the result. Calls to a backend
+//! with the same tensors change nothing. The impls of [`Unwrap`] and [`Wrap`] define once how each type is unwrapped
+//! and wrapped.
+
+pub(crate) mod tables;
+
+use core::ops::Range;
+
+use burn_backend::ops::{
+    ConvOptions, ConvTransposeOptions, DeformConvOptions, GridSampleOptions, InterpolateOptions,
+    MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
+};
+use burn_backend::quantization::QuantScheme;
+use burn_backend::tensor::IndexingUpdateOp;
+use burn_backend::{
+    BoolDType, Distribution, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    TensorMetadata, TensorPrimitive,
+};
+
+use crate::backend::MxBackend;
+use crate::kernels::MxKernels;
+use crate::tensor::device::MxDevice;
+use crate::tensor::{Meta, MxTensor};
+
+/// An argument of a delegated method.
+pub(crate) trait Unwrap {
+    type Inner;
+    /// The argument's contribution to the meta of the result.
+    fn meta(&self) -> Option<Meta>;
+    fn unwrap(self) -> Self::Inner;
+}
+
+/// A result of a delegated method.
+pub(crate) trait Wrap {
+    type Inner;
+    fn wrap(inner: Self::Inner, meta: Meta) -> Self;
+}
+
+impl<P> Unwrap for MxTensor<P> {
+    type Inner = P;
+    fn meta(&self) -> Option<Meta> {
+        Some(self.meta)
+    }
+    fn unwrap(self) -> P {
+        self.inner
+    }
+}
+
+impl<P> Unwrap for Option<MxTensor<P>> {
+    type Inner = Option<P>;
+    fn meta(&self) -> Option<Meta> {
+        self.as_ref().map(|tensor| tensor.meta)
+    }
+    fn unwrap(self) -> Option<P> {
+        self.map(|tensor| tensor.inner)
+    }
+}
+
+impl<P> Unwrap for Vec<MxTensor<P>> {
+    type Inner = Vec<P>;
+    fn meta(&self) -> Option<Meta> {
+        self.iter().map(|tensor| tensor.meta).reduce(Meta::merged)
+    }
+    fn unwrap(self) -> Vec<P> {
+        self.into_iter().map(|tensor| tensor.inner).collect()
+    }
+}
+
+/// The device of a tensor that an op creates.
+impl<'a, D> Unwrap for &'a MxDevice<D> {
+    type Inner = &'a D;
+    fn meta(&self) -> Option<Meta> {
+        Some(self.meta.created_constant())
+    }
+    fn unwrap(self) -> &'a D {
+        &self.inner
+    }
+}
+
+impl<B: MxKernels> Unwrap for TensorPrimitive<MxBackend<B>> {
+    type Inner = TensorPrimitive<B>;
+    fn meta(&self) -> Option<Meta> {
+        match self {
+            Self::Float(tensor) => Some(tensor.meta),
+            Self::QFloat(tensor) => Some(tensor.meta),
+        }
+    }
+    fn unwrap(self) -> TensorPrimitive<B> {
+        match self {
+            Self::Float(tensor) => TensorPrimitive::Float(tensor.inner),
+            Self::QFloat(tensor) => TensorPrimitive::QFloat(tensor.inner),
+        }
+    }
+}
+
+macro_rules! plain_values {
+    ($($ty:ty),* $(,)?) => { $(
+        impl Unwrap for $ty {
+            type Inner = Self;
+            fn meta(&self) -> Option<Meta> {
+                None
+            }
+            fn unwrap(self) -> Self {
+                self
+            }
+        }
+    )* };
+}
+
+plain_values!(
+    usize,
+    bool,
+    f64,
+    Scalar,
+    Shape,
+    TensorData,
+    Distribution,
+    FloatDType,
+    IntDType,
+    BoolDType,
+    &[usize],
+    &[Slice],
+    [usize; 2],
+    Option<usize>,
+    Range<i64>,
+    IndexingUpdateOp,
+    &QuantScheme,
+    GridSampleOptions,
+    InterpolateOptions,
+    ConvOptions<1>,
+    ConvOptions<2>,
+    ConvOptions<3>,
+    ConvTransposeOptions<1>,
+    ConvTransposeOptions<2>,
+    ConvTransposeOptions<3>,
+    DeformConvOptions<2>,
+);
+
+impl<P: TensorMetadata> Wrap for MxTensor<P> {
+    type Inner = P;
+    fn wrap(inner: P, meta: Meta) -> Self {
+        Self::new(inner, meta)
+    }
+}
+
+impl<P: TensorMetadata, Q: TensorMetadata> Wrap for (MxTensor<P>, MxTensor<Q>) {
+    type Inner = (P, Q);
+    fn wrap((first, second): (P, Q), meta: Meta) -> Self {
+        (MxTensor::new(first, meta), MxTensor::new(second, meta))
+    }
+}
+
+impl<B: MxKernels> Wrap for TensorPrimitive<MxBackend<B>> {
+    type Inner = TensorPrimitive<B>;
+    fn wrap(inner: TensorPrimitive<B>, meta: Meta) -> Self {
+        match inner {
+            TensorPrimitive::Float(tensor) => Self::Float(MxTensor::new(tensor, meta)),
+            TensorPrimitive::QFloat(tensor) => Self::QFloat(MxTensor::new(tensor, meta)),
+        }
+    }
+}
+
+macro_rules! structs_of_tensors {
+    ($($ty:ident { $($field:ident),* })*) => { $(
+        impl<B: MxKernels> Wrap for $ty<MxBackend<B>> {
+            type Inner = $ty<B>;
+            fn wrap(inner: $ty<B>, meta: Meta) -> Self {
+                Self { $($field: MxTensor::new(inner.$field, meta)),* }
+            }
+        }
+    )* };
+}
+
+structs_of_tensors! {
+    MaxPool1dWithIndices { output, indices }
+    MaxPool1dBackward { x_grad }
+    MaxPool2dWithIndices { output, indices }
+    MaxPool2dBackward { x_grad }
+}
+
+/// Methods that call the method of the same name of another backend.
+///
+/// `unwrapped, RULE:` calls the wrapped backend `B` on what the arguments wrap; the rule by which the meta of the result
+/// comes from theirs is [`Meta::computed`], [`Meta::moved`] or [`Meta::viewed`]. `TYPE:` calls a backend that has the
+/// same tensor types.
+macro_rules! delegate {
+    (unwrapped, $rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+        fn $name($($arg: $ty),*) -> $ret {
+            let meta = $crate::tensor::Meta::$rule([$($crate::backend::delegate::Unwrap::meta(&$arg)),*]);
+            let inner = B::$name($($crate::backend::delegate::Unwrap::unwrap($arg)),*);
+            $crate::backend::delegate::Wrap::wrap(inner, meta)
+        }
+    )* };
+    ($to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+        fn $name($($arg: $ty),*) -> $ret {
+            <$to>::$name($($arg),*)
+        }
+    )* };
+}
+
+pub(crate) use delegate;

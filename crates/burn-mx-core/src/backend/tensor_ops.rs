@@ -1,0 +1,314 @@
+//! A backend's functions beside Burn's ops: to read and change the meta of tensors, and to compute functions that Burn has no op
+//! for. The helpers for modules call them.
+
+use std::sync::Arc;
+
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::ops::{ActivationOps, FloatTensorOps};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, TensorMetadata};
+use microscaling::{
+    BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
+};
+
+use crate::autodiff::backward::{self, Tracked, boundary, elementwise};
+use crate::autodiff::{MxAutodiff, tracked};
+use crate::backend::MxBackend;
+use crate::kernels::{MxKernels, Norm, to_f32};
+use crate::semantics::{activation, norm};
+use crate::specs::ResolvedSpecs;
+use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::weight_cache::{CopyKey, Unpacked};
+use crate::tensor::{Flags, Meta, MxTensor};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and their functions
+/// beside Burn's ops. `burn_mx::module` has the same for tensors and modules.
+pub trait MxTensorOps: Backend + sealed::Sealed {
+    /// The tensor with a changed role or exemption in the emulation.
+    fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self>;
+
+    /// A function of the tensor.
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self>;
+
+    /// `γ x / sqrt(mean x² + ε) + β` over the last axis: `x` `[.., D]`, `gamma` and `beta` `[D]`.
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self>;
+
+    /// `target · (1 − weight) + online · weight` in plain `f32`, as what `target` is to the emulation.
+    fn lerp(target: FloatTensor<Self>, online: FloatTensor<Self>, weight: f64)
+    -> FloatTensor<Self>;
+
+    /// The specs that the tensor carries.
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
+
+    /// The label of the parameter that the tensor is.
+    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str>;
+
+    /// Whether the tensor is a weight.
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool;
+
+    /// The packed weight that the tensor was loaded from, if products that sum over this axis use the packed values
+    /// unchanged.
+    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed>;
+
+    /// The tensor, quantized in blocks along `axis` and packed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Packed::encode`].
+    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError>;
+
+    /// The tensor that a packed one is.
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self>;
+}
+
+/// How a tensor is packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Packing {
+    /// The format to which elements are rounded before, not stochastically.
+    pub elementwise: Option<(FloatFormat, Rounding)>,
+    /// The format.
+    pub format: BlockFormat,
+    /// How elements are rounded to it.
+    pub rounding: Rounding,
+    /// Random numbers, if that is stochastic.
+    pub stream: RandomStream,
+}
+
+/// A change of a tensor's role or exemption in the emulation.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum TensorChange {
+    /// Specs set by name, for a parameter; `None` takes them back.
+    Pin(Option<&'static SharedSpecs>),
+    /// The path of a parameter.
+    Label(&'static str),
+    /// Specs that are not its device's.
+    Specs(&'static SharedSpecs),
+    /// Whether the tensor and its results are computed at full precision from here on.
+    FullPrecision(bool),
+    /// Arithmetic on it is an optimizer's.
+    Master,
+    /// Whether it is a weight.
+    Weight(bool),
+    /// The unpacked values of a weight.
+    Unpacked(Arc<Unpacked>),
+}
+
+impl TensorChange {
+    fn meta(&self, mut meta: Meta) -> Meta {
+        match *self {
+            Self::Unpacked(_) => {}
+            Self::Pin(Some(specs)) => meta = meta.pin(specs),
+            Self::Pin(None) => meta = meta.unpin(),
+            Self::Label(label) => meta.label = Some(label),
+            Self::Specs(specs) => meta = meta.with_chosen_specs(specs),
+            Self::FullPrecision(true) => meta.flags.insert(Flags::FULL_PRECISION),
+            Self::FullPrecision(false) => {
+                meta.flags
+                    .remove(Flags::EXEMPT | Flags::CONSTANT | Flags::LITERAL);
+            }
+            Self::Master => meta.flags.insert(Flags::OPTIMIZER_GRADIENT),
+            Self::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
+        }
+        meta
+    }
+
+    /// The unpacked values, which stay when other properties change.
+    fn unpacked<P>(&self, tensor: &MxTensor<P>) -> Option<Arc<Unpacked>> {
+        match self {
+            Self::Unpacked(unpacked) => Some(Arc::clone(unpacked)),
+            _ => tensor.unpacked(),
+        }
+    }
+
+    /// A weight's kept copies stay with the other owners; this tensor makes new copies.
+    fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
+        let meta = self.meta(tensor.meta);
+        let unpacked = self.unpacked(&tensor);
+        let tensor = MxTensor::new(tensor.inner, meta);
+        match meta.is_weight() {
+            true => tensor.into_weight_of(unpacked),
+            false => tensor,
+        }
+    }
+}
+
+/// A function that Burn composes of smaller ops and the reference defines as one.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Function {
+    /// `x · sigmoid(1.702 x)`.
+    GeluFirstOrder,
+    /// `x · sigmoid(x)`.
+    Silu,
+}
+
+impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
+
+impl<B: MxKernels> MxTensorOps for MxBackend<B> {
+    fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
+        change.apply_to(tensor)
+    }
+
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+        match function {
+            Function::GeluFirstOrder => activation::gelu_first_order::<B>(None, tensor),
+            Function::Silu => activation::silu::<B>(None, tensor),
+        }
+    }
+
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        norm::forward::<B>(None, Norm::Rms, x, gamma, beta, epsilon)
+    }
+
+    fn lerp(
+        target: FloatTensor<Self>,
+        online: FloatTensor<Self>,
+        weight: f64,
+    ) -> FloatTensor<Self> {
+        let kept = B::float_mul_scalar(target.inner, (1.0 - weight).into());
+        let new = B::float_mul_scalar(online.inner, weight.into());
+        let meta = Meta {
+            rounded: None,
+            ..target.meta.without_optimizer_marks()
+        };
+        let values = MxTensor::new(B::float_add(kept, new), meta);
+        match meta.is_weight() {
+            true => values.into_weight(),
+            false => values,
+        }
+    }
+
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+        tensor.meta.specs.map(|interned| &interned.specs)
+    }
+
+    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {
+        tensor.meta.label
+    }
+
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+        tensor.meta.is_weight()
+    }
+
+    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
+        let key = CopyKey::of_weight(&tensor.meta.specs?.specs, axis)?;
+        let unpacked = tensor.kept.as_ref()?.unpacked_by(key)?;
+        Some(&unpacked.packed)
+    }
+
+    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError> {
+        let Packing {
+            elementwise,
+            format,
+            rounding,
+            stream,
+        } = packing;
+        let mut tensor = to_f32::<B>(tensor.inner);
+        if let Some((format, rounding)) = elementwise {
+            tensor = B::float_round_to(tensor, format, rounding, RandomStream::new(0, 0));
+        }
+        B::kernels().pack(tensor, axis, format, rounding, stream)
+    }
+
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
+        MxTensor::new(
+            B::kernels().unpack(packed, &device.inner),
+            device.meta_of_created(),
+        )
+    }
+}
+
+impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
+
+impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
+    fn change(mut tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
+        match change {
+            // Gradients go back by the rules from before the change.
+            TensorChange::Specs(_) | TensorChange::FullPrecision(_) => {
+                boundary::cross::<B, C>(tensor, |meta| change.meta(meta))
+            }
+            TensorChange::Master => Tracked::<B>::new(change.apply_to(tensor.primitive)),
+            // A leaf stays a leaf.
+            _ => {
+                tensor.primitive = change.apply_to(tensor.primitive);
+                tensor
+            }
+        }
+    }
+
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+        let emulated = activation::is_composed::<B>(&tensor.primitive);
+        match (function, emulated) {
+            (Function::GeluFirstOrder, true) => {
+                elementwise::unary::<B, C, _>(tensor, elementwise::GeluFirstOrder)
+            }
+            (Function::Silu, true) => elementwise::unary::<B, C, _>(tensor, elementwise::Silu),
+            (Function::GeluFirstOrder, false) => {
+                let slope = activation::GELU_SLOPE.into();
+                let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));
+                Self::float_mul(tensor, gate)
+            }
+            (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
+        }
+    }
+
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: Option<FloatTensor<Self>>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        backward::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
+            norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
+        })
+    }
+
+    fn lerp(
+        target: FloatTensor<Self>,
+        online: FloatTensor<Self>,
+        weight: f64,
+    ) -> FloatTensor<Self> {
+        let require_grad = Self::float_is_require_grad(&target);
+        let values = MxBackend::<B>::lerp(target.primitive, online.primitive, weight);
+        Self::float_set_require_grad(tracked::<B>(values), require_grad)
+    }
+
+    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
+        MxBackend::<B>::specs_of(&tensor.primitive)
+    }
+
+    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {
+        tensor.primitive.meta.label
+    }
+
+    fn is_weight(tensor: &FloatTensor<Self>) -> bool {
+        tensor.primitive.meta.is_weight()
+    }
+
+    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
+        MxBackend::<B>::packed_of(&tensor.primitive, axis)
+    }
+
+    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError> {
+        MxBackend::<B>::pack(tensor.primitive, axis, packing)
+    }
+
+    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
+        tracked::<B>(MxBackend::<B>::unpack(packed, device))
+    }
+}

@@ -1,0 +1,102 @@
+//! The kernel that unpacks.
+
+use super::{Form, magnitude_bits, shift_bits};
+use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::kernels::cube::numbers::element::element_value;
+use crate::kernels::cube::quantize::rules::{Format, NAN_EXPONENT};
+use crate::kernels::cube::statistics::blocks::{Blocks, block_of};
+use cubecl::prelude::*;
+use microscaling::FloatScaleFormat;
+
+/// A unit an element.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(in crate::kernels::cube) fn values_kernel(
+    words: &Array<u32>,
+    values: &mut Array<u32>,
+    blocks: &Blocks,
+    codes: usize,
+    tensor_scale: u32,
+    elements: usize,
+    #[comptime] form: Form,
+) {
+    if ABSOLUTE_POS >= elements {
+        terminate!();
+    }
+    let bits = comptime!(form.bits);
+    let bit = ABSOLUTE_POS % 32 * bits;
+    let first = ABSOLUTE_POS / 32 * bits + bit / 32;
+    let skipped = (bit % 32) as u32;
+    let mut code = words[first] >> skipped;
+    if skipped > comptime!(32 - bits as u32) {
+        code |= words[first + 1] << (32 - skipped);
+    }
+    let code = code & comptime!((1u32 << bits) - 1);
+
+    let (number, row) = block_of(blocks, ABSOLUTE_POS);
+    let record = number * comptime!(form.record);
+    let scale = byte(words, codes, record);
+    let mut shift = 0u32.runtime();
+    if comptime!(form.record > 1) {
+        let shift_bits = comptime!(shift_bits(form.format));
+        let first = row / comptime!(form.sub_block) * shift_bits;
+        for i in 0..shift_bits {
+            let bit = first + i;
+            let shifts = byte(words, codes, record + 1 + bit / 8);
+            shift |= ((shifts >> (bit % 8) as u32) & 1) << i as u32;
+        }
+    }
+    let number = value(code, scale, shift, tensor_scale, comptime!(form.format));
+    values[ABSOLUTE_POS] = number;
+}
+
+/// A byte of the words behind the codes.
+#[cube]
+pub(super) fn byte(words: &Array<u32>, codes: usize, number: usize) -> u32 {
+    (words[codes + number / 4] >> ((number % 4) as u32 * 8)) & 0xff
+}
+
+/// The number of a code, as a pattern.
+#[cube]
+fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] format: Format) -> u32 {
+    let exponent = scale as i32 - 127;
+    match format {
+        Format::Mx(format) => {
+            let number = element_value(code, exponent, format.element);
+            select(scale == NAN_EXPONENT, NAN, number)
+        }
+        Format::FloatScale(format) => {
+            let block_scale = float_scale_value(scale, format);
+            let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
+            let block_abs = select(is_nan, 0, block_scale & ABS);
+            let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
+            let unit = element_value(code, 0, format.element);
+            let abs = unit & ABS;
+            let is_infinite = product >= INFINITY;
+            let finite = select(abs >= INFINITY, 0, abs);
+            let number = bits::product(finite, select(is_infinite, 0, product));
+            // Of a tensor scale that no tensor has, or an element that no tensor has; 0 is 0 times anything finite.
+            let is_large = (is_infinite && abs != 0) || abs == INFINITY;
+            let magnitude = select(is_large, INFINITY, number);
+            let sign = (block_scale ^ unit) & SIGN;
+            let no_number = abs > INFINITY || (abs == INFINITY && product == 0);
+            select(is_nan || no_number, NAN, sign | magnitude)
+        }
+        _ => {
+            let magnitude_bits = comptime!(magnitude_bits(format));
+            let steps = code & comptime!((1u32 << magnitude_bits) - 1);
+            let unit = exponent - shift as i32 + comptime!(1 - magnitude_bits as i32);
+            let sign = (code >> magnitude_bits) << 31;
+            let number = sign | bits::fixed(steps, unit);
+            select(scale == NAN_EXPONENT, NAN, number)
+        }
+    }
+}
+
+/// The scale of a code, as a pattern, and its sign: codes of a byte may have one.
+#[cube]
+fn float_scale_value(code: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+    match comptime!(format.scale.float()) {
+        Some(float) => element_value(code, 0, float),
+        None => code,
+    }
+}

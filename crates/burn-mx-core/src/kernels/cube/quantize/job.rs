@@ -1,0 +1,113 @@
+//! The job for each block, and the steps that the kernels of quantization share.
+
+use super::rules::{self, Format};
+use crate::kernels::cube::numbers::random::{Stream, draw};
+use crate::kernels::cube::numbers::round::round_float;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, FloatFormat, Rounding};
+
+/// The job for each block, known when a kernel is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::kernels::cube) struct Job {
+    /// The elementwise format and rounding before quantization.
+    pub(in crate::kernels::cube) elementwise: Option<(FloatFormat, Rounding)>,
+    pub(in crate::kernels::cube) format: Format,
+    pub(in crate::kernels::cube) rounding: Rounding,
+    /// Whether clipped elements become 1, and others 0.
+    pub(super) marks_clipped: bool,
+    /// Whether elements are in units of the tensor's scale.
+    pub(in crate::kernels::cube) in_units: bool,
+}
+
+impl Job {
+    pub(in crate::kernels::cube) fn of(
+        elementwise: Option<(FloatFormat, Rounding)>,
+        (format, rounding): (BlockFormat, Rounding),
+    ) -> Self {
+        Self {
+            elementwise,
+            format: Format::of(format),
+            rounding,
+            marks_clipped: false,
+            in_units: false,
+        }
+    }
+
+    /// Leaves the tensor's scale, if there is one, out of the quantized elements.
+    pub(in crate::kernels::cube) fn in_units(self) -> Self {
+        Self {
+            in_units: self.format.has_tensor_scale(),
+            ..self
+        }
+    }
+
+    /// Writes marks of clipped elements in place of quantized elements.
+    pub(in crate::kernels::cube) fn marking_clipped(format: BlockFormat) -> Self {
+        Self {
+            marks_clipped: true,
+            ..Self::of(None, (format, Rounding::NearestEven))
+        }
+    }
+}
+
+/// Units of a cube of [`shared_kernel`], and of one that works on a square block.
+pub(in crate::kernels::cube) const UNITS: usize = 256;
+
+/// The tensor's largest magnitude, where there is one.
+#[cube]
+pub(in crate::kernels::cube) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
+    #[comptime]
+    match tensor_amax {
+        ComptimeOption::Some(words) => words[0],
+        ComptimeOption::None => 0u32.runtime(),
+    }
+}
+
+/// The factor of a block's elements, if they are in units of the tensor's scale.
+#[cube]
+pub(in crate::kernels::cube) fn scale_of_results(
+    grid: (u32, u32),
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] job: Job,
+) -> u32 {
+    if comptime!(job.in_units) {
+        rules::scale_of_block(grid, amax, verdict, tensor_amax, job.format)
+    } else {
+        0u32.runtime()
+    }
+}
+
+/// An element of a block, rounded.
+#[cube]
+pub(in crate::kernels::cube) fn rounded(
+    x: u32,
+    grid: (u32, u32),
+    scale: u32,
+    stream: &Stream,
+    position: usize,
+    #[comptime] job: Job,
+) -> u32 {
+    let mut word = 0u32.runtime();
+    if comptime!(job.rounding == Rounding::Stochastic) {
+        word = draw(stream, position);
+    }
+    if comptime!(job.marks_clipped) {
+        rules::clipped(x, grid, job.format)
+    } else if comptime!(job.in_units) {
+        let element = comptime!(job.format.element_of_float_scale());
+        rules::round_in_units(x, grid, scale, word, element, job.rounding)
+    } else {
+        rules::round(x, grid, word, job.format, job.rounding)
+    }
+}
+
+/// An element as it goes into its block.
+#[cube]
+pub(in crate::kernels::cube) fn element(x: u32, #[comptime] job: Job) -> u32 {
+    match comptime!(job.elementwise) {
+        Some(elementwise) => round_float(x, 0, elementwise.0, elementwise.1),
+        None => x,
+    }
+}

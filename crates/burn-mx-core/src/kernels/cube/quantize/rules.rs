@@ -1,0 +1,306 @@
+//! The block formats on a device. The largest magnitudes of a block and a sub-block give a grid, and the grid rounds
+//! each element, by `microscaling`'s rules for one element.
+
+mod float_scale;
+mod power_of_two;
+
+use cubecl::prelude::*;
+use microscaling::{
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
+    Rounding, ScaleMode, SharedExpMethod,
+};
+
+use crate::kernels::cube::numbers::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
+use crate::kernels::cube::numbers::round::round_magnitude;
+pub(super) use float_scale::round_in_units;
+pub(in crate::kernels::cube) use float_scale::round_unit;
+use float_scale::{
+    float_scale_code, float_scale_grid, float_scales, round_float_scale, tensor_scale,
+};
+use power_of_two::{bfp_grid, microexponent_grid, mx_grid};
+
+/// Added to an exponent that is a verdict, so that the verdict is not negative.
+pub(super) const VERDICT: i32 = 1 << 10;
+/// The verdict on a block whose largest magnitude is to become 4.
+pub(super) const FOUR: u32 = 1;
+
+/// Whether a kernel has the rule of these blocks. Tables, sub-scales and MS-EDEN go through the host's memory.
+pub(in crate::kernels::cube) fn has_kernel(format: &FloatScaleFormat) -> bool {
+    !format.element.is_table() && format.sub_scales.is_none() && !format.eden
+}
+
+/// The block formats that there are kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::kernels::cube) enum Format {
+    Mx(MxFormat),
+    Microexponent(MicroexponentFormat),
+    Bfp(BfpFormat),
+    FloatScale(FloatScaleFormat),
+}
+
+impl Format {
+    /// # Panics
+    ///
+    /// At a format that came later than this crate's kernels.
+    pub(in crate::kernels::cube) fn of(format: BlockFormat) -> Self {
+        match format {
+            BlockFormat::Mx(format) => {
+                use ScaleMode::{Ceil, Even, Floor, Rceil, Rms};
+                let mode = format.scale_mode;
+                assert!(
+                    matches!(mode, Floor | Ceil | Even | Rceil | Rms),
+                    "burn-mx: no kernel for scale mode {mode}"
+                );
+                Self::Mx(format)
+            }
+            BlockFormat::Microexponent(format) => Self::Microexponent(format),
+            BlockFormat::Bfp(format) => Self::Bfp(format),
+            BlockFormat::Nvfp4(format) => Self::FloatScale(format.into()),
+            BlockFormat::FloatScale(format) if has_kernel(&format) => Self::FloatScale(format),
+            other => panic!("burn-mx: no kernel for {other}"),
+        }
+    }
+
+    /// Elements in a block along an axis of this length.
+    pub(super) fn block_length(self, axis_length: usize) -> usize {
+        let length = match self {
+            Self::Mx(format) if format.shared_exp_method == SharedExpMethod::None => 1,
+            Self::Mx(format) => format.block_size,
+            Self::Microexponent(format) => format.block_size,
+            Self::Bfp(format) => format.block_size,
+            Self::FloatScale(format) => format.block_size,
+        };
+        match length {
+            0 => axis_length,
+            length => length.min(axis_length),
+        }
+    }
+
+    /// The two axes of square blocks along an axis; `None` where blocks are not square.
+    pub(super) fn square_axes(self, axis: usize) -> Option<[usize; 2]> {
+        match self {
+            Self::Mx(format) => BlockFormat::Mx(format).square_axes(axis),
+            Self::FloatScale(format) => BlockFormat::FloatScale(format).square_axes(axis),
+            Self::Microexponent(_) | Self::Bfp(_) => None,
+        }
+    }
+
+    /// Whether the grid follows from all elements of a block, in a second look at them.
+    pub(in crate::kernels::cube) fn looks_twice(self) -> bool {
+        let has_mean = matches!(self, Self::Mx(format) if format.scale_mode == ScaleMode::Rms);
+        has_mean || self.has_two_grids()
+    }
+
+    /// Whether the second look chooses between two grids.
+    pub(super) fn has_two_grids(self) -> bool {
+        matches!(self, Self::FloatScale(format) if format.four_over_six)
+    }
+
+    /// Whether a factor of all elements follows from the tensor's largest magnitude.
+    pub(in crate::kernels::cube) fn has_tensor_scale(self) -> bool {
+        matches!(self, Self::FloatScale(format) if format.tensor_scale)
+    }
+
+    /// The elements of a format whose scale is a float.
+    pub(super) fn element_of_float_scale(self) -> ElementFormat {
+        match self {
+            Self::FloatScale(format) => format.element,
+            other => unreachable!("{other:?} has a scale that is a power of two"),
+        }
+    }
+
+    /// Elements that share a grid: a sub-block's, or all of a block.
+    pub(in crate::kernels::cube) fn sub_block_length(self, block: usize) -> usize {
+        match self {
+            Self::Microexponent(format) => format.sub_block_size.min(block),
+            _ => block,
+        }
+    }
+}
+
+/// The part of a magnitude that counts for the largest one.
+#[cube]
+pub(in crate::kernels::cube) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
+    match format {
+        Format::Bfp(_) => select(abs < INFINITY, abs, 0),
+        _ => abs,
+    }
+}
+
+/// The grid of a sub-block, in two words. The arguments are the largest counted magnitudes of its block, of the sub-block,
+/// and of a tensor with a scale. For blocks that are looked at twice, the verdict takes the sub-block's place.
+#[cube]
+pub(in crate::kernels::cube) fn grid(
+    amax: u32,
+    sub_amax: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> (u32, u32) {
+    match format {
+        Format::Mx(format) => mx_grid(amax, sub_amax, format),
+        Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
+        Format::Bfp(format) => bfp_grid(amax, format),
+        Format::FloatScale(format) => float_scale_grid(amax, sub_amax, tensor_amax, format),
+    }
+}
+
+/// An element, rounded.
+#[cube]
+pub(in crate::kernels::cube) fn round(
+    x: u32,
+    grid: (u32, u32),
+    draw: u32,
+    #[comptime] format: Format,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let (first, second) = grid;
+    match format {
+        Format::Mx(format) => {
+            let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
+            round_to_grid(x, first, second, draw, mantissa_bits, rounding)
+        }
+        Format::Microexponent(format) => {
+            let abs = x & ABS;
+            let normal = (x & SIGN) | select(abs < IMPLICIT, 0, abs);
+            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
+            round_to_grid(normal, first, second, draw, fraction_bits, rounding)
+        }
+        Format::Bfp(format) => {
+            let special = x & ABS >= INFINITY;
+            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
+            let finite = select(special, 0, x);
+            let rounded = round_to_grid(finite, first, second, draw, fraction_bits, rounding);
+            select(special, x, rounded)
+        }
+        Format::FloatScale(format) => {
+            round_float_scale(x, first, second, draw, format.element, rounding)
+        }
+    }
+}
+
+/// Rounds to the grid of the exponent of the smallest number with all its mantissa bits and the pattern of the largest
+/// number, or NaN.
+#[cube]
+fn round_to_grid(
+    x: u32,
+    emin: u32,
+    largest: u32,
+    draw: u32,
+    #[comptime] mantissa_bits: i32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let is_nan = largest > INFINITY;
+    let abs = select(is_nan, 0, x & ABS);
+    let magnitude = round_magnitude(abs, emin as i32, draw, mantissa_bits, rounding);
+    select(is_nan, NAN, (x & SIGN) | min(magnitude, largest))
+}
+
+/// The code of the scale NaN, of exponents.
+pub(in crate::kernels::cube) const NAN_EXPONENT: u32 = 255;
+
+/// The factor of all elements of a tensor with this largest magnitude, which is finite; 1 if the format has none.
+#[cube]
+pub(super) fn scale_of_tensor(tensor_amax: u32, #[comptime] format: Format) -> u32 {
+    match format {
+        Format::FloatScale(format) => tensor_scale(tensor_amax, format),
+        _ => ONE.runtime(),
+    }
+}
+
+/// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
+#[cube]
+pub(super) fn scale_of_block(
+    grid: (u32, u32),
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> u32 {
+    let (first, _) = grid;
+    match format {
+        Format::FloatScale(format) => {
+            let is_nan = first >= INFINITY;
+            let (_, scale) = float_scales(
+                select(is_nan, 0, amax),
+                verdict,
+                select(is_nan, 0, tensor_amax),
+                format,
+            );
+            select(is_nan, NAN, scale)
+        }
+        _ => first,
+    }
+}
+
+/// The largest number that an element of a grid can become; NaN where all of the block becomes NaN.
+#[cube]
+pub(in crate::kernels::cube) fn largest(grid: (u32, u32), #[comptime] format: Format) -> u32 {
+    let (first, second) = grid;
+    match format {
+        Format::FloatScale(format) => {
+            let is_nan = first >= INFINITY;
+            let max = comptime!(format.element.max().to_bits()).runtime();
+            let limit = bits::product(select(is_nan, ONE, first), max);
+            select(is_nan, NAN, limit)
+        }
+        _ => second,
+    }
+}
+
+/// The scale of a block with this largest magnitude and this grid, 0 if it has none.
+#[cube]
+pub(in crate::kernels::cube) fn scale(
+    amax: u32,
+    grid: (u32, u32),
+    #[comptime] format: Format,
+) -> u32 {
+    let (first, second) = grid;
+    let scale = match format {
+        Format::Mx(format) => {
+            let exponent = first as i32 - comptime!(format.element.emin());
+            select(second > INFINITY, 0, bits::scale(ONE.runtime(), exponent))
+        }
+        Format::FloatScale(_) => first,
+        // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
+        _ => bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127),
+    };
+    select(amax == 0 || scale >= INFINITY, 0, scale)
+}
+
+/// The code of the scale of a block with this largest magnitude and this grid.
+#[cube]
+pub(in crate::kernels::cube) fn scale_code(
+    amax: u32,
+    verdict: u32,
+    tensor_amax: u32,
+    grid: (u32, u32),
+    #[comptime] format: Format,
+) -> u32 {
+    let (first, second) = grid;
+    match format {
+        Format::Mx(format) => {
+            let exponent = first as i32 - comptime!(format.element.emin());
+            select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
+        }
+        Format::FloatScale(of_scale) => {
+            let is_nan = first >= INFINITY;
+            let scale = scale_of_block(grid, amax, verdict, tensor_amax, format);
+            let nan = comptime!((1u32 << of_scale.scale.bits()) - 1).runtime();
+            select(is_nan, nan, float_scale_code(scale, of_scale))
+        }
+        // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.
+        _ => amax >> 23,
+    }
+}
+
+/// 1 if an element is clipped, else 0: if it is finite and at least the largest number that an element of its grid can become.
+#[cube]
+pub(in crate::kernels::cube) fn clipped(
+    x: u32,
+    grid: (u32, u32),
+    #[comptime] format: Format,
+) -> u32 {
+    let largest = largest(grid, format);
+    let abs = x & ABS;
+    select(largest != 0 && abs >= largest && abs < INFINITY, ONE, 0)
+}

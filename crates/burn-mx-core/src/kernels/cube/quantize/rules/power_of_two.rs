@@ -1,0 +1,129 @@
+//! Blocks whose scale is a power of two.
+
+use super::VERDICT;
+use crate::kernels::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN, ONE};
+use cubecl::prelude::*;
+use microscaling::{BfpFormat, MicroexponentFormat, MxFormat, ScaleMode};
+
+#[cube]
+pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> (u32, u32) {
+    let largest_exponent = comptime!((1i32 << (format.scale_bits - 1)) - 1);
+    let wanted = mx_scale(amax, verdict, format);
+    let is_nan = amax >= INFINITY || wanted > largest_exponent;
+    let exponent = max(wanted, -largest_exponent);
+    let scaled = bits::scale(
+        comptime!(format.element.max().to_bits()).runtime(),
+        select(is_nan, 0, exponent),
+    );
+    let flush_below = comptime!(if format.flush_fp32_subnorms {
+        IMPLICIT
+    } else {
+        0
+    });
+    let largest = select(is_nan, NAN, select(amax < flush_below, 0, scaled));
+    let emin = comptime!(format.element.emin()) + exponent;
+    (emin as u32, largest)
+}
+
+/// The exponent of the scale of a block, before it is limited to what the scale can hold.
+#[cube]
+fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
+    let emax = comptime!(format.element.emax()).runtime();
+    let mode = comptime!(format.scale_mode);
+    let exponent = if comptime!(mode == ScaleMode::Rms) {
+        verdict as i32 - VERDICT
+    } else if comptime!(!format.headroom.is_none()) {
+        scale_with_headroom(amax, format)
+    } else if comptime!(mode == ScaleMode::Floor) {
+        bits::exponent(amax) - emax
+    } else if comptime!(mode == ScaleMode::Ceil) {
+        let exponent = bits::exponent(amax);
+        let is_above = amax != bits::scale(ONE.runtime(), exponent);
+        exponent + select(is_above, 1, 0) - emax
+    } else if comptime!(mode == ScaleMode::Even) {
+        let half_ulp = comptime!(IMPLICIT >> (format.element.mantissa_bits() + 1));
+        ((amax + half_ulp) >> 23) as i32 - 127 - emax
+    } else {
+        let inverse = comptime!((1.0 / format.element.max()).to_bits());
+        ceil_log2_of_product(amax, inverse.runtime())
+    };
+    select(amax == 0, -126 - emax, exponent)
+}
+
+/// The exponent of the scale with headroom: the exponent of the magnitude after an addition to its significand.
+#[cube]
+fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
+    let is_rceil = comptime!(format.scale_mode == ScaleMode::Rceil);
+    let emax = comptime!(if is_rceil { 0 } else { format.element.emax() }).runtime();
+    let magnitude = if comptime!(is_rceil) {
+        let inverse = comptime!((1.0 / format.element.max()).to_bits());
+        bits::product(amax, inverse.runtime())
+    } else {
+        amax
+    };
+    let (significand, base) = bits::split(magnitude);
+    let log2 = bits::log2(significand);
+    let normal = significand << (min(max(23 - log2, 0), 31) as u32);
+    let addend = comptime!(headroom_addend(format)).runtime();
+    (base >> 23) as i32 - 149 + log2 + ((normal + addend) >> 23) as i32 - 1 - emax
+}
+
+/// The addend of the significand, in units of 2^−23. The exponent of the sum goes up by one where the largest magnitude
+/// times h passes a threshold of the scale mode.
+fn headroom_addend(format: MxFormat) -> u32 {
+    const NEXT: u64 = 1 << 24;
+    let numerator = u64::from(format.headroom.numerator());
+    let denominator = u64::from(format.headroom.denominator());
+    let addend = match format.scale_mode {
+        ScaleMode::Ceil | ScaleMode::Rceil => {
+            NEXT / 2 + NEXT - (NEXT * denominator / numerator + 1)
+        }
+        ScaleMode::Even => {
+            let from = (NEXT - (1 << (22 - format.element.mantissa_bits()))) * denominator;
+            match from.div_ceil(numerator) {
+                first if first >= NEXT / 2 => NEXT - first,
+                _ => NEXT / 2 + NEXT - (2 * from).div_ceil(numerator),
+            }
+        }
+        _ => NEXT - (NEXT * denominator).div_ceil(numerator),
+    };
+    addend as u32
+}
+
+/// ceil(log2(p)) with p the float32 product a · b, rounded half to even, with subnormals, of two positive finite numbers.
+#[cube]
+fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
+    let rounded = bits::product(a, b);
+    // Zero is below every scale.
+    let exponent = select(rounded == 0, -150, bits::exponent(rounded));
+    let is_power = rounded == bits::scale(ONE.runtime(), exponent);
+    exponent + select(is_power || rounded == 0, 0, 1)
+}
+
+#[cube]
+pub(super) fn microexponent_grid(
+    amax: u32,
+    sub_amax: u32,
+    #[comptime] format: MicroexponentFormat,
+) -> (u32, u32) {
+    let shared = (amax >> 23) as i32;
+    let below = shared - (sub_amax >> 23) as i32;
+    let largest_shift = comptime!((1i32 << format.shift_bits) - 1);
+    let exponent = shared - min(below, largest_shift) - 127;
+    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
+    let is_nan = amax >= INFINITY;
+    let scaled = bits::scale(largest, select(is_nan, 0, exponent));
+    (exponent as u32, select(is_nan, NAN, scaled))
+}
+
+#[cube]
+pub(super) fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> (u32, u32) {
+    let exponent = (amax >> 23) as i32 - 127;
+    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
+    (exponent as u32, bits::scale(largest, exponent))
+}
+
+/// The pattern of the largest number with exponent 0 and this number of bits below the point.
+fn largest_fixed(fraction_bits: i32) -> u32 {
+    (2.0 - (-fraction_bits as f32).exp2()).to_bits()
+}

@@ -1,0 +1,105 @@
+//! Compares kernels by the device's own float32 with kernels by integers. Ordinary numbers give the same results if the
+//! device rounds as IEEE 754 says, as Mesa's driver for processors does. So this test runs the arithmetic that CUDA uses.
+
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::{TensorData, read_sync};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use burn_wgpu::WgpuRuntime;
+use microscaling::{FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use crate::kernels::cube::numbers::float::{FORCED, Float32};
+use crate::kernels::{
+    BinaryFunction, BinaryOp, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm,
+    Normalization, OpRounding, Softmax, UnaryFunction, UnaryOp,
+};
+
+type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Tensor = CubeTensor<WgpuRuntime>;
+
+/// Numbers of magnitude 2^-6 to 2.
+fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
+    let stream = RandomStream::new(seed, 0);
+    let number = |i| {
+        let word = stream.draw(i);
+        f32::from_bits(word & 0x807f_ffff | (121 + word % 7) << 23)
+    };
+    let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64)
+        .map(number)
+        .collect();
+    B::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+fn bits(tensor: Tensor) -> Vec<u32> {
+    let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
+    let values: Vec<f32> = data.into_vec().expect("it holds f32");
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn its_float32_and_integers_agree() {
+    let format = FloatFormat::bfloat(20).expect("20 bits are allowed");
+    let rounding = FunctionRounding {
+        format,
+        rounding: Rounding::NearestEven,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let op = OpRounding {
+        format,
+        rounding: Rounding::NearestEven,
+        operands: true,
+    };
+    let x = || ordinary([9, 50], 1);
+    let y = || ordinary([9, 50], 2);
+    let row = || B::float_reshape(ordinary([1, 50], 3), [50].into());
+    let norm = |norm| Normalization::new(norm, 1e-5, rounding);
+    let softmax = Softmax {
+        rounding,
+        base2: false,
+    };
+    let hadamard = KernelOp::Hadamard {
+        axis: 1,
+        transform: RandomHadamard { block_size: 32 },
+        signs: RandomStream::new(4, 4).into(),
+        inverse: false,
+    };
+    let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
+    let unary = |function| (KernelOp::UnaryFunction(function, rounding), vec![x()]);
+    let kernels: Vec<(KernelOp, Vec<Tensor>)> = vec![
+        binary(BinaryOp::Add),
+        binary(BinaryOp::Sub),
+        binary(BinaryOp::Mul),
+        binary(BinaryOp::Div),
+        (KernelOp::Unary(UnaryOp::Sqrt, op), vec![B::float_abs(x())]),
+        (KernelOp::Recip, vec![x()]),
+        unary(UnaryFunction::Exp),
+        unary(UnaryFunction::Gelu),
+        (
+            KernelOp::BinaryFunction(BinaryFunction::GeluBackward, rounding),
+            vec![y(), x()],
+        ),
+        (KernelOp::Softmax(softmax), vec![x()]),
+        (KernelOp::LogSoftmax(LogSoftmax { rounding }), vec![x()]),
+        (KernelOp::Norm(norm(Norm::Layer)), vec![x(), row(), row()]),
+        (
+            KernelOp::NormBackward(norm(Norm::Rms)),
+            vec![y(), x(), row()],
+        ),
+        (hadamard, vec![x()]),
+    ];
+    for (op, tensors) in kernels {
+        let run = || {
+            let mut tensors = tensors.iter().cloned();
+            let first = tensors.next().expect("an op takes a tensor");
+            let others = [tensors.next(), tensors.next()];
+            B::kernels().run(op, first, others).0
+        };
+        let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+            FORCED.set(Some(float32));
+            bits(run())
+        });
+        assert_eq!(device, integers, "{op:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The sources of the kernels that pack and unpack.
+
+use super::{array, output_array, scalar, source};
+use crate::kernels::cube::pack::{self, Form};
+use crate::kernels::cube::statistics;
+use cubecl::prelude::*;
+use microscaling::Rounding;
+
+#[test]
+fn packing() {
+    let formats = [
+        ("mxfp8", "mxfp8_e4m3"),
+        ("mxint8", "mxint8"),
+        ("mx6", "mx6"),
+        ("nvfp4", "nvfp4(tensor_scale=true)"),
+    ];
+    for (name, format) in formats {
+        let form = Form::of(format.parse().expect("the format is sound"), 32);
+        source(&format!("scales_{name}"), |builder| {
+            let values = array(builder);
+            let grids = output_array(builder);
+            let scales = output_array(builder);
+            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let count = scalar::<usize>(builder);
+            pack::scales_kernel::expand(
+                &mut builder.scope,
+                values,
+                ComptimeOptionExpand::None,
+                grids,
+                scales,
+                blocks,
+                count,
+                form,
+            );
+        });
+        source(&format!("codes_{name}"), |builder| {
+            let values = array(builder);
+            let grids = array(builder);
+            let words = output_array(builder);
+            let stream = crate::kernels::cube::numbers::random::expand(builder);
+            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let elements = scalar::<usize>(builder);
+            let count = scalar::<usize>(builder);
+            pack::codes_kernel::expand(
+                &mut builder.scope,
+                values,
+                grids,
+                words,
+                stream,
+                blocks,
+                elements,
+                count,
+                form,
+                Rounding::Stochastic,
+            );
+        });
+        source(&format!("records_{name}"), |builder| {
+            let grids = array(builder);
+            let scales = array(builder);
+            let words = output_array(builder);
+            let [codes, blocks, count] = [(); 3].map(|()| scalar::<usize>(builder));
+            pack::records_kernel::expand(
+                &mut builder.scope,
+                grids,
+                scales,
+                ComptimeOptionExpand::None,
+                words,
+                codes,
+                blocks,
+                count,
+                form,
+            );
+        });
+        source(&format!("unpack_{name}"), |builder| {
+            let words = array(builder);
+            let values = output_array(builder);
+            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let codes = scalar::<usize>(builder);
+            let tensor_scale = scalar::<u32>(builder);
+            let elements = scalar::<usize>(builder);
+            pack::values_kernel::expand(
+                &mut builder.scope,
+                words,
+                values,
+                blocks,
+                codes,
+                tensor_scale,
+                elements,
+                form,
+            );
+        });
+    }
+}

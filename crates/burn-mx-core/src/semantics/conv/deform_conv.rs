@@ -1,0 +1,166 @@
+//! Deformable convolution: a product that sums over channels and window, of values that are first read between the
+//! pixels of x and weighed by a mask.
+//!
+//! x [B, C, H, W], weight [O, C / groups, ..], offset and mask [B, .., H', W']. Burn hands the op over whole, so x
+//! itself is quantized, not the values read at the offsets. With no offset and a mask of ones the op is the convolution
+//! of the same operands. The offset holds positions, which are not rounded; the mask is an elementwise operand.
+
+use burn_backend::TensorMetadata;
+use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
+use burn_backend::tensor::FloatTensor;
+
+use super::{BATCH, CHANNELS, Direction};
+use crate::backend::MxBackend;
+use crate::kernels::{MxKernels, same_type, to_f32};
+use crate::semantics::Float;
+use crate::semantics::conv;
+use crate::semantics::elementwise::Rounder;
+use crate::semantics::product::{Along, quantize_backward};
+use crate::specs::Slot;
+use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{MxTensor, OpContext};
+
+/// The tensors of a deformable convolution.
+pub(crate) struct Inputs<B: MxKernels> {
+    pub(crate) x: Float<B>,
+    pub(crate) offset: Float<B>,
+    pub(crate) weight: Float<B>,
+    pub(crate) mask: Option<Float<B>>,
+    pub(crate) bias: Option<Float<B>>,
+}
+
+impl<B: MxKernels> Inputs<B> {
+    fn context(&self, grad: Option<&Float<B>>) -> OpContext {
+        conv::context::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
+    }
+}
+
+/// The convolution; the bias is part of the product and there is one rounding.
+pub(crate) fn forward<B: MxKernels>(
+    mut inputs: Inputs<B>,
+    options: DeformConvOptions<2>,
+) -> Float<B> {
+    inputs.x = inputs.x.into_activation();
+    let interned = inputs.context(None).quantization();
+    let Inputs {
+        x,
+        offset,
+        weight,
+        mask,
+        bias,
+    } = inputs;
+    let mask = mask.map(|mask| match interned {
+        Some(interned) => as_activation::<B>(mask, interned),
+        None => mask.inner,
+    });
+    conv::forward::<B>(
+        x,
+        weight,
+        bias,
+        (Direction::Normal, options.weight_groups, None),
+        |x, weight, bias| {
+            let offset = same_type::<B>(offset.inner.clone(), &x);
+            B::deform_conv2d(x, offset, weight, mask.clone(), bias, options.clone())
+        },
+    )
+}
+
+/// The tensor rounded as an activation is.
+fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static SharedSpecs) -> FloatTensor<B> {
+    match Rounder::new(interned, interned.specs.round_output()) {
+        Some(rounder) => rounder.operand::<B>(tensor, &interned.draws()),
+        None => to_f32::<B>(tensor.inner),
+    }
+}
+
+/// The gradients of all inputs.
+///
+/// The gradients of x, offset and mask come from the product of weight and output gradient, along O. The gradients of offset and mask multiply this
+/// product elementwise by the values that were read. For this multiplication x is rounded but not quantized, unless gradients read the operands of the
+/// forward product. The weight's gradient is a product of other operands, along B. Burn's op computes all gradients at once, so it is called once for
+/// each kind.
+pub(crate) fn backward<B: MxKernels>(
+    inputs: Inputs<B>,
+    grad: Float<B>,
+    options: DeformConvOptions<2>,
+) -> DeformConv2dBackward<MxBackend<B>> {
+    let context = inputs.context(Some(&grad));
+    let interned = context
+        .emulation()
+        .filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
+    let Inputs {
+        x,
+        offset,
+        weight,
+        mask,
+        bias,
+    } = inputs;
+    let Some(interned) = interned else {
+        let grads = B::deform_conv2d_backward(
+            x.inner,
+            offset.inner,
+            weight.inner,
+            mask.map(|mask| mask.inner),
+            bias.map(|bias| bias.inner),
+            grad.inner,
+            options,
+        );
+        let wrap = |inner| MxTensor::new(inner, context.result);
+        return DeformConv2dBackward::new(
+            wrap(grads.x_grad),
+            wrap(grads.offset_grad),
+            wrap(grads.weight_grad),
+            grads.mask_grad.map(wrap),
+            grads.bias_grad.map(wrap),
+        );
+    };
+
+    let bias_grad = bias.map(|bias| {
+        conv::bias_backward::<B>(&x, &bias, grad.clone(), |grad| {
+            let like = |tensor: &Float<B>| same_type::<B>(tensor.inner.clone(), &grad);
+            B::conv2d_bias_backward(like(&x), like(&bias), grad)
+        })
+    });
+    let offset = to_f32::<B>(offset.inner);
+    let mask = mask.map(|mask| as_activation::<B>(mask, interned));
+    let groups = options.weight_groups;
+    let product = conv::input_gradient::<B>(interned, weight.meta);
+    let axis = Direction::Normal.weight_output_axis();
+    let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
+    let read = product.elementwise_operand(Slot::A, product.saved(of_x, x.clone()));
+    let saved = product.saved(of_weight, weight.clone());
+    let gradients = |weight, grad| {
+        let (x, offset) = (read.clone(), offset.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask.clone(), None, grad, options.clone())
+    };
+    let of_inputs = gradients(
+        product.tensor_operand(Slot::WBp, saved, Along::axis(axis, groups)),
+        product.tensor_operand(Slot::ABpOs, grad.clone(), Along::axis(CHANNELS, groups)),
+    );
+    let x_grad = product.without_margins(of_inputs.x_grad);
+    // What is read at the offsets weighs the same product, so x's gradient stands for all.
+    product.observe_result(&x_grad, |weight, grad, _| gradients(weight, grad).x_grad);
+    let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
+    let x_grad = product.finish(x_grad, context.result);
+    let of_input = |gradient| product.finish(product.without_margins(gradient), context.result);
+    let offset_grad = of_input(of_inputs.offset_grad);
+    let mask_grad = of_inputs.mask_grad.map(of_input);
+    // Every image is read at positions of its own, so none may be transformed together with another.
+    let batch = x.shape()[0];
+    let product = conv::weight_gradient::<B>(interned, weight.meta);
+    let like = to_f32::<B>(weight.inner.clone());
+    let gradient = |x, grad| {
+        let (offset, weight, mask) = (offset.clone(), like.clone(), mask.clone());
+        B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone()).weight_grad
+    };
+    let of_batch = Along::axis(BATCH, batch);
+    let weight_grad = gradient(
+        product.tensor_operand(Slot::ABp, product.saved(of_x, x), of_batch),
+        product.tensor_operand(Slot::ABpEx, grad, of_batch),
+    );
+    let weight_grad = product.without_margins(weight_grad);
+    product.observe_result(&weight_grad, |x, grad, _| gradient(x, grad));
+    let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
+    let weight_grad = product.finish(weight_grad, context.result);
+    DeformConv2dBackward::new(x_grad, offset_grad, weight_grad, mask_grad, bias_grad)
+}

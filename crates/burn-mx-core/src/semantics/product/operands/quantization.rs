@@ -1,0 +1,201 @@
+//! How an operand is quantized: rounding, transform, margin, blocks.
+
+use super::{Along, NO_STREAM};
+use crate::kernels::{KernelOp, MxKernels, to_f32};
+use crate::semantics::Float;
+use crate::semantics::product::roundings::Roundings;
+use crate::semantics::product::{Product, Rounder, static_input};
+use crate::specs::{Slot, StaticInput};
+use crate::tensor::Meta;
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+
+/// How an operand is quantized.
+impl<B: MxKernels> Product<B> {
+    /// The quantization of a [plain](Self::is_plain) operand.
+    pub(super) fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
+        let rounder = self.rounder(slot);
+        let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
+        OperandQuantization {
+            elementwise: rounder.map(Rounder::format_and_rounding),
+            blocks: self.blocks(slot),
+        }
+    }
+
+    /// The blocks of a slot's operand, and how they are rounded.
+    pub(super) fn blocks(&self, slot: Slot) -> Option<(BlockFormat, Rounding)> {
+        let format = self.block_format(slot);
+        format.map(|format| (format, self.roundings(slot).mx))
+    }
+
+    /// The random numbers of the blocks of a slot's operand: others with each call, where there are any.
+    pub(super) fn stream(&self, slot: Slot) -> RandomStream {
+        match (self.static_input(slot), self.blocks(slot)) {
+            (None, Some((_, rounding))) => self.draws.next(rounding),
+            _ => NO_STREAM,
+        }
+    }
+
+    /// Values that are rounded, as they are quantized in blocks: transformed, divided by the headroom.
+    pub(in crate::semantics::product) fn before_blocks(
+        &self,
+        slot: Slot,
+        values: FloatTensor<B>,
+        along: Along,
+    ) -> FloatTensor<B> {
+        let values = self.transformed(values, along);
+        match self.margin(slot) {
+            Some(margin) => B::float_mul_scalar(values, margin.into()),
+            None => values,
+        }
+    }
+
+    /// The values in the basis of the transform, if there is one.
+    pub(in crate::semantics::product) fn transformed(
+        &self,
+        values: FloatTensor<B>,
+        along: Along,
+    ) -> FloatTensor<B> {
+        self.by_hadamard(values, along, false)
+    }
+
+    /// Values in the basis of the transform, if there is one, in their own again.
+    pub(in crate::semantics::product) fn transformed_back(
+        &self,
+        values: FloatTensor<B>,
+        along: Along,
+    ) -> FloatTensor<B> {
+        self.by_hadamard(values, along, true)
+    }
+
+    /// The transform along an axis, one way or the other: it must not mix what belongs to different ones of its groups.
+    fn by_hadamard(
+        &self,
+        values: FloatTensor<B>,
+        Along { axis, groups, .. }: Along,
+        inverse: bool,
+    ) -> FloatTensor<B> {
+        let Some((transform, signs)) = self.hadamard else {
+            return values;
+        };
+        let shape = values.shape();
+        let mut split = shape.clone();
+        split[axis] /= groups;
+        split.insert(axis, groups);
+        let values = B::float_reshape(values, split);
+        let op = KernelOp::Hadamard {
+            axis: axis + 1,
+            transform: transform.transform(),
+            signs,
+            inverse,
+        };
+        B::float_reshape(B::kernel(op, [values]), shape)
+    }
+
+    /// The quantized values.
+    pub(in crate::semantics::product) fn values(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        along: Along,
+    ) -> FloatTensor<B> {
+        let format = self.block_format(slot);
+        match (self.rounder(slot), format) {
+            (Some(rounder), Some(block_format))
+                if self.is_plain(slot) && !rounder.has_rounded(&tensor.meta) =>
+            {
+                let axis = along.block_axis(format, tensor.rank());
+                let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
+                let tensor = to_f32::<B>(tensor.inner);
+                B::kernel(
+                    KernelOp::round_and_quantize(elementwise, axis, block_format, mx),
+                    [tensor],
+                )
+            }
+            _ => {
+                let rounded = self.rounded(self.rounder(slot), tensor);
+                let values = self.before_blocks(slot, rounded, along);
+                self.in_blocks(slot, values, along, self.stream(slot))
+            }
+        }
+    }
+
+    /// Whether a backend can quantize an operand in any order: without random numbers, a transform, a margin or fixed scales.
+    pub(super) fn is_plain(&self, slot: Slot) -> bool {
+        let Roundings { elementwise, mx } = self.roundings(slot);
+        let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
+        let is_free = self.static_input(slot).is_none();
+        is_free && self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
+    }
+
+    /// The scales of the slot's operand, if a calibration fixed them.
+    pub(super) fn static_input(&self, slot: Slot) -> Option<&'static StaticInput> {
+        self.static_input.filter(|_| slot == Slot::A)
+    }
+
+    /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
+    pub(crate) fn significant_bits_of_values(&self, slot: Slot) -> u32 {
+        match self.block_format(slot) {
+            Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
+            _ => self.significant_bits(slot),
+        }
+    }
+
+    /// How many significant bits an element of the slot's operand has at most, beside a tensor scale.
+    pub(super) fn significant_bits(&self, slot: Slot) -> u32 {
+        match (self.block_format(slot), self.specs.specs.float_format()) {
+            (Some(format), _) => format.significant_bits(),
+            (None, Some(format)) => 1 + format.mantissa_bits(),
+            (None, None) => f32::MANTISSA_DIGITS,
+        }
+    }
+
+    /// The tensor quantized in blocks, if the slot has a format.
+    pub(super) fn in_blocks(
+        &self,
+        slot: Slot,
+        tensor: FloatTensor<B>,
+        along: Along,
+        stream: RandomStream,
+    ) -> FloatTensor<B> {
+        let Some((format, rounding)) = self.blocks(slot) else {
+            return tensor;
+        };
+        let axis = along.block_axis(Some(format), tensor.rank());
+        if let Some(input) = self.static_input(slot) {
+            self.check_length(input, &tensor.shape(), axis);
+            return static_input::quantize::<B>(tensor, axis, format, rounding, input);
+        }
+        B::mx_quantize(tensor, axis, format, rounding, stream)
+    }
+
+    /// # Panics
+    ///
+    /// If an input has not the length that it was calibrated with.
+    fn check_length(&self, input: &StaticInput, shape: &[usize], axis: usize) {
+        assert!(
+            shape[axis] == input.length,
+            "burn-mx: {self}: the scales of its input were calibrated for {} elements along the axis that it sums over, and \
+             the input has the shape {shape:?} with {} along axis {axis}. Scales that are static belong to one layer, and to \
+             inputs as those that it was calibrated with.",
+            input.length,
+            shape[axis],
+        );
+    }
+
+    /// The factor of the slot's operand before quantization: 1 / headroom.
+    pub(super) fn margin(&self, slot: Slot) -> Option<f32> {
+        let headroom = self.specs.specs.headroom_bp();
+        let has_margin = self.kind.is_gradient() && !headroom.is_none();
+        let has_margin = has_margin && self.block_format(slot).is_some();
+        has_margin.then(|| f32::from(headroom.denominator()) / f32::from(headroom.numerator()))
+    }
+
+    /// Takes note that the product has to be divided by the margin of this operand.
+    pub(super) fn count_margin(&self, slot: Slot) {
+        if let Some(margin) = self.margin(slot) {
+            self.margins.set(self.margins.get() * margin);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! How operands and result of a product are rounded.
+
+use super::Product;
+use super::kind::{Kind, Op};
+use crate::kernels::MxKernels;
+use crate::semantics::elementwise::Rounder;
+use crate::specs::Slot;
+use microscaling::Rounding;
+
+/// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Roundings {
+    pub(super) elementwise: Rounding,
+    pub(super) mx: Rounding,
+}
+
+/// How an operand is quantized.
+impl<B: MxKernels> Product<B> {
+    /// Rounding of a slot's operand to the elementwise format, if there is one.
+    pub(super) fn rounder(&self, slot: Slot) -> Option<Rounder> {
+        Rounder::new(self.specs, self.roundings(slot).elementwise)
+    }
+
+    /// How the operand of a slot is rounded.
+    pub(super) fn roundings(&self, slot: Slot) -> Roundings {
+        let specs = &self.specs.specs;
+        let elementwise = match slot {
+            Slot::W | Slot::WBp => specs.round_weight(),
+            Slot::A | Slot::ABp => specs.round_output(),
+            Slot::ABpEx | Slot::ABpOs => specs.round_grad_input(),
+        };
+        let mx = match (self.op, slot) {
+            (_, Slot::W | Slot::A) => specs.round_mx_output(),
+            // Either gradient of a matmul is that of an input.
+            (Op::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
+            (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
+            (_, Slot::ABp) => specs.round_mx_input_grad_weight(),
+            (_, Slot::ABpOs) => specs.round_mx_grad_output_grad_input(),
+            (_, Slot::ABpEx) => specs.round_mx_grad_output_grad_weight(),
+        };
+        Roundings { elementwise, mx }
+    }
+
+    /// How the result is rounded.
+    pub(crate) fn result_rounding(&self) -> Rounding {
+        let specs = &self.specs.specs;
+        match (self.op, self.kind) {
+            (_, Kind::Forward) => specs.round_output(),
+            (Op::Matmul, _) | (_, Kind::InputGradient) => specs.round_grad_input(),
+            (_, Kind::WeightGradient) => specs.round_grad_weight(),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Training recipes of the literature, as specs.
+
+use microscaling::{
+    BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MxFormat, Nvfp4Format, Rounding,
+    ScaleFormat, ScaleMode,
+};
+
+use crate::specs::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
+
+/// 4/3: the headroom that brings the largest FP4 element under scale mode `floor` from less than 8 steps to less than 6.
+const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("4/3 is a headroom"),
+};
+
+/// 3/2: the headroom that rounds the scale's exponent to nearest.
+const THREE_HALVES: Headroom = match Headroom::new(3, 2) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("3/2 is a headroom"),
+};
+
+/// 17/16 · 0.93.
+const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("it is one"),
+};
+
+/// The signs of TransformerEngine's Hadamard transform, the same in every layer and step.
+const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
+
+/// MXFP4 blocks of 32 elements.
+const MXFP4: MxFormat = MxFormat::new(ElementFormat::FP4_E2M1, 32);
+
+impl MxSpecs {
+    /// NVIDIA's pretraining in MXFP8 (Mishra et al., "Recipes for Pre-training LLMs with MXFP8", arXiv 2506.08027;
+    /// TransformerEngine's `MXFP8BlockScaling`). Weights, activations and gradients are E4M3 in blocks of 32 along one axis,
+    /// with scales rounded up. Each product quantizes the original operands. Products of activations, such as attention's,
+    /// and the head stay in bfloat16, see [`Recipe`](crate::Recipe).
+    pub fn mxfp8_pretraining() -> Self {
+        Self {
+            quantize_matmul: false,
+            ..Self::mxfp8_rceil()
+        }
+    }
+
+    /// The formats' authors' training in MXFP6 (Rouhani et al., "Microscaling Data Formats for Deep Learning", arXiv 2310.10537,
+    /// by the settings of their library's example): E3M2 for all operands of all products, blocks of 32, scale mode `floor`,
+    /// ties away from zero, also in the bfloat16 of all other ops.
+    pub fn mxfp6_training() -> Self {
+        Self {
+            round: Rounding::NearestAway,
+            ..Self::mxfp6_e3m2()
+        }
+    }
+
+    /// Gradients in MXFP4 (Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv 2502.20586, algorithms 2 and 3, and their
+    /// code). The forward pass is in bfloat16, gradient products are in MXFP4. A gradient product first transforms its
+    /// operands by a Hadamard transform in blocks of 64, with new signs for each product. Operands are multiplied by 3/4
+    /// after the choice of the scale and rounded stochastically, and the product is multiplied by 16/9. Products of
+    /// activations and the head stay in bfloat16.
+    ///
+    /// The authors' code rounds the transformed operands to bfloat16. Here they stay float32 until they are quantized.
+    pub fn mxfp4_backward() -> Self {
+        let transform = Hadamard::new(64).with_signs(HadamardSigns::Product);
+        Self {
+            hadamard_input_grad: Some(transform),
+            hadamard_weight_grad: Some(transform),
+            headroom_bp: FOUR_THIRDS,
+            ..Self::bfloat16().with_gradients(MXFP4.into(), Some(Rounding::Stochastic))
+        }
+    }
+
+    /// NVIDIA's pretraining in NVFP4 ("Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 4 and
+    /// appendices A to C; TransformerEngine's `NVFP4BlockScaling`). Activations and gradients have blocks of 16 along the
+    /// summed axis, weights have blocks of 16 × 16, and each tensor has a scale. Rounding is to nearest, ties to even; both
+    /// gradient products round the output's gradient stochastically. The weight's gradient has a Hadamard transform of 16
+    /// with fixed signs. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
+    /// [`Recipe`](crate::Recipe).
+    ///
+    /// The scales follow [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
+    /// TransformerEngine's. Transformed operands stay float32 until they are quantized.
+    pub fn nvfp4_pretraining() -> Self {
+        let one_axis = Nvfp4Format::new(true);
+        let square = Nvfp4Format {
+            square: true,
+            ..one_axis
+        };
+        let [activations, weights] =
+            [one_axis, square].map(|format| Some(SlotFormat::Block(format.into())));
+        let signs = HadamardSigns::Given(TRANSFORMER_ENGINE_SIGNS);
+        let stochastic = Some(Rounding::Stochastic);
+        Self {
+            w_elem_format: weights,
+            a_elem_format: activations,
+            round_mx_grad_output_grad_input: stochastic,
+            round_mx_grad_output_grad_weight: stochastic,
+            hadamard_weight_grad: Some(Hadamard::new(16).with_signs(signs)),
+            ..Self::bfloat16()
+        }
+    }
+
+    /// Quartet (Castro et al., "Quartet: Native FP4 Training Can Be Optimal for Large Language Models", arXiv 2505.14669,
+    /// algorithm 1 of its last version). Both passes are in MXFP4. The forward pass has a fixed Hadamard transform of 32,
+    /// and scales from the blocks' root mean squares, which clip. Gradient products take the operands that the forward
+    /// product used, with a Hadamard transform whose signs are drawn. Operands are multiplied by 3/4 after the choice of
+    /// the scale and rounded to nearest, and the product is multiplied by 16/9. The result becomes zero where the forward
+    /// operand was clipped, and is transformed back. Products of activations and the head stay in bfloat16.
+    ///
+    /// The scale is 3/2 times the root mean square's optimum, rounded down to a power of two. So an optimum of at least 4/3
+    /// of a power of two rounds up, a smaller one rounds down. With this rule the errors equal the paper's table 2 (mean
+    /// squared 1.33 %, misaligned by 1.3 %). The authors' released code rounds the optimum itself down:
+    /// [`quartet_code`](Self::quartet_code).
+    ///
+    /// The first version of the paper rounded gradients stochastically (`round_grad_input: stochastic` of the MX
+    /// fields). According to the last version, stochastic rounding was not better. The authors' code takes the standard
+    /// deviation for the root mean square, draws signs for a layer and not for a product, and breaks ties toward zero.
+    pub fn quartet() -> Self {
+        let headroom = THREE_HALVES;
+        Self::quartet_with(MxFormat { headroom, ..MXFP4 })
+    }
+
+    /// [`quartet`](Self::quartet) with the rule of its released code (github.com/IST-DASLab/Quartet): the scale's exponent is
+    /// rounded down, which clips 5 % of the elements in place of 0.5 %.
+    pub fn quartet_code() -> Self {
+        Self::quartet_with(MXFP4)
+    }
+
+    /// Quartet with this block format forward, by root mean squares.
+    fn quartet_with(format: MxFormat) -> Self {
+        let forward = MxFormat {
+            scale_mode: ScaleMode::Rms,
+            ..format
+        };
+        let forward = Some(SlotFormat::Block(forward.into()));
+        let drawn = Hadamard::new(32).with_signs(HadamardSigns::Product);
+        Self {
+            w_elem_format: forward,
+            a_elem_format: forward,
+            hadamard_forward: Some(Hadamard::new(32).with_signs(HadamardSigns::Given(0))),
+            hadamard_input_grad: Some(drawn),
+            hadamard_weight_grad: Some(drawn),
+            headroom_bp: FOUR_THIRDS,
+            gradient_operands: GradientOperands::Forward,
+            mask_clipped: true,
+            ..Self::bfloat16().with_gradients(MXFP4.into(), None)
+        }
+    }
+
+    /// Quartet II (Panferov et al., "Quartet II: Accurate LLM Pre-Training in NVFP4 by Improved Unbiased Gradient Estimation",
+    /// arXiv 2601.22813): both passes in NVFP4. The forward pass has four over six and rounds to nearest. Gradient products take
+    /// the operands that the forward product used, and the gradient. A Hadamard transform of 128 with drawn signs comes first, then
+    /// [MS-EDEN](FloatScaleFormat::eden). Scales have the released code's headroom, 17/16 · 0.93. Products of activations and the
+    /// head stay in bfloat16.
+    ///
+    /// The released code (github.com/IST-DASLab/Quartet-II) takes 1 for a block scale that would round to 0, where this preset takes
+    /// the smallest scale, 2^−9, and has the same signs for both products of a layer.
+    pub fn quartet2() -> Self {
+        let forward = Nvfp4Format {
+            four_over_six: true,
+            ..Nvfp4Format::new(true)
+        };
+        let forward = Some(SlotFormat::Block(forward.into()));
+        let backward = FloatScaleFormat {
+            tensor_scale: true,
+            eden: true,
+            headroom: EDEN_HEADROOM,
+            ..FloatScaleFormat::new(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
+        };
+        let drawn = Hadamard::new(128).with_signs(HadamardSigns::Product);
+        Self {
+            w_elem_format: forward,
+            a_elem_format: forward,
+            hadamard_input_grad: Some(drawn),
+            hadamard_weight_grad: Some(drawn),
+            gradient_operands: GradientOperands::Forward,
+            ..Self::bfloat16().with_gradients(backward.into(), Some(Rounding::Stochastic))
+        }
+    }
+
+    /// bfloat16 alone, ties to even, without blocks. Products of activations stay without blocks if formats are added.
+    fn bfloat16() -> Self {
+        Self {
+            bfloat: 16,
+            round: Rounding::NearestEven,
+            quantize_matmul: false,
+            ..Self::default()
+        }
+    }
+
+    /// The specs with this format and rounding in all gradient products.
+    fn with_gradients(self, format: BlockFormat, rounding: Option<Rounding>) -> Self {
+        let format = Some(format.into());
+        Self {
+            w_elem_format_bp: format,
+            a_elem_format_bp: format,
+            a_elem_format_bp_ex: format,
+            a_elem_format_bp_os: format,
+            round_mx_input_grad_input: rounding,
+            round_mx_weight_grad_input: rounding,
+            round_mx_grad_output_grad_input: rounding,
+            round_mx_input_grad_weight: rounding,
+            round_mx_grad_output_grad_weight: rounding,
+            ..self
+        }
+    }
+}

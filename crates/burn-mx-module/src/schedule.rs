@@ -1,0 +1,357 @@
+//! Recipes over the steps of a training run.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::pattern::{PathError, Pattern, nearest};
+use burn_mx_core::{MxSpecs, Recipe, SpecsError};
+
+/// Recipes over the steps of a training run: a warm-up in bfloat16, the last steps in higher precision.
+///
+/// In JSON a schedule is a list of phases. A phase has a recipe, or the name of a preset:
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// use burn_mx::module::Schedule;
+///
+/// let schedule: Schedule = serde_json::from_str(
+///     r#"[{"from": 0, "preset": "mxfp8_e4m3"}, {"from": 100, "ramp": 50, "preset": "mxfp4"}]"#,
+/// )?;
+/// let layers = ["embed", "head"];
+/// let stages = schedule.stages(&layers)?;
+/// let steps: Vec<u64> = stages.iter().map(|stage| stage.from).collect();
+/// assert_eq!(steps, [0, 100, 125]); // MXFP4 in `embed`, then in all layers
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A program sets the specs of a stage between two steps, by [`set_specs`](super::set_specs) with `stage.recipe.specs` and
+/// [`set_recipe_layers`](super::set_recipe_layers), and moves its batches to a device with `stage.recipe.specs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Phase>", into = "Vec<Phase>")]
+pub struct Schedule(Vec<Phase>);
+
+/// A part of a [`Schedule`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PhaseText")]
+pub struct Phase {
+    /// The first step.
+    pub from: u64,
+    /// The number of steps over which the share of the layers with this recipe grows linearly; the other layers keep the recipe of the
+    /// phase before. Layers change in the order of a forward pass. 0: all layers change at once.
+    pub ramp: u64,
+    /// The recipe.
+    pub recipe: Recipe,
+}
+
+/// Steps with the same specs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stage {
+    /// The first step.
+    pub from: u64,
+    /// The specs of the model and of each layer that differs. The recipe has no exemptions: `layers` has these layers.
+    pub recipe: Recipe,
+}
+
+/// The reasons why phases do not form a schedule.
+#[derive(Clone, Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// There is no phase.
+    #[error("the schedule is empty, expected one phase at least")]
+    Empty,
+    /// A phase begins too early or too late.
+    #[error("phase {phase}: `from` is {from}, expected {expected}")]
+    From {
+        /// The number of the phase, from 0 on.
+        phase: usize,
+        /// Its first step.
+        from: u64,
+        /// The allowed steps.
+        expected: String,
+    },
+    /// The first phase has nothing to grow from, or the next phase begins before the growth has ended.
+    #[error("phase {phase}: `ramp` is {ramp}, expected at most {most}")]
+    Ramp {
+        /// The number of the phase, from 0 on.
+        phase: usize,
+        /// Its steps of growth.
+        ramp: u64,
+        /// The most steps.
+        most: u64,
+    },
+    /// A pattern of a recipe is not valid, or matches no layer.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Specs do not resolve.
+    #[error("phase {phase}: {error}")]
+    Specs {
+        /// The number of the phase, from 0 on.
+        phase: usize,
+        /// The reason.
+        error: SpecsError,
+    },
+}
+
+microscaling::debug_is_display!(ScheduleError);
+
+/// The text of a phase.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PhaseText {
+    from: u64,
+    #[serde(default)]
+    ramp: u64,
+    preset: Option<String>,
+    recipe: Option<Recipe>,
+}
+
+impl TryFrom<PhaseText> for Phase {
+    type Error = String;
+
+    fn try_from(text: PhaseText) -> Result<Self, String> {
+        let recipe = match (text.preset, text.recipe) {
+            (Some(name), None) => Recipe::preset(&name).map_err(|error| error.to_string())?,
+            (None, Some(recipe)) => recipe,
+            _ => {
+                return Err(format!(
+                    "the phase from step {}: expected either `preset` or `recipe`",
+                    text.from
+                ));
+            }
+        };
+        Ok(Self {
+            from: text.from,
+            ramp: text.ramp,
+            recipe,
+        })
+    }
+}
+
+impl TryFrom<Vec<Phase>> for Schedule {
+    type Error = ScheduleError;
+
+    fn try_from(phases: Vec<Phase>) -> Result<Self, ScheduleError> {
+        if phases.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        let mut ends = 0;
+        for (phase, Phase { from, ramp, recipe }) in phases.iter().enumerate() {
+            let from = *from;
+            let is_first = phase == 0;
+            if (is_first && from != 0) || (!is_first && from < ends) {
+                let expected = match is_first {
+                    true => "0, as the first phase begins the run".to_owned(),
+                    false => {
+                        format!("{ends} or more, as phases stand in order and a ramp has to end")
+                    }
+                };
+                return Err(ScheduleError::From {
+                    phase,
+                    from,
+                    expected,
+                });
+            }
+            let most = match is_first {
+                true => 0,
+                false => u64::MAX - 1 - from,
+            };
+            if *ramp > most {
+                return Err(ScheduleError::Ramp {
+                    phase,
+                    ramp: *ramp,
+                    most,
+                });
+            }
+            let specs = [&recipe.specs].into_iter().chain(recipe.layers.values());
+            for specs in specs {
+                let resolved = specs.resolve();
+                resolved.map_err(|error| ScheduleError::Specs { phase, error })?;
+            }
+            for pattern in recipe.layers.keys() {
+                Pattern::new(pattern)?;
+            }
+            ends = from + (*ramp).max(1);
+        }
+        Ok(Self(phases))
+    }
+}
+
+impl From<Schedule> for Vec<Phase> {
+    fn from(schedule: Schedule) -> Self {
+        schedule.0
+    }
+}
+
+impl Schedule {
+    /// The phases.
+    pub fn phases(&self) -> &[Phase] {
+        &self.0
+    }
+
+    /// The specs over the steps. `layers` has the paths of all layers of the model in the order of a forward pass, as
+    /// [`exempt_layers`](super::exempt_layers) lists them for [`Exemptions::ALL`](burn_mx_core::Exemptions::ALL).
+    ///
+    /// # Errors
+    ///
+    /// If a pattern of a recipe is not valid, or matches no layer.
+    pub fn stages(&self, layers: &[impl AsRef<str>]) -> Result<Vec<Stage>, ScheduleError> {
+        let mut stages = Vec::new();
+        let mut before: Vec<MxSpecs> = Vec::new();
+        for phase in &self.0 {
+            let new = specs_of_layers(&phase.recipe, layers)?;
+            // All layers at the end of the growth.
+            let changes = match phase.ramp {
+                0 => vec![(phase.from, layers.len())],
+                ramp => {
+                    let count = layers.len().max(1) as u64;
+                    let step = |done: u64| phase.from + ramp * (done - 1) / count;
+                    (1..=count)
+                        .map(|done| (step(done), done as usize))
+                        .collect()
+                }
+            };
+            for (at, (from, changed)) in changes.iter().enumerate() {
+                // A short growth changes several layers in one step.
+                if changes.get(at + 1).is_some_and(|(next, _)| next == from) {
+                    continue;
+                }
+                let is_all = *changed >= layers.len();
+                let specs = match before.first() {
+                    Some(_) if !is_all => &before,
+                    _ => &new,
+                };
+                let of_layer = |at: usize| {
+                    if at < *changed {
+                        &new[at + 1]
+                    } else {
+                        &before[at + 1]
+                    }
+                };
+                let own = layers.iter().enumerate();
+                let own = own.filter(|(at, _)| of_layer(*at) != &specs[0]);
+                let own = own.map(|(at, layer)| (layer.as_ref().to_owned(), of_layer(at).clone()));
+                stages.push(Stage {
+                    from: *from,
+                    recipe: Recipe {
+                        specs: specs[0].clone(),
+                        layers: own.collect(),
+                        ..Recipe::default()
+                    },
+                });
+            }
+            before = new;
+        }
+        Ok(stages)
+    }
+}
+
+/// The specs of the model, then of each layer.
+fn specs_of_layers(
+    recipe: &Recipe,
+    layers: &[impl AsRef<str>],
+) -> Result<Vec<MxSpecs>, ScheduleError> {
+    let own = recipe.layers.iter();
+    let own = own.map(|(pattern, specs)| Ok((Pattern::new(pattern)?, specs)));
+    let own: Vec<(Pattern, &MxSpecs)> = own.collect::<Result<_, PathError>>()?;
+    let known = || layers.iter().map(AsRef::as_ref);
+    for ((pattern, _), text) in own.iter().zip(recipe.layers.keys()) {
+        if !known().any(|layer| pattern.matches(layer)) {
+            return Err(ScheduleError::Path(PathError::NoMatch {
+                pattern: text.clone(),
+                paths: nearest(text, known()),
+            }));
+        }
+    }
+    let exempt = layers.len() - recipe.exemptions.count(layers.len());
+    let of_layer = layers.iter().enumerate().map(|(at, layer)| {
+        let matching = own.iter().rev();
+        let mut matching = matching.filter(|(pattern, _)| pattern.matches(layer.as_ref()));
+        match matching.next() {
+            Some((_, specs)) => (*specs).clone(),
+            None if at >= exempt => recipe.exempt_specs(),
+            None => recipe.specs.clone(),
+        }
+    });
+    Ok([recipe.specs.clone()].into_iter().chain(of_layer).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYERS: [&str; 4] = ["embed", "blocks.0.up", "blocks.0.down", "head"];
+
+    fn schedule(text: &str) -> Result<Schedule, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// The format of each layer's weight.
+    fn formats(stage: &Stage) -> Vec<String> {
+        let format = |specs: &MxSpecs| specs.w_elem_format.map_or("-".into(), |f| f.to_string());
+        let of_layer = |layer: &&str| match stage.recipe.layers.get(*layer) {
+            Some(specs) => format(specs),
+            None => format(&stage.recipe.specs),
+        };
+        LAYERS.iter().map(of_layer).collect()
+    }
+
+    #[test]
+    fn layers_change_one_after_another() {
+        let text = r#"[
+            {"from": 0, "preset": "mxfp8_e4m3"},
+            {"from": 10, "ramp": 8, "recipe": {
+                "specs": {"w_elem_format": "fp4_e2m1"},
+                "exemptions": {"head": true, "last_percent": 0},
+                "layers": {"blocks.*.up": {"w_elem_format": "fp6_e2m3"}}
+            }},
+            {"from": 40, "preset": "none"}
+        ]"#;
+        let schedule = schedule(text).unwrap();
+        let stages = schedule.stages(&LAYERS).unwrap();
+        let found: Vec<_> = stages
+            .iter()
+            .map(|stage| (stage.from, formats(stage).join(" ")))
+            .collect();
+        let expected = [
+            (0, "fp8_e4m3 fp8_e4m3 fp8_e4m3 fp8_e4m3"),
+            (10, "fp4_e2m1 fp8_e4m3 fp8_e4m3 fp8_e4m3"),
+            (12, "fp4_e2m1 fp6_e2m3 fp8_e4m3 fp8_e4m3"),
+            (14, "fp4_e2m1 fp6_e2m3 fp4_e2m1 fp8_e4m3"),
+            (16, "fp4_e2m1 fp6_e2m3 fp4_e2m1 -"),
+            (40, "- - - -"),
+        ];
+        let expected = expected.map(|(from, text)| (from, text.to_owned()));
+        assert_eq!(found, expected);
+        // Without a layer of its own a stage is as short as its recipe.
+        assert!(stages[5].recipe.layers.is_empty());
+        let text = serde_json::to_string(&schedule).unwrap();
+        assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
+    }
+
+    #[test]
+    fn a_short_ramp_changes_several_layers_in_a_step() {
+        let text = r#"[{"from": 0, "preset": "none"}, {"from": 5, "ramp": 2, "preset": "mxfp4"}]"#;
+        let stages = schedule(text).unwrap().stages(&LAYERS).unwrap();
+        let steps: Vec<u64> = stages.iter().map(|stage| stage.from).collect();
+        assert_eq!(steps, [0, 5, 6]);
+        assert_eq!(stages[1].recipe.layers.len(), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let error = |text: &str| schedule(text).unwrap_err().to_string();
+        assert!(error("[]").contains("empty"));
+        let late = error(r#"[{"from": 1, "preset": "mxfp4"}]"#);
+        assert!(late.contains("phase 0: `from` is 1, expected 0"), "{late}");
+        let early = r#"[{"from": 0, "preset": "none"}, {"from": 5, "ramp": 9, "preset": "mxfp4"}, {"from": 13, "preset": "none"}]"#;
+        assert!(error(early).contains("phase 2: `from` is 13, expected 14 or more"));
+        let ramp = error(r#"[{"from": 0, "ramp": 3, "preset": "mxfp4"}]"#);
+        assert!(ramp.contains("`ramp` is 3, expected at most 0"), "{ramp}");
+        assert!(error(r#"[{"from": 0}]"#).contains("either `preset` or `recipe`"));
+        assert!(error(r#"[{"from": 0, "preset": "mxfp44"}]"#).contains("mxfp4"));
+        let specs = r#"[{"from": 0, "recipe": {"specs": {"bfloat": 16, "fp": 16}}}]"#;
+        assert!(error(specs).contains("phase 0: "));
+        assert!(error(r#"[{"from": 0, "recipes": 1}]"#).contains("recipes"));
+    }
+}

@@ -1,0 +1,277 @@
+use super::*;
+use burn_mx_core::Slot;
+use serde_json::json;
+
+/// A step of a layer with a forward product, and of attention without a weight. The weight is noisy, the input is not.
+fn step(number: u64, sqnr: f64) -> StepRecord {
+    let operand = |slot: &str, elements, [narrow, wide]: [f64; 2]| {
+        json!({
+            "slot": slot, "operand": "", "format": null, "elements": elements, "blocks": 1,
+            "what_if": {
+                "mxfp4": {"elements": elements, "blocks": 1, "sqnr": narrow},
+                "mxfp8_e4m3": {"elements": elements, "blocks": 1, "sqnr": wide},
+            },
+        })
+    };
+    let product = |layer: &str, op: &str, operands: Vec<serde_json::Value>| {
+        json!({
+            "layer": layer, "op": op, "product": "forward", "uses": 1, "specs": "", "operands": operands,
+        })
+    };
+    let step = json!({
+        "run": "", "thread": 0, "step": number,
+        "products": [
+            product("up.weight", "linear", vec![
+                operand("a", 64, [30.0, 40.0]),
+                operand("w", 64, [sqnr, 25.0]),
+            ]),
+            product("matmul", "matmul", vec![operand("a", 640, [1.0, 2.0])]),
+        ],
+    });
+    serde_json::from_value(step).unwrap()
+}
+
+fn search(bits: f64) -> Search {
+    Search {
+        formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
+        bits,
+        specs: MxSpecs::mxfp8_e4m3(),
+        score: Score::Noise,
+        keep: Vec::new(),
+        pairs: Vec::new(),
+        shared: false,
+    }
+}
+
+#[test]
+fn the_noisier_operand_gets_the_wider_format() {
+    let steps = [step(0, 10.0), step(20, 20.0)];
+    let found = search(6.25).find_in(steps.iter()).unwrap();
+    let formats: Vec<_> = found
+        .places
+        .iter()
+        .map(|place| place.format.as_str())
+        .collect();
+    assert_eq!(formats, ["mxfp4", "mxfp8_e4m3"]);
+    assert_eq!(found.bits, 6.25);
+    assert!((found.score - (1e-3 + 10.0_f64.powf(-2.5))).abs() < 1e-12);
+    // The mean of the noise of both steps.
+    assert!((found.places[1].place.noise["mxfp4"] - 0.055).abs() < 1e-12);
+    let specs = &found.recipe.layers["up.weight"];
+    assert_eq!(found.recipe.layers.len(), 1);
+    assert_eq!(specs.w_elem_format.unwrap().to_string(), "mxfp8_e4m3");
+    assert_eq!(specs.a_elem_format.unwrap().to_string(), "mxfp4");
+    assert_eq!(
+        specs.a_elem_format_bp_os, None,
+        "the product was not recorded"
+    );
+    assert!(
+        found.table().contains("found: 6.250 bits"),
+        "{}",
+        found.table()
+    );
+    let text = serde_json::to_string(&found.recipe).unwrap();
+    assert_eq!(serde_json::from_str::<Recipe>(&text).unwrap(), found.recipe);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let steps = [step(0, 10.0)];
+    let error = |search: Search| search.find_in(steps.iter()).unwrap_err().to_string();
+    assert!(error(search(4.0)).contains("bits is 4, expected 4.250 at least"));
+    let with = |format: &str| Search {
+        formats: vec![format.into()],
+        ..search(9.0)
+    };
+    assert!(error(with("nvfp4")).contains("`nvfp4` was not recorded for `up.weight`"));
+    assert!(error(with("mxfp5")).contains("mxfp5"));
+    assert_eq!(search(9.0).find_in([].iter()), Err(SearchError::Empty));
+}
+
+/// A training step of two layers, `first` and `last`. Their gradients have the mean squares 1 and 3.
+fn training_step(statistics: impl Fn(&mut serde_json::Value)) -> StepRecord {
+    let product = |layer: &str, product: &str, operand: (&str, &str), mean_square: f64| {
+        json!({
+            "layer": layer, "op": "linear", "product": product, "uses": 1, "specs": "",
+            "operands": [{
+                "slot": operand.0, "operand": operand.1, "format": null, "elements": 8, "blocks": 1,
+                "what_if": {"mxfp4": {"elements": 8, "blocks": 1, "sqnr": 20.0, "mse": 0.01}},
+            }],
+            "result": {"relative_error": 0.1, "cosine": 1.0, "elements": 10, "mean_square": mean_square},
+        })
+    };
+    let mut step = json!({
+        "run": "", "thread": 0, "step": 0,
+        "products": [
+            product("first", "forward", ("w", "weight"), 6.0),
+            product("last", "forward", ("w", "weight"), 2.0),
+            product("last", "input_gradient", ("w_bp", "weight"), 1.0),
+            product("last", "weight_gradient", ("a_bp_ex", "output gradient"), 3.0),
+            product("first", "weight_gradient", ("a_bp_ex", "output gradient"), 1.0),
+        ],
+    });
+    statistics(&mut step);
+    serde_json::from_value(step).unwrap()
+}
+
+#[test]
+fn fisher_weighs_forward_products_by_the_loss_and_gradients_by_their_share() {
+    let step = training_step(|_| ());
+    let places = sensitivity::of_steps([&step].into_iter(), Score::Fisher).unwrap();
+    let weights: Vec<f64> = places.iter().map(|place| place.weight).collect();
+    // Forward: 60 and 20 times the output gradient's mean square, 1. Gradients: 10, which the input gradient passes to `first`, 30
+    // and 10.
+    let expected = [1.5, 0.5, 0.6, 1.8, 0.6];
+    for (weight, expected) in weights.iter().zip(expected) {
+        assert!((weight - expected).abs() < 1e-12, "{weights:?}");
+    }
+    let score = places[0].score("mxfp4").unwrap();
+    assert!((score - 0.015).abs() < 1e-12);
+    assert_eq!(places[0].score("mxfp8_e4m3"), None);
+}
+
+#[test]
+fn fisher_names_what_was_not_recorded() {
+    let error = |step: StepRecord| {
+        let places = sensitivity::of_steps([&step].into_iter(), Score::Fisher);
+        places.unwrap_err().to_string()
+    };
+    let without_result = training_step(|step| step["products"][1]["result"] = json!(null));
+    let text = error(without_result);
+    assert!(
+        text.contains("`last` has no record of the result of the forward product"),
+        "{text}"
+    );
+    let exact = training_step(|step| {
+        step["products"][4]["operands"][0]["what_if"] = json!({});
+    });
+    let text = error(exact);
+    assert!(
+        text.contains("`first` has no record of the output gradient"),
+        "{text}"
+    );
+}
+
+/// The formats of the places.
+fn formats(search: &Search, step: &StepRecord) -> Result<Vec<String>, SearchError> {
+    let found = search.find_in([step].into_iter())?;
+    let places = found.places.into_iter();
+    Ok(places.map(|place| place.format).collect())
+}
+
+/// A layer with a noisy weight and a quiet input in its forward product, and the other way around in its gradient products.
+fn layer() -> StepRecord {
+    let operand = |slot: &str, narrow: f64| {
+        json!({
+            "slot": slot, "operand": "", "format": null, "elements": 64, "blocks": 2,
+            "what_if": {
+                "mxfp4": {"elements": 64, "blocks": 2, "sqnr": narrow},
+                "mxfp8_e4m3": {"elements": 64, "blocks": 2, "sqnr": 40.0},
+            },
+        })
+    };
+    let product = |kind: &str, operands: [serde_json::Value; 2]| {
+        json!({
+            "layer": "up.weight", "op": "linear", "product": kind, "uses": 1, "specs": "", "operands": operands,
+        })
+    };
+    let step = json!({
+        "run": "", "thread": 0, "step": 0,
+        "products": [
+            product("forward", [operand("a", 30.0), operand("w", 10.0)]),
+            product("input_gradient", [operand("a_bp_os", 11.0), operand("w_bp", 31.0)]),
+        ],
+    });
+    serde_json::from_value(step).unwrap()
+}
+
+#[test]
+fn hardware_that_multiplies_equal_formats_alone() {
+    let free = search(6.25);
+    let [wide, narrow] = ["mxfp8_e4m3", "mxfp4"];
+    assert_eq!(
+        formats(&free, &layer()).unwrap(),
+        [narrow, wide, wide, narrow]
+    );
+    let equal = Search {
+        pairs: [wide, narrow]
+            .map(|format| [format.into(), format.into()])
+            .to_vec(),
+        ..free.clone()
+    };
+    // The forward product is the noisier one.
+    assert_eq!(
+        formats(&equal, &layer()).unwrap(),
+        [wide, wide, narrow, narrow]
+    );
+    let shared = Search {
+        shared: true,
+        ..free.clone()
+    };
+    // The weight has one format in both products, and is the noisier tensor.
+    assert_eq!(
+        formats(&shared, &layer()).unwrap(),
+        [narrow, wide, narrow, wide]
+    );
+    let mixed = Search {
+        pairs: vec![[wide.into(), narrow.into()]],
+        shared: true,
+        ..free
+    };
+    assert_eq!(
+        formats(&mixed, &layer()).unwrap(),
+        [narrow, wide, narrow, wide]
+    );
+}
+
+#[test]
+fn constraints_that_cannot_be_are_named() {
+    let error = |search: Search| formats(&search, &layer()).unwrap_err().to_string();
+    let unknown = Search {
+        pairs: vec![["mxfp4".into(), "nvfp4".into()]],
+        ..search(6.25)
+    };
+    assert_eq!(
+        error(unknown),
+        "the pair `mxfp4`, `nvfp4`: expected two of the candidates"
+    );
+    let keep = |pattern: &str| Search {
+        keep: vec![pattern.into()],
+        ..search(6.25)
+    };
+    assert!(error(keep("up")).contains("no layer with a weight"));
+    assert!(error(keep("up[")).contains("keep: "));
+    assert!(formats(&keep("down"), &layer()).is_ok());
+}
+
+#[test]
+fn a_candidate_is_the_preset_that_was_recorded() {
+    let format = |name: &str, slot| {
+        let candidate = candidates::CandidateFormat::new(name, &MxSpecs::mxfp8_e4m3());
+        candidate.map(|candidate| candidate.of(slot).to_string())
+    };
+    // Gradients in NVFP4 without a scale for the tensor are below the smallest scale of a block.
+    let nvfp4 = format("nvfp4", Slot::ABpOs).unwrap();
+    assert_eq!(nvfp4, "nvfp4(tensor_scale=true)");
+    assert_eq!(
+        format("nvfp4(block_size=32)", Slot::W).unwrap(),
+        "nvfp4(block_size=32)"
+    );
+    let error = format("mxfp4_sr_rht", Slot::W).unwrap_err().to_string();
+    assert!(error.contains("other roundings or transforms"), "{error}");
+    assert!(format("none", Slot::W).is_err() && format("mxfp5", Slot::W).is_err());
+}
+
+#[test]
+fn every_layer_of_a_recipe_resolves() {
+    let step = layer();
+    for bits in [4.25, 4.5, 8.25] {
+        let found = search(bits).find_in([&step].into_iter()).unwrap();
+        for specs in found.recipe.layers.values() {
+            let resolved = specs.resolve().unwrap();
+            // Not recorded: the format of the specs.
+            let other = resolved.block_format(Slot::ABpEx).unwrap().to_string();
+            assert_eq!(other, "mx(element=fp8_e4m3,block_size=32)");
+        }
+    }
+}

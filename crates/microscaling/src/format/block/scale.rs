@@ -1,0 +1,85 @@
+//! The shared scale of a block: which power of two it is.
+
+use crate::format::text::names::impl_by_name;
+
+/// How the exponent of the shared scale follows from the largest magnitude `amax` of a block. The
+/// names are torchao's.
+///
+/// With s the exponent of the scale, an element is stored as x / 2^s. Every mode computes s exactly, from the bits of
+/// `amax`; [`Rms`](Self::Rms) uses the bits of all elements of the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ScaleMode {
+    /// `floor`, the algorithm of OCP MX v1.0 section 6.3: s = floor(log2(amax)) − emax. The largest
+    /// elements may saturate.
+    #[default]
+    Floor,
+    /// `ceil`: s = ceil(log2(amax)) − emax. Nothing saturates.
+    Ceil,
+    /// `even`: as `floor`, after rounding `amax` to the mantissa bits of the element, half up.
+    Even,
+    /// `rceil`: s = ceil(log2(amax / max)), of the float32 product amax · (1/max), where max is the
+    /// largest element (NVIDIA's recipe for MXFP8).
+    Rceil,
+    /// `rms`, for `fp4_e2m1` alone: s = floor(log2(c · r)), where r is the root mean square of the block and c = 2.92247856
+    /// / 6. This factor puts the largest element, 6, next to the clipping point with the least mean squared error for a
+    /// normal distribution (Quartet, arXiv 2505.14669, and its code). Larger numbers saturate, on purpose.
+    ///
+    /// So that no order of summation matters, r has a definition in integers, see
+    /// [`MxFormat::scale_exponent_of`](crate::MxFormat::scale_exponent_of). Quartet's code takes the standard deviation
+    /// of the block, which is less than r where the mean is not 0, and adds 10^−8, which limits s to at least −27.
+    Rms,
+}
+
+impl ScaleMode {
+    /// Every mode.
+    pub const ALL: [Self; 5] = [Self::Floor, Self::Ceil, Self::Even, Self::Rceil, Self::Rms];
+
+    /// The name, for example `floor`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::Ceil => "ceil",
+            Self::Even => "even",
+            Self::Rceil => "rceil",
+            Self::Rms => "rms",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand: none.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+impl_by_name!(ScaleMode, "scale mode");
+
+/// How many elements share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SharedExpMethod {
+    /// `max`: the block shares the scale of its largest magnitude.
+    #[default]
+    Max,
+    /// `none`: every element has its own scale, for every block size.
+    None,
+}
+
+impl SharedExpMethod {
+    /// Every method.
+    pub const ALL: [Self; 2] = [Self::Max, Self::None];
+
+    /// The name, `max` or `none`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Max => "max",
+            Self::None => "none",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand: none.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+impl_by_name!(SharedExpMethod, "shared exponent method");

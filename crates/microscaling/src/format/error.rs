@@ -1,0 +1,271 @@
+//! The errors of formats: parameters that make up none, and texts that are none.
+
+use crate::{ElementFormat, Headroom, NameError, Rounding, ScaleMode, SubScales};
+use alloc::string::String;
+use thiserror::Error;
+
+/// Parameters that make up no number format.
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The scale of an MX block cannot have this many bits.
+    #[error("MX format: scale_bits is {got}, expected {min} to {max}")]
+    ScaleBits {
+        /// Least number of bits.
+        min: u32,
+        /// Greatest number of bits.
+        max: u32,
+        /// The given number.
+        got: u32,
+    },
+    /// A free parameter of a block format is out of range.
+    #[error("{format}: {field} is {got}, expected {min} to {max}")]
+    Field {
+        /// The family of formats, for example "bfp".
+        format: &'static str,
+        /// The parameter, for example "bit_width".
+        field: &'static str,
+        /// Least value.
+        min: usize,
+        /// Greatest value.
+        max: usize,
+        /// The given value.
+        got: usize,
+    },
+    /// A parameter of an element format is out of range.
+    #[error("element {format}: {field} is {got}, expected {min} to {max}")]
+    Element {
+        /// "float" or "fixed".
+        format: &'static str,
+        /// The parameter, for example "exponent_bits".
+        field: &'static str,
+        /// Least value.
+        min: i32,
+        /// Greatest value.
+        max: i32,
+        /// The given value.
+        got: i32,
+    },
+    /// Elements of a table need a scale that is a float.
+    #[error(
+        "{format}: element is a table, expected a float or a fixed-point number beside a scale that is a power of two"
+    )]
+    TableElement {
+        /// The format.
+        format: &'static str,
+    },
+    /// A table cannot have this number.
+    #[error("table: number {code} is out of place, expected {allowed}")]
+    TableNumber {
+        /// Its code, counted from 0.
+        code: usize,
+        /// The numbers that are allowed in its place.
+        allowed: &'static str,
+    },
+    /// The tables of a format have codes of different lengths.
+    #[error("table: alternatives have codes of {bits} and {got} bits, expected the same for all")]
+    TableBits {
+        /// Bits of the codes of the first table.
+        bits: u32,
+        /// Bits of the codes of another table.
+        got: u32,
+    },
+    /// Blocks with a float for a scale cannot have these elements.
+    #[error(
+        "block format: element is {got}, expected one of at most 8 bits, its smallest number at least 2^-32, its largest 1 to 2^33, beside a scale that is a float"
+    )]
+    FloatScaleElement {
+        /// The given element format.
+        got: ElementFormat,
+    },
+    /// Blocks with a float for a scale cannot have this parameter beside the others.
+    #[error("block format: {field} is true, expected {allowed}")]
+    FloatScaleField {
+        /// The parameter, for example "tensor_scale".
+        field: &'static str,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// Square blocks cannot have this parameter.
+    #[error("square blocks: {field} is {got}, expected {allowed}")]
+    SquareBlocks {
+        /// The parameter, for example "block_size".
+        field: &'static str,
+        /// The given value.
+        got: &'static str,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// A parameter is none of a few values.
+    #[error("{format}: {field} is {got}, expected one of {allowed:?}")]
+    OneOf {
+        /// The owner of the parameter, for example "random Hadamard transform".
+        format: &'static str,
+        /// The parameter, for example "block_size".
+        field: &'static str,
+        /// The values that are allowed.
+        allowed: &'static [usize],
+        /// The given value.
+        got: usize,
+    },
+    /// A scale mode that is made for one element format.
+    #[error("MX format: element is {got}, expected {expected} with scale mode {scale_mode}")]
+    ScaleModeElement {
+        /// The scale mode.
+        scale_mode: ScaleMode,
+        /// The element format that it is made for.
+        expected: ElementFormat,
+        /// The given element format.
+        got: ElementFormat,
+    },
+    /// A field of an accumulator is out of range.
+    #[error("accumulator of order {order}: {field} is {got}, expected {min} to {max}")]
+    Accumulator {
+        /// The order, for example "joint", or "output".
+        order: &'static str,
+        /// The field, for example "fraction_bits".
+        field: &'static str,
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+        /// The given value.
+        got: i64,
+    },
+    /// A field of an accumulator contradicts the others.
+    #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
+    AccumulatorField {
+        /// The order, for example "joint", or a chip.
+        order: &'static str,
+        /// The field, for example "group".
+        field: &'static str,
+        /// The given value.
+        got: i64,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// A running sum is not rounded in this way.
+    #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
+    SumRounding {
+        /// The given rounding.
+        got: Rounding,
+    },
+    /// Integers have no place for scales but the promotion.
+    #[error("accumulator of order integer: scale_at is product, expected promotion")]
+    IntegerScale,
+    /// A headroom that is not a fraction of at least 1/2 and less than 2.
+    #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
+    Headroom {
+        /// Part of the given fraction.
+        numerator: u16,
+        /// Part of the given fraction.
+        denominator: u16,
+    },
+    /// An MX block cannot have a headroom below 1.
+    #[error("MX format: headroom is {got}, expected at least 1")]
+    MxHeadroom {
+        /// The given headroom.
+        got: Headroom,
+    },
+    /// Sub-scales that no block can have.
+    #[error("block format: sub_scales is {got}, expected {allowed}")]
+    SubScales {
+        /// The given sub-scales.
+        got: SubScales,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// A float format cannot have this many bits.
+    #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
+    FloatBits {
+        /// "bfloat" or "fp".
+        family: &'static str,
+        /// Least number of bits.
+        min: u32,
+        /// Greatest number of bits.
+        max: u32,
+        /// The given number.
+        got: u32,
+    },
+}
+
+impl FormatError {
+    /// [`FormatError::Field`] unless `got` is `min` to `max`.
+    pub(crate) const fn check(
+        format: &'static str,
+        field: &'static str,
+        got: usize,
+        (min, max): (usize, usize),
+    ) -> Result<(), Self> {
+        if got >= min && got <= max {
+            return Ok(());
+        }
+        Err(Self::Field {
+            format,
+            field,
+            min,
+            max,
+            got,
+        })
+    }
+}
+
+/// A text that is not a format.
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ParseFormatError {
+    /// Neither a name nor one with parameters.
+    #[error(transparent)]
+    Unknown(#[from] NameError),
+    /// The parameters are not written as `(field=value,…)`.
+    #[error("format `{value}`: expected `{format}` or `{format}(field=value,…)`")]
+    Syntax {
+        /// The family of formats, for example "bfp".
+        format: &'static str,
+        /// The given text.
+        value: String,
+    },
+    /// A bracket is not closed.
+    #[error("format `{value}`: a bracket `(` is open, expected `)` at the end")]
+    Bracket {
+        /// The given text.
+        value: String,
+    },
+    /// A name with parameters, which only families have.
+    #[error("format `{value}`: `{name}` is a name without parameters, expected `{family}`")]
+    NameWithParameters {
+        /// The given text.
+        value: String,
+        /// The name.
+        name: &'static str,
+        /// The family of the named format, with the given parameters.
+        family: String,
+    },
+    /// The family has no such parameter, or it is given twice.
+    #[error("{format}: unknown or repeated parameter `{field}`: expected one of {}", .allowed.join(", "))]
+    UnknownField {
+        /// The family of formats.
+        format: &'static str,
+        /// The given parameter.
+        field: String,
+        /// The parameters of the family.
+        allowed: &'static [&'static str],
+    },
+    /// The value of a parameter cannot be read.
+    #[error("{format}: {field} is `{value}`, expected {allowed}")]
+    FieldValue {
+        /// The family of formats.
+        format: &'static str,
+        /// The parameter.
+        field: &'static str,
+        /// The given value.
+        value: String,
+        /// The allowed values.
+        allowed: String,
+    },
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+crate::debug_is_display!(FormatError, ParseFormatError);

@@ -1,0 +1,202 @@
+//! Formats with parameters as text: `family(field=value,…)`, and serde by that text.
+
+use super::one_of;
+use crate::{ElementFormat, ParseFormatError};
+use alloc::{string::ToString, vec::Vec};
+use core::str::FromStr;
+
+/// The parameters of a format that are not yet read.
+pub(crate) struct Parameters<'a> {
+    format: &'static str,
+    allowed: &'static [&'static str],
+    fields: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Parameters<'a> {
+    /// The parameters in `text` if it is `format` or `format(field=value,…)`; `None` if it is another
+    /// name. Spaces around fields and values do not matter.
+    pub(crate) fn of(
+        text: &'a str,
+        format: &'static str,
+        allowed: &'static [&'static str],
+    ) -> Option<Result<Self, ParseFormatError>> {
+        let rest = text.strip_prefix(format)?;
+        if !rest.is_empty() && !rest.starts_with('(') {
+            return None;
+        }
+        let syntax = || match text.matches('(').count() > text.matches(')').count() {
+            true => ParseFormatError::Bracket {
+                value: text.to_string(),
+            },
+            false => ParseFormatError::Syntax {
+                format,
+                value: text.to_string(),
+            },
+        };
+        Some(Self::fields(rest).ok_or_else(syntax).map(|fields| Self {
+            format,
+            allowed,
+            fields,
+        }))
+    }
+
+    /// Splits the text after the name.
+    fn fields(rest: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+        if rest.is_empty() {
+            return Some(Vec::new());
+        }
+        let inside = rest.strip_prefix('(')?.strip_suffix(')')?;
+        let field = |part: &'a str| {
+            let (field, value) = part.split_once('=')?;
+            Some((field.trim(), value.trim()))
+        };
+        let mut depth = 0;
+        // The commas of a value in parentheses are its own.
+        let between = |letter: char| {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            letter == ',' && depth == 0
+        };
+        inside.split(between).map(field).collect()
+    }
+
+    /// The parameters that are allowed from now on, where one parameter decides about the others.
+    pub(crate) fn allow(&mut self, allowed: &'static [&'static str]) {
+        self.allowed = allowed;
+    }
+
+    /// Whether a parameter is given.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, _)| *name == field)
+    }
+
+    /// Whether a parameter is given, and is this.
+    pub(crate) fn is(&self, field: &str, value: &str) -> bool {
+        self.fields.contains(&(field, value))
+    }
+
+    /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` describes
+    /// the allowed values.
+    pub(crate) fn take<T: FromStr>(
+        &mut self,
+        field: &'static str,
+        alias: &'static str,
+        default: T,
+        expected: impl FnOnce() -> alloc::string::String,
+    ) -> Result<T, ParseFormatError> {
+        match alias {
+            "" => {}
+            alias => self.rename(alias, field),
+        }
+        Ok(self.take_some(field, expected)?.unwrap_or(default))
+    }
+
+    /// Gives a parameter that is given by its alias the name that it has.
+    fn rename(&mut self, alias: &str, field: &'static str) {
+        for (name, _) in &mut self.fields {
+            if *name == alias {
+                *name = field;
+            }
+        }
+    }
+
+    /// Reads a parameter; `None` if it is not given.
+    pub(crate) fn take_some<T: FromStr>(
+        &mut self,
+        field: &'static str,
+        expected: impl FnOnce() -> alloc::string::String,
+    ) -> Result<Option<T>, ParseFormatError> {
+        let here = |(name, _): &(&str, &str)| *name == field;
+        let Some(at) = self.fields.iter().position(here) else {
+            return Ok(None);
+        };
+        let (_, value) = self.fields.remove(at);
+        let error = |_| ParseFormatError::FieldValue {
+            format: self.format,
+            field,
+            value: value.to_string(),
+            allowed: expected(),
+        };
+        value.parse().map(Some).map_err(error)
+    }
+
+    /// [`take`](Self::take) of an element format, whose own parameters have errors of their own.
+    pub(crate) fn take_element(
+        &mut self,
+        field: &'static str,
+        default: ElementFormat,
+    ) -> Result<ElementFormat, ParseFormatError> {
+        let here = |(name, _): &(&str, &str)| *name == field;
+        let Some(at) = self.fields.iter().position(here) else {
+            return Ok(default);
+        };
+        let (_, value) = self.fields.remove(at);
+        value.parse().map_err(|error| match error {
+            ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+                format: self.format,
+                field,
+                value: error.value,
+                allowed: one_of(error.allowed),
+            },
+            error => error,
+        })
+    }
+
+    /// That nothing is left.
+    pub(crate) fn finish(self) -> Result<(), ParseFormatError> {
+        match self.fields.first() {
+            None => Ok(()),
+            Some((field, _)) => Err(ParseFormatError::UnknownField {
+                format: self.format,
+                field: field.to_string(),
+                allowed: self.allowed,
+            }),
+        }
+    }
+}
+
+/// Serde by `Display` and `FromStr`.
+macro_rules! impl_serde_by_text {
+    ($name:ident, $expected:literal) => {
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str($crate::format::text::parameters::TextVisitor {
+                    expected: $expected,
+                    value: core::marker::PhantomData,
+                })
+            }
+        }
+    };
+}
+pub(crate) use impl_serde_by_text;
+
+/// Reads a value from a string, borrowed or not.
+#[cfg(feature = "serde")]
+pub(crate) struct TextVisitor<T> {
+    pub(crate) expected: &'static str,
+    pub(crate) value: core::marker::PhantomData<T>,
+}
+
+#[cfg(feature = "serde")]
+impl<T: FromStr<Err = ParseFormatError>> serde::de::Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}

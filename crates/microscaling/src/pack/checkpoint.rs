@@ -1,0 +1,6 @@
+//! Packed weights as other tools write them, and files of packed tensors.
+
+pub(super) mod dialect;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+pub(super) mod weight_layout;

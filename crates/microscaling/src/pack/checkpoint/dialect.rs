@@ -1,0 +1,285 @@
+//! The bytes that other tools make of the same weights.
+
+mod recipe;
+
+use crate::format::text::names::impl_by_name;
+use crate::pack::plan::Plan;
+use crate::processor::float_state::ieee;
+use crate::quantize::largest::largest;
+use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, ScaleMode};
+use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
+use thiserror::Error;
+
+/// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
+/// of NVFP4's scales.
+///
+/// The sources are the tools' own code, on a processor, and `tests/data/dialects.safetensors` holds the bytes that they made.
+/// `tests/data/dialects.py` made the file and names the tools' versions. Where a tool takes a float32 logarithm, the logarithm
+/// here is correctly rounded.
+///
+/// | dialect | formats | scale | ties | zeros |
+/// | --- | --- | --- | --- | --- |
+/// | `ocp` | MX floats | `floor` | even | keep their sign |
+/// | `microxcaling` | MX floats | `floor` | away from zero | keep their sign |
+/// | `torchao` | MX floats, NVFP4 | `floor`; elements are divided by 2^−126 at least | even | keep their sign |
+/// | `quark` | MX floats | `even` | even | keep their sign |
+/// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4 | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
+/// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
+/// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
+///
+/// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
+/// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
+/// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
+///
+/// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
+/// rounded to float32:
+/// * `torchao`: [`Nvfp4Format`](crate::Nvfp4Format);
+/// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
+///   of 0, and elements are x / (c / g);
+/// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `ocp`: OCP MX v1.0, sections 5 and 6.3.
+    Ocp,
+    /// `microxcaling`: the PyTorch emulation library for MX formats.
+    Microxcaling,
+    /// `torchao`: its `mx_formats`, with their default scale.
+    Torchao,
+    /// `quark`: AMD Quark.
+    Quark,
+    /// `compressed-tensors`: the library of vLLM and llm-compressor.
+    CompressedTensors,
+    /// `modelopt`: NVIDIA's Model Optimizer.
+    ModelOpt,
+    /// `ggml`: llama.cpp.
+    Ggml,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Self; 7] = [
+        Self::Ocp,
+        Self::Microxcaling,
+        Self::Torchao,
+        Self::Quark,
+        Self::CompressedTensors,
+        Self::ModelOpt,
+        Self::Ggml,
+    ];
+
+    /// The name, for example `torchao`: what `Display`, `FromStr` and serde use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ocp => "ocp",
+            Self::Microxcaling => "microxcaling",
+            Self::Torchao => "torchao",
+            Self::Quark => "quark",
+            Self::CompressedTensors => "compressed-tensors",
+            Self::ModelOpt => "modelopt",
+            Self::Ggml => "ggml",
+        }
+    }
+
+    /// Other names that `FromStr` and serde understand: none.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The formats that the dialect has, by name.
+    pub const fn formats(self) -> &'static [&'static str] {
+        const MX: &[&str] = &[
+            "mxfp8_e5m2",
+            "mxfp8_e4m3",
+            "mxfp6_e3m2",
+            "mxfp6_e2m3",
+            "mxfp4",
+        ];
+        match self {
+            Self::Ocp | Self::Microxcaling | Self::Quark => MX,
+            Self::Torchao => &[
+                "mxfp8_e5m2",
+                "mxfp8_e4m3",
+                "mxfp6_e3m2",
+                "mxfp6_e2m3",
+                "mxfp4",
+                "nvfp4",
+                "nvfp4(tensor_scale=true)",
+            ],
+            Self::CompressedTensors | Self::ModelOpt => {
+                &["mxfp8_e4m3", "mxfp4", "nvfp4(tensor_scale=true)"]
+            }
+            Self::Ggml => &["mxfp4"],
+        }
+    }
+
+    /// Packs a weight by the tool's rules, in blocks along the last axis of its shape, which is \[out, in\] in all tools. `data`
+    /// are in row-major order.
+    ///
+    /// # Errors
+    /// * [`DialectError::Format`]: the dialect does not have the format.
+    /// * [`DialectError::Ragged`]: the last axis is not a whole number of blocks; the tools pad the axis, or refuse.
+    /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
+    /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero. The tool turns such a
+    ///   tensor into NaN.
+    /// * [`DialectError::Empty`]: a tensor without elements, which has no largest magnitude for the tool's scale.
+    /// * [`DialectError::Pack`]: the data do not fit the shape.
+    pub fn encode(
+        self,
+        format: BlockFormat,
+        data: &[f32],
+        shape: &[usize],
+    ) -> Result<DialectTensor, DialectError> {
+        let own = |name: &&str| name.parse() == Ok(format);
+        if !self.formats().iter().any(own) {
+            return Err(DialectError::Format {
+                dialect: self,
+                format,
+                allowed: self.formats(),
+            });
+        }
+        // A tensor without axes is refused as one that does not have the first.
+        let axis = shape.len().saturating_sub(1);
+        let plan = Plan::new(&format, shape, axis)?;
+        crate::quantize::layout::check_length(data, shape).map_err(PackError::from)?;
+        let (block, length) = (format.block_size(), shape[axis]);
+        if !length.is_multiple_of(block) {
+            return Err(DialectError::Ragged { length, block });
+        }
+        if let Some(position) = data.iter().position(|x| !x.is_finite()) {
+            return Err(DialectError::NotFinite { position });
+        }
+        let pack = |format: MxFormat, rounder| {
+            Packed::encode(BlockFormat::Mx(format), data, shape, axis, rounder)
+        };
+        let (packed, divisor) = match (format, self) {
+            (BlockFormat::Mx(mx), Self::Ocp) => (pack(mx, Rounder::NearestEven)?, None),
+            (BlockFormat::Mx(mx), Self::Microxcaling) => (pack(mx, Rounder::NearestAway)?, None),
+            (BlockFormat::Mx(mx), _) => {
+                let recipe = self.mx(mx.element);
+                let blocks = ieee(|| recipe.encode(data, plan.elements_len));
+                let parts =
+                    Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
+                (parts?, None)
+            }
+            (_, Self::Torchao) => (
+                Packed::encode(format, data, shape, axis, Rounder::NearestEven)?,
+                None,
+            ),
+            (BlockFormat::Nvfp4(_), _) => {
+                let recipe = match self {
+                    Self::ModelOpt => Nvfp4Recipe::ModelOpt,
+                    _ => Nvfp4Recipe::CompressedTensors,
+                };
+                let amax = largest(data);
+                let blocks = ieee(|| recipe.encode(data, amax, plan.elements_len));
+                let blocks = blocks.ok_or(match data {
+                    [] => DialectError::Empty { dialect: self },
+                    _ => DialectError::Zeros { dialect: self },
+                })?;
+                let scale = Some(blocks.tensor_scale);
+                let (scales, elements) = (blocks.scales, blocks.elements);
+                let packed = Packed::from_parts(format, shape, axis, scale, scales, elements);
+                (packed?, blocks.divisor)
+            }
+            _ => unreachable!("no dialect has other formats"),
+        };
+        Ok(DialectTensor { packed, divisor })
+    }
+
+    /// The treatment of MX in the dialects that differ from this crate's formats.
+    fn mx(self, element: ElementFormat) -> MxRecipe {
+        let of = |scale, ties, signs| MxRecipe {
+            element,
+            scale,
+            least_exponent: -127,
+            ties,
+            signs,
+        };
+        let fp4 = element == ElementFormat::FP4_E2M1;
+        match self {
+            Self::Torchao => MxRecipe {
+                least_exponent: -126,
+                ..of(ScaleRule::Mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
+            },
+            Self::CompressedTensors => of(ScaleRule::EvenAsFp4, Ties::Even, Signs::OfNumbers),
+            Self::ModelOpt if fp4 => {
+                of(ScaleRule::CeilLog2, Ties::TowardZero, Signs::ZeroIsNegative)
+            }
+            Self::ModelOpt => of(ScaleRule::CeilLog2, Ties::Even, Signs::Kept),
+            Self::Ggml => of(
+                ScaleRule::FloorLog2,
+                Ties::TowardZero,
+                Signs::NoNegativeZero,
+            ),
+            Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
+            Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
+        }
+    }
+}
+
+impl_by_name!(Dialect, "dialect");
+
+/// A weight in the bytes of a [`Dialect`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct DialectTensor {
+    /// The bytes, with NVFP4's tensor scale as a factor.
+    pub packed: Packed,
+    /// The number that compressed-tensors stores in place of this factor: its rounded reciprocal, a divisor of the
+    /// scales.
+    pub divisor: Option<f32>,
+}
+
+/// Why a tool has no bytes for a weight.
+#[derive(Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum DialectError {
+    /// The dialect does not have the format.
+    #[error("dialect {dialect}: format is {format}, expected one of {}", .allowed.join(", "))]
+    Format {
+        /// The dialect.
+        dialect: Dialect,
+        /// The given format.
+        format: BlockFormat,
+        /// The formats that the dialect has.
+        allowed: &'static [&'static str],
+    },
+    /// The last axis ends within a block.
+    #[error(
+        "dialect: the last axis has {length} elements, expected a multiple of the block length {block}"
+    )]
+    Ragged {
+        /// Length of the axis.
+        length: usize,
+        /// Elements in a block.
+        block: usize,
+    },
+    /// A weight is NaN or Inf.
+    #[error("dialect: the element at position {position} is NaN or Inf, expected numbers")]
+    NotFinite {
+        /// Position of the first one in the data.
+        position: usize,
+    },
+    /// The tool makes NaN of a tensor of zeros, and of one whose largest magnitude is so small that its scale becomes zero.
+    #[error(
+        "dialect {dialect}: the tensor scale, the largest magnitude over 2688, is zero, expected a positive number: the tool \
+         makes NaN of such tensors"
+    )]
+    Zeros {
+        /// The dialect.
+        dialect: Dialect,
+    },
+    /// The tool takes the scale from the largest magnitude, and there are no elements.
+    #[error(
+        "dialect {dialect}: the tensor has no elements, expected some: the tool takes its scale from the largest"
+    )]
+    Empty {
+        /// The dialect.
+        dialect: Dialect,
+    },
+    /// The data do not fit the shape.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+crate::debug_is_display!(DialectError);

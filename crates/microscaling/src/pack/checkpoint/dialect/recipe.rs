@@ -1,0 +1,276 @@
+//! How tools compute the bytes of a block, as scalar code in exact arithmetic.
+
+use crate::pack::codes::bitstream::Writer;
+use crate::quantize::largest::largest;
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, ONE};
+use crate::{ElementFormat, MxFormat, Nvfp4Format, ScaleMode};
+use alloc::{vec, vec::Vec};
+
+/// The rounding of a number halfway between two.
+#[derive(Clone, Copy)]
+pub(super) enum Ties {
+    Even,
+    TowardZero,
+}
+
+/// The signs of codes.
+#[derive(Clone, Copy)]
+pub(super) enum Signs {
+    /// The signs of the numbers, also of −0.
+    Kept,
+    /// Numbers below 0 are negative, also if they become 0.
+    OfNumbers,
+    /// Zeros are positive, also the results that underflow.
+    NoNegativeZero,
+    /// Positive are numbers above 0 alone.
+    ZeroIsNegative,
+}
+
+impl Signs {
+    fn negative(self, x: u32, magnitude: u32) -> bool {
+        let (sign, zero) = (x & !ABS != 0, x & ABS == 0);
+        match self {
+            Self::Kept => sign,
+            Self::OfNumbers => sign && !zero,
+            Self::NoNegativeZero => sign && magnitude != 0,
+            Self::ZeroIsNegative => sign || zero,
+        }
+    }
+}
+
+/// The numbers of an element format.
+struct Elements {
+    bits: u32,
+    /// Not negative, in the order of their codes, which is the order of the numbers, too.
+    magnitudes: Vec<f64>,
+}
+
+impl Elements {
+    fn of(element: ElementFormat) -> Self {
+        let sign = 1 << (element.bits() - 1);
+        let numbers = (0..sign).map(|code| element.decode(code));
+        let magnitudes = numbers.take_while(|x| x.is_finite()).map(f64::from);
+        Self {
+            bits: element.bits(),
+            magnitudes: magnitudes.collect(),
+        }
+    }
+
+    /// The code of the nearest number; larger values saturate.
+    fn magnitude(&self, x: f64, ties: Ties) -> u32 {
+        let above = self.magnitudes.partition_point(|number| *number <= x);
+        let below = above - 1;
+        let Some(next) = self.magnitudes.get(above) else {
+            return below as u32;
+        };
+        // Exact: the numbers have few bits.
+        let middle = (self.magnitudes[below] + next) / 2.0;
+        let odd = below % 2 == 1;
+        let up = x > middle || (x == middle && odd && matches!(ties, Ties::Even));
+        (below + usize::from(up)) as u32
+    }
+
+    fn code(&self, x: u32, scaled: f64, ties: Ties, signs: Signs) -> u32 {
+        let magnitude = self.magnitude(scaled, ties);
+        magnitude | u32::from(signs.negative(x, magnitude)) << (self.bits - 1)
+    }
+}
+
+/// How the exponent of a block's scale follows from its largest magnitude.
+#[derive(Clone, Copy)]
+pub(super) enum ScaleRule {
+    /// One of ours.
+    Mode(ScaleMode),
+    /// `even` as for FP4, with any element.
+    EvenAsFp4,
+    /// ceil(log2(amax / max)), in float32.
+    CeilLog2,
+    /// floor(log2(amax)) − emax, in float32.
+    FloorLog2,
+}
+
+impl ScaleRule {
+    /// From −127 on.
+    fn exponent(self, element: ElementFormat, amax: u32) -> i32 {
+        let by_mode = |element, scale_mode| {
+            let format = MxFormat {
+                scale_mode,
+                ..MxFormat::new(element, 0)
+            };
+            format
+                .scale_exponent(amax)
+                .expect("of finite numbers a scale is one")
+        };
+        let exponent = match self {
+            _ if amax == 0 => return -BIAS,
+            Self::Mode(mode) => by_mode(element, mode),
+            Self::EvenAsFp4 => {
+                let fp4 = ElementFormat::FP4_E2M1;
+                by_mode(fp4, ScaleMode::Even) + fp4.emax() - element.emax()
+            }
+            Self::CeilLog2 => {
+                let quotient = bits::quotient(amax, element.max().to_bits());
+                log2(quotient, |exponent, fraction| {
+                    exponent + i32::from(fraction > 0 && !rounds_to(exponent, 2 * fraction, true))
+                })
+            }
+            Self::FloorLog2 => {
+                let floor = log2(amax, |exponent, fraction| {
+                    let rest = IMPLICIT - fraction;
+                    exponent + i32::from(rounds_to(exponent + 1, rest, false))
+                });
+                floor - element.emax()
+            }
+        };
+        exponent.max(-BIAS)
+    }
+}
+
+/// Calls `then` with the exponent and the fraction, in units of 2^−23, of a normal number. Smaller numbers are far from
+/// every scale but the least.
+fn log2(abs: u32, then: impl Fn(i32, u32) -> i32) -> i32 {
+    match abs < IMPLICIT {
+        true => -2 * BIAS,
+        false => then(bits::exponent(abs), abs & (IMPLICIT - 1)),
+    }
+}
+
+/// Whether the float32 logarithm of 2^exponent · (1 ± steps · 2^−24) is the exponent.
+fn rounds_to(exponent: i32, steps: u32, up: bool) -> bool {
+    if exponent == 0 {
+        return false;
+    }
+    let abs = exponent.unsigned_abs();
+    // Toward zero of a power of two numbers are twice as dense.
+    let denser = abs.is_power_of_two() && up != (exponent > 0);
+    let half_spacing = power_of_two(abs.ilog2() as i32 - i32::from(denser));
+    f64::from(steps) * core::f64::consts::LOG2_E < half_spacing
+}
+
+/// The bytes of a tensor.
+pub(super) struct Blocks {
+    pub(super) scales: Vec<u8>,
+    pub(super) elements: Vec<u8>,
+}
+
+/// A tool's way to MX blocks of 32.
+#[derive(Clone, Copy)]
+pub(super) struct MxRecipe {
+    pub(super) element: ElementFormat,
+    pub(super) scale: ScaleRule,
+    /// Elements are divided by 2^this at least, with any scale.
+    pub(super) least_exponent: i32,
+    pub(super) ties: Ties,
+    pub(super) signs: Signs,
+}
+
+impl MxRecipe {
+    /// Of finite numbers, a whole number of blocks.
+    pub(super) fn encode(self, data: &[f32], bytes: usize) -> Blocks {
+        let numbers = Elements::of(self.element);
+        let mut elements = vec![0; bytes];
+        let mut writer = Writer::new(&mut elements, numbers.bits);
+        let mut scales = Vec::with_capacity(data.len() / 32);
+        for block in data.as_chunks::<32>().0 {
+            let exponent = self.scale.exponent(self.element, largest(block));
+            scales.push((exponent + BIAS) as u8);
+            // Exact, and normal.
+            let unit = 1.0 / power_of_two(exponent.max(self.least_exponent));
+            writer.put(&block.map(|x| {
+                let scaled = bits::widen(x.to_bits() & ABS) * unit;
+                numbers.code(x.to_bits(), scaled, self.ties, self.signs)
+            }));
+        }
+        writer.finish();
+        Blocks { scales, elements }
+    }
+}
+
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+/// A tool's way to NVFP4 with a tensor scale.
+#[derive(Clone, Copy)]
+pub(super) enum Nvfp4Recipe {
+    CompressedTensors,
+    ModelOpt,
+}
+
+/// The bytes of a tensor of NVFP4.
+pub(super) struct Nvfp4Blocks {
+    pub(super) scales: Vec<u8>,
+    pub(super) elements: Vec<u8>,
+    pub(super) tensor_scale: f32,
+    pub(super) divisor: Option<f32>,
+}
+
+/// 448 · 6 and 6 as patterns.
+const BOTH_MAX: u32 = 2688.0_f32.to_bits();
+const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
+
+impl Nvfp4Recipe {
+    /// For finite numbers, a whole number of blocks, the largest of which has this pattern; `None` if the tool makes NaN of
+    /// them.
+    pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
+        let (fp4, e4m3) = (
+            Elements::of(ElementFormat::FP4_E2M1),
+            Elements::of(ElementFormat::FP8_E4M3),
+        );
+        let (of_tensor, divisor) = match self {
+            Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), None),
+            Self::CompressedTensors => {
+                let divisor = bits::product(BOTH_MAX, bits::quotient(ONE, amax.max(IMPLICIT)));
+                let divisor = if divisor >= bits::INFINITY {
+                    ONE
+                } else {
+                    divisor
+                };
+                (bits::quotient(ONE, divisor), Some(divisor))
+            }
+        };
+        if of_tensor == 0 {
+            return None;
+        }
+        let mut elements = vec![0; bytes];
+        let mut writer = Writer::new(&mut elements, fp4.bits);
+        let mut scales = Vec::with_capacity(data.len() / Nvfp4Format::BLOCK_SIZE);
+        for block in data.as_chunks::<{ Nvfp4Format::BLOCK_SIZE }>().0 {
+            let amax = largest(block);
+            let code = match divisor {
+                Some(divisor) => {
+                    let scale = bits::product(divisor, bits::quotient(amax, ELEMENT_MAX));
+                    match e4m3.magnitude(bits::widen(scale), Ties::Even) {
+                        // 2^−3.
+                        0 => 0x20,
+                        code => code,
+                    }
+                }
+                None => {
+                    let scale = bits::quotient(amax, bits::product(ELEMENT_MAX, of_tensor));
+                    let scale = if scale == 0 { ONE } else { scale };
+                    // From 2^−9 on.
+                    e4m3.magnitude(bits::widen(scale), Ties::Even).max(1)
+                }
+            };
+            scales.push(code as u8);
+            let scale = ElementFormat::FP8_E4M3.decode(code).to_bits();
+            let unit = match divisor {
+                Some(divisor) => bits::quotient(scale, divisor),
+                None => bits::product(scale, of_tensor),
+            };
+            writer.put(&block.map(|x| {
+                let quotient = bits::quotient(x.to_bits() & ABS, unit);
+                let scaled = bits::widen(quotient.min(bits::INFINITY - 1));
+                fp4.code(x.to_bits(), scaled, Ties::Even, Signs::OfNumbers)
+            }));
+        }
+        writer.finish();
+        Some(Nvfp4Blocks {
+            scales,
+            elements,
+            tensor_scale: f32::from_bits(of_tensor),
+            divisor: divisor.map(f32::from_bits),
+        })
+    }
+}

@@ -1,0 +1,348 @@
+//! Decodes vectors of elements at a time, from blocks that are contiguous in memory and whose numbers are all normal or zero.
+//! Other numbers need the care of [`BlockCodec::value`].
+//!
+//! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
+
+use crate::pack::codes::bitstream;
+use crate::pack::codes::places::Places;
+use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+use crate::pack::number::DecodeNumber;
+use crate::processor::instruction_set::Kernel;
+use crate::quantize::blocks::contiguous::LANES;
+use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
+use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+
+/// Such a way.
+pub(crate) trait Lanes: Copy + Sync {
+    /// The specification.
+    type Codec: BlockCodec;
+    /// Data that the elements of a block share.
+    type Tame: Copy;
+
+    /// Whether numbers have at most 8 significant bits.
+    const SHORT: bool;
+
+    /// The codec of the blocks that it leaves.
+    fn codec(&self) -> &Self::Codec;
+
+    /// The data that the elements of this block share, if all of their numbers are normal or zero; `None` leaves the
+    /// block to [`codec`](Self::codec).
+    fn tame(&self, record: &[u8]) -> Option<Self::Tame>;
+
+    /// The number of the element at that place of the block, as a pattern.
+    fn number<const BITS: usize>(&self, tame: Self::Tame, place: usize, code: u32) -> u32;
+}
+
+/// MX blocks of elements of at most 8 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct MxLanes {
+    codec: MxCodec,
+    places: Places,
+    /// The scales of tame blocks, from the first one to the last.
+    tame: [i32; 2],
+    emin: i32,
+}
+
+impl MxLanes {
+    /// `None` for other elements, and for integers of fewer bits.
+    pub(crate) fn of(format: &MxFormat) -> Option<Self> {
+        let element = format.element;
+        let places = Places::of_element(element);
+        if element.bits() > 8 || (element.bits() < 8 && !places.is_plain()) {
+            return None;
+        }
+        // The largest magnitude of a two's complement is beyond the largest number.
+        let highest = element.emax() + i32::from(element.is_integer());
+        Some(Self {
+            codec: MxCodec::of(format),
+            places,
+            tame: [
+                (1 - BIAS - element.emin() + element.mantissa_bits() as i32).max(1 - BIAS),
+                (BIAS - highest).min(BIAS),
+            ],
+            emin: element.emin(),
+        })
+    }
+}
+
+impl Lanes for MxLanes {
+    type Codec = MxCodec;
+    /// The pattern of the smallest number with all its mantissa bits.
+    type Tame = u32;
+
+    const SHORT: bool = true;
+
+    fn codec(&self) -> &Self::Codec {
+        &self.codec
+    }
+
+    #[inline(always)]
+    fn tame(&self, record: &[u8]) -> Option<u32> {
+        let scale = i32::from(record[0]) - BIAS;
+        let [first, last] = self.tame;
+        let field = i32::from(record[0]) + self.emin;
+        (first <= scale && scale <= last).then_some((field << MANTISSA_BITS) as u32)
+    }
+
+    #[inline(always)]
+    fn number<const BITS: usize>(&self, smallest: u32, _: usize, code: u32) -> u32 {
+        if BITS == 8 {
+            self.places.number(smallest, code)
+        } else {
+            self.places.plain_number(smallest, code)
+        }
+    }
+}
+
+/// NVFP4.
+#[derive(Clone, Copy)]
+pub(crate) struct Nvfp4Lanes {
+    codec: FloatScaleCodec,
+}
+
+/// The elements of NVFP4.
+const FP4: Places = Places::of_element(ElementFormat::FP4_E2M1);
+
+impl Nvfp4Lanes {
+    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
+        Self {
+            codec: FloatScaleCodec::of(&(*format).into(), tensor_scale),
+        }
+    }
+}
+
+/// The scales whose products with every FP4 number are normal: from 2^−125 below 2^125.
+const NVFP4_TAME: core::ops::Range<u32> = bits::pow2(-125)..bits::pow2(125);
+
+impl Lanes for Nvfp4Lanes {
+    type Codec = FloatScaleCodec;
+    /// The scale.
+    type Tame = f32;
+
+    const SHORT: bool = false;
+
+    fn codec(&self) -> &Self::Codec {
+        &self.codec
+    }
+
+    #[inline(always)]
+    fn tame(&self, record: &[u8]) -> Option<f32> {
+        let [scale, sign, _] = self.codec.unit(record, 0);
+        let tame = scale == 0 || NVFP4_TAME.contains(&scale);
+        tame.then_some(f32::from_bits(scale | sign))
+    }
+
+    #[inline(always)]
+    fn number<const BITS: usize>(&self, scale: f32, _: usize, code: u32) -> u32 {
+        (f32::from_bits(FP4.plain_number(ONE, code)) * scale).to_bits()
+    }
+}
+
+/// Microexponents of 16 elements in pairs, with a shift of one bit.
+#[derive(Clone, Copy)]
+pub(crate) struct PairLanes {
+    codec: MicroexponentCodec,
+    places: Places,
+    magnitude_bits: i32,
+}
+
+impl PairLanes {
+    /// `None` for other ones, and for elements of more than 8 bits.
+    pub(crate) fn of(format: &MicroexponentFormat) -> Option<Self> {
+        let pairs = (format.block_size, format.sub_block_size, format.shift_bits) == (16, 2, 1);
+        (pairs && format.mantissa_bits() < 8).then(|| Self {
+            codec: MicroexponentCodec::of(format),
+            places: Places::of_fixed_point(format.mantissa_bits()),
+            magnitude_bits: format.mantissa_bits() as i32,
+        })
+    }
+}
+
+impl Lanes for PairLanes {
+    type Codec = MicroexponentCodec;
+    /// The pattern of 2^(shared exponent), and the shifts.
+    type Tame = (u32, u32);
+
+    const SHORT: bool = true;
+
+    fn codec(&self) -> &Self::Codec {
+        &self.codec
+    }
+
+    #[inline(always)]
+    fn tame(&self, record: &[u8]) -> Option<(u32, u32)> {
+        let step = i32::from(record[0]) + 1 - self.magnitude_bits;
+        // With a shift the step is half of that.
+        let tame = record[0] != u8::MAX && step > 1;
+        tame.then_some((u32::from(record[0]) << MANTISSA_BITS, u32::from(record[1])))
+    }
+
+    #[inline(always)]
+    fn number<const BITS: usize>(
+        &self,
+        (exponent, shifts): (u32, u32),
+        place: usize,
+        code: u32,
+    ) -> u32 {
+        let shift = shifts >> (place / 2) & 1;
+        self.places
+            .plain_number(exponent - (shift << MANTISSA_BITS), code)
+    }
+}
+
+/// Decodes whole blocks of a multiple of eight elements, which follow each other in memory.
+pub(crate) struct DecodeEights<'a, C, T, const BITS: usize> {
+    pub(crate) lanes: C,
+    /// Length of the axis.
+    pub(crate) axis: usize,
+    /// Elements in a block, a multiple of eight; the last one of an axis may be shorter by such a multiple.
+    pub(crate) block: usize,
+    /// Bytes of a block's record.
+    pub(crate) record: usize,
+    pub(crate) data: &'a mut [T],
+    /// Position of the data on the axis, a multiple of the block length.
+    pub(crate) at: usize,
+    /// Begins with the record of the first block.
+    pub(crate) scales: &'a [u8],
+    /// Begins with the codes of the first block.
+    pub(crate) elements: &'a [u8],
+}
+
+impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeEights<'_, C, T, BITS> {
+    #[inline(always)]
+    fn run(self) {
+        match self.block {
+            16 if self.axis.is_multiple_of(16) => self.whole::<16>(),
+            32 if self.axis.is_multiple_of(32) => self.whole::<32>(),
+            _ => self.any(),
+        }
+    }
+}
+
+impl<C: Lanes, T: DecodeNumber, const BITS: usize> DecodeEights<'_, C, T, BITS> {
+    /// Blocks of any length.
+    #[inline(always)]
+    fn any(self) {
+        let (mut at, mut rest, mut elements) = (self.at, self.data, self.elements);
+        for record in self.scales.chunks_exact(self.record) {
+            if rest.is_empty() {
+                break;
+            }
+            let length = self.block.min(self.axis - at);
+            let (run, tail) = rest.split_at_mut(length);
+            let (codes, behind) = elements.split_at(length / 8 * BITS);
+            block::<_, _, BITS>(&self.lanes, record, codes, run);
+            at = if at + length == self.axis {
+                0
+            } else {
+                at + length
+            };
+            rest = tail;
+            elements = behind;
+        }
+    }
+
+    /// Blocks of a usual length, all alike: as a constant, so that they are vectors without a loop.
+    #[inline(always)]
+    fn whole<const BLOCK: usize>(self) {
+        let runs = self.data.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let records = self.scales.chunks_exact(self.record);
+        let codes = self.elements.chunks_exact(BLOCK / 8 * BITS);
+        for ((run, record), codes) in runs.zip(records).zip(codes) {
+            block::<_, _, BITS>(&self.lanes, record, codes, run);
+        }
+    }
+}
+
+/// Decodes a block.
+#[inline(always)]
+fn block<C: Lanes, T: DecodeNumber, const BITS: usize>(
+    lanes: &C,
+    record: &[u8],
+    codes: &[u8],
+    run: &mut [T],
+) {
+    let Some(tame) = lanes.tame(record) else {
+        return by_codec::<_, _, BITS>(lanes.codec(), record, codes, run);
+    };
+    let first_of_last = run.len() / LANES * LANES;
+    let (vectors, eight) = run.as_chunks_mut::<LANES>();
+    let (pairs, last) = codes.as_chunks::<BITS>().0.as_chunks::<2>();
+    for (i, (out, pair)) in vectors.iter_mut().zip(pairs).enumerate() {
+        *out = vector::<_, _, BITS, 2, LANES>(lanes, tame, i * LANES, pair);
+    }
+    for (out, last) in eight.as_chunks_mut().0.iter_mut().zip(last) {
+        *out = vector::<_, _, BITS, 1, 8>(lanes, tame, first_of_last, &[*last]);
+    }
+}
+
+/// Decodes a block as the specification does.
+#[cold]
+#[inline(never)]
+fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
+    codec: &C,
+    record: &[u8],
+    codes: &[u8],
+    run: &mut [T],
+) {
+    let sub_block = codec.rule().sub_block();
+    let codes = codes
+        .as_chunks()
+        .0
+        .iter()
+        .flat_map(bitstream::eight::<BITS>);
+    for (i, (x, code)) in run.iter_mut().zip(codes).enumerate() {
+        let unit = codec.unit(record, i / sub_block);
+        *x = T::from_pattern(codec.value(unit, code).to_bits());
+    }
+}
+
+/// The numbers of the elements of a tame block from that place on, eight for each of their codes' eights.
+#[inline(always)]
+fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, const N: usize>(
+    lanes: &C,
+    tame: C::Tame,
+    first: usize,
+    codes: &[[u8; BITS]; EIGHTS],
+) -> [T; N] {
+    let bytes = codes.as_flattened();
+    let words = words(codes);
+    // By loops: the functions of arrays are not always inlined, and have no vectors of their own. By two, so that rounding is
+    // one vector's, too.
+    let mut patterns = [0; N];
+    for (lane, pattern) in patterns.iter_mut().enumerate() {
+        let code = match BITS {
+            8 => u32::from(bytes[lane]),
+            _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
+        };
+        *pattern = lanes.number::<BITS>(tame, first + lane, code);
+    }
+    let mut numbers = [T::default(); N];
+    for (number, pattern) in numbers.iter_mut().zip(patterns) {
+        *number = match C::SHORT {
+            true => T::from_short_pattern(pattern),
+            false => T::from_pattern(pattern),
+        };
+    }
+    numbers
+}
+
+/// Words that begin with eight codes each; the remaining bits are arbitrary.
+#[inline(always)]
+fn words<const BITS: usize, const EIGHTS: usize>(codes: &[[u8; BITS]; EIGHTS]) -> [u64; EIGHTS] {
+    let bytes = codes.as_flattened();
+    let mut words = [0; EIGHTS];
+    // Six bytes are two loads each.
+    if let (2, 6, Some(first), Some(last)) = (EIGHTS, BITS, bytes.first_chunk(), bytes.last_chunk())
+    {
+        words[0] = u64::from_le_bytes(*first);
+        words[EIGHTS - 1] = u64::from_le_bytes(*last) >> (64 - 8 * BITS);
+        return words;
+    }
+    for (word, codes) in words.iter_mut().zip(codes) {
+        let mut joined = [0; 8];
+        joined[..BITS].copy_from_slice(codes);
+        *word = u64::from_le_bytes(joined);
+    }
+    words
+}

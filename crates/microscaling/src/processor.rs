@@ -1,0 +1,5 @@
+//! The processor: its instruction sets, its threads and the state of its float unit.
+
+pub(super) mod float_state;
+pub(crate) mod instruction_set;
+pub(crate) mod threads;

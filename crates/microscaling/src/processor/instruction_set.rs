@@ -1,0 +1,189 @@
+//! One source, several instruction sets: a kernel is compiled for each, and the processor's best version is called.
+
+use super::float_state::ieee;
+
+/// A loop over memory. `run` must be `#[inline(always)]`, and so must every function in its inner loop: only inlined
+/// code is compiled for the instruction set of the caller.
+///
+/// All results are made of integer operations and IEEE float operations, so that every instruction set
+/// gives the same bits. [`dispatch`] runs it in [IEEE's default state](super::float_state).
+pub(crate) trait Kernel {
+    /// Does the work.
+    fn run(self);
+}
+
+/// The instruction sets that kernels are compiled for, from the least to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// The features that every processor of the target has: SSE2 on x86-64, NEON on AArch64.
+    Baseline,
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    Avx2,
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    Avx512,
+}
+
+/// Names the instruction set that all kernels use.
+#[cfg(feature = "std")]
+const VARIABLE: &str = "MICROSCALING_LEVEL";
+
+impl Level {
+    /// The best one of this processor.
+    fn best() -> Self {
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        {
+            use std::arch::is_x86_feature_detected as detected;
+            if detected!("avx512f")
+                && detected!("avx512bw")
+                && detected!("avx512dq")
+                && detected!("avx512vl")
+            {
+                return Self::Avx512;
+            }
+            if detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Baseline
+    }
+
+    /// The one to use: the best one, unless the environment names another, which is looked at once.
+    ///
+    /// # Panics
+    /// If the environment names an instruction set that this processor does not have.
+    #[cfg(feature = "std")]
+    #[inline]
+    fn current() -> Self {
+        static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+        *LEVEL.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Self::best(),
+            Some(name) => {
+                let name = name.to_string_lossy();
+                Self::named(&name, Self::best()).unwrap_or_else(|error| panic!("{error}"))
+            }
+        })
+    }
+
+    #[cfg(not(feature = "std"))]
+    #[inline]
+    fn current() -> Self {
+        Self::best()
+    }
+
+    /// Every instruction set up to `best`, with its name.
+    #[cfg(feature = "std")]
+    fn up_to(best: Self) -> impl Iterator<Item = (&'static str, Self)> {
+        let all = [
+            ("baseline", Self::Baseline),
+            #[cfg(target_arch = "x86_64")]
+            ("avx2", Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            ("avx512", Self::Avx512),
+        ];
+        all.into_iter().filter(move |(_, level)| *level <= best)
+    }
+
+    /// The instruction set of this name, or an error if a processor whose best one is `best` lacks it.
+    #[cfg(feature = "std")]
+    fn named(name: &str, best: Self) -> Result<Self, String> {
+        let mut levels = Self::up_to(best);
+        let named = levels.find(|(of_level, _)| *of_level == name);
+        named.map(|(_, level)| level).ok_or_else(|| {
+            let allowed: Vec<&str> = Self::up_to(best).map(|(name, _)| name).collect();
+            let allowed = allowed.join(", ");
+            format!("{VARIABLE} is `{name}`; allowed on this processor: {allowed}")
+        })
+    }
+}
+
+/// Runs a kernel with the widest vectors of this processor, or with the instruction set that the environment names.
+#[inline]
+pub(crate) fn dispatch<K: Kernel>(kernel: K) {
+    at_level(move |level| level.run(kernel));
+}
+
+/// Does work that [runs](Level::run) kernels, in [IEEE's default state](super::float_state).
+#[inline]
+pub(crate) fn at_level<T>(work: impl FnOnce(Level) -> T) -> T {
+    let level = Level::current();
+    #[cfg(all(test, feature = "std"))]
+    let level = forced::level().unwrap_or(level);
+    ieee(move || work(level))
+}
+
+impl Level {
+    /// Runs a kernel. A kernel may run others, each of which is compiled once for this instruction set.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) {
+        match self {
+            Self::Baseline => run_baseline(kernel),
+            // SAFETY: the processor has all features that the function is compiled for.
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            Self::Avx2 => unsafe { run_avx2(kernel) },
+            // SAFETY: the processor has all features that the function is compiled for.
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            Self::Avx512 => unsafe { run_avx512(kernel) },
+        }
+    }
+}
+
+/// Compiled once, like the others.
+#[inline(never)]
+fn run_baseline<K: Kernel>(kernel: K) {
+    kernel.run()
+}
+
+/// # Safety
+/// The processor must have the named features.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline(never)]
+unsafe fn run_avx512<K: Kernel>(kernel: K) {
+    kernel.run()
+}
+
+/// # Safety
+/// The processor must have the named feature.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx2")]
+#[inline(never)]
+unsafe fn run_avx2<K: Kernel>(kernel: K) {
+    kernel.run()
+}
+
+/// Tests choose what kernels are compiled for, in their own thread.
+#[cfg(all(test, feature = "std"))]
+mod forced {
+    use super::Level;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static LEVEL: Cell<Option<Level>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn level() -> Option<Level> {
+        LEVEL.get()
+    }
+
+    impl Level {
+        /// Every instruction set of this processor.
+        pub(crate) fn available() -> Vec<Self> {
+            Self::up_to(Self::best()).map(|(_, level)| level).collect()
+        }
+    }
+
+    /// Runs `work` with all kernels of this thread at `level`, which must be available. Work that is
+    /// large enough for other threads is at their own level.
+    pub(crate) fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
+        assert!(level <= Level::best(), "{level:?} is not available");
+        LEVEL.set(Some(level));
+        let result = work();
+        LEVEL.set(None);
+        result
+    }
+}
+#[cfg(all(test, feature = "std"))]
+pub(crate) use forced::with_level;
+
+#[cfg(all(test, feature = "std"))]
+mod tests;

@@ -1,0 +1,96 @@
+//! Exact sums, and sums of integers.
+
+use super::{Addition, Terms};
+use crate::product::accumulate::Overflow;
+use crate::product::accumulate::kernels::lanes::{Output, exponent, pow2};
+use crate::product::accumulate::kernels::pack::{LANES, Lanes};
+
+/// `exact`, of numbers of at most 24 significant bits that 128-bit integers hold: multiples of 2^least.
+#[derive(Clone, Copy)]
+pub(in crate::product::accumulate) struct Exact {
+    pub(in crate::product::accumulate) least: i32,
+    pub(in crate::product::accumulate) output: Output,
+}
+
+/// Binades of the numbers of [`Exact`].
+pub(in crate::product::accumulate) const EXACT_BINADES: i32 = 100;
+
+impl Exact {
+    /// A number in units of 2^least.
+    #[inline(always)]
+    fn integer(&self, x: f64) -> i128 {
+        let pattern = x.to_bits();
+        // Of 24 bits.
+        let significand = (pattern & ((1 << 52) - 1) | 1 << 52) >> 29;
+        let up = exponent(x) - self.least;
+        let magnitude = match x == 0.0 {
+            true => 0,
+            false => (i128::from(significand) << up) >> 23,
+        };
+        if x < 0.0 { -magnitude } else { magnitude }
+    }
+
+    /// A sum in units of 2^least, rounded to odd.
+    #[inline(always)]
+    fn number(&self, sum: i128) -> f64 {
+        let magnitude = sum.unsigned_abs();
+        let down = (128 - magnitude.leading_zeros()).saturating_sub(53);
+        let kept = (magnitude >> down) as u64;
+        let lost = (u128::from(kept) << down) != magnitude;
+        let number = (kept | u64::from(lost)) as f64 * pow2(self.least + down as i32);
+        if sum < 0 { -number } else { number }
+    }
+}
+
+impl Addition for Exact {
+    #[inline(always)]
+    fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
+        for (lane, c) in c.iter_mut().enumerate() {
+            if !c.is_finite() {
+                continue;
+            }
+            let mut sum = self.integer(f64::from(*c));
+            for (a, b) in terms.row.iter().zip(terms.strip) {
+                sum += self.integer(f64::from(*a) * f64::from(b[lane]));
+            }
+            *c = self.output.round(self.number(sum));
+        }
+    }
+}
+
+/// `integer`, of at most 30 bits, or 32 that wrap. Values and running sums are integers' bits.
+#[derive(Clone, Copy)]
+pub(in crate::product::accumulate) struct Integer {
+    pub(in crate::product::accumulate) bits: u32,
+    pub(in crate::product::accumulate) overflow: Overflow,
+    /// Of the products' unit.
+    pub(in crate::product::accumulate) unit: i32,
+}
+
+impl Addition for Integer {
+    #[inline(always)]
+    fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
+        let unused = 32 - self.bits;
+        // Without a branch among the lanes.
+        let (least, most) = match self.overflow {
+            Overflow::Wrap => (i32::MIN, i32::MAX),
+            Overflow::Saturate => (i32::MIN >> unused, i32::MAX >> unused),
+        };
+        let mut sums = c.map(|c| c.to_bits().cast_signed());
+        for (a, b) in terms.row.iter().zip(terms.strip) {
+            let a = a.to_bits().cast_signed();
+            for lane in 0..LANES {
+                let sum = sums[lane].wrapping_add(a * b[lane].to_bits().cast_signed());
+                sums[lane] = sum.max(least).min(most);
+            }
+        }
+        for lane in 0..LANES {
+            c[lane] = f32::from_bits((sums[lane] << unused >> unused).cast_unsigned());
+        }
+    }
+
+    #[inline(always)]
+    fn value(&self, c: f32) -> f64 {
+        f64::from(c.to_bits().cast_signed()) * pow2(self.unit)
+    }
+}

@@ -1,0 +1,140 @@
+//! Blocks along a strided axis, interleaved in memory.
+
+mod lines;
+mod tile;
+
+use super::contiguous::{LANES, Line};
+use super::{Job, Units, Way};
+use crate::processor::instruction_set::Level;
+use crate::quantize::layout::Layout;
+use crate::quantize::rules::ElementRule;
+use crate::round::draws::{Draws, WINDOW};
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+pub(in crate::quantize) use lines::ColumnMax;
+pub(crate) use lines::Lines;
+pub(crate) use tile::Tile;
+
+/// Columns of interleaved blocks that are worked on together. A kernel's data for these columns fit the caches near the
+/// core. Rows up to this length are read from front to back, which is fastest.
+pub(crate) const TILE: usize = 4096;
+
+/// A run of interleaved blocks.
+pub(crate) struct Run<'a> {
+    pub(crate) data: &'a mut [f32],
+    pub(crate) layout: &'a Layout,
+    /// Position in the tensor.
+    pub(crate) start: u64,
+}
+
+/// Sees the columns of some blocks, and the scales by which [`Run::quantize`] divided their results.
+pub(crate) type SeeUnits<'a> = &'a mut dyn FnMut(Range<usize>, &Units);
+
+impl Run<'_> {
+    /// Works on the blocks. With `units` the results are divided by the scales of their blocks, and the work ends at a block
+    /// that is not tame. Returns whether all blocks were worked on.
+    pub(crate) fn quantize<R: ElementRule>(
+        self,
+        job: &Job<R>,
+        level: Level,
+        tile: &mut Tile,
+        draws: &mut Draws,
+        mut units: Option<SeeUnits<'_>>,
+    ) -> bool {
+        let Self {
+            data,
+            layout,
+            start,
+        } = self;
+        let inner = layout.inner;
+        let rows = data.len() / inner;
+        let sub_rows = job.rule.sub_block().min(rows);
+        let has_sub_blocks = sub_rows < rows;
+        debug_assert!(
+            !has_sub_blocks || layout.pool.is_none(),
+            "no format of square blocks has sub-blocks"
+        );
+        let by_tables = job.rule.has_few() && layout.pool.is_none();
+        if (by_tables || job.rule.first_sub_block().is_some()) && units.is_none() {
+            by_columns(job, level, data, inner, start, draws);
+            return true;
+        }
+        let lines = Lines::of(layout, sub_rows);
+        for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
+            let mut seen = units.is_some().then(Units::default);
+            tile.reset(columns.len());
+            tile.see(level, data, &lines, columns.clone());
+            if has_sub_blocks {
+                tile.keep_for_blocks(&lines, &mut seen);
+                for (i, part) in data.chunks_mut(sub_rows * inner).enumerate() {
+                    tile.reset(columns.len());
+                    tile.see(level, part, &lines, columns.clone());
+                    tile.make_sub_grids(&job.rule, level, &lines, &mut seen);
+                    if seen.is_some() && tile.way == Way::Any {
+                        return false;
+                    }
+                    let start = start + (i * sub_rows * inner) as u64;
+                    tile.apply(job, level, part, start, &lines, columns.clone(), draws);
+                }
+            } else {
+                tile.make_grids(&job.rule, level, data, &lines, columns.clone(), &mut seen);
+                if seen.is_some() && tile.way == Way::Any {
+                    return false;
+                }
+                tile.apply(job, level, data, start, &lines, columns.clone(), draws);
+            }
+            if let (Some(units), Some(seen)) = (&mut units, seen) {
+                units(columns.start % inner..columns.end.min(inner), &seen);
+            }
+        }
+        true
+    }
+}
+
+/// Works on interleaved blocks as if they were contiguous, some neighbouring columns at a time.
+fn by_columns<R: ElementRule>(
+    job: &Job<R>,
+    level: Level,
+    data: &mut [f32],
+    inner: usize,
+    start: u64,
+    draws: &mut Draws,
+) {
+    let rows = data.len() / inner;
+    let mut turned = vec![0.0; LANES * rows];
+    let mut words = match R::USES_DRAWS {
+        true => vec![0; LANES * rows],
+        false => Vec::new(),
+    };
+    for first in (0..inner).step_by(LANES) {
+        let columns = first..inner.min(first + LANES);
+        for (i, row) in data.chunks(inner).enumerate() {
+            for (column, x) in row[columns.clone()].iter().enumerate() {
+                turned[column * rows + i] = *x;
+            }
+            if R::USES_DRAWS {
+                let start = start + (i * inner + first) as u64;
+                let draws = draws.get(true, start, columns.len());
+                for (column, draw) in draws.iter().enumerate() {
+                    words[column * rows + i] = *draw;
+                }
+            }
+        }
+        let mut turned_draws = Draws::of(core::mem::take(&mut words));
+        let mut line = Line {
+            job,
+            level,
+            draws: &mut turned_draws,
+        };
+        let columns_of = turned.chunks_mut(rows).take(columns.len());
+        for (column, at) in columns_of.zip((0..).step_by(rows)) {
+            line.block(column, at);
+        }
+        words = turned_draws.into_words();
+        for (i, row) in data.chunks_mut(inner).enumerate() {
+            for (column, x) in row[columns.clone()].iter_mut().enumerate() {
+                *x = turned[column * rows + i];
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Rows of interleaved blocks as lines of memory.
+
+use crate::processor::instruction_set::Kernel;
+use crate::quantize::layout::{Layout, Pool};
+use crate::round::bits::ABS;
+use core::ops::Range;
+
+/// Shorter rows than this are worked on several at a time.
+const NARROW: usize = 64;
+
+/// Rows of interleaved blocks as lines of memory: a line is one row, or several where rows are short.
+#[derive(Clone)]
+pub(crate) struct Lines {
+    /// Elements of a row: the columns.
+    pub(super) inner: usize,
+    /// Which of them share blocks.
+    pub(super) pool: Option<Pool>,
+    /// Elements of a line, a multiple of `inner`; the last line may be shorter.
+    pub(crate) width: usize,
+}
+
+impl Lines {
+    #[inline(always)]
+    pub(crate) fn of(layout: &Layout, rows: usize) -> Self {
+        let inner = layout.inner;
+        // A power of two, so that they can be folded into one by halves.
+        let together = 1 << NARROW.div_ceil(inner).min(rows).ilog2();
+        Self {
+            inner,
+            pool: layout.pool,
+            width: inner * together,
+        }
+    }
+
+    /// How many lines some rows are.
+    pub(crate) fn count(&self, data: &[f32]) -> usize {
+        data.len().div_ceil(self.width)
+    }
+
+    /// Where some rows are divided between lines: how many elements come before, 0 if there is one line.
+    pub(crate) fn middle(&self, data: &[f32]) -> usize {
+        self.count(data) / 2 * self.width
+    }
+
+    /// The columns of the lines, in tiles of a width, or a little less or as much more as whole blocks take. Lines of more
+    /// than one row are narrow, hence one tile.
+    #[inline(always)]
+    pub(crate) fn tiles(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let width = self.width;
+        let together = self.pool.map_or(1, |pool| pool.width());
+        let tile = (tile / together).max(1) * together;
+        (0..width)
+            .step_by(tile)
+            .map(move |first| first..width.min(first + tile))
+    }
+}
+
+/// Takes the magnitudes of some columns of some lines into the largest ones.
+pub(in crate::quantize) struct ColumnMax<'a> {
+    pub(in crate::quantize) maxima: &'a mut [u32],
+    pub(in crate::quantize) data: &'a [f32],
+    pub(in crate::quantize) lines: &'a Lines,
+    pub(in crate::quantize) columns: Range<usize>,
+}
+
+impl Kernel for ColumnMax<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for line in self.data.chunks(self.lines.width) {
+            let line = &line[self.columns.start..self.columns.end.min(line.len())];
+            for (max, x) in self.maxima.iter_mut().zip(line) {
+                *max = (*max).max(x.to_bits() & ABS);
+            }
+        }
+    }
+}

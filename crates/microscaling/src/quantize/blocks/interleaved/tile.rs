@@ -1,0 +1,336 @@
+//! The largest magnitudes and the grids of the blocks of some columns.
+
+use super::lines::{ColumnMax, Lines};
+use crate::processor::instruction_set::{Kernel, Level};
+use crate::quantize::blocks::{Elements, Grids, Job, TamePairs, Units, Way};
+use crate::quantize::rules::{BlockRule, ElementRule, SIGHT};
+use crate::round::bits::INFINITY;
+use crate::round::draws::Draws;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Known properties of the blocks of some columns.
+pub(crate) struct Tile {
+    /// Number of columns in use.
+    columns: usize,
+    /// Largest magnitude so far, as a pattern. This vector and the following ones grow to the widest number of columns
+    /// so far, because small tensors need little room.
+    maxima: Vec<u32>,
+    /// The largest magnitudes of the blocks, where `maxima` belong to sub-blocks.
+    of_blocks: Vec<u32>,
+    /// For blocks that are looked at twice: their properties before the second look, their sums, and the verdicts of
+    /// the sums.
+    sights: [Vec<u32>; SIGHT],
+    sums: Vec<i64>,
+    verdicts: Vec<u32>,
+    /// The grids, word by word.
+    grids: [Vec<u32>; 2],
+    /// The kind of grids.
+    pub(super) way: Way,
+}
+
+impl Tile {
+    pub(crate) fn new() -> Self {
+        Self {
+            columns: 0,
+            maxima: Vec::new(),
+            of_blocks: Vec::new(),
+            sights: [const { Vec::new() }; SIGHT],
+            sums: Vec::new(),
+            verdicts: Vec::new(),
+            grids: [Vec::new(), Vec::new()],
+            way: Way::Any,
+        }
+    }
+
+    /// Starts over with `columns` columns, of which nothing was seen. Returns their largest
+    /// magnitudes.
+    pub(in crate::quantize) fn reset(&mut self, columns: usize) -> &mut [u32] {
+        self.columns = columns;
+        if columns > self.maxima.len() {
+            self.maxima.resize(columns, 0);
+            for words in &mut self.grids {
+                words.resize(columns, 0);
+            }
+        }
+        let maxima = &mut self.maxima[..columns];
+        maxima.fill(0);
+        maxima
+    }
+
+    /// Sees some columns of some lines.
+    pub(super) fn see(&mut self, level: Level, data: &[f32], lines: &Lines, columns: Range<usize>) {
+        level.run(ColumnMax {
+            maxima: &mut self.maxima[..self.columns],
+            data,
+            lines,
+            columns,
+        });
+    }
+
+    /// Joins the largest magnitudes of the rows of a line. Returns the number of magnitudes that remain.
+    fn fold(&mut self, lines: &Lines) -> usize {
+        // Several rows in a line: the same blocks over and over.
+        let mut width = self.columns;
+        while width > lines.inner {
+            width /= 2;
+            let (low, high) = self.maxima[..2 * width].split_at_mut(width);
+            for (max, other) in low.iter_mut().zip(high) {
+                *max = (*max).max(*other);
+            }
+        }
+        width
+    }
+
+    /// Keeps the largest magnitudes as the blocks'.
+    pub(super) fn keep_for_blocks(&mut self, lines: &Lines, units: &mut Option<Units>) {
+        let width = self.fold(lines);
+        self.of_blocks.clear();
+        self.of_blocks.extend_from_slice(&self.maxima[..width]);
+        if let Some(units) = units {
+            units.take(&self.of_blocks, &mut []);
+        }
+    }
+
+    /// From the largest magnitudes to the grids. The columns of the lines hold whole blocks.
+    pub(in crate::quantize) fn make_grids(
+        &mut self,
+        rule: &BlockRule,
+        level: Level,
+        data: &[f32],
+        lines: &Lines,
+        columns: Range<usize>,
+        units: &mut Option<Units>,
+    ) {
+        let width = self.fold(lines);
+        let blocks = match lines.pool {
+            Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
+            None => width,
+        };
+        let tame = rule.are_tame(&self.maxima[..blocks]);
+        self.way = way(tame, units);
+        let rows = Rows {
+            data,
+            lines,
+            columns,
+            width,
+        };
+        if tame && rule.looks_twice() {
+            self.look_twice(rule, level, &rows, blocks);
+        } else if !tame {
+            self.look_again(rule, &rows, blocks);
+        }
+        let maxima = &self.maxima[..blocks];
+        let seconds = match rule.looks_twice() {
+            true => &self.verdicts,
+            false => maxima,
+        };
+        let grids = self.grids.each_mut().map(|words| &mut words[..blocks]);
+        make_grids(rule, level, tame, [maxima, seconds], grids);
+        if let Some(units) = units {
+            units.take(maxima, &mut self.grids[0][..blocks]);
+        }
+        if let Some(pool) = lines.pool {
+            for words in &mut self.grids {
+                pool.spread(&mut words[..width]);
+            }
+        }
+        self.repeat_grids(width);
+    }
+
+    /// Looks a second time at tame blocks, whose largest magnitudes are known.
+    fn look_twice(&mut self, rule: &BlockRule, level: Level, rows: &Rows<'_>, blocks: usize) {
+        let Rows { lines, width, .. } = rows;
+        for words in &mut self.sights {
+            words.clear();
+            words.resize(*width, 0);
+        }
+        rule.tame_sights(
+            &self.maxima[..blocks],
+            self.sights.each_mut().map(|words| &mut words[..blocks]),
+        );
+        if let Some(pool) = lines.pool {
+            for words in &mut self.sights {
+                pool.spread(words);
+            }
+        }
+        self.sums.clear();
+        self.sums.resize(*width, 0);
+        level.run(Sums {
+            rule,
+            rows,
+            sights: self.sights.each_ref().map(|words| &words[..]),
+            sums: &mut self.sums,
+        });
+        if let Some(pool) = lines.pool {
+            pool.fold(&mut self.sums, i64::wrapping_add);
+        }
+        let count = rows.data.len() / lines.inner;
+        self.verdicts.clear();
+        for (i, (amax, sum)) in self.maxima[..blocks].iter().zip(&self.sums).enumerate() {
+            let columns = lines.pool.map_or(1, |pool| pool.columns(i, *width));
+            self.verdicts
+                .push(rule.verdict(*amax, *sum, count * columns));
+        }
+    }
+
+    /// Looks at blocks again of which not all are tame: at what counts, and a second time where that is to be.
+    fn look_again(&mut self, rule: &BlockRule, rows: &Rows<'_>, blocks: usize) {
+        self.verdicts.clear();
+        for block in 0..blocks {
+            let amax = self.maxima[block];
+            if amax >= INFINITY {
+                self.maxima[block] = rule.counted_max(rows.block(block));
+            }
+            if rule.looks_twice() {
+                self.verdicts.push(rule.second(amax, rows.block(block)));
+            }
+        }
+    }
+
+    /// From the largest magnitudes of sub-blocks and of blocks to the grids.
+    pub(super) fn make_sub_grids(
+        &mut self,
+        rule: &BlockRule,
+        level: Level,
+        lines: &Lines,
+        units: &mut Option<Units>,
+    ) {
+        let width = self.fold(lines);
+        let grids = self.grids.each_mut().map(|words| &mut words[..width]);
+        let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
+        let tame = rule.are_tame(maxima);
+        self.way = way(tame, units);
+        make_grids(rule, level, tame, [maxima, sub_maxima], grids);
+        if let Some(units) = units {
+            units.take(&[], &mut self.grids[0][..width]);
+        }
+        self.repeat_grids(width);
+    }
+
+    /// Repeats the grids of a row for all rows of a line.
+    fn repeat_grids(&mut self, row: usize) {
+        let mut width = row;
+        while width < self.columns {
+            for words in &mut self.grids {
+                words.copy_within(..width, width);
+            }
+            width *= 2;
+        }
+    }
+
+    /// Works on the columns of some lines, the first of which begins at position `start` of the tensor.
+    /// `draws` are of the job's stream.
+    #[expect(clippy::too_many_arguments, reason = "all that a kernel needs")]
+    pub(in crate::quantize) fn apply<R: ElementRule>(
+        &self,
+        job: &Job<R>,
+        level: Level,
+        data: &mut [f32],
+        start: u64,
+        lines: &Lines,
+        columns: Range<usize>,
+        draws: &mut Draws,
+    ) {
+        let [first, second] = &self.grids;
+        for (i, line) in data.chunks_mut(lines.width).enumerate() {
+            let end = columns.end.min(line.len());
+            let data = &mut line[columns.start..end];
+            let count = data.len();
+            level.run(Elements {
+                job,
+                grids: Grids::Each([&first[..count], &second[..count]]),
+                way: self.way,
+                data,
+                start: start + (i * lines.width + columns.start) as u64,
+                draws,
+            });
+        }
+    }
+}
+
+/// The kind of grids that blocks have.
+pub(super) fn way(tame: bool, units: &Option<Units>) -> Way {
+    match (tame, units) {
+        (false, _) => Way::Any,
+        (true, None) => Way::Tame,
+        (true, Some(_)) => Way::Units,
+    }
+}
+
+/// The grids of many sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
+/// looks say.
+fn make_grids(
+    rule: &BlockRule,
+    level: Level,
+    tame: bool,
+    [maxima, seconds]: [&[u32]; 2],
+    pairs: [&mut [u32]; 2],
+) {
+    if tame {
+        level.run(TamePairs {
+            rule,
+            maxima,
+            seconds,
+            pairs,
+        });
+        return;
+    }
+    let [first, second] = pairs;
+    let maxima = maxima.iter().zip(seconds);
+    for ((first, second), (amax, of_second)) in first.iter_mut().zip(second).zip(maxima) {
+        [*first, *second] = rule.grid(*amax, *of_second);
+    }
+}
+
+/// Some columns of some lines, `width` of a row.
+struct Rows<'a> {
+    data: &'a [f32],
+    lines: &'a Lines,
+    columns: Range<usize>,
+    width: usize,
+}
+
+impl Rows<'_> {
+    /// The rows.
+    #[inline(always)]
+    fn each(&self) -> impl Iterator<Item = &[f32]> + Clone {
+        let Self {
+            data,
+            lines,
+            columns,
+            width,
+        } = self;
+        data.chunks(lines.width).flat_map(
+            #[inline(always)]
+            |line| line[columns.start..columns.end.min(line.len())].chunks(*width),
+        )
+    }
+
+    /// The elements of a block, given its number.
+    fn block(&self, block: usize) -> impl Iterator<Item = f32> {
+        let (columns, step) = match self.lines.pool {
+            Some(pool) => pool.range(block, self.width),
+            None => (block..block + 1, 1),
+        };
+        self.each()
+            .flat_map(move |row| row[columns.clone()].iter().step_by(step).copied())
+    }
+}
+
+/// [`BlockRule::add_to_sums`] of all rows.
+struct Sums<'a> {
+    rule: &'a BlockRule,
+    rows: &'a Rows<'a>,
+    sights: [&'a [u32]; SIGHT],
+    sums: &'a mut [i64],
+}
+
+impl Kernel for Sums<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for row in self.rows.each() {
+            self.rule.add_to_sums(self.sights, row, self.sums);
+        }
+    }
+}

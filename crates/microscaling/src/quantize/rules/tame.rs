@@ -1,0 +1,203 @@
+//! Tame blocks: the short way with the results of the rules.
+
+use super::BlockRule;
+use super::float_scale::{Candidates, FOUR_VERDICT};
+use super::mx::MxRule;
+use super::scale_pair::ScalePair;
+use super::unit::UnitElement;
+use crate::round::bits::MANTISSA_BITS;
+use core::hint::black_box;
+use core::ops::Range;
+
+/// Contiguous blocks that are worked on together.
+pub(crate) const TOGETHER: usize = 16;
+
+/// Tame blocks, all of whose elements are finite.
+impl BlockRule {
+    /// The patterns of a block's largest magnitude from which on and below which the block is tame: neither very large nor
+    /// very small. A block of zeros is as tame as one with the first of them. No block with a NaN or Inf is.
+    #[inline(always)]
+    pub(crate) fn tame(&self) -> Range<u32> {
+        match self {
+            Self::Mx(rule) => rule.tame(),
+            Self::Microexponent(rule) => rule.tame(),
+            Self::Bfp(rule) => rule.tame(),
+            Self::FloatScale(rule) => rule.tame(),
+        }
+    }
+
+    /// Whether all blocks with these largest magnitudes are tame, which are looked at without a branch.
+    #[inline(always)]
+    pub(crate) fn are_tame(&self, maxima: &[u32]) -> bool {
+        let range = self.tame();
+        maxima.iter().fold(true, |all, amax| {
+            all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
+        })
+    }
+
+    /// The elements of tame blocks.
+    #[inline(always)]
+    pub(crate) fn unit_element(&self) -> UnitElement {
+        match self {
+            Self::Mx(rule) => rule.unit_element(),
+            Self::Microexponent(rule) => rule.unit_element(),
+            Self::Bfp(rule) => rule.unit_element(),
+            Self::FloatScale(rule) => rule.unit_element(),
+        }
+    }
+
+    /// The pairs of tame sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
+    /// looks say. Pairs of a block of zeros are any.
+    #[inline(always)]
+    pub(crate) fn tame_pairs(
+        &self,
+        maxima: &[u32],
+        seconds: &[u32],
+        [scales, inverses]: [&mut [u32]; 2],
+    ) {
+        let least = self.tame().start;
+        let pairs = scales.iter_mut().zip(inverses);
+        let pairs = pairs.zip(maxima.iter().zip(seconds));
+        // By value: loops without branches need what they look at in registers.
+        match self {
+            Self::Mx(rule) if rule.is_rms() => {
+                let rule = *rule;
+                for ((scale, inverse), (_, second)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair_of_mean(*second).words();
+                }
+            }
+            Self::Mx(rule) => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
+                }
+            }
+            Self::Microexponent(rule) => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, second)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
+                }
+            }
+            Self::Bfp(rule) => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
+                }
+            }
+            Self::FloatScale(rule) if rule.four_over_six => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, second)) in pairs {
+                    let four = *second == FOUR_VERDICT;
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), four).words();
+                }
+            }
+            Self::FloatScale(rule) => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, _)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
+                }
+            }
+        }
+    }
+
+    /// The pair of one tame sub-block, of a format that has sub-blocks.
+    #[inline(always)]
+    pub(crate) fn tame_sub_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
+        match self {
+            Self::Microexponent(rule) => rule.tame_pair(amax.max(rule.tame().start), sub_amax),
+            _ => unreachable!("there are sub-blocks"),
+        }
+    }
+
+    /// The code of a tame block's scale, given the scale. Floats are in units of the tensor's scale.
+    #[inline(always)]
+    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u32 {
+        match self {
+            Self::Mx(rule) if amax == 0 => rule.zero_code(),
+            Self::Mx(_) => scale >> MANTISSA_BITS,
+            Self::Microexponent(_) | Self::Bfp(_) => amax >> MANTISSA_BITS,
+            Self::FloatScale(rule) if amax == 0 => rule.scale.zero_code(),
+            Self::FloatScale(rule) => rule.scale.code(scale),
+        }
+    }
+
+    /// Looks twice at tame blocks of the same length, at most [`TOGETHER`] of them, one after the other.
+    #[inline(always)]
+    pub(crate) fn tame_seconds(
+        &self,
+        maxima: &[u32],
+        blocks: &[f32],
+        length: usize,
+        seconds: &mut [u32],
+    ) {
+        let rule = *self;
+        let mut sights = [[0; TOGETHER]; SIGHT];
+        rule.tame_sights(maxima, sights.each_mut().map(|words| &mut words[..]));
+        let blocks = blocks.chunks_exact(length).zip(maxima).zip(seconds);
+        for (i, ((elements, amax), second)) in blocks.enumerate() {
+            // Hidden, lest blocks become lanes.
+            let sight = black_box(sights.each_ref().map(|words| words[i]));
+            let add = |sum: i64, weight: i64| sum.wrapping_add(weight);
+            let sum = match rule {
+                Self::Mx(_) => elements
+                    .iter()
+                    .map(
+                        #[inline(always)]
+                        |x| MxRule::square(sight[0] as i32, *x),
+                    )
+                    .fold(0, add),
+                Self::FloatScale(rule) => {
+                    let candidates = Candidates::of(sight);
+                    elements
+                        .iter()
+                        .map(
+                            #[inline(always)]
+                            |x| rule.difference::<false>(candidates, *x),
+                        )
+                        .fold(0, add)
+                }
+                _ => 0,
+            };
+            *second = rule.verdict(*amax, sum, length);
+        }
+    }
+
+    /// Writes, word by word, what second looks need to know of tame blocks. The blocks are columns of some rows.
+    #[inline(always)]
+    pub(crate) fn tame_sights(&self, maxima: &[u32], sights: [&mut [u32]; SIGHT]) {
+        let rule = *self;
+        for (i, amax) in maxima.iter().enumerate() {
+            let words = rule.sight::<false>(*amax);
+            for word in 0..SIGHT {
+                sights[word][i] = words[word];
+            }
+        }
+    }
+
+    /// Adds a row of such columns to their sums.
+    #[inline(always)]
+    pub(crate) fn add_to_sums(&self, sights: [&[u32]; SIGHT], row: &[f32], sums: &mut [i64]) {
+        let rule = *self;
+        let [a, b, c, d, e] = sights;
+        let sums = sums.iter_mut().zip(row).zip(a);
+        let others = b.iter().zip(c).zip(d).zip(e);
+        for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
+            let weight = rule.weight::<false>([*a, *b, *c, *d, *e], *x);
+            *sum = sum.wrapping_add(weight);
+        }
+    }
+
+    /// The verdict of the sum over a block of `length` elements.
+    #[inline(always)]
+    pub(crate) fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
+        match self {
+            Self::Mx(rule) => rule.verdict_of_squares(amax, sum, length),
+            _ => u32::from(sum < 0) * FOUR_VERDICT,
+        }
+    }
+}
+
+/// The data for a second look at a block, word by word.
+pub(super) type Sight = [u32; SIGHT];
+
+pub(crate) const SIGHT: usize = 5;

@@ -1,0 +1,84 @@
+//! The score over the mean bits of an operand, as SVG.
+
+use std::error::Error;
+
+use plotters::prelude::*;
+
+use super::report::{Run, groups};
+
+const SIZE: (u32, u32) = (960, 560);
+
+/// A format: mean bits of an element of an operand; mean, least and largest score in percent over the seeds.
+struct Point {
+    label: String,
+    bits: f64,
+    score: [f64; 3],
+}
+
+/// Draws a point for each format, with a bar from the worst to the best seed, and the Pareto front. No other
+/// format beats a format of the front in both bits and score.
+pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<dyn Error>> {
+    let points = groups(runs);
+    let points = points.iter().map(|group| Point {
+        label: group.label(),
+        bits: group.mean_bits(),
+        score: group.scores().map(|score| 100.0 * score),
+    });
+    let mut points: Vec<Point> = points.collect();
+    points.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    let mut front: Vec<(f64, f64)> = Vec::new();
+    for point in &points {
+        let last = front.last().map_or(f64::NEG_INFINITY, |(_, score)| *score);
+        if point.score[0] > last {
+            front.push((point.bits, point.score[0]));
+        }
+    }
+    let least = points.iter().map(|point| point.score[1]);
+    let least = least.fold(f64::INFINITY, f64::min);
+    let most = points.iter().map(|point| point.score[2]);
+    let most = most.fold(f64::NEG_INFINITY, f64::max);
+    let margin = 0.08 * (most - least).max(1.0);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(
+                format!("{score} over the bits of an operand"),
+                ("sans-serif", 20),
+            )
+            .margin(14)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            // FP32 has 32 bits, and most formats 4 to 8.
+            .build_cartesian_2d((3.5..40.0).log_scale(), least - margin..most + margin)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_desc("mean bits of an element of an operand of a training step (log scale)")
+            .y_desc(format!("{score}, %"))
+            .axis_desc_style(("sans-serif", 15))
+            .x_label_formatter(&|bits| format!("{bits:.0}"))
+            .draw()?;
+        let line = LineSeries::new(front.iter().copied(), BLACK.mix(0.4).stroke_width(2));
+        chart.draw_series(line)?;
+        for (at, point) in points.iter().enumerate() {
+            let is_front = front.contains(&(point.bits, point.score[0]));
+            let color = match is_front {
+                true => RGBColor(0, 114, 178),
+                false => RGBColor(213, 94, 0),
+            };
+            let [mean, least, most] = point.score;
+            let bar = [(point.bits, least), (point.bits, most)];
+            chart.draw_series([PathElement::new(bar, color.mix(0.5).stroke_width(2))])?;
+            chart.draw_series([Circle::new((point.bits, mean), 5, color.filled())])?;
+            // Neighbors at the same height write above and below.
+            let offset = if at % 2 == 0 { -18 } else { 8 };
+            let label = EmptyElement::at((point.bits, mean))
+                + Text::new(point.label.clone(), (8, offset), ("sans-serif", 14));
+            chart.draw_series([label])?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}

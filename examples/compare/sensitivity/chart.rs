@@ -1,0 +1,96 @@
+//! The effect over each score as SVG: a panel for each group of products and score.
+
+use std::error::Error;
+
+use burn_mx::record::Score;
+use plotters::prelude::*;
+
+use super::{GROUPS, Row, is_forward, models::ModelName};
+
+const SIZE: (u32, u32) = (1120, 840);
+/// The colors of the formats, which people who do not see red and green apart can tell.
+const COLORS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn Error>> {
+    let mut formats: Vec<&str> = Vec::new();
+    for row in rows {
+        if !formats.contains(&row.format.as_str()) {
+            formats.push(&row.format);
+        }
+    }
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let panels = root.split_evenly((GROUPS.len(), Score::ALL.len()));
+        let choices = GROUPS.into_iter().flat_map(|group| {
+            Score::ALL
+                .into_iter()
+                .enumerate()
+                .map(move |score| (group, score))
+        });
+        for (panel, ((forward, products), (at, score))) in panels.iter().zip(choices) {
+            // A place without any effect, or that loses nothing, has no logarithm.
+            let points: Vec<(&Row, (f64, f64))> = rows
+                .iter()
+                .filter(|row| is_forward(row) == forward)
+                .map(|row| (row, (row.scores[at], row.effect)))
+                .filter(|(_, (score, effect))| *score > 0.0 && *effect > 0.0)
+                .collect();
+            let range = |of: &dyn Fn(&(f64, f64)) -> f64| {
+                let values = points.iter().map(|(_, point)| of(point));
+                let least = values.clone().fold(f64::INFINITY, f64::min);
+                let most = values.fold(0.0, f64::max);
+                match least < most {
+                    true => least / 1.5..most * 1.5,
+                    false => 0.1..10.0,
+                }
+            };
+            let (x, y) = (range(&|point| point.0), range(&|point| point.1));
+            let mut chart = ChartBuilder::on(panel)
+                .caption(
+                    format!("{}: {products}, score {}", name.name(), score.name()),
+                    ("sans-serif", 16),
+                )
+                .margin(10)
+                .x_label_area_size(36)
+                .y_label_area_size(64)
+                .build_cartesian_2d(x.log_scale(), y.log_scale())?;
+            chart
+                .configure_mesh()
+                .light_line_style(WHITE)
+                .x_labels(6)
+                .x_desc("score: weight × noise / signal")
+                .y_desc(match forward {
+                    true => "change of the loss",
+                    false => "error of the gradient",
+                })
+                .x_label_formatter(&|x| format!("{x:.0e}"))
+                .y_label_formatter(&|y| format!("{y:.0e}"))
+                .draw()?;
+            for (format, color) in formats.iter().zip(COLORS.iter().cycle()) {
+                let points = points.iter().filter(|(row, _)| row.format == *format);
+                let circles = points.map(|(_, point)| Circle::new(*point, 3, color.filled()));
+                chart
+                    .draw_series(circles)?
+                    .label(*format)
+                    .legend(|(x, y)| Circle::new((x + 8, y), 4, color.filled()));
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK.mix(0.3))
+                .draw()?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}

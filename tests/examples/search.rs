@@ -1,0 +1,177 @@
+//! Recipes: found under a budget, scheduled over the steps; and the sensitivity of operands.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Place, SMALL, losses};
+
+#[test]
+fn a_recipe_is_found_in_records_and_trains() {
+    let place = Place::new();
+    let record = [
+        "--epochs",
+        "1",
+        "--preset",
+        "mxfp8_e4m3",
+        "--record",
+        "seen",
+        "--record-every",
+        "2",
+        "--what-if",
+        "mxfp4",
+        "--what-if",
+        "mxfp8_e4m3",
+    ];
+    place.compare(&[SMALL, &record].concat());
+    let search = |options: &[&str]| {
+        let formats = ["seen", "--format", "mxfp4", "--format", "mxfp8_e4m3"];
+        let output = place.command("search", &[&formats[..], options].concat());
+        let stdout = String::from_utf8(output.stdout).expect("it prints text");
+        let stderr = String::from_utf8(output.stderr).expect("it prints text");
+        (output.status.success(), stdout + &stderr)
+    };
+    for score in ["noise", "fisher"] {
+        let out = format!("{score}.json");
+        let options = ["--bits", "6", "--score", score, "--out", &out];
+        let (success, text) = search(&options);
+        assert!(success && text.contains("found: 5."), "{text}");
+        // Both candidates are needed.
+        let recipe = fs::read_to_string(place.path(&out)).expect("there is a recipe");
+        assert!(recipe.contains("\"mxfp4\"") && recipe.contains("\"mxfp8_e4m3\""));
+    }
+    let recipes = ["--recipe", "noise.json", "--recipe", "fisher.json"];
+    let options = [SMALL, &["--epochs", "1", "--preset", "mxfp4"], &recipes].concat();
+    let (runs, _) = place.compare(&options);
+    let names: Vec<_> = runs.iter().map(|run| &run["name"]).collect();
+    assert_eq!(names, ["fp32", "mxfp4", "noise", "fisher"]);
+    assert_ne!(losses(&runs[1]), losses(&runs[2]));
+
+    let (success, text) = search(&["--bits", "4", "--out", "none.json"]);
+    assert!(
+        !success && text.contains("expected 4.250 at least"),
+        "{text}"
+    );
+    let (success, text) = search(&["--bits", "6", "--score", "hessian", "--out", "none.json"]);
+    assert!(!success && text.contains("noise, fisher"), "{text}");
+    assert!(!place.path("none.json").exists());
+}
+
+#[test]
+fn a_schedule_changes_specs_between_two_steps() {
+    let place = Place::new();
+    let write = |name: &str, text: &str| fs::write(place.path(name), text).expect("it is written");
+    write("one.json", r#"[{"from": 0, "preset": "mxfp4"}]"#);
+    let two = r#"[{"from": 0, "preset": "mxfp4"}, {"from": 8, "preset": "mxfp8_e4m3"}]"#;
+    write("two.json", two);
+    let ramp =
+        r#"[{"from": 0, "preset": "mxfp4"}, {"from": 3, "ramp": 9, "preset": "mxfp8_e4m3"}]"#;
+    write("ramp.json", ramp);
+    let schedules = |epochs: &'static str, more: &[&'static str]| {
+        let options = [
+            "--epochs",
+            epochs,
+            "--preset",
+            "mxfp4",
+            "--preset",
+            "mxfp8_e4m3",
+            "--schedule",
+            "one.json",
+            "--schedule",
+            "two.json",
+            "--schedule",
+            "ramp.json",
+        ];
+        place.compare(&[SMALL, &options, more].concat()).0
+    };
+    // Six steps an epoch.
+    let runs = schedules("3", &[]);
+    let [mxfp4, mxfp8, one, two, ramp] = [1, 2, 3, 4, 5].map(|run| losses(&runs[run]));
+    assert_eq!(one, mxfp4);
+    // The loss of step 8 is the first one by the new specs.
+    assert_eq!(two[..8], mxfp4[..8]);
+    for step in 8..18 {
+        assert!(
+            two[step] != mxfp4[step] && two[step] != mxfp8[step],
+            "{step}"
+        );
+    }
+    assert_eq!(ramp[..3], mxfp4[..3]);
+    assert_ne!(ramp[3..8], mxfp4[3..8]);
+    assert_eq!(runs[4]["stages"][0]["from"], 8);
+    assert_eq!(runs[4]["stages"][0]["specs"]["w_elem_format"], "fp8_e4m3");
+    // Layer by layer.
+    let stages = runs[5]["stages"].as_array().expect("there are stages");
+    let steps = stages.iter().map(|stage| stage["from"].as_u64());
+    let steps: Vec<u64> = steps.map(|step| step.expect("it is a number")).collect();
+    assert!(
+        steps.len() > 2 && steps[0] == 3 && steps.is_sorted(),
+        "{steps:?}"
+    );
+    let plot = fs::read_to_string(place.path("out/ffn_loss.svg")).expect("there is a plot");
+    assert!(plot.contains("ramp"));
+
+    // A run that was resumed has the bits of one that went through, whichever side of the change it was stopped on.
+    for epochs in ["1", "2"] {
+        let folder = if epochs == "1" { "saved1" } else { "saved2" };
+        schedules(epochs, &["--save", folder]);
+        let resumed = schedules("3", &["--save", folder, "--resume"]);
+        for (run, resumed) in runs.iter().zip(&resumed) {
+            assert_eq!(losses(run), losses(resumed), "{} {epochs}", run["name"]);
+            assert_eq!(run["accuracy"], resumed["accuracy"]);
+        }
+    }
+
+    write("late.json", r#"[{"from": 2, "preset": "mxfp4"}]"#);
+    write(
+        "layer.json",
+        r#"[{"from": 0, "recipe": {"specs": {}, "layers": {"haed": {}}}}]"#,
+    );
+    for (file, fragment) in [
+        ("late.json", "phase 0: `from` is 2, expected 0"),
+        ("layer.json", "haed"),
+        ("missing.json", "missing.json"),
+    ] {
+        let error = place.refusal("compare", &["--schedule", file]);
+        assert!(
+            error.contains("--schedule") && error.contains(fragment),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_operand_alone_has_a_measured_effect() {
+    let place = Place::new();
+    let options = [
+        "--model=cnn",
+        "--format=mxfp4",
+        "--format=mxfp8_e4m3",
+        "--steps=10",
+        "--batches=2",
+    ];
+    let output = place.command("sensitivity", &options);
+    let stdout = String::from_utf8(output.stdout).expect("it prints text");
+    assert!(output.status.success(), "{stdout}");
+    let json = fs::read(place.path("out/cnn_sensitivity.json")).expect("there is JSON");
+    let json: Value = serde_json::from_slice(&json).expect("it is JSON");
+    let rows = json["rows"].as_array().expect("there are rows");
+    let effect = |row: &Value| row["effect"].as_f64().expect("it is a number");
+    assert!(rows.iter().all(|row| effect(row).is_finite()));
+    // In the wider format nearly every operand matters less.
+    let narrow = rows.iter().filter(|row| row["format"] == "mxfp4");
+    let wide = rows.iter().filter(|row| row["format"] == "mxfp8_e4m3");
+    let pairs: Vec<_> = narrow.zip(wide).collect();
+    let less = pairs
+        .iter()
+        .filter(|(narrow, wide)| effect(wide) < effect(narrow));
+    assert!(less.count() * 10 > pairs.len() * 8, "{stdout}");
+    assert!(rows.iter().any(|row| row["product"] == "weight_gradient"));
+    for one in json["correlations"].as_array().expect("there are some") {
+        assert!(one["all"].as_f64().is_some_and(|all| all > 0.5), "{one}");
+    }
+    for file in ["cnn_sensitivity.svg", "cnn_sensitivity.csv"] {
+        let text = fs::read_to_string(place.path(&format!("out/{file}"))).expect("it is there");
+        assert!(text.contains("mxfp8_e4m3"));
+    }
+}
