@@ -64,8 +64,8 @@ pub enum PtqError {
     },
     /// Rotations change the model's output.
     #[error(
-        "`rotations` change the output of the unquantized model by {distance:.1e} of its norm: a layer that writes or reads the \
-         rotated features, or the scale of a norm, is missing; allowed: rotations that leave the output as it is"
+        "`rotations` change the output of the unquantized model by {distance:.1e} of its norm: a writer, a reader or a norm of the \
+         rotated features is missing; allowed: rotations that keep the output"
     )]
     Rotation {
         /// ‖a − b‖ / ‖b‖, with a and b the outputs with and without rotations.

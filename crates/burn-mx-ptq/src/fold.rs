@@ -1,4 +1,4 @@
-//! Folding of one part of a model into another, which leaves the model's output as it is.
+//! Folding of one part of a model into another, which keeps the model's output.
 
 mod batch_norms;
 mod norms;

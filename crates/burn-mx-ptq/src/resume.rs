@@ -100,7 +100,7 @@ impl Folder {
         self.0.join(format!("{place:03}-{layer}.safetensors"))
     }
 
-    /// What `read` makes of the saved layer's numbers and tensors, if the layer was computed from the same data.
+    /// Calls `read` with the saved layer's numbers and tensors, if the layer was computed from the same data.
     pub(super) fn load<T>(
         &self,
         place: Place<'_>,

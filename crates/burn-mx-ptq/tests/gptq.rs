@@ -110,11 +110,10 @@ fn memory_holds_the_model_and_one_layer() {
     }
 }
 
-fn run(
-    quantizer: &Quantizer,
-    seed: u32,
-    last: usize,
-) -> Option<(Vec<Vec<f32>>, Vec<GptqLayer>, Vec<f32>)> {
+/// The weights, the reports, and the output of a quantized model.
+type Run = (Vec<Vec<f32>>, Vec<GptqLayer>, Vec<f32>);
+
+fn run(quantizer: &Quantizer, seed: u32, last: usize) -> Option<Run> {
     let data = batches(64, seed);
     let forward = |net: &Net<B>, x: &Tensor<B, 2>| net.forward(x.clone());
     let progress = |done, all| {

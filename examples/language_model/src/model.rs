@@ -152,7 +152,7 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// The same decoder with a head of its own, where the table of embeddings is the head.
+    /// The same decoder with a separate head, if the table of embeddings was the head.
     pub fn untied(mut self) -> Self {
         let table = self.model.embed_tokens.weight.val();
         self.lm_head.get_or_insert_with(|| Linear {

@@ -22,7 +22,7 @@ pub enum Scope {
     Static,
 }
 
-/// What a name has where rotations are folded into the weights first.
+/// The part of a name that folds rotations into the weights first.
 const QUAROT: &str = "_QUAROT";
 
 /// The configuration of this name for a decoder: one of [`QuantConfig::named`], or `NVFP4` with the same suffixes. After the format
@@ -50,7 +50,7 @@ pub fn named(name: &str, scope: Scope, decoder: &DecoderConfig) -> Result<QuantC
 }
 
 /// The rotations that QuaRot ([2404.00456](https://arxiv.org/abs/2404.00456)) folds into weights: of the residual stream, and of
-/// the values of each head. The decoder must have a head of its own.
+/// the values of each head. The decoder must have a separate head.
 pub fn rotations(decoder: &DecoderConfig) -> Vec<Rotation> {
     let mut stream = Rotation {
         writers: vec!["model.embed_tokens".into()],
@@ -100,7 +100,7 @@ fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
 }
 
 /// The model in this configuration. Finished layers of GPTQ and fast fine-tuning are kept in the folder `resume`, and taken from
-/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a head of its own.
+/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a separate head.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Layers that GPTQ has quantized, as files.
 //!
 //! A file has scales and elements of the packed weight `[outputs, inputs]`, in the basis in which the weight was quantized. Its
-//! fingerprint is that of the settings, the specs, the weight before, and the Hessian.
+//! fingerprint covers the settings, the specs, the weight before, and the Hessian.
 
 use microscaling::safetensors::{PackedFile, store};
 use microscaling::{BlockFormat, Packed};

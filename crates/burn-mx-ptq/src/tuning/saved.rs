@@ -1,6 +1,6 @@
 //! Tuned layers as files.
 //!
-//! A file has the layer's `weight` and, if any, `bias` in float32. Its fingerprint is that of the algorithm with its settings,
+//! A file has the layer's `weight` and, if any, `bias` in float32. Its fingerprint covers the algorithm with its settings,
 //! the specs, the backend, the parameters before tuning, and all inputs and wanted outputs.
 
 use burn_backend::tensor::FloatTensor;

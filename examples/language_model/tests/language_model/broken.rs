@@ -172,7 +172,7 @@ fn a_tokenizer_of_a_text_is_reversible() {
     assert!(lengths[1] < 25_000, "{lengths:?}");
 }
 
-/// What a command says on standard error, which fails before any work.
+/// The error text of a command that fails before any work.
 fn command_error(arguments: &[&str]) -> String {
     let command = env!("CARGO_BIN_EXE_language_model");
     let output = std::process::Command::new(command).args(arguments).output();

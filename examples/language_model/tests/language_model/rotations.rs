@@ -38,7 +38,7 @@ fn rotated_models_have_the_same_logits() {
     }
 }
 
-/// Rotations that would change the model, or name what it does not have, are refused.
+/// Rotations that would change the model, or name a missing parameter, are refused.
 #[test]
 fn wrong_rotations_are_refused() {
     let (tokens, _) = reference("llama_tied");
