@@ -65,7 +65,7 @@ const PACKAGES: [&str; 10] = [
 #[test]
 fn packages_hold_their_sources_licenses_readme_and_changelog() {
     for package in PACKAGES {
-        let has_tests = ["burn-mx-cost", "burn-mx-onnx"].contains(&package);
+        let has_tests = ["burn-mx-cost", "burn-mx-onnx", "burn-mx-ptq"].contains(&package);
         let with_tests = has_tests || package.starts_with("microscaling");
         let of_crate = root().join("crates").join(package);
         let mut expected = BTreeSet::from(
