@@ -8,10 +8,12 @@ use super::report::{Run, groups};
 
 const SIZE: (u32, u32) = (960, 560);
 
-/// A format: mean bits of an element of an operand; mean, least and largest score in percent over the seeds.
+/// A format.
 struct Point {
     label: String,
+    /// The base-2 logarithm of the mean bits of an element of an operand.
     bits: f64,
+    /// Mean, least and largest score in percent over the seeds.
     score: [f64; 3],
 }
 
@@ -21,7 +23,7 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
     let points = groups(runs);
     let points = points.iter().map(|group| Point {
         label: group.label(),
-        bits: group.mean_bits(),
+        bits: group.mean_bits().log2(),
         score: group.scores().map(|score| 100.0 * score),
     });
     let mut points: Vec<Point> = points.collect();
@@ -50,15 +52,16 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
             .margin(14)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            // FP32 has 32 bits, and most formats 4 to 8.
-            .build_cartesian_2d((3.5..40.0).log_scale(), least - margin..most + margin)?;
+            // Of the logarithm: FP32 has 32 bits, and most formats 4 to 8.
+            .build_cartesian_2d(1.8..5.4, least - margin..most + margin)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
             .x_desc("mean bits of an element of an operand of a training step (log scale)")
             .y_desc(format!("{score}, %"))
             .axis_desc_style(("sans-serif", 15))
-            .x_label_formatter(&|bits| format!("{bits:.0}"))
+            .x_labels(4)
+            .x_label_formatter(&|bits: &f64| format!("{:.0}", bits.exp2()))
             .draw()?;
         let line = LineSeries::new(front.iter().copied(), BLACK.mix(0.4).stroke_width(2));
         chart.draw_series(line)?;

@@ -200,7 +200,11 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, chip: &str) -> Tab
         let StepCost { cost, seconds } = group.runs[0].cost;
         table.add_row([
             group.label(),
-            specs.map_or_else(|| "32".to_owned(), bits),
+            match (specs, group.runs[0].layers.is_empty()) {
+                (None, _) => "32".to_owned(),
+                (Some(specs), true) => bits(specs),
+                (Some(_), false) => format!("{:.2}", cost.bits),
+            },
             format!("{:.4}", group.final_loss(epochs)),
             group.accuracy(),
             format!("{:.2} ms", group.step_ms()),
@@ -239,7 +243,7 @@ pub(crate) fn notes(runs: &[Run]) -> String {
         said.push(&run.name);
         let layers: Vec<_> = run.layers.iter().map(Layer::to_string).collect();
         text.push_str(&format!(
-            "\nlayers with their own specs in {} (not part of its bits): {}",
+            "\nlayers with their own specs in {} (its bits: the mean over all operands of a step): {}",
             run.name,
             layers.join(" ")
         ));

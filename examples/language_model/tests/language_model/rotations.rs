@@ -21,7 +21,13 @@ fn rotated_models_have_the_same_logits() {
         let decoder = Folder::open(fixture(name)).unwrap().config;
         let config = named("MXFP4E2M1_QUAROT", Scope::Weights, &decoder).unwrap();
         let before = load(name);
-        let rotated = quantize(before.clone(), config, &[tokens.clone()], None, |_, _| ());
+        let rotated = quantize(
+            before.clone(),
+            config,
+            std::slice::from_ref(&tokens),
+            None,
+            |_, _| (),
+        );
         let rotated = rotated.unwrap().model;
         let logits = |model: &Decoder<B>| values(model.forward(tokens.clone()));
         // In MXFP4, and then in float32 by the same weights.
@@ -53,7 +59,7 @@ fn wrong_rotations_are_refused() {
             |model: &Decoder<B>, tokens: &Tensor<B, 2, Int>| model.forward(tokens.clone());
         let quantizer = Quantizer::new(config).unwrap();
         quantizer
-            .quantize(model, &[tokens.clone()], forward)
+            .quantize(model, std::slice::from_ref(&tokens), forward)
             .unwrap_err()
     };
     let model = || load("llama_tied").untied();

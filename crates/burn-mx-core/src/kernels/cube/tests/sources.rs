@@ -2,6 +2,7 @@
 
 mod packing;
 
+use cubecl::Compiler;
 use cubecl::cuda::CudaCompiler;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};

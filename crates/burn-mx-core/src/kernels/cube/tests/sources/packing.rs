@@ -2,7 +2,6 @@
 
 use super::{array, output_array, scalar, source};
 use crate::kernels::cube::pack::{self, Form};
-use crate::kernels::cube::statistics;
 use cubecl::prelude::*;
 use microscaling::Rounding;
 
