@@ -57,7 +57,7 @@ pub struct Stage {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// There is no phase.
+    /// The schedule has no phase.
     #[error("the schedule is empty, expected one phase at least")]
     Empty,
     /// A phase begins too early or too late.
@@ -205,7 +205,10 @@ impl Schedule {
                 0 => vec![(phase.from, layers.len())],
                 ramp => {
                     let count = layers.len().max(1) as u64;
-                    let step = |done: u64| phase.from + ramp * (done - 1) / count;
+                    // A long growth times the number of layers may be beyond 64 bits.
+                    let steps =
+                        |done: u64| u128::from(ramp) * u128::from(done - 1) / u128::from(count);
+                    let step = |done: u64| phase.from + steps(done) as u64;
                     (1..=count)
                         .map(|done| (step(done), done as usize))
                         .collect()
@@ -336,6 +339,12 @@ mod tests {
         let steps: Vec<u64> = stages.iter().map(|stage| stage.from).collect();
         assert_eq!(steps, [0, 5, 6]);
         assert_eq!(stages[1].recipe.layers.len(), 2);
+        let long = u64::MAX - 6;
+        let text = format!(
+            r#"[{{"from": 0, "preset": "none"}}, {{"from": 5, "ramp": {long}, "preset": "mxfp4"}}]"#
+        );
+        let stages = schedule(&text).unwrap().stages(&LAYERS).unwrap();
+        assert_eq!(stages[3].from, 5 + long / 2);
     }
 
     #[test]
