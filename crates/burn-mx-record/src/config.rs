@@ -149,19 +149,24 @@ impl RecorderConfig {
 }
 
 /// The specs of a preset, or of a block format in every slot.
-fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
-    let specs = MxSpecs::preset(name).or_else(|_| {
+pub(super) fn named_specs(name: &str) -> Result<MxSpecs, String> {
+    MxSpecs::preset(name).or_else(|_| {
         let format: SlotFormat = name.parse().map_err(|error| {
             let presets = MxSpecs::PRESETS.join(", ");
             format!("{error}; also allowed: a preset, {presets}")
         })?;
-        Ok::<_, String>(MxSpecs {
+        Ok(MxSpecs {
             w_elem_format: Some(format),
             a_elem_format: Some(format),
             ..MxSpecs::mxfp8_e4m3()
         })
-    })?;
-    let specs = specs.resolve().map_err(|error| error.to_string())?;
+    })
+}
+
+fn specs_of(name: &str) -> Result<&'static SharedSpecs, String> {
+    let specs = named_specs(name)?
+        .resolve()
+        .map_err(|error| error.to_string())?;
     Ok(SharedSpecs::of(&specs))
 }
 

@@ -4,6 +4,7 @@ use burn_mx_core::{MxSpecs, Slot, SlotFormat, SpecsError};
 use microscaling::BlockFormat;
 
 use super::SearchError;
+use crate::config::named_specs;
 
 /// A candidate, with its block format for each slot.
 pub(super) struct CandidateFormat([BlockFormat; Slot::ALL.len()]);
@@ -16,26 +17,15 @@ impl CandidateFormat {
             format: name.to_owned(),
             reason,
         };
-        let own = match MxSpecs::preset(name) {
-            Ok(preset) if rest(&preset) != rest(specs) => {
-                return Err(error(
-                    "the preset has other roundings or transforms than the specs; expected a block format, or a preset \
-                     that differs in formats alone"
-                        .to_owned(),
-                ));
-            }
-            Ok(preset) => preset,
-            Err(_) => {
-                let format: BlockFormat = name
-                    .parse()
-                    .map_err(|reason| error(format!("{reason}; also allowed: a preset's name")))?;
-                let mut own = specs.clone();
-                for slot in Slot::ALL {
-                    *own.slot_format_mut(slot) = Some(SlotFormat::Block(format));
-                }
-                own
-            }
-        };
+        let own = named_specs(name).map_err(error)?;
+        // A block format stands for itself; a preset for roundings and transforms, too.
+        if MxSpecs::preset(name).is_ok() && rest(&own) != rest(specs) {
+            return Err(error(
+                "the preset has other roundings or transforms than the specs; expected a block format, or a preset that \
+                 differs in formats alone"
+                    .to_owned(),
+            ));
+        }
         let resolved = own.resolve().map_err(|reason| error(reason.to_string()))?;
         let mut formats = [None; Slot::ALL.len()];
         for slot in Slot::ALL {
