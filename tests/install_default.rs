@@ -308,8 +308,8 @@ fn a_seed_on_a_device_without_specs_is_that_of_the_default() {
     assert_eq!(drawn(&without), exact);
 }
 
-/// Post-training quantization computes outside of layers in float32 on purpose. It turns the warning for missing specs off, which
-/// another test looks for, so this test has a process of its own.
+/// Post-training quantization computes outside of layers in float32 on purpose. Quantization turns the warning for missing specs
+/// off in its process. Another test looks for this warning, so this test runs in another process.
 #[test]
 fn quantization_of_a_model_without_specs_is_silent_and_with_specs_says_so() {
     const CHILD: &str = "MX_TEST_QUANTIZATION";

@@ -17,7 +17,7 @@ use burn_mx::MxKernels;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MyBackend;
 
-/// All that burn-mx needs.
+/// burn-mx needs no more than this line.
 impl MxKernels for MyBackend {}
 
 impl BackendTypes for MyBackend {

@@ -1,4 +1,4 @@
-//! GPTQ over a model: what is saved and taken again, and how much memory it takes.
+//! GPTQ over a model: saved layers, resumed runs, and the memory of a run.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,7 +78,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes beyond those of the model while it is quantized.
+/// The most bytes on the heap while a model is quantized, without the model's own bytes.
 fn extra(quantizer: &Quantizer, layers: usize, width: usize) -> usize {
     let data = batches(width, 7);
     let model = Net::new(layers, width);

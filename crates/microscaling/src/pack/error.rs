@@ -67,7 +67,7 @@ pub enum PackError {
         /// The byte.
         got: u8,
     },
-    /// There is no tensor scale where the format has one, or one where it has none.
+    /// The format has a tensor scale and none was given, or a scale was given and the format has none.
     #[error("pack: the format has {} tensor scale, got {}", count(*.expected), count(!*.expected))]
     TensorScale {
         /// Whether the format has one.

@@ -89,9 +89,9 @@ impl Nvfp4Format {
     /// The E4M3 code of the scale c of a block of these elements, as [`block_scale`](Self::block_scale).
     ///
     /// With [`four_over_six`](Self::four_over_six), c is c₄ if the block's error with c₄ is less, else c₆. The error with
-    /// a scale is the sum of d². Every rounding mode computes d in the same way: the float32 difference of x and x
-    /// quantized half to even, in units of 2^(e − 17). d is rounded down to a whole number, at most 2^16 − 1. 2^e is the
-    /// power of two of the block's largest magnitude. Both sums add integers, so no order matters.
+    /// a scale is the sum of d². d is the float32 difference of x and x quantized half to even, in every rounding mode. The
+    /// unit of d is 2^(e − 17), where 2^e is the power of two of the block's largest magnitude. d is rounded down to a whole
+    /// number, at most 2^16 − 1. Both sums add integers, so no order matters.
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> u8 {
         let rule = FloatScaleRule::of(&(*self).into(), tensor_scale);
         let elements = block.iter().copied();
