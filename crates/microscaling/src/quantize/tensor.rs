@@ -72,7 +72,7 @@ impl<R: ElementRule> Job<R> {
     fn run_large(&self, runs: Runs, data: &mut [f32], run: usize) {
         let rows = data.len() / runs.layout.inner;
         let rule = &self.rule;
-        if !is_divided(data.len()) || rule.sub_block() < rows || rule.looks_twice() {
+        if !is_divided(data.len()) || rule.has_sub_blocks(rows) || rule.looks_twice() {
             return self.run_consecutive(runs, data, run..run + 1);
         }
         let lines = Lines::of(&runs.layout, rows);

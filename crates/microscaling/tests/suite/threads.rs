@@ -216,3 +216,13 @@ fn square_blocks_of_long_lines() {
             .unwrap()
     });
 }
+
+/// Blocks with at most as many elements as a sub-block has, in more columns than one thread works on.
+#[test]
+fn short_blocks_of_many_columns() {
+    let names = ["hif4", "mx9", "mx4", "nvfp4", "if4", "mxfp4"];
+    for (name, rows) in names.into_iter().flat_map(|name| [1, 2, 4].map(|rows| (name, rows))) {
+        let shape = [rows, (1 << 17) + 5];
+        check(name.parse().unwrap(), &shape, 0, Rounding::NearestEven);
+    }
+}
