@@ -13,12 +13,14 @@ use super::Float;
 use super::linear::sum_of_gradient;
 use super::product::{Along, Kind, Op, Product, quantize_backward};
 use crate::hooks;
-use crate::kernels::{ConvolutionProduct, MxKernels, same_type};
+use crate::kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::{self, SharedSpecs};
 use crate::tensor::{Flags, Meta, MxTensor, OpContext};
 pub(crate) use geometry::{Direction, Geometry};
 
+/// Significant bits of tensors that are not quantized.
+const FLOAT32: u32 = f32::MANTISSA_DIGITS;
 pub(super) const BATCH: usize = 0;
 pub(super) const CHANNELS: usize = 1;
 
@@ -111,11 +113,16 @@ pub(crate) fn x_backward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let context = context::<B>([x, Some(&grad)], &weight, None);
-    let Some(interned) = context
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "conv_x_backward"))
+    let emulation = context.emulation();
+    let Some(interned) =
+        emulation.filter(|interned| quantize_backward(interned, "conv_x_backward"))
     else {
-        return MxTensor::new(op(weight.inner, grad.inner), context.result);
+        let x = x.map(|x| x.shape());
+        let in_float32 = emulation
+            .filter(|_| are_float32::<B>([&weight.inner, &grad.inner]))
+            .and_then(|_| geometry.input_gradient::<B>(x, &weight.inner, &grad.inner, FLOAT32));
+        let gradient = in_float32.unwrap_or_else(|| op(weight.inner, grad.inner));
+        return MxTensor::new(gradient, context.result);
     };
     let product = input_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
@@ -182,11 +189,17 @@ pub(crate) fn weight_backward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let context = context::<B>([Some(&x), Some(&grad)], weight, None);
-    let Some(interned) = context
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "conv_weight_backward"))
+    let emulation = context.emulation();
+    let Some(interned) =
+        emulation.filter(|interned| quantize_backward(interned, "conv_weight_backward"))
     else {
-        return MxTensor::new(op(x.inner, grad.inner), context.result);
+        let in_float32 = emulation
+            .filter(|_| are_float32::<B>([&x.inner, &grad.inner]))
+            .and_then(|_| {
+                geometry.weight_gradient::<B>(&x.inner, weight.shape(), &grad.inner, FLOAT32)
+            });
+        let gradient = in_float32.unwrap_or_else(|| op(x.inner, grad.inner));
+        return MxTensor::new(gradient, context.result);
     };
     let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();

@@ -8,7 +8,7 @@ use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::shapes::check_summed;
 use super::{Float, stored};
 use crate::hooks;
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, to_f32};
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, in_float32, to_f32};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor, OpContext};
@@ -121,7 +121,12 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
     if !interned.specs.quantize_backprop() {
-        return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
+        let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
+        let dx = match in_float32::<B>([&grad.inner, &weight.inner], places) {
+            Some(dx) => with_leading_axes::<B>(dx, grad.shape()),
+            None => B::linear_x_backward(weight.inner, grad.inner),
+        };
+        return MxTensor::new(dx, meta);
     }
     let label = weight.meta.label;
     let product = Product::<B>::new(Op::Linear, Kind::InputGradient, interned, label);
@@ -148,7 +153,13 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
     if !interned.specs.quantize_backprop() {
-        return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
+        let places = [
+            OperandLayout::LHS.transposed().flat(),
+            OperandLayout::RHS.flat(),
+        ];
+        let dw = in_float32::<B>([&x.inner, &grad.inner], places)
+            .unwrap_or_else(|| B::linear_weight_backward(x.inner, grad.inner));
+        return MxTensor::new(dw, meta);
     }
     let product = Product::<B>::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
     let [of_x, of_weight] = forward_operands(x.rank(), 2);

@@ -10,7 +10,7 @@ use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Kind, Op, Product};
 use super::shapes::check_summed;
 use crate::hooks;
-use crate::kernels::{MxKernels, OperandLayout};
+use crate::kernels::{MxKernels, OperandLayout, in_float32};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor, OpContext};
@@ -29,7 +29,12 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     let context = OpContext::of_matmul([a.meta, b.meta]);
     let Some(interned) = context.quantization() else {
         context.warn_if_unset("float_matmul");
-        return MxTensor::new(B::float_matmul(a.inner, b.inner), context.result);
+        let places = [OperandLayout::LHS, OperandLayout::RHS];
+        // In a backward pass that is not quantized.
+        let of_tensors =
+            (context.emulation()).and_then(|_| in_float32::<B>([&a.inner, &b.inner], places));
+        let output = of_tensors.unwrap_or_else(|| B::float_matmul(a.inner, b.inner));
+        return MxTensor::new(output, context.result);
     };
     let label = label_of([a.meta, b.meta]);
     let product = product_of::<B>(Kind::Forward, interned, label, [a.meta, b.meta]);
@@ -107,13 +112,15 @@ impl Side {
         }
     }
 
-    /// The gradient's product of the saved operand, transposed, and the output's gradient, by the wrapped backend.
+    /// The gradient's product of the saved operand, transposed, and the output's gradient, in float32.
     fn multiply<B: MxKernels>(self, saved: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
         let saved = B::float_transpose(saved);
-        match self {
-            Self::Lhs => B::float_matmul(grad, saved),
-            Self::Rhs => B::float_matmul(saved, grad),
-        }
+        let [a, b] = match self {
+            Self::Lhs => [grad, saved],
+            Self::Rhs => [saved, grad],
+        };
+        let places = [OperandLayout::LHS, OperandLayout::RHS];
+        in_float32::<B>([&a, &b], places).unwrap_or_else(|| B::float_matmul(a, b))
     }
 }
 
