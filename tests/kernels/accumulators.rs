@@ -13,7 +13,7 @@ use crate::backend::{TestBackend, TestDevice};
 type Tensor<const D: usize> = burn::tensor::Tensor<MxBackend<TestBackend>, D>;
 
 /// Accumulators of chips, of recipes, and of no chip: few and many terms, narrow and wide ones, each rounding, groups.
-const ACCUMULATORS: [&str; 27] = [
+const ACCUMULATORS: [&str; 43] = [
     "volta",
     "turing",
     "ampere",
@@ -39,8 +39,24 @@ const ACCUMULATORS: [&str; 27] = [
     "accumulator(order=joint,terms=12,fraction_bits=20,output=f32_rne,group=4)",
     "accumulator(order=joint,terms=16,fraction_bits=9,output=e8m13_rz,group=8,promote_every=8,scale_at=promotion)",
     "accumulator(order=joint,terms=6,fraction_bits=40,output=f32_rz,group=2,promote_every=32)",
-    "accumulator(order=integer,bits=24,promote_every=32)",
+    "accumulator(order=late,terms=8,fraction_bits=24)",
+    "accumulator(order=late,terms=3,fraction_bits=9,output=e5m4_rne,promote_every=16)",
+    "accumulator(order=late,terms=16,fraction_bits=20,interleave=true,output=f32_rz)",
+    "accumulator(order=late,terms=4,fraction_bits=1,interleave=true,output=f16_rne)",
+    "accumulator(order=pairs,terms=4,flush=true)",
+    "accumulator(order=pairs,terms=2,output=f32_rz)",
+    "accumulator(order=pairs,terms=32,output=bf16_rne,promote_every=16)",
+    "accumulator(order=pairs,terms=8,flush=true,output=e5m4_rne)",
+    "accumulator(order=pairs,terms=64)",
     "accumulator(order=fma)",
+    "accumulator(order=fma,output=e4m2_rne)",
+    "accumulator(order=fma,output=bf16_rne,promote_every=16,scale_at=promotion)",
+    "accumulator(order=integer,bits=24,promote_every=32)",
+    "accumulator(order=integer,bits=32,promote_every=16)",
+    "accumulator(order=integer,bits=12,promote_every=32)",
+    "accumulator(order=integer,bits=15,overflow=saturate,promote_every=32)",
+    "accumulator(order=integer,bits=40,promote_every=32)",
+    "accumulator(order=exact,terms=4)",
 ];
 
 /// Formats of a left and of a right operand in blocks.
@@ -257,9 +273,10 @@ fn sums_of_blocks() {
             *takes += 1;
             for family in 0..FAMILIES {
                 // Also with fewer products than terms.
-                let [m, k, n] = match (family + i as u64) % 3 {
+                let [m, k, n] = match (family + i as u64) % 4 {
                     0 => [5, 100, 7],
                     1 => [3, 33, 4],
+                    2 => [4, 7, 3],
                     _ => [2, 320, 3],
                 };
                 let lhs = numbers(family, m * k, 1 + 10 * i as u64);

@@ -1,10 +1,11 @@
 //! Which arithmetic gives the rule's bits, and how the words of an operand lie.
 
 use cubecl::prelude::*;
-use microscaling::{OperandKind, OperandType, Order, ScaleAt, ScaleType, SumFormat};
+use microscaling::{OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat};
 
-use super::sums::{GROUPS, STEP, ScalesAt, Structure, Width};
+use super::sums::{Adding, GROUPS, LEAVES, STEP, ScalesAt, Structure, Width};
 use super::terms::{Content, SIGNIFICAND_BITS, SlotsLaunch};
+use crate::kernels::cube::numbers::bits::SIGN;
 use crate::kernels::cube::pack;
 use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct};
 
@@ -24,9 +25,7 @@ pub(super) struct Plan {
     pub(super) additions: usize,
     pub(super) fraction_bits: i32,
     pub(super) floor_exponent: i32,
-    /// The shift of a product with the largest exponent, to the left.
-    pub(super) shift: i32,
-    pub(super) scale_bits: i32,
+    pub(super) bits: Bits,
     pub(super) output: SumFormat,
 }
 
@@ -38,16 +37,6 @@ impl Plan {
             forms,
             shapes,
         } = product;
-        let Order::Joint {
-            terms,
-            fraction_bits,
-            floor_exponent,
-            group,
-            output,
-        } = accumulator.order
-        else {
-            return None;
-        };
         let is_empty = shapes.iter().any(|shape| shape.contains(&0));
         let each = || forms.iter().zip(shapes);
         if is_empty || !each().all(|(form, shape)| is_packed_on_device(form, shape)) {
@@ -58,51 +47,70 @@ impl Plan {
             0 => length,
             every => every.min(length),
         };
-        let terms = terms.min(part);
-        let grouped = group > 1;
-        let group = if grouped { group.min(terms) } else { terms };
+        let Sum {
+            terms,
+            group,
+            fraction_bits,
+            floor_exponent,
+            output,
+        } = Sum::of(accumulator.order, part)?;
         let kinds = forms.map(|form| form.kind);
-        let (content, scales_at) = match (accumulator.scale_at, grouped) {
-            (ScaleAt::Promotion, true) => (Content::Fixed, ScalesAt::Promotion),
-            (ScaleAt::Promotion, false) => (Content::Element, ScalesAt::Promotion),
-            (_, true) => (Content::Fixed, ScalesAt::Groups),
-            (_, false) => (Content::Scaled, ScalesAt::Terms),
+        let integers = matches!(accumulator.order, Order::Integer { .. });
+        let grouped = matches!(accumulator.order, Order::Joint { group: 2.., .. });
+        let content = match (accumulator.scale_at, grouped || integers) {
+            (_, true) => Content::Fixed,
+            (ScaleAt::Promotion, _) => Content::Element,
+            (ScaleAt::Product, _) => Content::Scaled,
         };
-        let bits = Bits::of(kinds, content, scales_at, group)?;
-        let shift = fraction_bits as i32 - bits.fraction;
-        // Of a cut term, of c, and of all together.
-        let term = (bits.magnitude + shift).max(fraction_bits as i32 + 1);
-        let groups = terms.div_ceil(group);
-        let together = term + log2_up(if grouped { groups } else { terms } + 1);
-        let width = match term {
-            _ if grouped && (together > 62 || groups > GROUPS) => return None,
-            _ if grouped => Width::Double,
-            _ if together <= 31 => Width::Single,
-            ..=31 => Width::Split,
-            _ if together <= 62 => Width::Double,
-            _ => return None,
+        let scales_at = match (accumulator.scale_at, content) {
+            (ScaleAt::Promotion, _) => ScalesAt::Promotion,
+            (_, Content::Fixed) => ScalesAt::Groups,
+            _ => ScalesAt::Terms,
         };
+        let bits = Bits::of(kinds, content, scales_at)?;
+        let fraction_bits = fraction_bits as i32;
+        let adding = bits.adding(accumulator.order, [terms, group])?;
+        let promoted_bits = if integers { fraction_bits } else { 24 };
+        if scales_at == ScalesAt::Promotion && promoted_bits + bits.of_scales > 32 {
+            return None;
+        }
         let additions = |length: usize| length.div_ceil(terms);
         let plan = Self {
             structure: Structure {
-                width,
-                grouped,
-                promotes: accumulator.promote_every > 0,
+                adding,
+                promotes: accumulator.promote_every > 0 || integers,
                 scales_at,
             },
             content,
             group,
             terms,
             part,
-            groups,
+            groups: terms.div_ceil(group),
             additions: length / part * additions(part) + additions(length % part),
-            fraction_bits: fraction_bits as i32,
+            fraction_bits,
             floor_exponent,
-            shift,
-            scale_bits: bits.scales,
+            bits,
             output,
         };
         (plan.additions * plan.turns() <= MOST_TURNS).then_some(plan)
+    }
+
+    /// The shift of a product with the largest exponent, to the left.
+    pub(super) fn shift(&self) -> i32 {
+        match self.structure.adding {
+            Adding::Joint(_) | Adding::Groups | Adding::Late { .. } => {
+                self.fraction_bits - self.bits.fraction
+            }
+            Adding::Pairs { .. } | Adding::InTurn | Adding::Integers { .. } => 0,
+        }
+    }
+
+    /// The pattern of the smallest magnitude of an element that is not flushed to 0.
+    pub(super) fn smallest(&self, element: OperandType) -> u32 {
+        match self.structure.adding {
+            Adding::Pairs { flush: true, .. } => (2.0_f64.powi(element.emin()) as f32).to_bits(),
+            _ => 0,
+        }
     }
 
     /// [`STEP`]s of a group.
@@ -112,7 +120,15 @@ impl Plan {
 
     /// Turns of an addition.
     fn turns(&self) -> usize {
-        1 + self.groups * (2 * self.steps() + 2)
+        let of_a_group = match self.structure.adding {
+            Adding::Joint(_) => 2 * self.steps(),
+            Adding::Groups => self.steps() + 2,
+            Adding::Late { .. } => 3 * self.steps(),
+            Adding::InTurn => STEP * self.steps(),
+            Adding::Integers { .. } => self.steps(),
+            Adding::Pairs { terms, .. } => 2 * terms + log2_up(terms) as usize,
+        };
+        1 + self.groups * of_a_group
     }
 
     /// Parts of a sum.
@@ -129,33 +145,34 @@ impl Plan {
         }
     }
 
-    /// How the words of this content lie in a line.
-    pub(super) fn slots<R: Runtime>(&self, content: Content, length: usize) -> SlotsLaunch<R> {
-        let additions = self.part.div_ceil(self.terms);
+    /// How the words of this content lie in a line of an operand.
+    pub(super) fn slots<R: Runtime>(
+        &self,
+        content: Content,
+        length: usize,
+        is_lhs: bool,
+    ) -> SlotsLaunch<R> {
         let of_a_group = self.steps() * STEP;
-        match (content, self.structure.scales_at) {
+        let (slots, of_an_addition, of_a_group) = match (content, self.structure.scales_at) {
             (Content::Scale, ScalesAt::Promotion) => {
-                SlotsLaunch::new(self.parts(length), 1, 1, self.part, self.part, self.part, 1)
+                let (parts, part) = (self.parts(length), self.part);
+                return SlotsLaunch::new(parts, 1, 1, part, part, part, 1, 0);
             }
-            (Content::Scale, _) => SlotsLaunch::new(
-                self.scales(length),
-                self.groups,
-                1,
-                self.group,
-                self.terms,
-                self.part,
-                additions,
-            ),
-            _ => SlotsLaunch::new(
-                self.words(),
-                self.groups * of_a_group,
-                of_a_group,
-                self.group,
-                self.terms,
-                self.part,
-                additions,
-            ),
-        }
+            (Content::Scale, _) => (self.scales(length), self.groups, 1),
+            _ => (self.words(), self.groups * of_a_group, of_a_group),
+        };
+        // A product of such zeros is −0, which changes no sum, where the next adder would make +0 of −0.
+        let is_negative = is_lhs && self.structure.adding == Adding::InTurn;
+        SlotsLaunch::new(
+            slots,
+            of_an_addition,
+            of_a_group,
+            self.group,
+            self.terms,
+            self.part,
+            self.part.div_ceil(self.terms),
+            if is_negative { SIGN } else { 0 },
+        )
     }
 
     /// Words of a line.
@@ -172,25 +189,78 @@ fn is_packed_on_device(form: &AccumulatedForm, shape: &[usize]) -> bool {
     })
 }
 
+/// What an order says of an addition.
+struct Sum {
+    terms: usize,
+    /// Terms of a group.
+    group: usize,
+    /// Of integers all bits.
+    fraction_bits: u32,
+    floor_exponent: i32,
+    output: SumFormat,
+}
+
+impl Sum {
+    /// For parts of this length; `None` of an order without a kernel.
+    fn of(order: Order, part: usize) -> Option<Self> {
+        let sum = |terms: usize, fraction_bits, output| Self {
+            terms,
+            group: terms,
+            fraction_bits,
+            floor_exponent: 0,
+            output,
+        };
+        match order {
+            Order::Joint {
+                terms,
+                fraction_bits,
+                floor_exponent,
+                group,
+                output,
+            } => {
+                let terms = terms.min(part);
+                Some(Self {
+                    group: if group > 1 { group.min(terms) } else { terms },
+                    floor_exponent,
+                    ..sum(terms, fraction_bits, output)
+                })
+            }
+            Order::Late {
+                terms,
+                fraction_bits,
+                output,
+                ..
+            } => Some(sum(terms.min(part), fraction_bits, output)),
+            Order::Pairs { terms, output, .. } => Some(sum(terms, 0, output)),
+            // One by one.
+            Order::Fma { output } => Some(sum(part, 0, output)),
+            Order::Integer { bits, .. } => Some(sum(part, bits, SumFormat::F32_RNE)),
+            _ => None,
+        }
+    }
+}
+
 /// Bits of the numbers that are added.
-struct Bits {
-    /// Of the term with the largest exponent, above the last bit of its significand.
+pub(super) struct Bits {
+    /// Of the product of two significands.
     magnitude: i32,
-    /// Of that significand below 2^exponent.
-    fraction: i32,
-    /// Mantissa bits of two scales that come in at a promotion.
-    scales: i32,
+    /// Of these the ones below 2^exponent.
+    pub(super) fraction: i32,
+    /// Of two scales that are not in the words.
+    of_scales: i32,
+    /// Of these the ones below 2^exponent.
+    pub(super) scales: i32,
 }
 
 impl Bits {
     /// `None` if words have too few bits.
-    fn of(
-        kinds: [OperandKind; 2],
-        content: Content,
-        scales_at: ScalesAt,
-        group: usize,
-    ) -> Option<Self> {
-        let (mut magnitude, mut fraction, mut scales, mut of_scales) = (0, 0, 0, 0);
+    fn of(kinds: [OperandKind; 2], content: Content, scales_at: ScalesAt) -> Option<Self> {
+        let mut bits = Self {
+            magnitude: 0,
+            fraction: 0,
+            of_scales: 0,
+            scales: 0,
+        };
         for kind in kinds {
             let element = kind.element;
             let mantissa_bits = element.mantissa_bits() as i32;
@@ -199,48 +269,85 @@ impl Bits {
                 _ => 0,
             };
             // A power of two has none.
-            let scale = if scale_mantissa > 0 {
-                scale_mantissa + 1
-            } else {
-                0
-            };
+            let scale = scale_mantissa + i32::from(scale_mantissa > 0);
             let mut significand = mantissa_bits + 1;
+            bits.fraction += mantissa_bits;
             match content {
+                Content::Fixed if !is_finite(element) => return None,
                 Content::Fixed => {
-                    if !is_finite(element) {
-                        return None;
-                    }
                     significand += exponent_of(element.max()) - element.emin();
-                    fraction += mantissa_bits - element.emin();
+                    bits.fraction -= element.emin();
                 }
-                _ => fraction += mantissa_bits,
+                Content::Scaled => {
+                    significand += scale;
+                    bits.fraction += scale_mantissa;
+                }
+                Content::Element | Content::Scale => {}
             }
-            if content == Content::Scaled {
-                significand += scale;
-                fraction += scale_mantissa;
-            } else {
-                of_scales += scale;
-                scales += scale_mantissa;
+            if content != Content::Scaled {
+                bits.of_scales += scale;
+                bits.scales += scale_mantissa;
             }
             if significand > SIGNIFICAND_BITS || scale > SIGNIFICAND_BITS {
                 return None;
             }
-            magnitude += significand;
-        }
-        if content == Content::Fixed {
-            magnitude += log2_up(group);
+            bits.magnitude += significand;
         }
         if scales_at == ScalesAt::Groups {
-            magnitude += of_scales;
-            fraction += scales;
+            bits.magnitude += bits.of_scales;
+            bits.fraction += bits.scales;
         }
-        // A float32 sum times both scales has 32 bits.
-        let fits = magnitude <= 31 && (scales_at != ScalesAt::Promotion || of_scales <= 8);
-        fits.then_some(Self {
-            magnitude,
-            fraction,
-            scales,
-        })
+        (bits.magnitude <= 31).then_some(bits)
+    }
+
+    /// `None` where sums have too many bits.
+    fn adding(&self, order: Order, [terms, group]: [usize; 2]) -> Option<Adding> {
+        // Of a product that is cut.
+        let cut = |fraction_bits: u32| self.magnitude + fraction_bits as i32 - self.fraction;
+        match order {
+            Order::Joint {
+                fraction_bits,
+                group: 2..,
+                ..
+            } => {
+                let groups = terms.div_ceil(group);
+                let term = cut(fraction_bits) + log2_up(group);
+                let term = term.max(fraction_bits as i32 + 1);
+                let fits = self.magnitude + log2_up(group) <= 31
+                    && term + log2_up(groups + 1) <= 62
+                    && groups <= GROUPS;
+                fits.then_some(Adding::Groups)
+            }
+            Order::Joint { fraction_bits, .. } => {
+                let term = cut(fraction_bits).max(fraction_bits as i32 + 1);
+                let together = term + log2_up(terms + 1);
+                Some(Adding::Joint(match term {
+                    _ if together <= 31 => Width::Single,
+                    ..=31 => Width::Split,
+                    _ if together <= 62 => Width::Double,
+                    _ => return None,
+                }))
+            }
+            Order::Late {
+                fraction_bits,
+                interleave,
+                ..
+            } => {
+                let together = cut(fraction_bits) + log2_up(terms);
+                (together <= 31).then_some(Adding::Late { interleave })
+            }
+            Order::Pairs { terms, flush, .. } => {
+                (terms <= LEAVES).then_some(Adding::Pairs { terms, flush })
+            }
+            Order::Fma { .. } => Some(Adding::InTurn),
+            Order::Integer { bits, overflow } => {
+                let saturate = overflow == Overflow::Saturate;
+                let most = if saturate { 30 } else { 32 };
+                let fits = bits <= most && self.magnitude <= 30;
+                fits.then_some(Adding::Integers { saturate })
+            }
+            _ => None,
+        }
     }
 }
 

@@ -2,18 +2,23 @@
 //!
 //! Terms are integers in units of the last bit that is kept: this is `microscaling`'s rule in 64 bits or less.
 
+mod adders;
 mod groups;
 mod joint;
+mod late;
 
 use cubecl::prelude::*;
 
 use super::terms::{UNIT, exponent, is_special, sign, significand};
-use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
+use crate::kernels::cube::numbers::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::kernels::cube::numbers::float::{self, Float32};
 use crate::kernels::cube::numbers::wide::{self, Number, Output};
+pub(super) use adders::LEAVES;
+use adders::{add_in_turn, add_integers, add_pairs, number};
 pub(super) use groups::GROUPS;
 use groups::add_groups;
 use joint::add;
+use late::add_late;
 
 /// Words that are added in one turn of a loop: a driver limits the turns.
 pub(super) const STEP: usize = 4;
@@ -29,6 +34,25 @@ pub(in crate::kernels::cube) enum Width {
     Double,
 }
 
+/// How the products of an addition are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::kernels::cube) enum Adding {
+    Joint(Width),
+    /// Joint, of groups that are summed exactly first.
+    Groups,
+    Late {
+        interleave: bool,
+    },
+    Pairs {
+        terms: usize,
+        flush: bool,
+    },
+    InTurn,
+    Integers {
+        saturate: bool,
+    },
+}
+
 /// Where the scales of blocks come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::kernels::cube) enum ScalesAt {
@@ -41,9 +65,7 @@ pub(in crate::kernels::cube) enum ScalesAt {
 /// The compile-time parameters of [`sums_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::kernels::cube) struct Structure {
-    pub(in crate::kernels::cube) width: Width,
-    /// Whether groups of products are summed exactly first.
-    pub(in crate::kernels::cube) grouped: bool,
+    pub(in crate::kernels::cube) adding: Adding,
     pub(in crate::kernels::cube) promotes: bool,
     pub(in crate::kernels::cube) scales_at: ScalesAt,
 }
@@ -63,7 +85,10 @@ pub(in crate::kernels::cube) struct Chain {
     part: usize,
     /// Scales of a line.
     scales: usize,
+    /// Of integers all bits.
     fraction_bits: i32,
+    /// Fraction bits of the product of two significands.
+    product_bits: i32,
     floor_exponent: i32,
     /// A product with the largest exponent is shifted by this number of bits, to the left, then to the right.
     up: u32,
@@ -117,30 +142,41 @@ pub(in crate::kernels::cube) fn sums_kernel(
             column: right,
             step: columns,
         };
-        if comptime!(structure.grouped) {
-            let scales = Place {
-                row: left_scale,
-                column: right_scale,
-                step: columns,
-            };
-            c = add_groups(
-                lhs,
-                rhs,
-                lhs_scales,
-                rhs_scales,
-                &place,
-                &scales,
-                c,
-                chain,
-                output,
-                structure.scales_at,
-            );
-            if comptime!(structure.scales_at == ScalesAt::Groups) {
-                left_scale += chain.groups;
-                right_scale += chain.groups * columns;
+        match comptime!(structure.adding) {
+            Adding::Joint(width) => c = add(lhs, rhs, &place, c, chain, output, width),
+            Adding::Groups => {
+                let scales = Place {
+                    row: left_scale,
+                    column: right_scale,
+                    step: columns,
+                };
+                c = add_groups(
+                    lhs,
+                    rhs,
+                    lhs_scales,
+                    rhs_scales,
+                    &place,
+                    &scales,
+                    c,
+                    chain,
+                    output,
+                    structure.scales_at,
+                );
+                if comptime!(structure.scales_at == ScalesAt::Groups) {
+                    left_scale += chain.groups;
+                    right_scale += chain.groups * columns;
+                }
             }
-        } else {
-            c = add(lhs, rhs, &place, c, chain, output, structure.width);
+            Adding::Late { interleave } => {
+                c = add_late(lhs, rhs, &place, c, chain, output, interleave);
+            }
+            Adding::Pairs { terms, flush } => {
+                c = add_pairs(lhs, rhs, &place, c, chain, output, terms, flush);
+            }
+            Adding::InTurn => c = add_in_turn(lhs, rhs, &place, c, chain, output),
+            Adding::Integers { saturate } => {
+                c = add_integers(lhs, rhs, &place, c as i32, chain, saturate) as u32;
+            }
         }
         left += words;
         right += words * columns;
@@ -150,7 +186,15 @@ pub(in crate::kernels::cube) fn sums_kernel(
                 if comptime!(structure.scales_at == ScalesAt::Promotion) {
                     let of_row = word_or_unit(lhs_scales, left_scale);
                     let of_column = word_or_unit(rhs_scales, right_scale);
-                    register = promote(register, c, of_row, of_column, chain.scale_bits);
+                    let (partial, of_partial) =
+                        if comptime!(matches!(structure.adding, Adding::Integers { .. })) {
+                            let unit = 0 - chain.product_bits;
+                            (integer(c, unit), 0u32.runtime())
+                        } else {
+                            (number(c), c)
+                        };
+                    let bits = chain.scale_bits;
+                    register = promote(register, &partial, of_partial, of_row, of_column, bits);
                     left_scale += 1;
                     right_scale += columns;
                 } else {
@@ -176,30 +220,40 @@ fn word_or_unit(words: &ComptimeOption<Array<u32>>, at: usize) -> u32 {
     }
 }
 
-/// The register plus a partial sum times two scales, rounded once to float32.
+/// The number of an integer in two's complement.
 #[cube]
-fn promote(register: u32, c: u32, of_row: u32, of_column: u32, scale_bits: i32) -> u32 {
-    let abs = c & ABS;
-    let (significand_of_c, base) = bits::split(abs);
-    let of_scales = significand(of_row) * significand(of_column);
-    let negative = c ^ sign(of_row ^ of_column);
-    let is_special = abs >= INFINITY || is_special(of_row) || is_special(of_column);
-    let is_nan = abs > INFINITY || abs == 0 || of_scales == 0;
-    let special = select(is_nan, NAN, (negative & SIGN) | INFINITY);
-    let special = float::add(register, special, Float32::Integers);
+fn integer(sum: u32, unit: i32) -> Number {
+    Number {
+        negative: sum >= SIGN,
+        significand: select(sum >= SIGN, 0u32 - sum, sum),
+        unit,
+    }
+}
 
-    let part = Number {
-        negative: negative >= SIGN,
-        significand: significand_of_c * of_scales,
-        unit: (base >> 23) as i32 - 149 + exponent(of_row) + exponent(of_column) - scale_bits,
+/// The register plus a partial sum times two scales, rounded once to float32. `of_partial` is the partial sum's pattern, if that is
+/// Inf or NaN.
+#[cube]
+fn promote(
+    register: u32,
+    partial: &Number,
+    of_partial: u32,
+    of_row: u32,
+    of_column: u32,
+    scale_bits: i32,
+) -> u32 {
+    let abs = of_partial & ABS;
+    let of_scales = significand(of_row) * significand(of_column);
+    let sign = select(partial.negative, SIGN, 0) ^ sign(of_row ^ of_column);
+    let is_special = abs >= INFINITY || is_special(of_row) || is_special(of_column);
+    let is_nan = abs > INFINITY || partial.significand == 0 || of_scales == 0;
+    let special = select(is_nan, NAN, sign | INFINITY);
+    let special = float::add(register, special, Float32::Integers);
+    let scaled = Number {
+        negative: sign != 0,
+        significand: partial.significand * of_scales,
+        unit: partial.unit + exponent(of_row) + exponent(of_column) - scale_bits,
     };
-    let (significand_of_register, base) = bits::split(register & ABS);
-    let before = Number {
-        negative: register >= SIGN,
-        significand: significand_of_register,
-        unit: (base >> 23) as i32 - 149,
-    };
-    let sum = wide::sum(&before, &part, &wide::single());
+    let sum = wide::sum(&number(register), &scaled, &wide::single());
     let finite = select(register & ABS >= INFINITY, register, sum);
     select(is_special, special, finite)
 }
@@ -218,6 +272,7 @@ pub(in crate::kernels::cube) fn expand(
         part: (),
         scales: (),
         fraction_bits: (),
+        product_bits: (),
         floor_exponent: (),
         up: (),
         down: (),

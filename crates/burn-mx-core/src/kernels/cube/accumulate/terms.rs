@@ -55,6 +55,8 @@ pub(in crate::kernels::cube) struct Type {
     mantissa_bits: i32,
     /// The largest magnitude, as a pattern.
     max: u32,
+    /// What is smaller becomes +0; a pattern.
+    smallest: u32,
 }
 
 /// The words of a line of an operand.
@@ -70,6 +72,8 @@ pub(in crate::kernels::cube) struct Slots {
     part: usize,
     /// Additions of a part.
     additions: usize,
+    /// The sign of the zeros behind an addition, a pattern.
+    padding: u32,
 }
 
 /// Where the lines of an operand lie, as [`Layout`](crate::kernels::product::accumulated::layout::Layout) says.
@@ -147,21 +151,19 @@ pub(in crate::kernels::cube) fn terms_kernel(
     let in_part = addition % slots.additions * slots.terms + term;
     let at = addition / slots.additions * slots.part + in_part;
     let row = at % lines.length;
-    let is_there = in_group < slots.group
-        && term < slots.terms
-        && in_part < slots.part
-        && at < lines.summed
-        && row < lines.given;
+    let is_term =
+        in_group < slots.group && term < slots.terms && in_part < slots.part && at < lines.summed;
     let position = before * lines.matrix
         + line * lines.stride
         + (at / lines.length * lines.given + row) * lines.summed_stride;
 
-    let mut result = word(0u32.runtime(), 0u32.runtime(), ZERO.runtime());
+    let zero = select(is_term, 0, slots.padding);
+    let mut result = word(zero, 0u32.runtime(), ZERO.runtime());
     if comptime!(terms.content == Content::Scale) {
         // The scale of zeros can be any.
         result = UNIT.runtime();
     }
-    if is_there {
+    if is_term && row < lines.given {
         if comptime!(terms.content != Content::Scale) {
             let pattern = match comptime!(terms.form) {
                 Some(form) => {
@@ -216,6 +218,7 @@ fn scale_value(code: u32, #[comptime] format: Format) -> u32 {
 /// The word of a number of the type; of any other number it is NaN. A fixed one is in units of the type's smallest number.
 #[cube]
 fn of_pattern(pattern: u32, of: &Type, #[comptime] is_fixed: bool) -> u32 {
+    let pattern = select(pattern & ABS < of.smallest, 0, pattern);
     let abs = pattern & ABS;
     let (whole, base) = bits::split(abs);
     let own = max(bits::exponent(abs), of.emin);
@@ -268,6 +271,7 @@ pub(in crate::kernels::cube) fn expand(
         terms: (),
         part: (),
         additions: (),
+        padding: (),
     };
     let lines = LinesCompilationArg {
         count: (),
@@ -282,6 +286,7 @@ pub(in crate::kernels::cube) fn expand(
         emin: (),
         mantissa_bits: (),
         max: (),
+        smallest: (),
     };
     (
         Slots::expand(&slots, builder),

@@ -56,6 +56,23 @@ pub(in crate::kernels::cube) fn shift_left(x: Wide, by: u32) -> Wide {
     of_words(select(by >= 32, lo, hi), select(by >= 32, 0, lo))
 }
 
+/// x / 2^by in two's complement, rounded down, `by` ≤ 63.
+#[cube]
+pub(in crate::kernels::cube) fn shift_down(x: Wide, by: u32) -> Wide {
+    let part = by & 31;
+    let across = (x.hi << 1) << (31 - part);
+    let hi = (x.hi as i32 >> part as i32) as u32;
+    let lo = (x.lo >> part) | across;
+    let sign = (x.hi as i32 >> 31) as u32;
+    of_words(select(by >= 32, sign, hi), select(by >= 32, hi, lo))
+}
+
+/// floor(log2(x)); −127 for 0.
+#[cube]
+pub(in crate::kernels::cube) fn log2(x: Wide) -> i32 {
+    select(x.hi == 0, bits::log2(x.lo), 32 + bits::log2(x.hi))
+}
+
 /// The sum modulo 2^64.
 #[cube]
 pub(in crate::kernels::cube) fn add(a: Wide, b: Wide) -> Wide {
@@ -75,8 +92,7 @@ pub(in crate::kernels::cube) fn negate_if(x: Wide, negative: bool) -> Wide {
 /// than the format.
 #[cube]
 pub(in crate::kernels::cube) fn rounded(x: Wide, rest: bool, unit: i32, output: &Output) -> u32 {
-    let bits = select(x.hi == 0, bits::log2(x.lo), 32 + bits::log2(x.hi));
-    let to = max(bits + unit, output.emin) - output.mantissa_bits;
+    let to = max(log2(x) + unit, output.emin) - output.mantissa_bits;
     let down = to - unit;
     let by = min(max(down, 0), 63) as u32;
     let kept = shift_right(x, by);

@@ -47,10 +47,13 @@ pub(super) fn add(
         seen = seen_in(c);
         left = place.row;
         right = place.column;
-        for _ in 0..chain.steps * STEP {
-            seen |= seen_in_product(lhs[left], rhs[right]);
-            left += 1;
-            right += place.step;
+        for _ in 0..chain.steps {
+            #[unroll]
+            for i in 0..STEP {
+                seen |= seen_in_product(lhs[left + i], rhs[right + i * place.step]);
+            }
+            left += STEP;
+            right += STEP * place.step;
         }
     }
     let mut result = special(seen);
@@ -154,7 +157,7 @@ pub(super) fn seen_in(c: u32) -> u32 {
 
 /// The same of a product.
 #[cube]
-fn seen_in_product(a: u32, b: u32) -> u32 {
+pub(super) fn seen_in_product(a: u32, b: u32) -> u32 {
     let infinite = select(sign(a ^ b) != 0, 2, 1);
     let special = select(significand(a) * significand(b) == 0, 4, infinite);
     select(exponent(a) + exponent(b) > FINITE, special, 0)
