@@ -286,7 +286,8 @@ pub(super) fn tensor_scales_kernel(
     }
     let of_lhs = tensor_scale(lhs[last_of_lhs], comptime!(formats[0]));
     let of_rhs = tensor_scale(rhs[last_of_rhs], comptime!(formats[1]));
-    let zero = f32::from_bits(0x8000_0000);
+    // What integers have no use for.
+    let zero = 0.0f32.runtime();
     let both = float::mul(of_lhs, of_rhs, zero, Float32::Integers);
     values[ABSOLUTE_POS] = float::mul(values[ABSOLUTE_POS], both, zero, Float32::Integers);
 }
