@@ -15,7 +15,7 @@ use burn::tensor::Distribution;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::process::host_round_trips;
 use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use backend::{TestBackend, TestDevice};
 
@@ -88,4 +88,41 @@ fn a_training_step_stays_on_its_device() {
         test_backend = "tch"
     ));
     assert_eq!(host_round_trips() - before, u64::from(!is_native));
+    for (name, accumulator, expected) in [
+        ("mxfp8_e4m3", "hopper", 0),
+        (
+            "mxfp8_e4m3",
+            "hopper(promote_every=32,scale_at=promotion)",
+            0,
+        ),
+        ("nvfp4", "blackwell", 0),
+        (
+            "mxfp8_e5m2",
+            "accumulator(order=late,terms=8,fraction_bits=24)",
+            0,
+        ),
+        ("mxfp6_e2m3", "accumulator(order=pairs,terms=4)", 0),
+        ("mxfp4", "accumulator(order=fma)", 0),
+        (
+            "mxint8",
+            "accumulator(order=integer,bits=24,promote_every=32)",
+            0,
+        ),
+        ("mxfp8_e4m3", "accumulator(order=exact,terms=4)", 2),
+    ] {
+        let specs = MxSpecs {
+            accumulator: Some(accumulator.parse().expect("it is an accumulator")),
+            ..MxSpecs::preset(name).expect("a preset")
+        };
+        let specs = specs.resolve().expect("the specs are sound");
+        let device = MxDevice::new(TestDevice::default(), &specs).expect("resolved specs");
+        let [lhs, rhs] = [[5, 40], [40, 3]].map(|shape| {
+            Tensor::<MxBackend<TestBackend>, 2>::random(shape, Distribution::Default, &device)
+        });
+        let before = host_round_trips();
+        let product = lhs.matmul(rhs).into_data();
+        assert!(product.iter::<f32>().all(|x| x > 0.0));
+        let expected = if is_native { 0 } else { expected };
+        assert_eq!(host_round_trips() - before, expected, "{accumulator}");
+    }
 }

@@ -7,6 +7,7 @@
 mod backend;
 
 mod kernels {
+    mod accumulators;
     // Flex is what is compared with.
     #[cfg(not(test_backend = "flex"))]
     mod functions;

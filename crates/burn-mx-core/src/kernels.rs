@@ -33,7 +33,9 @@ use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, PackError, Packed, PackedView, RandomStream,
     Rounding, Statistics, StatisticsParts,
 };
+pub(crate) use portable::note;
 use portable::{pack_on_host, unpack_on_host};
+use product::accumulated::AccumulatedProduct;
 
 /// A backend that [`MxBackend`](crate::MxBackend) can wrap. Your own backend needs only `impl MxKernels for MyBackend {}`. Its
 /// kernels then go through host memory, with results that are bit-identical to the native kernels'. Another crate's backend needs
@@ -149,6 +151,25 @@ pub trait KernelSet<B: MxKernels>: Sync {
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         product::of_tensors::<B>(lhs, rhs)
+    }
+
+    /// Whether this backend sums up some products as matrix units do, on its device.
+    fn has_accumulators(&self) -> bool {
+        false
+    }
+
+    /// Whether [`accumulated_product`](Self::accumulated_product) computes this product.
+    fn has_accumulated_product(&self, _product: &AccumulatedProduct) -> bool {
+        false
+    }
+
+    /// The product of two tensors, quantized and summed up as a matrix unit does.
+    fn accumulated_product(
+        &self,
+        _product: &AccumulatedProduct,
+        _operands: [FloatTensor<B>; 2],
+    ) -> FloatTensor<B> {
+        unimplemented!("burn-mx: a backend whose `has_accumulated_product` says so has the product")
     }
 
     /// Whether [`convolution_product`](Self::convolution_product) computes every product of tensors with this number of

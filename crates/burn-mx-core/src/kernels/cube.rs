@@ -1,5 +1,6 @@
 //! Every runtime of CubeCL: NVIDIA's and AMD's GPUs, Vulkan, Metal, WebGPU.
 
+mod accumulate;
 mod convolution;
 mod functions;
 mod launch;
@@ -21,6 +22,7 @@ use microscaling::{
 
 use super::kernel_op::given;
 use super::portable::{pack_on_host, unpack_on_host};
+use super::product::accumulated::AccumulatedProduct;
 use super::{
     Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
     last_length, portable,
@@ -199,6 +201,22 @@ where
 
     fn product(&self, lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
         product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs)
+    }
+
+    fn has_accumulators(&self) -> bool {
+        true
+    }
+
+    fn has_accumulated_product(&self, product: &AccumulatedProduct) -> bool {
+        accumulate::has_kernel(product)
+    }
+
+    fn accumulated_product(
+        &self,
+        product: &AccumulatedProduct,
+        operands: [CubeTensor<R>; 2],
+    ) -> CubeTensor<R> {
+        accumulate::multiply::<R, CubeBackend<R, F, I, B>>(product, operands)
     }
 
     fn has_own_convolution(&self, device: &R::Device, significant_bits: u32) -> bool {

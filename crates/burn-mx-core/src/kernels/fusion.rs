@@ -16,6 +16,7 @@ use microscaling::{
 };
 
 use super::kernel_op::given;
+use super::product::accumulated::AccumulatedProduct;
 use super::product::{self, Operand, OperandForm};
 use super::statistics;
 use super::{Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels};
@@ -267,6 +268,26 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             Output::Float(B::kernels().product(lhs, rhs))
         };
         register_one::<B>("mx_product", inputs.collect(), (shape, DType::F32), run)
+    }
+
+    fn has_accumulators(&self) -> bool {
+        B::kernels().has_accumulators()
+    }
+
+    fn has_accumulated_product(&self, product: &AccumulatedProduct) -> bool {
+        B::kernels().has_accumulated_product(product)
+    }
+
+    fn accumulated_product(
+        &self,
+        product: &AccumulatedProduct,
+        operands: [Tensor<B>; 2],
+    ) -> Tensor<B> {
+        let output = (Shape::from(product.shape()), DType::F32);
+        let product = product.clone();
+        let run =
+            move |inputs| Output::Float(B::kernels().accumulated_product(&product, fixed(inputs)));
+        register_one::<B>("mx_accumulated_product", operands.into(), output, run)
     }
 
     fn has_own_convolution(&self, device: &B::Device, significant_bits: u32) -> bool {

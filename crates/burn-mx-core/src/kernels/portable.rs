@@ -104,7 +104,7 @@ pub(super) fn read_words<B: Backend>(words: IntTensor<B>) -> Vec<i32> {
 }
 
 /// Counts a tensor that passes through the host's memory, and logs once for each backend which kernel is missing.
-pub(super) fn note<B: Backend>(device: &B::Device, what: &'static str) {
+pub(crate) fn note<B: Backend>(device: &B::Device, what: &'static str) {
     ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
     static SEEN: LazyLock<Mutex<HashSet<(TypeId, &str)>>> = LazyLock::new(Default::default);
     let mut seen = SEEN.lock().unwrap_or_else(|poison| poison.into_inner());

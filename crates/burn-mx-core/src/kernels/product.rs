@@ -11,7 +11,7 @@ use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
 use super::{KernelOp, MxKernels};
-use accumulated::Accumulated;
+use accumulated::{Accumulated, AccumulatedForm};
 
 /// Why no backend gets an accumulated operand.
 pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
@@ -125,6 +125,13 @@ pub enum Operand<P> {
     },
     /// Elements and scales in this process's memory, of a product that is summed up as a matrix unit does; no backend sees it.
     Accumulated(Arc<Accumulated>),
+    /// A tensor on a device that sums up as a matrix unit does. The product quantizes it.
+    ToAccumulate {
+        /// The values.
+        values: P,
+        /// What they become.
+        form: AccumulatedForm,
+    },
 }
 
 impl<P> Operand<P> {
@@ -146,7 +153,7 @@ impl<P> Operand<P> {
                 ..
             } => values,
             Self::Tensor { .. } => unreachable!("only matrix products have tensor scales apart"),
-            Self::Panels { .. } | Self::Accumulated(_) => {
+            Self::Panels { .. } | Self::Accumulated(_) | Self::ToAccumulate { .. } => {
                 unreachable!("only matrix products have other forms")
             }
         }
@@ -160,7 +167,9 @@ impl<P: TensorMetadata> Operand<P> {
         match self {
             Self::Tensor { values, .. } => values.shape().num_elements(),
             Self::Panels { panels, .. } => panels.bytes() / size_of::<u16>(),
-            Self::Accumulated(_) => unreachable!("{NOT_A_BACKENDS}"),
+            Self::Accumulated(_) | Self::ToAccumulate { .. } => {
+                unreachable!("{NOT_A_BACKENDS}")
+            }
         }
     }
 }
@@ -244,7 +253,7 @@ pub(crate) fn of_tensors<B: MxKernels>(
 ) -> FloatTensor<B> {
     let device = [&lhs, &rhs].into_iter().find_map(|operand| match operand {
         Operand::Tensor { values, .. } => Some(B::float_device(values)),
-        Operand::Panels { .. } | Operand::Accumulated(_) => None,
+        _ => None,
     });
     let device = device.unwrap_or_default();
     let tensor = |operand| match operand {
@@ -266,7 +275,9 @@ pub(crate) fn of_tensors<B: MxKernels>(
             }
         }
         Operand::Panels { panels, leading } => read::<B>(&panels, leading, &device),
-        Operand::Accumulated(_) => unreachable!("{NOT_A_BACKENDS}"),
+        Operand::Accumulated(_) | Operand::ToAccumulate { .. } => {
+            unreachable!("{NOT_A_BACKENDS}")
+        }
     };
     B::float_matmul(tensor(lhs), tensor(rhs))
 }

@@ -1,6 +1,7 @@
 //! The seam of all products: every emulated matrix product and convolution is one [`Product`], and each of its operands
 //! passes here.
 
+mod accumulated;
 mod kind;
 mod operands;
 mod roundings;
@@ -10,16 +11,13 @@ mod straight_through;
 use core::cell::{Cell, OnceCell};
 use core::fmt::{self, Display};
 
-use burn_backend::TensorData;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{Accumulation, BlockFormat, Signs};
 
 use super::elementwise::Rounder;
 use super::{Float, stored};
 use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
-use crate::kernels::product::accumulated;
-use crate::kernels::product::accumulated::SumLooks;
-use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, to_f32};
+use crate::kernels::{MxKernels, Operand, to_f32};
 use crate::phase;
 use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::Meta;
@@ -212,66 +210,15 @@ impl<B: MxKernels> Product<B> {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let result = match (&lhs, &rhs, self.accumulation) {
-            (Operand::Accumulated(lhs), Operand::Accumulated(rhs), Some(accumulation)) => {
-                let mut looks = self.looks_at_sums(accumulation);
-                let product = accumulated::product(accumulation, [lhs, rhs], &mut looks);
-                let (values, shape) =
-                    product.unwrap_or_else(|error| panic!("burn-mx: {self}: {error}"));
-                self.show_sums(looks);
-                self.on_device(values, shape)
-            }
-            _ => B::kernels().product(lhs, rhs),
+        let result = match self.accumulation {
+            Some(accumulation) => self.accumulate(accumulation, [lhs, rhs]),
+            None => B::kernels().product(lhs, rhs),
         };
         let result = self.without_margins(result);
         if let Some(observers) = &self.observers {
             observers.result(&result);
         }
         result
-    }
-
-    /// The convolution of operands that a matrix unit sums up, x or the output's gradient first; `None` where none does.
-    ///
-    /// # Panics
-    ///
-    /// If the unit does not take the operands.
-    pub(crate) fn convolve(
-        &self,
-        convolution: &Convolution,
-        product: impl FnOnce() -> Option<ConvolutionProduct>,
-        operands: [&Operand<FloatTensor<B>>; 2],
-    ) -> Option<FloatTensor<B>> {
-        let [Operand::Accumulated(first), Operand::Accumulated(second)] = operands else {
-            return None;
-        };
-        let product = product();
-        let product =
-            product.unwrap_or_else(|| panic!("burn-mx: {self}: no window fits the input"));
-        let accumulation = self.accumulation?;
-        let mut looks = self.looks_at_sums(accumulation);
-        let operands = [first.as_ref(), second.as_ref()];
-        let values =
-            accumulated::convolve(accumulation, convolution, &product, operands, &mut looks);
-        let values = values.unwrap_or_else(|error| panic!("burn-mx: {self}: {error}"));
-        self.show_sums(looks);
-        Some(self.on_device(values, product.shape().to_vec()))
-    }
-
-    /// Looks at the sums of the product, if any observer wants their errors.
-    fn looks_at_sums(&self, accumulation: Accumulation) -> Option<SumLooks> {
-        self.observers.as_ref()?.looks_at_sums(accumulation)
-    }
-
-    fn show_sums(&self, looks: Option<SumLooks>) {
-        if let (Some(observers), Some(looks)) = (&self.observers, looks) {
-            observers.sums(&looks.into_statistics());
-        }
-    }
-
-    /// A result that was computed in host memory.
-    fn on_device(&self, values: Vec<f32>, shape: Vec<usize>) -> FloatTensor<B> {
-        let device = self.device.get().expect("the operands had one");
-        B::float_from_data(TensorData::new(values, shape), device)
     }
 
     /// The product of the operands as they were before they were multiplied by their margins.

@@ -6,3 +6,4 @@ pub(super) mod element;
 pub(super) mod float;
 pub(super) mod random;
 pub(super) mod round;
+pub(super) mod wide;

@@ -22,7 +22,7 @@ use super::quantize::largest;
 use super::quantize::rules::Format;
 use super::quantize::two_pass_scale;
 use super::statistics::blocks::{Blocks, MOST_TURNS, largest_length};
-pub(super) use decode::values_kernel;
+pub(super) use decode::{byte, code_at, float_scale_value, values_kernel};
 pub(super) use encode::{codes_kernel, records_kernel, scales_kernel};
 
 /// How the bytes of a tensor lie in words: its codes, its records, and its largest magnitude if the format needs one
@@ -98,6 +98,12 @@ impl<'a> Words<'a> {
             parts,
             form,
         }))
+    }
+
+    /// The compile-time parameters, how blocks lie, and the number of words of the codes. Records follow, then a word with the
+    /// largest magnitude of all elements, if the format asks for it.
+    pub(super) fn layout(&self) -> (Form, &StatisticsParts, usize) {
+        (self.form, &self.parts, self.lengths()[0])
     }
 
     fn elements(&self) -> usize {

@@ -1,21 +1,22 @@
 //! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
 
 mod convolution;
+pub(crate) mod layout;
 mod looks;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{
     AccumulateError, Accumulation, AccumulatorOperand, Axis, BlockFormat, ElementFormat,
-    FloatFormat, OperandKind, OperandType, Packed, RandomStream, Rounding,
+    FloatFormat, OperandKind, OperandType, Packed,
 };
 
-use super::Operand;
 use crate::kernels::{MxKernels, read_values};
 pub(crate) use convolution::convolve;
+pub(crate) use layout::{AccumulatedForm, AccumulatedProduct, Sums};
+use layout::{Layout, broadcast, common_block};
 pub(crate) use looks::SumLooks;
 
 /// An operand of a product as a matrix unit takes it: a tensor with elements and block scales apart.
@@ -30,17 +31,6 @@ pub struct Accumulated {
     scales: Vec<f32>,
     /// A factor of all elements.
     tensor_scale: f32,
-}
-
-/// Where a product sums over a tensor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sums {
-    /// The axis that is summed over, along which blocks lie.
-    pub(crate) summed: usize,
-    /// Square blocks lie along this axis, too.
-    pub(crate) free: usize,
-    /// Whether the axes before the last two are rows of one matrix.
-    pub(crate) flat: bool,
 }
 
 /// The kind of numbers in an operand with this block format, or only an elementwise format, or neither. `None` if elements have
@@ -64,36 +54,30 @@ pub(crate) fn kind_of(
     Some(element.into())
 }
 
-/// The operand, quantized.
-pub(crate) fn operand<B: MxKernels>(
-    tensor: FloatTensor<B>,
-    blocks: Option<(BlockFormat, Rounding)>,
-    stream: RandomStream,
-    kind: OperandKind,
-    sums: Sums,
-) -> Operand<FloatTensor<B>> {
-    let shape = tensor.shape().to_vec();
-    let mut elements = read_values::<B>(tensor);
-    let (mut scales, mut tensor_scale) = (Vec::new(), 1.0);
-    if let Some((format, rounding)) = blocks {
-        let axis = match format.is_square() {
-            true => sums.summed.max(sums.free),
-            false => sums.summed,
-        };
-        let packed = Packed::encode(format, &elements, &shape, axis, rounding.with(stream))
-            .unwrap_or_else(|error| panic!("burn-mx: {error}"));
-        let apart = packed.elements_and_scales(sums.summed);
-        [elements, scales] = apart.expect("the specs were resolved with this format");
-        tensor_scale = packed.tensor_scale().unwrap_or(1.0);
+impl AccumulatedForm {
+    /// The operand, quantized in host memory.
+    pub(crate) fn on_host<B: MxKernels>(&self, tensor: FloatTensor<B>) -> Accumulated {
+        let shape = tensor.shape().to_vec();
+        let mut elements = read_values::<B>(tensor);
+        let (mut scales, mut tensor_scale) = (Vec::new(), 1.0);
+        if let Some((format, rounding)) = self.blocks {
+            let axis = self.block_axis(&format);
+            let rounder = rounding.with(self.stream);
+            let packed = Packed::encode(format, &elements, &shape, axis, rounder)
+                .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+            let apart = packed.elements_and_scales(self.sums.summed);
+            [elements, scales] = apart.expect("the specs were resolved with this format");
+            tensor_scale = packed.tensor_scale().unwrap_or(1.0);
+        }
+        Accumulated {
+            kind: self.kind,
+            shape,
+            sums: self.sums,
+            elements,
+            scales,
+            tensor_scale,
+        }
     }
-    Operand::Accumulated(Arc::new(Accumulated {
-        kind,
-        shape,
-        sums,
-        elements,
-        scales,
-        tensor_scale,
-    }))
 }
 
 /// The product of two operands over their last two axes, and its shape; the other axes broadcast. Some of the sums are looked at.
@@ -102,38 +86,17 @@ pub(crate) fn product(
     operands: [&Accumulated; 2],
     looks: &mut Option<SumLooks>,
 ) -> Result<(Vec<f32>, Vec<usize>), AccumulateError> {
-    let unit = common_block(operands);
+    let unit = common_block(operands.map(|operand| operand.kind));
     let [lhs, rhs] = operands.map(|operand| operand.matrices(unit));
     let accumulator = accumulation.of(lhs.kind, rhs.kind)?;
-    let rank = lhs.leading.len().max(rhs.leading.len());
-    let length = |operand: &Matrices<'_>, axis: usize| {
-        let missing = rank - operand.leading.len();
-        axis.checked_sub(missing)
-            .map_or(1, |axis| operand.leading[axis])
-    };
-    let mut shape: Vec<usize> = (0..rank)
-        .map(|axis| match [length(&lhs, axis), length(&rhs, axis)] {
-            [1, other] | [other, _] => other,
-        })
-        .collect();
-    // The matrix of an operand at a place of the result.
-    let matrix = |operand: &Matrices<'_>, leading: &[usize], at: usize| {
-        let (mut rest, mut index, mut stride) = (at, 0, 1);
-        for axis in (0..rank).rev() {
-            let place = rest % leading[axis];
-            rest /= leading[axis];
-            let own = length(operand, axis);
-            index += if own == 1 { 0 } else { place * stride };
-            stride *= own;
-        }
-        index
-    };
+    let (mut shape, numbers) = broadcast([lhs.leading, rhs.leading]);
     let of_matrix = lhs.free.length * rhs.free.length;
-    let matrices = shape.iter().product();
+    let matrices = numbers.len();
     let mut values = vec![0.0; matrices * of_matrix];
-    for (at, result) in values.chunks_exact_mut(of_matrix.max(1)).enumerate() {
-        let of_lhs = lhs.operand(matrix(&lhs, &shape, at));
-        let of_rhs = rhs.operand(matrix(&rhs, &shape, at));
+    let results = values.chunks_exact_mut(of_matrix.max(1)).zip(numbers);
+    for (at, (result, numbers)) in results.enumerate() {
+        let of_lhs = lhs.operand(numbers[0]);
+        let of_rhs = rhs.operand(numbers[1]);
         accumulator.multiply(&of_lhs, &of_rhs, result)?;
         if let Some(looks) = looks {
             looks.see([at, matrices], [&of_lhs, &of_rhs]);
@@ -152,26 +115,6 @@ fn scale([lhs, rhs]: [&Accumulated; 2], values: &mut [f32]) {
     }
 }
 
-/// The smallest number of elements that are whole blocks of both operands.
-fn common_block(operands: [&Accumulated; 2]) -> usize {
-    let blocks = operands.map(|operand| match operand.kind {
-        OperandKind {
-            scale: Some(_),
-            block: block @ 1..,
-            ..
-        } => block,
-        _ => 1,
-    });
-    blocks[0] / greatest_common_divisor(blocks[0], blocks[1]) * blocks[1]
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match b {
-        0 => a,
-        b => greatest_common_divisor(b, a % b),
-    }
-}
-
 /// The matrices of an operand: [free, summed].
 struct Matrices<'a> {
     kind: OperandKind,
@@ -187,54 +130,37 @@ struct Matrices<'a> {
 }
 
 impl Accumulated {
-    /// The matrices. Where the summed axis is several axes, each index of the outer ones begins with a block, and a matrix unit gets
-    /// zeros where that takes a multiple of `unit` elements.
+    /// The matrices, with zeros as [`Layout::of`] says.
     fn matrices(&self, unit: usize) -> Matrices<'_> {
-        let axis = |length, stride| Axis { length, stride };
-        let (leading, [rows, columns]) = match self.shape.as_slice() {
-            [leading @ .., rows, columns] => (leading, [*rows, *columns]),
-            _ => unreachable!("matrices have two axes"),
-        };
-        let together: usize = leading.iter().product();
+        let layout = Layout::of(&self.shape, self.kind, self.sums, unit);
+        let sizes = [layout.given, layout.length].map(|length| length * layout.stride);
         let mut matrices = Matrices {
-            kind: self.kind,
-            leading: if self.sums.flat { &[] } else { leading },
-            free: axis(rows, columns),
-            summed: axis(columns, 1),
-            elements: Cow::Borrowed(&self.elements),
+            kind: OperandKind {
+                block: layout.block,
+                ..self.kind
+            },
+            leading: layout.leading,
+            free: layout.free,
+            summed: Axis {
+                length: layout.summed(),
+                stride: layout.stride,
+            },
+            elements: padded(&self.elements, sizes[0], sizes[1], 0.0),
             scales: Cow::Borrowed(&self.scales),
             blocks: self.blocks(),
         };
-        if self.sums.summed + 1 == self.shape.len() {
-            if self.sums.flat {
-                matrices.free.length *= together;
-            }
+        if self.sums.summed + 1 == self.shape.len() || self.kind.scale.is_none() {
             return matrices;
         }
-        let segments = if self.sums.flat { together } else { 1 };
-        let length = match segments {
-            1 => rows,
-            _ => rows.next_multiple_of(unit),
-        };
-        matrices.free = axis(columns, 1);
-        matrices.summed = axis(segments * length, columns);
-        if length > rows {
-            matrices.elements = padded(&self.elements, rows * columns, length * columns, 0.0);
-        }
-        if self.kind.scale.is_none() {
-            return matrices;
-        }
-        if self.kind.block == 0 && segments > 1 {
-            matrices.kind.block = length;
-        }
-        let blocks = match matrices.kind.block {
+        let (columns, length) = (layout.free.length, layout.length);
+        let blocks = match layout.block {
             0 => self.blocks(),
             block => length.div_ceil(block),
         };
         // The scale of zeros can be any.
         let sizes = [self.blocks(), blocks].map(|blocks| blocks * columns);
         let by_block = padded(&self.scales, sizes[0], sizes[1], 1.0);
-        matrices.blocks = segments * blocks;
+        matrices.blocks = layout.segments * blocks;
         matrices.scales = Cow::Owned(turned(&by_block, matrices.blocks, columns));
         matrices
     }

@@ -11,8 +11,8 @@ use microscaling::{BlockFormat, OperandQuantization, RandomStream};
 
 use super::{Product, Rounder};
 use crate::kernels::product::accumulated;
-use crate::kernels::product::accumulated::Sums;
-use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, to_f32};
+use crate::kernels::product::accumulated::{AccumulatedForm, Sums};
+use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, note, to_f32};
 use crate::semantics::Float;
 use crate::specs::Slot;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
@@ -157,8 +157,23 @@ impl<B: MxKernels> Product<B> {
                     (self.before_blocks(slot, rounded, along), self.stream(slot))
                 }
             };
-            let sums = along.sums(values.rank());
-            accumulated::operand::<B>(values, self.blocks(slot), stream, kind, sums)
+            let form = AccumulatedForm {
+                kind,
+                blocks: self.blocks(slot),
+                stream,
+                sums: along.sums(values.rank()),
+            };
+            match (along.place, B::kernels().has_accumulators()) {
+                (Some(_), true) => return Operand::ToAccumulate { values, form },
+                (None, true) => {
+                    note::<B>(
+                        &B::float_device(&values),
+                        "convolutions with an accumulator",
+                    );
+                }
+                (_, false) => {}
+            }
+            Operand::Accumulated(Arc::new(form.on_host::<B>(values)))
         })
     }
 

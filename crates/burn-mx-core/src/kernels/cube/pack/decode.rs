@@ -22,15 +22,7 @@ pub(in crate::kernels::cube) fn values_kernel(
     if ABSOLUTE_POS >= elements {
         terminate!();
     }
-    let bits = comptime!(form.bits);
-    let bit = ABSOLUTE_POS % 32 * bits;
-    let first = ABSOLUTE_POS / 32 * bits + bit / 32;
-    let skipped = (bit % 32) as u32;
-    let mut code = words[first] >> skipped;
-    if skipped > comptime!(32 - bits as u32) {
-        code |= words[first + 1] << (32 - skipped);
-    }
-    let code = code & comptime!((1u32 << bits) - 1);
+    let code = code_at(words, ABSOLUTE_POS, form.bits);
 
     let (number, row) = block_of(blocks, ABSOLUTE_POS);
     let record = number * comptime!(form.record);
@@ -49,9 +41,26 @@ pub(in crate::kernels::cube) fn values_kernel(
     values[ABSOLUTE_POS] = number;
 }
 
+/// The code of the element at a position.
+#[cube]
+pub(in crate::kernels::cube) fn code_at(
+    words: &Array<u32>,
+    position: usize,
+    #[comptime] bits: usize,
+) -> u32 {
+    let bit = position % 32 * bits;
+    let first = position / 32 * bits + bit / 32;
+    let skipped = (bit % 32) as u32;
+    let mut code = words[first] >> skipped;
+    if skipped > comptime!(32 - bits as u32) {
+        code |= words[first + 1] << (32 - skipped);
+    }
+    code & comptime!((1u32 << bits) - 1)
+}
+
 /// A byte of the words behind the codes.
 #[cube]
-pub(super) fn byte(words: &Array<u32>, codes: usize, number: usize) -> u32 {
+pub(in crate::kernels::cube) fn byte(words: &Array<u32>, codes: usize, number: usize) -> u32 {
     (words[codes + number / 4] >> ((number % 4) as u32 * 8)) & 0xff
 }
 
@@ -94,7 +103,10 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
 
 /// The scale of a code, as a pattern, and its sign: codes of a byte may have one.
 #[cube]
-fn float_scale_value(code: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+pub(in crate::kernels::cube) fn float_scale_value(
+    code: u32,
+    #[comptime] format: FloatScaleFormat,
+) -> u32 {
     match comptime!(format.scale.float()) {
         Some(float) => element_value(code, 0, float),
         None => code,

@@ -200,7 +200,10 @@ pub(in crate::kernels::cube) const NAN_EXPONENT: u32 = 255;
 
 /// The factor of all elements of a tensor with this largest magnitude, which is finite; 1 if the format has none.
 #[cube]
-pub(super) fn scale_of_tensor(tensor_amax: u32, #[comptime] format: Format) -> u32 {
+pub(in crate::kernels::cube) fn scale_of_tensor(
+    tensor_amax: u32,
+    #[comptime] format: Format,
+) -> u32 {
     match format {
         Format::FloatScale(format) => tensor_scale(tensor_amax, format),
         _ => ONE.runtime(),

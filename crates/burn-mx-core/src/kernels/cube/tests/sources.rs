@@ -1,5 +1,6 @@
 //! The kernels as CUDA's source, which can be written without a GPU.
 
+mod accumulating;
 mod packing;
 
 use cubecl::Compiler;

@@ -9,7 +9,8 @@
 use microscaling::{AccumulateError, Accumulation, AccumulatorOperand, Axis, OperandKind};
 use rayon::prelude::*;
 
-use super::{Accumulated, SumLooks, common_block, greatest_common_divisor, scale, turned};
+use super::layout::{common_block, greatest_common_divisor};
+use super::{Accumulated, SumLooks, scale, turned};
 use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
 use crate::kernels::product::windows::{Planes, Windows};
 
@@ -196,7 +197,7 @@ impl OverChannels<'_> {
         let Self { groups, rows, .. } = *self;
         let [planes, weight] = operands;
         let [images, channels] = [planes.shape[0], planes.shape[1] / groups];
-        let padded = channels.next_multiple_of(common_block(operands));
+        let padded = channels.next_multiple_of(common_block(operands.map(|operand| operand.kind)));
         let positions = self.windows.count();
         let of_image = self.windows.taps() * padded * positions;
         let together = (TOGETHER / of_image.max(1)).clamp(1, images.max(1));
@@ -308,7 +309,7 @@ impl OverImages<'_> {
     ) -> Result<(), AccumulateError> {
         let [x, grad] = operands;
         let (images, taps) = (x.shape[0], self.windows.taps());
-        let padded = images.next_multiple_of(common_block(operands));
+        let padded = images.next_multiple_of(common_block(operands.map(|operand| operand.kind)));
         let blocks = operands.iter().any(|operand| operand.kind.scale.is_some());
         let columns = self.channels * taps;
         let of_line = padded * self.windows.count();

@@ -1,0 +1,305 @@
+//! Products on a device that sum up as a chip's matrix unit does, with the bits of `microscaling`'s rule.
+//!
+//! Operands are packed, as for a checkpoint, and their codes become words of factors, in the order of the additions.
+//! Then one unit computes each element of the result.
+
+mod plan;
+pub(super) mod sums;
+pub(super) mod terms;
+
+use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, OperandKind, Rounding, ScaleType, StatisticsParts};
+
+use super::launch;
+use super::numbers::bits::{INFINITY, NAN, ONE};
+use super::numbers::float::{self, Float32};
+use super::numbers::wide::OutputLaunch;
+use super::pack;
+use super::quantize::rules::{self, Format};
+use super::statistics::blocks::Blocks;
+use crate::kernels::product::accumulated::layout::{Layout, broadcast};
+use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct};
+use plan::Plan;
+use sums::{ChainLaunch, ScalesAt, sums_kernel};
+use terms::{Content, LinesLaunch, Terms, TypeLaunch, terms_kernel};
+
+/// Whether [`multiply`] computes a product.
+pub(super) fn has_kernel(product: &AccumulatedProduct) -> bool {
+    Plan::of(product).is_some()
+}
+
+/// An operand on the device: its values, or its codes and scales.
+struct Source<R: CubeRuntime> {
+    words: CubeTensor<R>,
+    form: Option<pack::Form>,
+    parts: StatisticsParts,
+    codes: usize,
+    kind: OperandKind,
+}
+
+impl<R: CubeRuntime> Source<R> {
+    fn of(tensor: CubeTensor<R>, form: &AccumulatedForm, shape: &[usize]) -> Self {
+        let kind = form.kind;
+        let Some((format, rounding)) = form.blocks else {
+            let parts = StatisticsParts::of(None, shape, form.sums.summed);
+            return Self {
+                words: launch::dense(&tensor),
+                form: None,
+                parts: parts.expect("the axis is the shape's"),
+                codes: 0,
+                kind,
+            };
+        };
+        let layout = pack::Words::of(format, shape, form.block_axis(&format));
+        let layout = layout.ok().flatten().expect("the product has a kernel");
+        let (of_device, parts, codes) = layout.layout();
+        Self {
+            words: layout.pack(&tensor, rounding, form.stream),
+            form: Some(of_device),
+            parts: *parts,
+            codes,
+            kind,
+        }
+    }
+
+    /// The words of a content; `[matrix, slot, line]` if `across`, else `[matrix, line, slot]`.
+    fn terms(
+        &self,
+        plan: &Plan,
+        content: Content,
+        layout: &Layout<'_>,
+        across: bool,
+    ) -> CubeTensor<R> {
+        let Layout {
+            free,
+            stride,
+            given,
+            length,
+            ..
+        } = *layout;
+        let summed = layout.summed();
+        let slots = match content {
+            Content::Scale => plan.scales(summed),
+            _ => plan.words(),
+        };
+        let matrices: usize = layout.leading.iter().product();
+        let count = matrices * free.length * slots;
+        let terms = launch::empty_like(&self.words, Shape::new([count]), DType::I32);
+        let client = &self.words.client;
+        let (cubes, cube) = launch::units(client, count);
+        let element = self.kind.element;
+        let scale = self.kind.scale.unwrap_or(ScaleType::PowerOfTwo);
+        let (scale_emin, scale_mantissa_bits, scale_max) = match scale {
+            ScaleType::Float(format) => (
+                format.emin(),
+                format.mantissa_bits(),
+                format.max().to_bits(),
+            ),
+            _ => (-127, 0, 254 << 23),
+        };
+        let content = match content {
+            Content::Scaled if self.form.is_none() => Content::Element,
+            content => content,
+        };
+        // SAFETY: what is read lies inside of the source, by the layout; a unit writes a word of its own, of as many.
+        unsafe {
+            terms_kernel::launch_unchecked(
+                client,
+                cubes,
+                cube,
+                launch::address_type([&self.words, &terms]),
+                self.words.clone().into_array_arg(),
+                terms.clone().into_array_arg(),
+                Blocks::argument(&self.parts),
+                self.codes,
+                plan.slots(content, summed, !across),
+                LinesLaunch::new(
+                    free.length,
+                    free.stride,
+                    summed,
+                    stride,
+                    length,
+                    given,
+                    free.length * layout.segments * given,
+                ),
+                TypeLaunch::new(
+                    element.emin(),
+                    element.mantissa_bits() as i32,
+                    element.max().to_bits(),
+                    plan.smallest(element),
+                ),
+                TypeLaunch::new(scale_emin, scale_mantissa_bits as i32, scale_max, 0),
+                count,
+                Terms {
+                    content,
+                    form: self.form,
+                    across,
+                },
+            );
+        }
+        terms
+    }
+}
+
+/// A product that [`has_kernel`].
+pub(super) fn multiply<R, T>(
+    product: &AccumulatedProduct,
+    operands: [CubeTensor<R>; 2],
+) -> CubeTensor<R>
+where
+    R: CubeRuntime,
+    T: Backend<
+            FloatTensorPrimitive = CubeTensor<R>,
+            IntTensorPrimitive = CubeTensor<R>,
+            Device = R::Device,
+        >,
+{
+    let plan = Plan::of(product).expect("the product has a kernel");
+    let layouts = product.layouts();
+    let (_, numbers) = broadcast(layouts.each_ref().map(|layout| layout.leading));
+    let numbers: Vec<i32> = numbers
+        .into_iter()
+        .flatten()
+        .map(|number| number as i32)
+        .collect();
+    let count = numbers.len();
+    let [lhs, rhs] = operands;
+    let numbers = T::int_from_data(TensorData::new(numbers, [count]), &lhs.device);
+    let sources = [lhs, rhs]
+        .into_iter()
+        .zip(&product.forms)
+        .zip(&product.shapes);
+    let sources: Vec<Source<R>> = sources
+        .map(|((tensor, form), shape)| Source::of(tensor, form, shape))
+        .collect();
+    let terms = [0, 1].map(|i| sources[i].terms(&plan, plan.content, &layouts[i], i == 1));
+    let scales = [0, 1].map(|i| {
+        let apart = plan.structure.scales_at != ScalesAt::Terms && sources[i].form.is_some();
+        apart.then(|| sources[i].terms(&plan, Content::Scale, &layouts[i], i == 1))
+    });
+    let result = launch::empty_like(&terms[0], Shape::from(product.shape()), DType::F32);
+    let elements = result.shape().num_elements();
+    let address_type = launch::address_type([&terms[0], &terms[1], &result]);
+    let client = result.client.clone();
+    let (cubes, cube) = launch::units(&client, elements);
+    let summed = layouts[0].summed();
+    let [lhs, rhs] = terms;
+    let [lhs_scales, rhs_scales] = scales.map(|scales| match scales {
+        Some(scales) => ComptimeOptionArgs::Some(scales.into_array_arg()),
+        None => ComptimeOptionArgs::None,
+    });
+    let output = plan.output;
+    // SAFETY: what is read lies inside of the words, which are as many as rows, columns and additions say; a unit writes an element
+    // of its own.
+    unsafe {
+        sums_kernel::launch_unchecked(
+            &client,
+            cubes,
+            cube,
+            address_type,
+            lhs.into_array_arg(),
+            rhs.into_array_arg(),
+            lhs_scales,
+            rhs_scales,
+            numbers.into_array_arg(),
+            result.clone().into_array_arg(),
+            ChainLaunch::new(
+                layouts[0].free.length,
+                layouts[1].free.length,
+                plan.words(),
+                plan.additions,
+                plan.groups,
+                plan.steps(),
+                plan.part.div_ceil(plan.terms),
+                plan.scales(summed),
+                plan.fraction_bits,
+                plan.bits.fraction,
+                plan.floor_exponent,
+                plan.shift().max(0) as u32,
+                (-plan.shift()).max(0),
+                plan.bits.scales,
+            ),
+            OutputLaunch::new(
+                output.emin(),
+                output.emax(),
+                output.mantissa_bits() as i32,
+                u32::from(output.rounding() == Rounding::NearestEven),
+            ),
+            elements,
+            plan.structure,
+        );
+    }
+    times_tensor_scales(result, sources, &product.forms)
+}
+
+/// The result times the tensor scales of both operands, which microscaling multiplies first.
+fn times_tensor_scales<R: CubeRuntime>(
+    result: CubeTensor<R>,
+    sources: Vec<Source<R>>,
+    forms: &[AccumulatedForm; 2],
+) -> CubeTensor<R> {
+    let formats = forms.map(|form| {
+        let format = form.blocks.map(|(format, _)| format);
+        format.filter(BlockFormat::has_tensor_scale).map(Format::of)
+    });
+    if formats == [None; 2] {
+        return result;
+    }
+    let elements = result.shape().num_elements();
+    let (cubes, cube) = launch::units(&result.client, elements);
+    let last = |i: usize| sources[i].words.shape().num_elements() - 1;
+    // SAFETY: the last word of each source is read; a unit reads and writes an element of its own.
+    unsafe {
+        tensor_scales_kernel::launch_unchecked(
+            &result.client,
+            cubes,
+            cube,
+            result.required_address_type(),
+            result.clone().into_array_arg(),
+            sources[0].words.clone().into_array_arg(),
+            sources[1].words.clone().into_array_arg(),
+            last(0),
+            last(1),
+            elements,
+            formats,
+        );
+    }
+    result
+}
+
+/// The last word of a packed operand is its largest magnitude.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn tensor_scales_kernel(
+    values: &mut Array<u32>,
+    lhs: &Array<u32>,
+    rhs: &Array<u32>,
+    last_of_lhs: usize,
+    last_of_rhs: usize,
+    elements: usize,
+    #[comptime] formats: [Option<Format>; 2],
+) {
+    if ABSOLUTE_POS >= elements {
+        terminate!();
+    }
+    let of_lhs = tensor_scale(lhs[last_of_lhs], comptime!(formats[0]));
+    let of_rhs = tensor_scale(rhs[last_of_rhs], comptime!(formats[1]));
+    // What integers have no use for.
+    let zero = 0.0f32.runtime();
+    let both = float::mul(of_lhs, of_rhs, zero, Float32::Integers);
+    values[ABSOLUTE_POS] = float::mul(values[ABSOLUTE_POS], both, zero, Float32::Integers);
+}
+
+#[cube]
+fn tensor_scale(amax: u32, #[comptime] format: Option<Format>) -> u32 {
+    match format {
+        Some(format) => {
+            let is_special = amax >= INFINITY;
+            let scale = rules::scale_of_tensor(select(is_special, 0, amax), format);
+            select(is_special, NAN, scale)
+        }
+        None => ONE.runtime(),
+    }
+}
