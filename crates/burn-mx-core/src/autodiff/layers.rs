@@ -21,8 +21,8 @@ use crate::backend::delegate::tables::{averaging_gradient_ops, averaging_ops, ma
 use crate::backend::ops::activation::Composition;
 use crate::hooks;
 use crate::kernels::{MxKernels, Norm};
-use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
+use crate::specs::ProductOp;
 use crate::tensor::OpContext;
 
 /// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
@@ -53,7 +53,7 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
 /// The weight of a convolution, which has a product to be named if it is emulated.
 fn named_if_emulated<B: MxKernels>(context: &OpContext, weight: Tracked<B>) -> Tracked<B> {
     match context.emulation() {
-        Some(_) => named::<B>(Op::Convolution, weight),
+        Some(_) => named::<B>(ProductOp::Convolution, weight),
         None => weight,
     }
 }

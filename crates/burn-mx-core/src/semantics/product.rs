@@ -1,7 +1,6 @@
 //! The seam of all products: every emulated matrix product and convolution is one [`Product`], and each of its operands
 //! passes here.
 
-mod kind;
 mod operands;
 mod roundings;
 mod static_input;
@@ -15,17 +14,16 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{Accumulation, BlockFormat, Signs};
 
 use super::elementwise::Rounder;
-use super::{Float, stored};
+use super::stored;
 use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
 use crate::kernels::product::accumulated;
 use crate::kernels::product::accumulated::SumLooks;
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, to_f32};
 use crate::phase;
-use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
-use crate::tensor::Meta;
+use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::random_streams::Draws;
 use crate::tensor::shared_specs::SharedSpecs;
-pub use kind::{Kind, Op};
+use crate::tensor::{Float, Meta};
 pub(crate) use operands::Along;
 pub(crate) use straight_through::ForwardOperand;
 
@@ -53,8 +51,8 @@ impl Operands {
 /// One emulated product: its op, its layer, and the data that its two operands share.
 #[derive(Debug)]
 pub(crate) struct Product<B: MxKernels> {
-    op: Op,
-    kind: Kind,
+    op: ProductOp,
+    kind: ProductKind,
     specs: &'static SharedSpecs,
     /// Path of the parameter whose layer the product belongs to, where one is known.
     label: Option<&'static str>,
@@ -81,8 +79,8 @@ pub(crate) struct Product<B: MxKernels> {
 
 impl<B: MxKernels> Product<B> {
     pub(crate) fn new(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
     ) -> Self {
@@ -91,7 +89,7 @@ impl<B: MxKernels> Product<B> {
 
     /// A matrix product of two activations, one of which may be a constant.
     pub(crate) fn of_activations(
-        kind: Kind,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
         with_constant: bool,
@@ -100,12 +98,12 @@ impl<B: MxKernels> Product<B> {
             true => Operands::WithConstant,
             false => Operands::Activations,
         };
-        Self::seen(Op::Matmul, kind, specs, label, operands)
+        Self::seen(ProductOp::Matmul, kind, specs, label, operands)
     }
 
     fn seen(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
         operands: Operands,
@@ -130,10 +128,10 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
-    pub(crate) fn unobserved(op: Op, specs: &'static SharedSpecs) -> Self {
+    pub(crate) fn unobserved(op: ProductOp, specs: &'static SharedSpecs) -> Self {
         let mut product = Self::by(
             op,
-            Kind::Forward,
+            ProductKind::Forward,
             specs,
             specs.common_draws(),
             Operands::WithWeight,
@@ -152,8 +150,8 @@ impl<B: MxKernels> Product<B> {
 
     /// A product that nobody observes.
     fn by(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         draws: Draws,
         operands: Operands,
@@ -175,9 +173,9 @@ impl<B: MxKernels> Product<B> {
         };
         if operands.have_blocks(&specs.specs) {
             let hadamard = match kind {
-                Kind::Forward => specs.specs.hadamard_forward(),
-                Kind::InputGradient => specs.specs.hadamard_input_grad(),
-                Kind::WeightGradient => specs.specs.hadamard_weight_grad(),
+                ProductKind::Forward => specs.specs.hadamard_forward(),
+                ProductKind::InputGradient => specs.specs.hadamard_input_grad(),
+                ProductKind::WeightGradient => specs.specs.hadamard_weight_grad(),
             };
             let with_signs =
                 |transform: Hadamard| (transform, product.draws.signs(transform.signs));

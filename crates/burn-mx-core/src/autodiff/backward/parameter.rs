@@ -12,8 +12,7 @@ use burn_autodiff::ops::{Backward, Ops, unary};
 use super::Tracked;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::semantics::Float;
-use crate::tensor::{Flags, Meta, OpContext};
+use crate::tensor::{Flags, Float, Meta, OpContext};
 
 /// The gradient of a tensor with meta `operand`, as its node gets it.
 pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {

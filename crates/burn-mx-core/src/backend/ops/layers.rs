@@ -156,7 +156,8 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             mask,
             bias,
         };
-        deform_conv::backward::<B>(inputs, output_grad, options)
+        let grads = deform_conv::backward::<B>(inputs, output_grad, options);
+        DeformConv2dBackward::new(grads.x, grads.offset, grads.weight, grads.mask, grads.bias)
     }
 
     fn layer_norm(

@@ -2,8 +2,8 @@
 
 use microscaling::OperandKind;
 
-use crate::hooks::ProductKind;
 use crate::kernels::product::accumulated::kind_of;
+use crate::specs::ProductKind;
 use crate::specs::{ResolvedSpecs, Slot, SpecsError};
 
 impl ResolvedSpecs {
