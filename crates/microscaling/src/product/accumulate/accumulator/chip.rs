@@ -1,9 +1,10 @@
 //! The accumulators of chips, by the types of their operands.
 
-use crate::format::text::names::impl_by_name;
+use crate::format::{ElementFormat, ScaleFormat, SpecialCodes};
+use crate::names::impl_by_name;
+use crate::product::accumulate::AccumulateError;
 use crate::product::accumulate::operand::kind::{OperandKind, OperandType, ScaleType};
 use crate::product::accumulate::{Accumulator, Order, SumFormat};
-use crate::{AccumulateError, ElementFormat, ScaleFormat, SpecialCodes};
 use alloc::string::ToString;
 
 /// A family of chips with matrix units.

@@ -1,8 +1,9 @@
 //! Elements and scales of a quantized tensor, apart.
 
+use crate::format::BlockFormat;
 use crate::pack::ScaleCodes;
+use crate::pack::{Packed, PackedView};
 use crate::product::accumulate::OperandKind;
-use crate::{BlockFormat, Packed, PackedView};
 use alloc::vec::Vec;
 
 impl PackedView<'_> {
