@@ -6,7 +6,7 @@ use microscaling::{
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 
 /// The end of the names of configurations with tuned weights.
 const ADAQUANT: &str = "_ADAQUANT";

@@ -4,16 +4,18 @@ mod check;
 mod finetune;
 mod names;
 mod quark;
+mod rotation;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::gptq::Gptq;
-use super::{PtqError, Rotation};
+use crate::error::PtqError;
+use crate::gptq::Gptq;
 use burn_mx_core::{MxSpecs, suggestion};
 pub use finetune::{FastFinetune, OptimAlgorithm};
 use quark::QuarkOptions;
+pub use rotation::Rotation;
 
 /// The configuration of post-training quantization.
 ///

@@ -11,7 +11,7 @@ use burn_mx_core::{ResolvedSpecs, Slot};
 use burn_mx_cost::{Numbers, Operand, Product};
 use microscaling::{Accumulation, BlockFormat, ElementFormat, OperandKind, OperandType, Side};
 
-use super::Pass;
+use crate::config::Pass;
 
 /// The products of what `forward` computes on this thread: of layers with a [labelled](burn_mx_module::label_parameters) weight, and
 /// emulated products of two activations.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{FastFinetune, QuantConfig};
-use crate::PtqError;
+use crate::error::PtqError;
 use burn_mx_core::{MxSpecs, SlotFormat};
 
 /// Quark's `extra_options`, as far as they concern these formats.
