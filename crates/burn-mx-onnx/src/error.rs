@@ -1,6 +1,7 @@
 //! Why a model was not quantized.
 
 use microscaling::ParseFormatError;
+use microscaling::quark::AttributeError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,23 @@ pub enum OnnxError {
         /// Why it is not read.
         reason: String,
     },
+}
+
+impl From<AttributeError> for OnnxError {
+    fn from(error: AttributeError) -> Self {
+        match error {
+            AttributeError::Field {
+                field,
+                value,
+                allowed,
+            } => Self::Field {
+                field,
+                value,
+                allowed: allowed.to_owned(),
+            },
+            AttributeError::Format(error) => Self::Parse(error),
+        }
+    }
 }
 
 microscaling::debug_is_display!(OnnxError);

@@ -10,6 +10,9 @@ mod pack;
 mod processor;
 mod product;
 mod quantize;
+#[cfg(feature = "safetensors")]
+#[doc(hidden)]
+pub mod quark;
 mod round;
 #[cfg(feature = "std")]
 mod statistics;
