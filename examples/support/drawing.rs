@@ -1,4 +1,4 @@
-//! What the charts have in common.
+//! The palette, the canvas and the legend of the charts.
 
 use std::error::Error;
 

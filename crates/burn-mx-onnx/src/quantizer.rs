@@ -14,8 +14,7 @@ use crate::graph::Model;
 use crate::graph::layers::{self, Layer};
 use crate::options::{Parts, Patterns, QuantizeOptions};
 use crate::proto::{Data, Tensor, data_type};
-use crate::weights::Storage;
-use crate::weights::WeightTypes;
+use crate::weights::{Storage, WeightTypes};
 
 /// The versions of ONNX's operators that are known.
 const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;

@@ -61,7 +61,7 @@ enum Loss {
     OfSamples,
 }
 
-/// Samples of one call of a layer, or those of one step: quantized inputs and wanted outputs.
+/// Samples of one call of a layer or of one step: quantized inputs and wanted outputs.
 struct Samples<B: MxKernels> {
     op: LayerOp,
     x: FloatTensor<B>,

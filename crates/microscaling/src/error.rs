@@ -1,4 +1,4 @@
-//! What all errors have in common.
+//! The formatting that all errors share.
 
 /// Makes what an error says what `Debug` says: a `main` that returns an error prints its `Debug`.
 #[doc(hidden)]

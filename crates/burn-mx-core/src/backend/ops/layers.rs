@@ -17,8 +17,7 @@ use crate::backend::delegate::tables::{
 use crate::backend::delegate::{Unwrap, delegate};
 use crate::hooks::{self, LayerOp};
 use crate::kernels::{MxKernels, Norm, same_type};
-use crate::semantics::conv::deform_conv;
-use crate::semantics::conv::{self, Geometry};
+use crate::semantics::conv::{self, Geometry, deform_conv};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, elementwise, linear, norm};
 use crate::tensor::{Meta, MxTensor, OpContext};

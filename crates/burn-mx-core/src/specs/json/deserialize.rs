@@ -8,8 +8,7 @@ use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::specs::suggestion;
-use crate::specs::{GradientOperands, MxSpecs, SpecsField};
+use crate::specs::{GradientOperands, MxSpecs, SpecsField, suggestion};
 use crate::warnings::warn;
 
 /// Fields of the reference that change no number: JSON and flags with them are read, and they are dropped.

@@ -5,8 +5,7 @@
 
 use crate::format::element::places::Places;
 use crate::format::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
-use crate::pack::codes::bitstream;
-use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec, bitstream};
 use crate::pack::number::DecodeNumber;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;

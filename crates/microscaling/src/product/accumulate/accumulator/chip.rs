@@ -2,9 +2,8 @@
 
 use crate::format::{ElementFormat, ScaleFormat, SpecialCodes};
 use crate::names::impl_by_name;
-use crate::product::accumulate::AccumulateError;
 use crate::product::accumulate::operand::kind::{OperandKind, OperandType, ScaleType};
-use crate::product::accumulate::{Accumulator, Order, SumFormat};
+use crate::product::accumulate::{AccumulateError, Accumulator, Order, SumFormat};
 use alloc::string::ToString;
 
 /// A family of chips with matrix units.

@@ -1,8 +1,7 @@
 //! Elements and scales of a quantized tensor, apart.
 
 use crate::format::BlockFormat;
-use crate::pack::ScaleCodes;
-use crate::pack::{Packed, PackedView};
+use crate::pack::{Packed, PackedView, ScaleCodes};
 use crate::product::accumulate::OperandKind;
 use alloc::vec::Vec;
 

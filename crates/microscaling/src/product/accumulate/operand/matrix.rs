@@ -3,8 +3,7 @@
 use crate::format::BlockFormat;
 use crate::pack::{Packed, PackedView};
 use crate::product::Axis;
-use crate::product::accumulate::AccumulateError;
-use crate::product::accumulate::{AccumulatorOperand, OperandKind};
+use crate::product::accumulate::{AccumulateError, AccumulatorOperand, OperandKind};
 use crate::round::mode::Rounder;
 use alloc::vec::Vec;
 
