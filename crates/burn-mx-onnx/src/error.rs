@@ -135,6 +135,11 @@ impl From<AttributeError> for OnnxError {
                 allowed: allowed.to_owned(),
             },
             AttributeError::Format(error) => Self::Parse(error),
+            error => Self::Field {
+                field: "config".to_owned(),
+                value: error.to_string(),
+                allowed: "attributes as Quark has them".to_owned(),
+            },
         }
     }
 }

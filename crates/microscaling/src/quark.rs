@@ -13,6 +13,7 @@ use crate::round::mode::Rounding;
 
 /// Why attributes have no meaning here.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum AttributeError {
     /// A value that cannot be used.
     #[error("`{field}` is {value}; allowed: {allowed}")]
