@@ -39,6 +39,10 @@ impl AccumulatedForm {
 }
 
 /// A product that a matrix unit sums up, of tensors on a device.
+#[cfg_attr(
+    not(feature = "cube"),
+    expect(dead_code, reason = "other backends sum up in host memory")
+)]
 #[derive(Clone, Debug)]
 pub struct AccumulatedProduct {
     pub(crate) accumulator: Accumulator,
@@ -73,6 +77,10 @@ impl AccumulatedProduct {
     }
 
     /// The shape of the result.
+    #[cfg_attr(
+        not(feature = "cube"),
+        expect(dead_code, reason = "other backends sum up in host memory")
+    )]
     pub(crate) fn shape(&self) -> Vec<usize> {
         let [lhs, rhs] = self.layouts();
         let (mut shape, _) = broadcast([lhs.leading, rhs.leading]);
