@@ -11,6 +11,8 @@ mod kernels {
     // Flex is what is compared with.
     #[cfg(not(test_backend = "flex"))]
     mod functions;
+    #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
+    mod gradients;
     mod packing;
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
     mod products;

@@ -11,6 +11,8 @@
 
 #[path = "accumulator_sweep/chart.rs"]
 mod chart;
+#[path = "../support/drawing.rs"]
+mod drawing;
 #[path = "accumulator_sweep/gradients.rs"]
 mod gradients;
 mod history;

@@ -31,6 +31,8 @@ mod cli;
 mod cost;
 #[cfg(feature = "tui")]
 mod dashboard;
+#[path = "../support/drawing.rs"]
+mod drawing;
 mod epochs;
 mod history;
 mod layers;

@@ -4,7 +4,10 @@ use std::error::Error;
 
 use plotters::prelude::*;
 
-use super::report::{Run, groups};
+use super::{
+    drawing::{COLOURS, svg},
+    report::{Run, groups},
+};
 
 const SIZE: (u32, u32) = (960, 560);
 
@@ -40,11 +43,8 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
     let most = points.iter().map(|point| point.score[2]);
     let most = most.fold(f64::NEG_INFINITY, f64::max);
     let margin = 0.08 * (most - least).max(1.0);
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+    svg(SIZE, |root| {
+        let mut chart = ChartBuilder::on(root)
             .caption(
                 format!("{score} over the bits of an operand"),
                 ("sans-serif", 20),
@@ -68,8 +68,8 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
         for (at, point) in points.iter().enumerate() {
             let is_front = front.contains(&(point.bits, point.score[0]));
             let color = match is_front {
-                true => RGBColor(0, 114, 178),
-                false => RGBColor(213, 94, 0),
+                true => COLOURS[1],
+                false => COLOURS[0],
             };
             let [mean, least, most] = point.score;
             let bar = [(point.bits, least), (point.bits, most)];
@@ -81,7 +81,6 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
                 + Text::new(point.label.clone(), (8, offset), ("sans-serif", 14));
             chart.draw_series([label])?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }

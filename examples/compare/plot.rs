@@ -4,22 +4,14 @@ use std::{collections::BTreeSet, error::Error};
 
 use plotters::prelude::*;
 
-use super::report::{Run, groups};
+use super::{
+    drawing::{COLOURS, legend, svg},
+    report::{Run, groups},
+};
 
 const SIZE: (u32, u32) = (960, 600);
 /// A run's curve is averaged over one of this number of parts of its steps.
 const SMOOTHING: usize = 40;
-
-/// The colours of Okabe and Ito, which colour-blind readers can tell apart. FP32 is black. Yellow is left out because
-/// white hides it.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(213, 94, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-];
 
 /// Draws the training loss of each format over its steps: a faint line for each step's loss, a bold line for the
 /// average over neighbouring steps.
@@ -43,11 +35,8 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
     // At least a decade: an axis has to have a length.
     let lowest = lowest.min(highest / 10.0);
 
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+    svg(SIZE, |root| {
+        let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 22))
             .margin(16)
             .x_label_area_size(48)
@@ -87,17 +76,8 @@ pub(crate) fn loss_curves(title: &str, runs: &[Run]) -> Result<String, Box<dyn E
                     PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(3))
                 });
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font(("sans-serif", 15))
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.4))
-            .margin(14)
-            .draw()?;
-        root.present()?;
-    }
-    Ok(svg)
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
+    })
 }
 
 /// The colour of one among `curves`, FP32 being the first.

@@ -11,6 +11,8 @@
 
 #[path = "sensitivity/chart.rs"]
 mod chart;
+#[path = "../support/drawing.rs"]
+mod drawing;
 mod history;
 mod layers;
 #[path = "sensitivity/measured.rs"]

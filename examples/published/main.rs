@@ -7,6 +7,8 @@
 //! element takes. The program fails if a figure is outside its tolerance.
 
 mod cases;
+#[path = "../support/drawing.rs"]
+mod drawing;
 mod plot;
 mod random;
 #[path = "../support/tables.rs"]

@@ -5,6 +5,7 @@ use std::{error::Error, ops::Range};
 use microscaling::{BlockFormat, Rounding};
 use plotters::{coord::Shift, prelude::*};
 
+use super::drawing::{COLOURS, legend, svg};
 use super::random::{Distribution, Numbers, decibels, error, quantized};
 
 const SIZE: (u32, u32) = (1100, 720);
@@ -13,13 +14,9 @@ const SAMPLES: usize = 1 << 17;
 const ROW: usize = 1 << 10;
 
 const DISTRIBUTIONS: [(&str, Distribution, RGBColor); 3] = [
-    ("normal", Distribution::Gauss, RGBColor(0, 114, 178)),
-    ("Laplace", Distribution::Laplace, RGBColor(213, 94, 0)),
-    (
-        "Student t, 5 degrees",
-        Distribution::Student(5),
-        RGBColor(0, 158, 115),
-    ),
+    ("normal", Distribution::Gauss, COLOURS[1]),
+    ("Laplace", Distribution::Laplace, COLOURS[0]),
+    ("Student t, 5 degrees", Distribution::Student(5), COLOURS[2]),
 ];
 
 /// A format, its bits, and its decibels for each distribution.
@@ -50,10 +47,7 @@ pub(crate) fn error_over_bits() -> Result<String, Box<dyn Error>> {
         .iter()
         .copied()
         .partition(|(_, bits, _)| *bits < FEW_BITS);
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
+    svg(SIZE, |root| {
         let root = root.titled(
             "Quantization noise of block formats on random numbers",
             ("sans-serif", 22),
@@ -61,9 +55,8 @@ pub(crate) fn error_over_bits() -> Result<String, Box<dyn Error>> {
         let (left, right) = root.split_horizontally(SIZE.0 * 11 / 20);
         draw(&left, "all formats", &measured, &more, 3.5..10.2)?;
         draw(&right, "formats of four bits", &few, &few, 3.95..4.85)?;
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 /// Draws the measured formats, and the names of some of them.
@@ -115,15 +108,7 @@ fn draw(
             chart.draw_series([Text::new(name, at, style)])?;
         }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .label_font(("sans-serif", 14))
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.4))
-        .margin(12)
-        .draw()?;
-    Ok(())
+    legend(&mut chart, SeriesLabelPosition::UpperLeft)
 }
 
 /// The formats, with their bits and their decibels on normal numbers. Formats with the same bits stand together, the

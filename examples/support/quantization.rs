@@ -26,6 +26,8 @@ use crate::{output::OutputFile, tables};
 
 #[path = "quantized_chart.rs"]
 mod chart;
+#[path = "drawing.rs"]
+mod drawing;
 
 /// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;

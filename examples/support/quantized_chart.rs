@@ -7,11 +7,14 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::Row;
+use super::{
+    Row,
+    drawing::{COLOURS, legend, svg},
+};
 
 const SIZE: (u32, u32) = (900, 560);
-const PLAIN: RGBColor = RGBColor(0, 114, 178);
-const TUNED: RGBColor = RGBColor(213, 94, 0);
+const TUNED: RGBColor = COLOURS[0];
+const PLAIN: RGBColor = COLOURS[1];
 
 /// A configuration with noise: its name, bits of an element, decibels, and whether fast fine-tuning changed it.
 struct Point<'a> {
@@ -50,11 +53,8 @@ pub(super) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>>
         (decibels.end - decibels.start) / 32.0,
     );
 
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+    svg(SIZE, |root| {
+        let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(46)
@@ -98,20 +98,11 @@ pub(super) fn chart(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>>
                 true => (HPos::Right, -9),
                 false => (HPos::Left, 9),
             };
-            let style = ("sans-serif", 13).into_text_style(&root);
+            let style = ("sans-serif", 13).into_text_style(root);
             let style = style.pos(Pos::new(side, VPos::Center));
             let name = EmptyElement::at(point.at) + Text::new(point.name.to_owned(), (x, 0), style);
             chart.draw_series([name])?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .label_font(("sans-serif", 14))
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
-            .margin(12)
-            .draw()?;
-        root.present()?;
-    }
-    Ok(svg)
+        legend(&mut chart, SeriesLabelPosition::UpperLeft)
+    })
 }

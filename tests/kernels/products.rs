@@ -279,12 +279,6 @@ fn fixed_strategies_multiply_any_shape() {
     }
 }
 
-/// Whole numbers from -4 to 4: sums of their products are exact, in whatever order.
-fn whole_numbers(shape: &[usize], seed: usize) -> Vec<f32> {
-    let number = |i: usize| ((i * 7919 + seed * 104_729) % 9) as f32 - 4.0;
-    (0..shape.iter().product()).map(number).collect()
-}
-
 fn whole<B: Backend>(shape: &[usize], seed: usize) -> FloatTensor<B> {
     tensor::<B>(&whole_numbers(shape, seed), shape)
 }

@@ -10,8 +10,9 @@ use microscaling::Packed;
 use microscaling::safetensors::{FileError, FileTensor, PackedFile, PackedFiles};
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointError, CheckpointLayout};
+use crate::error::CheckpointError;
 use burn_mx_core::{MxSpecs, StaticInput};
+use microscaling::safetensors::CheckpointLayout;
 
 /// The key of [`Written`] in a file's metadata.
 pub(super) const KEY: &str = "burn_mx";

@@ -9,7 +9,7 @@ use burn_core::module::{Module, ModuleMapper, Param, ParamId, ParamMapper};
 use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::Backend;
 
-use super::weights::Path;
+use crate::weights::Path;
 use burn_mx_module::LayerKind;
 
 /// A model whose linear layers save and load their weights without the transposition, and the means to restore it.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use microscaling::{BlockFormat, PackedDifference};
 
-use super::archive::{Archive, files};
-use super::{CheckpointError, CheckpointLayout};
+use crate::archive::{Archive, files};
+use crate::error::CheckpointError;
 use burn_mx_core::MxSpecs;
+use microscaling::safetensors::CheckpointLayout;
 
 /// The contents of a checkpoint.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 mod unpack;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use burn_backend::{DType, Shape};
@@ -13,11 +14,12 @@ use burn_store::{
     TensorSnapshotError,
 };
 
-use super::archive::{Archive, files};
-use super::columns::in_rows;
-use super::types;
-use super::weights::{Layers, Path, alike};
-use super::{Checkpoint, CheckpointError};
+use crate::archive::{Archive, files};
+use crate::checkpoint::Checkpoint;
+use crate::columns::in_rows;
+use crate::error::CheckpointError;
+use crate::types;
+use crate::weights::{Layers, Path, alike};
 use burn_mx_core::MxTensorOps;
 use unpack::Unpacker;
 
@@ -37,71 +39,93 @@ pub struct Loaded<M> {
     pub unused: Vec<String>,
 }
 
-pub(super) fn load<B: MxTensorOps, M: Module<B>>(
-    checkpoint: &Checkpoint,
+impl Checkpoint {
+    /// Loads the checkpoint into the model. A packed weight becomes its values and gets its own specs, as by
+    /// [`set_specs_at`](burn_mx_module::set_specs_at). These are the specs that it was saved with. If the file has none, they
+    /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
+    /// optimizer changes them. Files are mapped. Loading needs memory for one tensor beside the model.
+    ///
+    /// # Errors
+    ///
+    /// See [`CheckpointError`].
+    pub fn load<B: MxTensorOps, M: Module<B>>(
+        &self,
+        model: M,
+    ) -> Result<Loaded<M>, CheckpointError> {
+        let files = files(&self.path)?;
+        let archive = Archive::read(&files, self.layout)?;
+        let foreign = archive.is_foreign();
+        let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
+        let adapter = self.adapter.clone().or_else(own);
+        // burn-store's adapter takes what is called `Linear` for Burn's.
+        let alike = match self.adapter {
+            None => alike::<B, M>(&model, foreign),
+            Some(_) => Vec::new(),
+        };
+        let layers = Layers::of(self)?;
+
+        let stored = archive.weights().keys().chain(archive.others());
+        self.check_renames(stored.cloned())?;
+        let names = names_of_weights(self, &archive);
+        let mut unpacker = Unpacker {
+            checkpoint: self,
+            archive: &archive,
+            names: &names,
+            layers: &layers,
+            path: Path::new(foreign),
+            packed: Vec::new(),
+            error: None,
+        };
+        let model = Module::<B>::map(model, &mut unpacker);
+        if let Some(error) = unpacker.error {
+            return Err(error);
+        }
+        let packed = unpacker.packed;
+
+        let (mut model, columns) = in_rows::<B, M>(model);
+        let adapter = AsInModel::new::<B, M>(&model, foreign, adapter, alike);
+        let (snapshots, _) = self.renames.remap(snapshots(&archive));
+        let filter = self.filter.clone();
+        let applied = model.apply(snapshots, filter, Some(adapter.clone_box()), foreign);
+        if let Some(error) = applied.errors.into_iter().next() {
+            return Err(of_apply(error));
+        }
+        let missing: Vec<String> = (applied.missing.into_iter().map(|(path, _)| path))
+            .filter(|path| !packed.contains(path))
+            .collect();
+        if !self.is_partial && !missing.is_empty() {
+            let found: Vec<&str> = archive.names().collect();
+            return Err(CheckpointError::Missing {
+                path: self.path.clone(),
+                missing: missing.join(", "),
+                found: found.join(", "),
+            });
+        }
+        // burn-store takes a tensor that was found by its other name for one that nobody wants.
+        let found = applied.applied.iter();
+        let found: Vec<String> = found.filter_map(|path| adapter.other_name(path)).collect();
+        let unused = names.keys().filter(|name| !packed.contains(name));
+        let unused = unused.cloned().chain(applied.unused);
+        Ok(Loaded {
+            unused: unused.filter(|name| !found.contains(name)).collect(),
+            model: columns.back_in::<B, M>(model),
+            packed,
+            others: applied.applied,
+            missing,
+        })
+    }
+}
+
+/// Loads a checkpoint into a model. Every tensor of the model must be in the checkpoint. [`Checkpoint`] has more options.
+///
+/// # Errors
+///
+/// See [`CheckpointError`].
+pub fn load_checkpoint<B: MxTensorOps, M: Module<B>>(
     model: M,
-) -> Result<Loaded<M>, CheckpointError> {
-    let files = files(&checkpoint.path)?;
-    let archive = Archive::read(&files, checkpoint.layout)?;
-    let foreign = archive.is_foreign();
-    let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
-    let adapter = checkpoint.adapter.clone().or_else(own);
-    // burn-store's adapter takes what is called `Linear` for Burn's.
-    let alike = match checkpoint.adapter {
-        None => alike::<B, M>(&model, foreign),
-        Some(_) => Vec::new(),
-    };
-    let layers = Layers::of(checkpoint)?;
-
-    let stored = archive.weights().keys().chain(archive.others());
-    checkpoint.check_renames(stored.cloned())?;
-    let names = names_of_weights(checkpoint, &archive);
-    let mut unpacker = Unpacker {
-        checkpoint,
-        archive: &archive,
-        names: &names,
-        layers: &layers,
-        path: Path::new(foreign),
-        packed: Vec::new(),
-        error: None,
-    };
-    let model = Module::<B>::map(model, &mut unpacker);
-    if let Some(error) = unpacker.error {
-        return Err(error);
-    }
-    let packed = unpacker.packed;
-
-    let (mut model, columns) = in_rows::<B, M>(model);
-    let adapter = AsInModel::new::<B, M>(&model, foreign, adapter, alike);
-    let (snapshots, _) = checkpoint.renames.remap(snapshots(&archive));
-    let filter = checkpoint.filter.clone();
-    let applied = model.apply(snapshots, filter, Some(adapter.clone_box()), foreign);
-    if let Some(error) = applied.errors.into_iter().next() {
-        return Err(of_apply(error));
-    }
-    let missing: Vec<String> = (applied.missing.into_iter().map(|(path, _)| path))
-        .filter(|path| !packed.contains(path))
-        .collect();
-    if !checkpoint.is_partial && !missing.is_empty() {
-        let found: Vec<&str> = archive.names().collect();
-        return Err(CheckpointError::Missing {
-            path: checkpoint.path.clone(),
-            missing: missing.join(", "),
-            found: found.join(", "),
-        });
-    }
-    // burn-store takes a tensor that was found by its other name for one that nobody wants.
-    let found = applied.applied.iter();
-    let found: Vec<String> = found.filter_map(|path| adapter.other_name(path)).collect();
-    let unused = names.keys().filter(|name| !packed.contains(name));
-    let unused = unused.cloned().chain(applied.unused);
-    Ok(Loaded {
-        unused: unused.filter(|name| !found.contains(name)).collect(),
-        model: columns.back_in::<B, M>(model),
-        packed,
-        others: applied.applied,
-        missing,
-    })
+    path: impl Into<PathBuf>,
+) -> Result<M, CheckpointError> {
+    Ok(Checkpoint::new(path).load(model)?.model)
 }
 
 /// The names of packed weights in the files, by their names in the model.

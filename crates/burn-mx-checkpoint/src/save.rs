@@ -10,14 +10,16 @@ use microscaling::{BlockFormat, StoredTensor, StoredType};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
-use super::archive::{KEY, Written, file_error, io};
-use super::columns::in_rows;
-use super::types;
-use super::weights::{InFile, Layers, Weight, alike, weights};
-use super::write::{Bytes, Entry, Named, Source, folder_of, one_file, shards, write_text};
-use super::{Checkpoint, CheckpointError, CheckpointLayout};
+use crate::archive::{KEY, Written, file_error, io};
+use crate::checkpoint::Checkpoint;
+use crate::columns::in_rows;
+use crate::error::CheckpointError;
+use crate::types;
+use crate::weights::{InFile, Layers, Weight, alike, weights};
+use crate::write::{Bytes, Entry, Named, Source, folder_of, one_file, shards, write_text};
 use burn_mx_core::{MxSpecs, MxTensorOps, Slot, process};
 use burn_mx_module::{PathError, Pattern, initialize, nearest};
+use microscaling::safetensors::CheckpointLayout;
 
 /// The result of saving.
 #[derive(Clone, Debug)]
@@ -48,56 +50,88 @@ pub struct PackedWeight {
     pub bytes: u64,
 }
 
-pub(super) fn save<B: MxTensorOps, M: Module<B>>(
-    checkpoint: &Checkpoint,
-    model: &M,
-    progress: &dyn Fn(u64, u64),
-) -> Result<Saved, CheckpointError> {
-    if let Some(bytes) = checkpoint.shard_bytes.filter(|bytes| *bytes == 0) {
-        return Err(CheckpointError::Shards { bytes });
+impl Checkpoint {
+    /// Saves the model. All checks come before the first byte is written. The folder is created if it is missing. The new file replaces the old one when it is
+    /// complete, even if the process is killed. The save removes the shards of the old index, and no other file. Saving
+    /// needs memory for one tensor beside the model.
+    ///
+    /// # Errors
+    ///
+    /// See [`CheckpointError`].
+    pub fn save<B: MxTensorOps, M: Module<B>>(&self, model: &M) -> Result<Saved, CheckpointError> {
+        self.save_with_progress(model, |_, _| ())
     }
-    let path = &checkpoint.path;
-    if path.is_dir() {
-        let path = path.clone();
-        return Err(CheckpointError::Folder { path });
-    }
-    let layout = checkpoint.layout.unwrap_or(CheckpointLayout::Microscaling);
-    let Tensors { named, others } = tensors::<B, M>(checkpoint, layout, model)?;
-    let mut bytes = Bytes::new(&named, layout, checkpoint.dialect, progress);
-    let (entries, packed) = describe(&bytes, others)?;
-    bytes.all = entries.iter().map(|entry| entry.bytes as u64).sum();
 
-    let ignore = unquantized(&named, &entries);
-    let config = match layout {
-        CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
-        CheckpointLayout::Microscaling => None,
-    };
-    if config.is_some() {
-        warn_of_activations(path, layout, &named);
-    }
-    let folder = folder_of(path);
-    fs::create_dir_all(folder).map_err(|source| io(folder, source))?;
-    let metadata = |weights: &[usize]| metadata(path, layout, weights.iter().map(|i| &named[*i]));
-    let mut files = match checkpoint.shard_bytes {
-        None => {
-            let all: Vec<usize> = (0..named.len()).collect();
-            one_file(path, &bytes, &entries, metadata(&all)?)?
+    /// Like [`save`](Self::save). Calls `progress(done, all)` with the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`CheckpointError`].
+    pub fn save_with_progress<B: MxTensorOps, M: Module<B>>(
+        &self,
+        model: &M,
+        progress: impl Fn(u64, u64),
+    ) -> Result<Saved, CheckpointError> {
+        if let Some(bytes) = self.shard_bytes.filter(|bytes| *bytes == 0) {
+            return Err(CheckpointError::Shards { bytes });
         }
-        Some(shard_bytes) => shards(path, shard_bytes, &bytes, &entries, metadata)?,
-    };
-    if let Some(config) = &config {
-        let fragment = serde_json::json!({ "quantization_config": config });
-        let text = serde_json::to_string_pretty(&fragment).expect("it is JSON");
-        let path = path.with_extension("config.json");
-        write_text(&path, &text)?;
-        files.insert(files.len() - 1, path);
+        let path = &self.path;
+        if path.is_dir() {
+            let path = path.clone();
+            return Err(CheckpointError::Folder { path });
+        }
+        let layout = self.layout.unwrap_or(CheckpointLayout::Microscaling);
+        let Tensors { named, others } = tensors::<B, M>(self, layout, model)?;
+        let mut bytes = Bytes::new(&named, layout, self.dialect, &progress);
+        let (entries, packed) = describe(&bytes, others)?;
+        bytes.all = entries.iter().map(|entry| entry.bytes as u64).sum();
+
+        let ignore = unquantized(&named, &entries);
+        let config = match layout {
+            CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
+            CheckpointLayout::Microscaling => None,
+        };
+        if config.is_some() {
+            warn_of_activations(path, layout, &named);
+        }
+        let folder = folder_of(path);
+        fs::create_dir_all(folder).map_err(|source| io(folder, source))?;
+        let metadata =
+            |weights: &[usize]| metadata(path, layout, weights.iter().map(|i| &named[*i]));
+        let mut files = match self.shard_bytes {
+            None => {
+                let all: Vec<usize> = (0..named.len()).collect();
+                one_file(path, &bytes, &entries, metadata(&all)?)?
+            }
+            Some(shard_bytes) => shards(path, shard_bytes, &bytes, &entries, metadata)?,
+        };
+        if let Some(config) = &config {
+            let fragment = serde_json::json!({ "quantization_config": config });
+            let text = serde_json::to_string_pretty(&fragment).expect("it is JSON");
+            let path = path.with_extension("config.json");
+            write_text(&path, &text)?;
+            files.insert(files.len() - 1, path);
+        }
+        Ok(Saved {
+            files,
+            bytes: bytes.all,
+            packed,
+            quantization_config: config,
+        })
     }
-    Ok(Saved {
-        files,
-        bytes: bytes.all,
-        packed,
-        quantization_config: config,
-    })
+}
+
+/// Saves a model with packed weights in one file. [`Checkpoint`] has more options.
+///
+/// # Errors
+///
+/// See [`CheckpointError`].
+pub fn save_checkpoint<B: MxTensorOps, M: Module<B>>(
+    model: &M,
+    path: impl Into<PathBuf>,
+    layout: CheckpointLayout,
+) -> Result<Saved, CheckpointError> {
+    Checkpoint::new(path).layout(layout).save(model)
 }
 
 /// Warns if the layers compute with quantized activations, and the config that is written has none.

@@ -13,7 +13,8 @@ use microscaling::{
     Rounding,
 };
 
-use super::{Checkpoint, CheckpointError};
+use crate::checkpoint::Checkpoint;
+use crate::error::CheckpointError;
 use burn_mx_core::{MxTensorOps, Packing, ResolvedSpecs, Slot};
 use burn_mx_module::{LayerKind, PathError, Pattern};
 pub(super) use path::Path;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::CheckpointError;
-use super::archive::{Index, index_of, io as io_error};
+use crate::archive::{Index, index_of, io as io_error};
+use crate::error::CheckpointError;
 use crate::file;
 pub(super) use bytes::{Bytes, Entry, Named, Source};
 

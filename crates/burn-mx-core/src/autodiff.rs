@@ -11,7 +11,7 @@ macro_rules! recorded {
     )* };
 }
 
-pub(super) mod backward;
+mod backward;
 mod bool;
 #[cfg(burn_mx_distributed)]
 mod distributed;
@@ -19,6 +19,7 @@ mod float;
 mod int;
 mod layers;
 mod quantized;
+mod tensor_ops;
 mod walk;
 
 use core::marker::PhantomData;
@@ -224,7 +225,7 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
 }
 
 /// A float tensor that enters autodiff, as a leaf that requires no gradients.
-pub(crate) fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
+fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
     Tracked::<B>::new(unmarked(tensor))
 }
 

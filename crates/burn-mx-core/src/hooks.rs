@@ -44,6 +44,7 @@
 pub(super) mod alone;
 mod installed;
 mod layer;
+mod layer_op;
 mod product;
 mod rounding;
 mod statistics;
@@ -52,9 +53,8 @@ mod thread;
 use burn_backend::Shape;
 use microscaling::{Accumulation, BlockFormat, FloatFormat, Side, SumStatistics};
 
-pub use crate::semantics::layer::LayerOp;
-pub use crate::semantics::product::{Kind as ProductKind, Op as ProductOp};
 use crate::specs::Slot;
+pub use crate::specs::{ProductKind, ProductOp};
 pub use crate::tensor::shared_specs::{SharedSpecs, label};
 pub use alone::alone;
 pub use installed::{Installed, install, install_on_this_thread};
@@ -64,6 +64,7 @@ pub(crate) use installed::{
 };
 pub use layer::LayerCall;
 pub(crate) use layer::layer;
+pub use layer_op::LayerOp;
 pub(crate) use product::{Original, ProductObservers};
 pub(crate) use rounding::{RoundingObservers, elementwise};
 pub use statistics::ObservedStatistics;

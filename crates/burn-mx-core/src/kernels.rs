@@ -23,6 +23,7 @@ pub use kernel_op::softmax::{LogSoftmax, Softmax};
 pub use portable::host_round_trips;
 pub use product::convolution::{Convolution, ConvolutionProduct};
 pub use product::{Operand, OperandForm, OperandLayout};
+pub(crate) use product::{are_float32, in_float32};
 pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 use burn_backend::tensor::{FloatTensor, IntTensor};

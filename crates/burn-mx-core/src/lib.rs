@@ -57,6 +57,7 @@ pub mod process;
 mod semantics;
 mod specs;
 mod tensor;
+mod warnings;
 
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;

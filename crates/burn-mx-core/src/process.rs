@@ -5,9 +5,9 @@ pub use crate::kernels::host_round_trips;
 pub use crate::kernels::reproducible_products;
 use crate::specs::{SpecsError, ToResolvedSpecs};
 use crate::tensor::shared_specs;
-#[doc(hidden)]
-pub use crate::tensor::shared_specs::{unset_on_purpose, warn};
 pub use crate::tensor::weight_cache::{keep_quantized_weights, without_keeping_weights};
+#[doc(hidden)]
+pub use crate::warnings::{unset_on_purpose, warn};
 
 /// Sets the default for devices and tensors of this process without their own specs, such as `MxDevice::default()`.
 /// `specs` are [`MxSpecs`](crate::MxSpecs), the name of a preset, or resolved specs.

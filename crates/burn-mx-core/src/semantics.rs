@@ -8,7 +8,8 @@ pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
-pub(crate) mod layer;
+mod emulation;
+mod layer;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
@@ -21,10 +22,7 @@ use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
 
 use crate::kernels::{MxKernels, from_f32};
-use crate::tensor::{Meta, MxTensor};
-
-/// A float tensor of `MxBackend<B>`.
-pub(crate) type Float<B> = MxTensor<FloatTensor<B>>;
+use crate::tensor::{Float, Meta, MxTensor};
 
 /// The result of an emulated op, which is computed in `f32`, as a tensor of the operands' type.
 pub(crate) fn stored<B: MxKernels>(inner: FloatTensor<B>, mut meta: Meta) -> Float<B> {

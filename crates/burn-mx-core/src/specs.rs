@@ -13,6 +13,7 @@ pub use self::fields::table::SpecsField;
 #[cfg(feature = "clap")]
 pub(crate) use self::json::deserialize::WITHOUT_EFFECT;
 pub use self::presets::recipe::{Exemptions, Recipe};
+pub use self::product::{ProductKind, ProductOp};
 pub use self::resolved::static_input::StaticInput;
 pub(crate) use self::resolved::static_input::block_length;
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs, ToResolvedSpecs};
@@ -23,6 +24,7 @@ mod error;
 mod fields;
 mod json;
 mod presets;
+mod product;
 mod resolved;
 #[doc(hidden)]
 pub mod suggestion;

@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use burn_backend::quantization::{QuantPropagation, QuantScheme};
+use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 
@@ -28,6 +29,9 @@ pub struct MxTensor<P> {
     /// The quantized copies of a weight. Only ops that leave values and axes alone pass them on.
     pub(crate) kept: Option<WeightCache<Operand<P>>>,
 }
+
+/// A float tensor of `MxBackend<B>`.
+pub(crate) type Float<B> = MxTensor<FloatTensor<B>>;
 
 impl<P: TensorMetadata> MxTensor<P> {
     pub(crate) fn new(inner: P, mut meta: Meta) -> Self {

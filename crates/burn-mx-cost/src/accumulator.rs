@@ -1,6 +1,6 @@
 //! Widths of sums.
 
-use crate::Numbers;
+use crate::numbers::Numbers;
 use microscaling::{Accumulator, Order};
 
 /// Bits of an exact sum of k = `products` products, sign included.

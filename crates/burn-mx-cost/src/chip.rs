@@ -1,6 +1,7 @@
 //! Time on a chip: the roofline of its peaks.
 
-use crate::{CostError, Product};
+use crate::error::CostError;
+use crate::product::Product;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

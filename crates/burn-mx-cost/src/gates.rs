@@ -1,6 +1,6 @@
 //! Gates of a multiply-accumulate unit.
 
-use crate::{Numbers, Scale};
+use crate::numbers::{Numbers, Scale};
 use serde::Deserialize;
 
 /// Elements of a unit whose operands share no scales.

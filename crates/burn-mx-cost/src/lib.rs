@@ -26,6 +26,8 @@
 mod accumulator;
 mod chip;
 mod choice;
+mod cost;
+mod error;
 mod gates;
 mod numbers;
 mod operations;
@@ -35,11 +37,13 @@ mod tables;
 pub use accumulator::{exact_bits, kept_bits};
 pub use chip::ChipRates;
 pub use choice::{Candidate, Choice, ChoiceError, choose};
+pub use cost::Cost;
+pub use error::CostError;
 pub use gates::Gates;
 pub use numbers::{Numbers, Scale};
 pub use operations::Operations;
-pub use product::{Cost, Operand, Product};
-pub use tables::{CostError, Tables};
+pub use product::{Operand, Product};
+pub use tables::Tables;
 
 /// Lines of memory for a tile of elements, as arXiv 2302.08007 counts (section IV, d): lines of 64 bytes, tiles of 256
 /// elements. Rounding up punishes scales inside of the tile.

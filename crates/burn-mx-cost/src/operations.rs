@@ -1,6 +1,6 @@
 //! Energy of operations, by a published table.
 
-use crate::Numbers;
+use crate::numbers::Numbers;
 use serde::Deserialize;
 
 /// Energies in pJ of operations of some widths. Between widths they are interpolated, and continued beyond.

@@ -11,9 +11,9 @@ use microscaling::{
     ScaleMode,
 };
 
-use crate::OnnxError;
 use crate::activations::operators::Operators;
 use crate::activations::rounding::{float_rounded, mx_scale, rounded};
+use crate::error::OnnxError;
 use crate::proto::wire::Message;
 use crate::proto::{self, data_type, function};
 

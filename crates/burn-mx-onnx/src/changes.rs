@@ -1,14 +1,13 @@
 //! The changes of a model's bodies, layer by layer.
 
-pub(crate) mod additions;
 pub(crate) mod rewrite;
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::OnnxError;
 use crate::activations::{Activations, DOMAIN};
-use crate::changes::additions::{Additions, Builder};
+use crate::additions::{Additions, Builder};
 use crate::changes::rewrite::Edits;
+use crate::error::OnnxError;
 use crate::files::safetensors_file::{Array, TensorFile};
 use crate::files::{ExternalData, Output};
 use crate::graph::Model;

@@ -1,6 +1,7 @@
 //! Why a model was not quantized.
 
 use microscaling::ParseFormatError;
+use microscaling::quark::AttributeError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,28 @@ pub enum OnnxError {
         /// Why it is not read.
         reason: String,
     },
+}
+
+impl From<AttributeError> for OnnxError {
+    fn from(error: AttributeError) -> Self {
+        match error {
+            AttributeError::Field {
+                field,
+                value,
+                allowed,
+            } => Self::Field {
+                field,
+                value,
+                allowed: allowed.to_owned(),
+            },
+            AttributeError::Format(error) => Self::Parse(error),
+            error => Self::Field {
+                field: "config".to_owned(),
+                value: error.to_string(),
+                allowed: "attributes as Quark has them".to_owned(),
+            },
+        }
+    }
 }
 
 microscaling::debug_is_display!(OnnxError);

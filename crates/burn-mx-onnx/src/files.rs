@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use tempfile::NamedTempFile;
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 use crate::proto::wire::Message;
 use crate::proto::{self, Data, Tensor, data_type};
 

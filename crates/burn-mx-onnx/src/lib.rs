@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod activations;
+mod additions;
 mod changes;
 mod config;
 mod error;

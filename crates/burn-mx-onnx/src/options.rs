@@ -4,7 +4,8 @@ use globset::{Glob, GlobMatcher};
 use microscaling::{BlockFormat, Rounding};
 use std::path::PathBuf;
 
-use crate::{OnnxError, WeightTypes};
+use crate::error::OnnxError;
+use crate::weights::WeightTypes;
 
 /// How a model is quantized.
 ///

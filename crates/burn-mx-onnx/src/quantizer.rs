@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::activations::Activations;
 use crate::changes::Work;
 use crate::changes::rewrite::Rewrite;
+use crate::error::OnnxError;
 use crate::files::safetensors_file::TensorFile;
 use crate::files::{ExternalData, Output, map};
 use crate::graph::Model;
 use crate::graph::layers::{self, Layer};
 use crate::options::{Parts, Patterns, QuantizeOptions};
 use crate::proto::{Data, Tensor, data_type};
-use crate::weights::Storage;
-use crate::{OnnxError, WeightTypes};
+use crate::weights::{Storage, WeightTypes};
 
 /// The versions of ONNX's operators that are known.
 const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;

@@ -5,8 +5,8 @@ mod newest;
 
 use microscaling::{BlockFormat, ElementFormat, Packed, Rounding};
 
-use crate::OnnxError;
-use crate::changes::additions::Builder;
+use crate::additions::Builder;
+use crate::error::OnnxError;
 use crate::error::OnnxError::Format;
 use crate::proto::{NewAttribute, data_type, little_endian};
 use crate::weights::codes::{bytes_of, gather, look_up, pack, shifts, small_codes, table_shape};

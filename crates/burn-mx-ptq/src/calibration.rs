@@ -6,9 +6,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode, SharedExpMethod};
 
-use super::PtqError;
-use super::calls;
-use super::parameters::values;
+use crate::calls;
+use crate::error::PtqError;
+use crate::parameters::values;
 use burn_core::module::Module;
 use burn_mx_core::MxBackend;
 use burn_mx_core::hooks::{LayerCall, LayerOp};

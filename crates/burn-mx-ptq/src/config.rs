@@ -4,16 +4,17 @@ mod check;
 mod finetune;
 mod names;
 mod quark;
+mod rotation;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::gptq::Gptq;
-use super::{PtqError, Rotation};
+use crate::error::PtqError;
+use crate::gptq::Gptq;
 use burn_mx_core::{MxSpecs, suggestion};
 pub use finetune::{FastFinetune, OptimAlgorithm};
-use quark::QuarkOptions;
+pub use rotation::Rotation;
 
 /// The configuration of post-training quantization.
 ///
@@ -175,18 +176,18 @@ impl QuantConfig {
     ///
     /// If the text is not valid JSON, or has an unknown or invalid field.
     pub fn from_json(json: &str) -> Result<Self, PtqError> {
-        let fail = |error: serde_json::Error| PtqError::Json {
-            reason: error.to_string(),
-        };
         let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json)
             .map_err(|error| PtqError::Json {
                 reason: format!("{error}{}", suggestion::of_python(json)),
             })?;
-        match fields.keys().any(|field| QuarkOptions::has(field)) {
-            true => serde_json::from_str::<QuarkOptions>(json)
-                .map_err(fail)?
-                .config(),
-            false => serde_json::from_str(json).map_err(fail),
+        match quark::OPTIONS
+            .iter()
+            .any(|option| fields.contains_key(*option))
+        {
+            true => quark::config(fields),
+            false => serde_json::from_str(json).map_err(|error| PtqError::Json {
+                reason: error.to_string(),
+            }),
         }
     }
 

@@ -10,12 +10,11 @@ use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{Shape, TensorData};
 use burn_core::tensor::Tensor;
 
-use super::parameters::values;
+use crate::parameters::values;
 pub use batch_norms::FoldedNorm;
 pub(super) use batch_norms::fold;
 use burn_mx_core::{MxBackend, MxKernels, to_f32};
 pub(super) use norms::BETA;
-pub use rotations::Rotation;
 pub(super) use rotations::rotate;
 
 fn tensor<B: MxKernels>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> FloatTensor<B> {

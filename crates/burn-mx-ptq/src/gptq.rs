@@ -9,7 +9,7 @@ mod saved;
 use microscaling::{BlockFormat, Packed};
 use serde::{Deserialize, Serialize};
 
-use super::PtqError;
+use crate::error::PtqError;
 use burn_mx_core::{HadamardSigns, ResolvedSpecs, Slot};
 use grid::Grid;
 pub use layers::GptqLayer;

@@ -45,13 +45,14 @@ mod error;
 mod fold;
 mod gptq;
 mod parameters;
+mod passes;
 mod quantizer;
 mod resume;
 mod tuning;
 
-pub use config::{Activations, BatchNormPair, FastFinetune, OptimAlgorithm, QuantConfig};
+pub use config::{Activations, BatchNormPair, FastFinetune, OptimAlgorithm, QuantConfig, Rotation};
 pub use error::PtqError;
-pub use fold::{FoldedNorm, Rotation};
+pub use fold::FoldedNorm;
 pub use gptq::{Gptq, GptqLayer, ScaleSearch};
 pub use quantizer::{Quantized, Quantizer};
 pub use tuning::TunedLayer;

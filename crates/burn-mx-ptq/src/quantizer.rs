@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use burn_core::module::Module;
 
-use super::calls::{self, Call, Side};
-use super::gptq::{self, GptqLayer};
-use super::parameters::{self, WEIGHT};
-use super::resume::Folder;
-use super::tuning::{TunedLayer, tune};
-use super::{Activations, FoldedNorm, PtqError, QuantConfig, calibration, fold};
+use crate::calibration;
+use crate::config::{Activations, QuantConfig};
+use crate::error::PtqError;
+use crate::fold::{self, FoldedNorm};
+use crate::gptq::{self, GptqLayer};
+use crate::parameters::{self, WEIGHT};
+use crate::passes::{Chosen, Passes};
+use crate::resume::Folder;
+use crate::tuning::{TunedLayer, tune};
 use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
@@ -38,12 +41,6 @@ pub struct Quantized<M> {
     pub tuned: Vec<TunedLayer>,
     /// The layers that GPTQ quantized, in the order in which the model calls them. Empty without GPTQ.
     pub gptq: Vec<GptqLayer>,
-}
-
-/// A layer to quantize, and its specs.
-pub(super) struct Chosen {
-    pub(super) layer: String,
-    pub(super) specs: ResolvedSpecs,
 }
 
 impl Quantizer {
@@ -275,89 +272,4 @@ fn check_device<B: MxKernels, M: Module<MxBackend<B>>>(model: &M) {
 /// Whether a pattern matches a layer, by the layer's path or by the path of its weight.
 fn is_meant(pattern: &Pattern, layer: &str) -> bool {
     pattern.matches(layer) || pattern.matches(&parameter_of(layer, WEIGHT))
-}
-
-/// Passes over the calibration data.
-pub(super) struct Passes<'a, T, F> {
-    calibration: &'a [T],
-    forward: F,
-}
-
-impl<T, F> Passes<'_, T, F> {
-    /// One pass.
-    pub(super) fn all<M, R>(&self, model: &M)
-    where
-        F: Fn(&M, &T) -> R,
-    {
-        for batch in self.calibration {
-            (self.forward)(model, batch);
-        }
-    }
-
-    /// Sorts the layers by the order in which the model calls them first. Layers without a call are left out, with a
-    /// warning in the log, and returned.
-    pub(super) fn in_order<M, R>(
-        &self,
-        model: &M,
-        chosen: &mut Vec<Chosen>,
-    ) -> Result<Vec<Chosen>, PtqError>
-    where
-        M: Sync,
-        T: Sync,
-        F: Fn(&M, &T) -> R + Sync,
-    {
-        let order = calls::order(|| self.all(model));
-        let place = |chosen: &Chosen| {
-            let label = parameter_of(&chosen.layer, WEIGHT);
-            order.iter().position(|called| *called == label)
-        };
-        let uncalled: Vec<Chosen> = chosen
-            .extract_if(.., |chosen| place(chosen).is_none())
-            .collect();
-        for Chosen { layer, .. } in &uncalled {
-            log::warn!(
-                "burn-mx: layer `{layer}` is not tuned: it computes nothing on the calibration data, or is a deformable convolution"
-            );
-        }
-        if chosen.is_empty() {
-            return Err(PtqError::NothingCalled);
-        }
-        chosen.sort_by_key(place);
-        Ok(uncalled)
-    }
-
-    /// One side of the calls of the layer whose weight has this label, for this many items of calibration data. A batch has as
-    /// many items as the first axis of the layer's first input in it.
-    pub(super) fn calls<B, M, R>(
-        &self,
-        model: &M,
-        label: &'static str,
-        side: Side,
-        mut items: usize,
-    ) -> Vec<Call<B>>
-    where
-        B: MxKernels,
-        M: Sync,
-        T: Sync,
-        F: Fn(&M, &T) -> R + Sync,
-    {
-        let mut all: Vec<Call<B>> = Vec::new();
-        for batch in self.calibration {
-            if items == 0 {
-                break;
-            }
-            let calls = calls::calls::<B>(label, side, || {
-                (self.forward)(model, batch);
-            });
-            let Some(count) = calls.first().map(|call| call.samples) else {
-                continue;
-            };
-            all.extend(calls.into_iter().map(|call| Call {
-                samples: call.samples.min(items),
-                ..call
-            }));
-            items = items.saturating_sub(count);
-        }
-        all
-    }
 }

@@ -17,8 +17,8 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::PtqError;
-use super::parameters::values;
+use crate::error::PtqError;
+use crate::parameters::values;
 use burn_mx_core::MxKernels;
 
 /// The key of [`Header`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
@@ -101,7 +101,7 @@ impl Folder {
     }
 
     /// Calls `read` with the saved layer's numbers and tensors, if the layer was computed from the same data.
-    pub(super) fn load<T>(
+    fn load<T>(
         &self,
         place: Place<'_>,
         fingerprint: Fingerprint,
@@ -144,7 +144,7 @@ impl Folder {
     }
 
     /// Saves a layer. The file is complete or absent: it is written under another name and renamed.
-    pub(super) fn save(
+    fn save(
         &self,
         place: Place<'_>,
         fingerprint: Fingerprint,
@@ -181,6 +181,31 @@ impl Folder {
             reason: error.to_string(),
         })
     }
+}
+
+/// A layer by `compute` from its input, or as the folder has it.
+pub(super) fn resumed<I, T>(
+    folder: Option<&Folder>,
+    place: Place<'_>,
+    input: I,
+    fingerprint: impl FnOnce(&I) -> Fingerprint,
+    read: impl FnOnce(&I, &[u64], &PackedFile<'_>) -> Option<T>,
+    compute: impl FnOnce(I) -> Result<T, PtqError>,
+    finished: impl FnOnce(&T) -> Finished,
+) -> Result<T, PtqError> {
+    let Some(folder) = folder else {
+        return compute(input);
+    };
+    let fingerprint = fingerprint(&input);
+    let kept = folder.load(place, fingerprint, |report, file| {
+        read(&input, report, file)
+    });
+    if let Some(kept) = kept {
+        return Ok(kept);
+    }
+    let computed = compute(input)?;
+    folder.save(place, fingerprint, finished(&computed))?;
+    Ok(computed)
 }
 
 fn warn(path: &Path, reason: &str) {

@@ -13,8 +13,9 @@ use rand::rngs::StdRng;
 use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 
-use super::calls::Call;
-use super::{FastFinetune, OptimAlgorithm, PtqError};
+use crate::calls::Call;
+use crate::config::{FastFinetune, OptimAlgorithm};
+use crate::error::PtqError;
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{LayerOp, SharedSpecs};
 use burn_mx_core::{MxKernels, from_f32, to_f32};
@@ -45,7 +46,7 @@ pub struct TunedLayer {
 /// An algorithm that tunes a layer.
 trait Algorithm<B: MxKernels> {
     /// One step with these samples. `done` is the share of finished steps, from 0 to 1.
-    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, done: f64);
+    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Samples<B>, done: f64);
 
     /// The present parameters, as the model would store them.
     fn result(&self, tuner: &Tuner<'_, B>) -> Parameters<B>;
@@ -60,14 +61,7 @@ enum Loss {
     OfSamples,
 }
 
-/// Samples of one step.
-struct Drawn<B: MxKernels> {
-    op: LayerOp,
-    x: FloatTensor<B>,
-    wanted: FloatTensor<B>,
-}
-
-/// Samples of one call of a layer: quantized inputs and wanted outputs.
+/// Samples of one call of a layer or of one step: quantized inputs and wanted outputs.
 struct Samples<B: MxKernels> {
     op: LayerOp,
     x: FloatTensor<B>,
@@ -228,21 +222,6 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
         samples.map(|samples| (&samples.op, [&samples.x, &samples.wanted]))
     }
 
-    /// The layer's path.
-    fn layer(&self) -> &str {
-        self.layer
-    }
-
-    /// The configuration of tuning.
-    fn config(&self) -> &FastFinetune {
-        self.config
-    }
-
-    /// The specs of the layer.
-    fn specs(&self) -> &'static SharedSpecs {
-        self.specs
-    }
-
     fn learning_rate(&self) -> f64 {
         self.config.learning_rate()
     }
@@ -273,11 +252,11 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     }
 
     /// Samples of one step, all of one call.
-    fn draw(&self, random: &mut StdRng) -> Drawn<B> {
+    fn draw(&self, random: &mut StdRng) -> Samples<B> {
         let samples = self.draw_call(random);
         let all = samples.x.shape()[0];
         let places = index::sample(random, all, self.config.batch_size.min(all)).into_vec();
-        Drawn {
+        Samples {
             op: samples.op.clone(),
             x: select::<B>(samples.x.clone(), places.clone()),
             wanted: select::<B>(samples.wanted.clone(), places),
@@ -323,7 +302,7 @@ impl<'a, B: MxKernels> Tuner<'a, B> {
     /// The gradients of weight and bias, for a layer that multiplies by `weight` without quantizing it.
     fn gradients(
         &self,
-        Drawn { op, x, wanted }: Drawn<B>,
+        Samples { op, x, wanted }: Samples<B>,
         weight: FloatTensor<B>,
         bias: Option<FloatTensor<B>>,
         loss: Loss,

@@ -3,7 +3,8 @@
 use microscaling::Accumulation;
 use serde::{Deserialize, Serialize};
 
-use super::{ProductKind, RecordError};
+use crate::error::RecordError;
+use burn_mx_core::hooks::ProductKind;
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxSpecs, Slot, SlotFormat};
 use burn_mx_module::Pattern;

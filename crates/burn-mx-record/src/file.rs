@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde::de::Error as _;
 use serde_json::{Error, Value};
 
-use super::{Header, RecordError, StepRecord};
+use crate::error::RecordError;
+use crate::file::figures::{Header, StepRecord};
 use figures::VERSION;
 
 /// Name of the file of records.

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use microscaling::{Accumulation, Side, SumStatistics};
 
-use super::config::{Pass, Statistic};
-use super::{ProductKind, ProductOp};
+use crate::config::{Pass, Statistic};
+use crate::file::figures::Phase;
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{
     self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
     ProductObserver, RoundingObserver, View,
 };
-use elementwise::{AFTER, Key as ElementwiseKey, Phase};
+use burn_mx_core::hooks::{ProductKind, ProductOp};
+use elementwise::{AFTER, Key as ElementwiseKey};
 use running::Running;
 use stream::Operand;
 

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::file;
-use super::{
-    Figures, Header, OperandRecord, ProductRecord, RecordError, RecorderConfig, StepRecord,
-    SumFigures,
-};
+use crate::config::RecorderConfig;
+use crate::error::RecordError;
+use crate::file;
+use crate::file::figures::{Figures, Header, OperandRecord, ProductRecord, StepRecord, SumFigures};
 
 /// Name of the file with the page.
 pub const REPORT_HTML: &str = "report.html";

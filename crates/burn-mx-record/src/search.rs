@@ -15,7 +15,8 @@ use burn_mx_module::{PathError, Pattern};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
-use super::{Report, StepRecord};
+use crate::file::figures::StepRecord;
+use crate::report::Report;
 use candidates::CandidateFormat;
 pub use sensitivity::{Score, Sensitivity};
 

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Figures, RecordError, StepRecord, file};
+use crate::error::RecordError;
+use crate::file;
+use crate::file::figures::{Figures, StepRecord};
 
 /// An event file that TensorBoard shows as one run: `tensorboard --logdir` of a folder above.
 ///

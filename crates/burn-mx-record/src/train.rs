@@ -11,9 +11,12 @@ use burn_train::metric::{
     NumericAttributes, NumericEntry, SerializedEntry,
 };
 
-use super::report::operands;
-use super::{Figures, RecordError, Recording, TensorBoard};
+use crate::error::RecordError;
+use crate::file::figures::Figures;
 use crate::observer::running::Running;
+use crate::recorder::Recording;
+use crate::report::operands;
+use crate::tensorboard::TensorBoard;
 
 /// A figure of the last recorded step, over all operands.
 #[derive(Clone, Debug)]

@@ -1,35 +1,13 @@
 //! The arguments of functions.
 
-use crate::format::Format;
-use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use microscaling::{RandomStream, Rounder, Rounding};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fmt::Display;
 
 /// An error of the library's as Python's `ValueError`, with its message.
 pub(crate) fn value_error(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
-}
-
-/// A format: a `Format`, or its text.
-pub(crate) struct FormatArgument(pub(crate) BlockFormat);
-
-impl<'py> FromPyObject<'_, 'py> for FormatArgument {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(format) = object.cast::<Format>() {
-            return Ok(Self(format.get().0));
-        }
-        match object.extract::<&str>() {
-            Ok(text) => text.parse().map(Self).map_err(value_error),
-            Err(_) => {
-                let of = object.get_type().name()?;
-                let message = format!("format is of type {of}, expected Format or str");
-                Err(PyTypeError::new_err(message))
-            }
-        }
-    }
 }
 
 /// The axis counted from the first.

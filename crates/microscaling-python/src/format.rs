@@ -3,6 +3,7 @@
 use crate::arguments::value_error;
 use microscaling::{BlockFormat, ElementFormat, ScaleFormat};
 use numpy::PyArray1;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 /// Types of NumPy and ml_dtypes, each with the element format that has the same codes.
@@ -158,4 +159,25 @@ pub(crate) fn dtype<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyA
         _ => py.import("ml_dtypes")?.getattr(name)?,
     };
     numpy.call_method1("dtype", (of,))
+}
+
+/// A format: a `Format`, or its text.
+pub(crate) struct FormatArgument(pub(crate) BlockFormat);
+
+impl<'py> FromPyObject<'_, 'py> for FormatArgument {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(format) = object.cast::<Format>() {
+            return Ok(Self(format.get().0));
+        }
+        match object.extract::<&str>() {
+            Ok(text) => text.parse().map(Self).map_err(value_error),
+            Err(_) => {
+                let of = object.get_type().name()?;
+                let message = format!("format is of type {of}, expected Format or str");
+                Err(PyTypeError::new_err(message))
+            }
+        }
+    }
 }

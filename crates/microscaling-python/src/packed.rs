@@ -1,7 +1,7 @@
 //! Packed tensors as Python sees them.
 
-use crate::arguments::{FormatArgument, axis, rounder, value_error};
-use crate::format::{Format, dtype};
+use crate::arguments::{axis, rounder, value_error};
+use crate::format::{Format, FormatArgument, dtype};
 use crate::pool;
 use half::{bf16, f16};
 use microscaling::{

@@ -1,6 +1,7 @@
 //! Products under an accumulator.
 
-use crate::arguments::{FormatArgument, value_error};
+use crate::arguments::value_error;
+use crate::format::FormatArgument;
 use crate::packed::Packed;
 use crate::pool;
 use microscaling::{

@@ -1,6 +1,7 @@
 //! Statistics of a tensor's quantization, for Python.
 
-use crate::arguments::{FormatArgument, axis, value_error};
+use crate::arguments::{axis, value_error};
+use crate::format::FormatArgument;
 use crate::pool;
 use microscaling::{Comparison, OperandQuantization, Rounding};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};

@@ -1,6 +1,7 @@
 //! Tensors of float32, rounded.
 
-use crate::arguments::{FormatArgument, axis, rounder, value_error};
+use crate::arguments::{axis, rounder, value_error};
+use crate::format::FormatArgument;
 use crate::pool;
 use microscaling::{
     BlockFormat, FloatFormat, QuantizeError, RandomHadamard, RandomStream, Rounder, Signs,

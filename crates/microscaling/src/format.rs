@@ -18,4 +18,3 @@ pub use block::sub_scales::SubScales;
 pub use element::{ElementFormat, SpecialCodes};
 pub use error::{FormatError, ParseFormatError};
 pub use float::FloatFormat;
-pub use text::names::NameError;

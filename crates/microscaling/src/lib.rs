@@ -3,20 +3,26 @@
 
 extern crate alloc;
 
+mod error;
 mod format;
+mod names;
 mod pack;
 mod processor;
 mod product;
 mod quantize;
+#[cfg(feature = "safetensors")]
+#[doc(hidden)]
+pub mod quark;
 mod round;
 #[cfg(feature = "std")]
 mod statistics;
 
 pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, FormatError, Headroom,
-    MicroexponentFormat, MxFormat, NameError, Nvfp4Format, ParseFormatError, ScaleFormat,
-    ScaleMode, SharedExpMethod, SpecialCodes, SubScales,
+    MicroexponentFormat, MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode,
+    SharedExpMethod, SpecialCodes, SubScales,
 };
+pub use names::NameError;
 #[cfg(feature = "safetensors")]
 pub use pack::checkpoint::safetensors;
 pub use pack::{
@@ -38,16 +44,3 @@ pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]
 pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
-
-/// Makes what an error says what `Debug` says: a `main` that returns an error prints its `Debug`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! debug_is_display {
-    ($($error:ty),+) => {$(
-        impl ::core::fmt::Debug for $error {
-            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                ::core::fmt::Display::fmt(self, f)
-            }
-        }
-    )+};
-}

@@ -14,9 +14,10 @@ mod tensor;
 pub use error::QuantizeError;
 pub use hadamard::{RandomHadamard, Signs};
 
-use crate::{
-    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounder,
+use crate::format::{
+    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
 };
+use crate::round::mode::Rounder;
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
 use rules::{BlockRule, is_large};

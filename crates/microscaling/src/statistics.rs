@@ -8,11 +8,14 @@ mod pass;
 mod quantizer;
 mod scales;
 
+use crate::format::BlockFormat;
 use crate::processor::float_state::ieee;
+use crate::product::OperandQuantization;
+use crate::quantize::QuantizeError;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Layout, check_length, count, layout};
 use crate::quantize::rules::BlockRule;
-use crate::{BlockFormat, OperandQuantization, QuantizeError, Rounding};
+use crate::round::mode::Rounding;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use partial::Partial;

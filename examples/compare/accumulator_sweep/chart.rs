@@ -5,7 +5,13 @@ use std::error::Error;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{gradients::GradientErrors, models::ModelName, sums::SumError, training::Runs};
+use super::{
+    drawing::{legend, svg},
+    gradients::GradientErrors,
+    models::ModelName,
+    sums::SumError,
+    training::Runs,
+};
 
 const SIZE: (u32, u32) = (1280, 520);
 /// The smallest error that is drawn: of sums that are exact, too.
@@ -159,16 +165,10 @@ fn curves<T>(
 fn drawn(
     panels: impl FnOnce(&Area<'_>, &Area<'_>) -> Result<(), Box<dyn Error>>,
 ) -> Result<String, Box<dyn Error>> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
+    svg(SIZE, |root| {
         let (left, right) = root.split_horizontally(SIZE.0 / 2);
-        // An error of a drawing area borrows it.
-        panels(&left, &right).map_err(|error| error.to_string())?;
-        root.present().map_err(|error| error.to_string())?;
-    }
-    Ok(svg)
+        panels(&left, &right)
+    })
 }
 
 /// Lines, and levels that are drawn dashed. Logarithms are of base ten.
@@ -253,12 +253,5 @@ fn panel(
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], style));
     }
-    chart
-        .configure_series_labels()
-        .position(axes.legend.clone())
-        .label_font(("sans-serif", 12))
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
-    Ok(())
+    legend(&mut chart, axes.legend.clone())
 }

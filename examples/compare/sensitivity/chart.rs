@@ -5,19 +5,14 @@ use std::error::Error;
 use burn_mx::record::Score;
 use plotters::prelude::*;
 
-use super::{GROUPS, Row, is_forward, models::ModelName};
+use super::{
+    GROUPS, Row,
+    drawing::{COLOURS, legend, svg},
+    is_forward,
+    models::ModelName,
+};
 
 const SIZE: (u32, u32) = (1120, 840);
-/// The colors of the formats, which people who do not see red and green apart can tell.
-const COLORS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
-
 pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let mut formats: Vec<&str> = Vec::new();
     for row in rows {
@@ -25,10 +20,7 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
             formats.push(&row.format);
         }
     }
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
+    svg(SIZE, |root| {
         let panels = root.split_evenly((GROUPS.len(), Score::ALL.len()));
         let choices = GROUPS.into_iter().flat_map(|group| {
             Score::ALL
@@ -75,7 +67,7 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
                 .x_label_formatter(&|x| format!("{x:.0e}"))
                 .y_label_formatter(&|y| format!("{y:.0e}"))
                 .draw()?;
-            for (format, color) in formats.iter().zip(COLORS.iter().cycle()) {
+            for (format, color) in formats.iter().zip(COLOURS.iter().cycle()) {
                 let points = points.iter().filter(|(row, _)| row.format == *format);
                 let circles = points.map(|(_, point)| Circle::new(*point, 3, color.filled()));
                 chart
@@ -83,14 +75,8 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
                     .label(*format)
                     .legend(|(x, y)| Circle::new((x + 8, y), 4, color.filled()));
             }
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperLeft)
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.3))
-                .draw()?;
+            legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }

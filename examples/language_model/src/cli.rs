@@ -1,5 +1,7 @@
 //! The command line.
 
+#[path = "../../support/drawing.rs"]
+mod drawing;
 mod evaluate;
 mod export;
 mod generate;

@@ -1,8 +1,9 @@
 //! Puts packed weights of a checkpoint into a model.
 
 use crate::archive::Archive;
+use crate::checkpoint::Checkpoint;
+use crate::error::CheckpointError;
 use crate::weights::{InFile, Layers, NO_STREAM, Path, random_field, round};
-use crate::{Checkpoint, CheckpointError};
 use burn_backend::DType;
 use burn_core::module::{ModuleMapper, Param};
 use burn_core::tensor::{Tensor, TensorData};

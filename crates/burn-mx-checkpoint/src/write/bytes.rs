@@ -2,9 +2,10 @@
 
 use super::new_file;
 use crate::archive::{file_error, io as io_error};
+use crate::error::CheckpointError;
 use crate::weights::Weight;
-use crate::{CheckpointError, CheckpointLayout};
 use burn_store::TensorSnapshot;
+use microscaling::safetensors::CheckpointLayout;
 use microscaling::{Dialect, StoredTensor};
 use safetensors::tensor::{Dtype, View};
 use std::borrow::Cow;

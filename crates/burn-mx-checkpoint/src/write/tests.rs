@@ -11,8 +11,8 @@ use tempfile::{TempDir, tempdir};
 
 use super::super::archive::{Archive, files};
 use super::*;
-use crate::CheckpointLayout;
 use crate::file::stops;
+use microscaling::safetensors::CheckpointLayout;
 
 /// The bytes of a checkpoint's tensors, by name; `None` if it cannot be loaded.
 type Contents = Option<BTreeMap<String, Vec<u8>>>;

@@ -22,8 +22,7 @@ use microscaling::Rounding;
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::semantics::product::Op;
-use crate::specs::ResolvedSpecs;
+use crate::specs::{ProductOp, ResolvedSpecs};
 use crate::tensor::{Meta, OpContext};
 
 /// A float tensor of `MxAutodiff<B>`, for every checkpointing strategy.
@@ -36,7 +35,7 @@ pub(crate) fn as_activation<B: MxKernels>(mut tensor: Tracked<B>) -> Tracked<B> 
 }
 
 /// The weight of a layer that is about to be used, by the layer's name, for the products of both passes.
-pub(crate) fn named<B: MxKernels>(op: Op, mut weight: Tracked<B>) -> Tracked<B> {
+pub(crate) fn named<B: MxKernels>(op: ProductOp, mut weight: Tracked<B>) -> Tracked<B> {
     let label = &mut weight.primitive.meta.label;
     *label = hooks::name_product(op, *label);
     weight

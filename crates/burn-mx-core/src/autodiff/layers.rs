@@ -11,18 +11,20 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::backward::boundary::Exemption;
-use super::backward::parameter::{delegate_used, used};
+use super::backward::parameter::delegate_used;
 use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
 use super::{Ad, MxAutodiff};
 use crate::backend::delegate::delegate;
-use crate::backend::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::backend::delegate::tables::{
+    averaging_gradient_ops, averaging_ops, indexed_pool_ops, max_pool_ops, struct_gradient_ops,
+};
 use crate::backend::ops::activation::Composition;
 use crate::hooks;
 use crate::kernels::{MxKernels, Norm};
-use crate::semantics::product::Op;
 use crate::semantics::{self, activation, attention};
+use crate::specs::ProductOp;
 use crate::tensor::OpContext;
 
 /// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
@@ -53,7 +55,7 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
 /// The weight of a convolution, which has a product to be named if it is emulated.
 fn named_if_emulated<B: MxKernels>(context: &OpContext, weight: Tracked<B>) -> Tracked<B> {
     match context.emulation() {
-        Some(_) => named::<B>(Op::Convolution, weight),
+        Some(_) => named::<B>(ProductOp::Convolution, weight),
         None => weight,
     }
 }
@@ -180,133 +182,16 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         exemption.leave::<B, C>(Ad::<B, C>::embedding(weights, indices))
     }
 
-    fn linear_x_backward(
-        weight: FloatTensor<Self>,
-        output_grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Ad::<B, C>::linear_x_backward(weight, output_grad)
-    }
-
-    fn linear_weight_backward(
-        x: FloatTensor<Self>,
-        output_grad: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Ad::<B, C>::linear_weight_backward(x, output_grad)
-    }
-
-    fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
-        Ad::<B, C>::linear_bias_backward(output_grad)
-    }
-
-    fn max_pool1d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-    ) -> MaxPool1dWithIndices<Self> {
-        let pooled = Ad::<B, C>::max_pool1d_with_indices(
-            used::<B, C>(x),
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
-        MaxPool1dWithIndices::new(pooled.output, pooled.indices)
-    }
-
-    fn max_pool1d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-        output_grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool1dBackward<Self> {
-        let grads = Ad::<B, C>::max_pool1d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            output_grad,
-            indices,
-        );
-        MaxPool1dBackward::new(grads.x_grad)
-    }
-
-    fn max_pool2d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-    ) -> MaxPool2dWithIndices<Self> {
-        let pooled = Ad::<B, C>::max_pool2d_with_indices(
-            used::<B, C>(x),
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
-        MaxPool2dWithIndices::new(pooled.output, pooled.indices)
-    }
-
-    fn max_pool2d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        output_grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool2dBackward<Self> {
-        let grads = Ad::<B, C>::max_pool2d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            output_grad,
-            indices,
-        );
-        MaxPool2dBackward::new(grads.x_grad)
-    }
-
-    fn deform_conv2d_backward(
-        x: FloatTensor<Self>,
-        offset: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        mask: Option<FloatTensor<Self>>,
-        bias: Option<FloatTensor<Self>>,
-        output_grad: FloatTensor<Self>,
-        options: DeformConvOptions<2>,
-    ) -> DeformConv2dBackward<Self> {
-        let grads =
-            Ad::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, output_grad, options);
-        DeformConv2dBackward::new(
-            grads.x_grad,
-            grads.offset_grad,
-            grads.weight_grad,
-            grads.mask_grad,
-            grads.bias_grad,
-        )
-    }
-
     averaging_ops!(delegate_used! Ad<B, C>:);
     averaging_gradient_ops!(delegate! Ad<B, C>:);
     max_pool_ops!(delegate_used! Ad<B, C>:);
+    indexed_pool_ops!(delegate_used! structs Ad<B, C>:);
+    struct_gradient_ops!(delegate! structs Ad<B, C>:);
 
     delegate! { Ad<B, C>:
+        fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
         fn embedding_backward(
             weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
         ) -> FloatTensor<Self>;

@@ -10,13 +10,14 @@ pub(crate) mod tables;
 use core::ops::Range;
 
 use burn_backend::ops::{
-    ConvOptions, ConvTransposeOptions, DeformConvOptions, GridSampleOptions, InterpolateOptions,
-    MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
+    ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions, GridSampleOptions,
+    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward,
+    MaxPool2dWithIndices,
 };
 use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{
-    BoolDType, Distribution, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
+    Backend, BoolDType, Distribution, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
     TensorMetadata, TensorPrimitive,
 };
 
@@ -163,6 +164,36 @@ impl<B: MxKernels> Wrap for TensorPrimitive<MxBackend<B>> {
     }
 }
 
+/// A struct of tensors of another backend with the same tensors.
+pub(crate) trait SameTensors<T> {
+    fn same_tensors(self) -> T;
+}
+
+macro_rules! same_tensors {
+    ($($ty:ident { $($field:ident),* })*) => { $(
+        impl<A, B> SameTensors<$ty<B>> for $ty<A>
+        where
+            A: Backend,
+            B: Backend<
+                FloatTensorPrimitive = A::FloatTensorPrimitive,
+                IntTensorPrimitive = A::IntTensorPrimitive,
+            >,
+        {
+            fn same_tensors(self) -> $ty<B> {
+                $ty { $($field: self.$field),* }
+            }
+        }
+    )* };
+}
+
+same_tensors! {
+    MaxPool1dWithIndices { output, indices }
+    MaxPool1dBackward { x_grad }
+    MaxPool2dWithIndices { output, indices }
+    MaxPool2dBackward { x_grad }
+    DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad }
+}
+
 macro_rules! structs_of_tensors {
     ($($ty:ident { $($field:ident),* })*) => { $(
         impl<B: MxKernels> Wrap for $ty<MxBackend<B>> {
@@ -176,22 +207,25 @@ macro_rules! structs_of_tensors {
 
 structs_of_tensors! {
     MaxPool1dWithIndices { output, indices }
-    MaxPool1dBackward { x_grad }
     MaxPool2dWithIndices { output, indices }
-    MaxPool2dBackward { x_grad }
 }
 
 /// Methods that call the method of the same name of another backend.
 ///
 /// `unwrapped, RULE:` calls the wrapped backend `B` on what the arguments wrap; the rule by which the meta of the result
 /// comes from theirs is [`Meta::computed`], [`Meta::moved`] or [`Meta::viewed`]. `TYPE:` calls a backend that has the
-/// same tensor types.
+/// same tensor types, and `structs TYPE:` also turns the result, a struct of that backend's, by [`SameTensors`].
 macro_rules! delegate {
     (unwrapped, $rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
             let meta = $crate::tensor::Meta::$rule([$($crate::backend::delegate::Unwrap::meta(&$arg)),*]);
             let inner = B::$name($($crate::backend::delegate::Unwrap::unwrap($arg)),*);
             $crate::backend::delegate::Wrap::wrap(inner, meta)
+        }
+    )* };
+    (structs $to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+        fn $name($($arg: $ty),*) -> $ret {
+            $crate::backend::delegate::SameTensors::same_tensors(<$to>::$name($($arg),*))
         }
     )* };
     ($to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(

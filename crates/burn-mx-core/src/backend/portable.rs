@@ -22,7 +22,8 @@ use burn_backend::{
 use super::delegate::delegate;
 use super::delegate::tables::{
     averaging_gradient_ops, averaging_ops, bool_ops, float_creation_ops, float_move_ops,
-    float_new_ops, float_view_ops, int_ops, max_pool_ops, quantized_ops,
+    float_new_ops, float_view_ops, indexed_pool_ops, int_ops, max_pool_ops, quantized_ops,
+    struct_gradient_ops,
 };
 use crate::kernels::MxKernels;
 
@@ -196,83 +197,12 @@ impl<B: Backend> BoolTensorOps<Self> for Portable<B> {
     }
 }
 
-/// A struct of tensors, of `B` as of `Portable<B>`.
-macro_rules! same_fields {
-    ($ty:ident { $($field:ident),* } $inner:expr) => {{
-        let inner = $inner;
-        $ty { $($field: inner.$field),* }
-    }};
-}
-
 impl<B: Backend> ModuleOps<Self> for Portable<B> {
-    fn deform_conv2d_backward(
-        x: FloatTensor<Self>,
-        offset: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        mask: Option<FloatTensor<Self>>,
-        bias: Option<FloatTensor<Self>>,
-        output_grad: FloatTensor<Self>,
-        options: DeformConvOptions<2>,
-    ) -> DeformConv2dBackward<Self> {
-        same_fields!(DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad }
-            B::deform_conv2d_backward(x, offset, weight, mask, bias, output_grad, options))
-    }
-
-    fn max_pool1d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-    ) -> MaxPool1dWithIndices<Self> {
-        same_fields!(MaxPool1dWithIndices { output, indices }
-            B::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode))
-    }
-
-    fn max_pool1d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-        grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool1dBackward<Self> {
-        same_fields!(MaxPool1dBackward { x_grad } B::max_pool1d_with_indices_backward(
-            x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices))
-    }
-
-    fn max_pool2d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-    ) -> MaxPool2dWithIndices<Self> {
-        same_fields!(MaxPool2dWithIndices { output, indices }
-            B::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode))
-    }
-
-    fn max_pool2d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool2dBackward<Self> {
-        same_fields!(MaxPool2dBackward { x_grad } B::max_pool2d_with_indices_backward(
-            x, kernel_size, stride, padding, dilation, ceil_mode, grad, indices))
-    }
-
     averaging_ops!(delegate! B:);
     averaging_gradient_ops!(delegate! B:);
     max_pool_ops!(delegate! B:);
+    indexed_pool_ops!(delegate! structs B:);
+    struct_gradient_ops!(delegate! structs B:);
 
     forward! {
         (a: F<B>, b: I<B>) -> F<B>: embedding;

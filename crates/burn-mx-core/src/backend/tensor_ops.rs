@@ -3,16 +3,12 @@
 
 use std::sync::Arc;
 
-use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use microscaling::{
     BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
 };
 
-use crate::autodiff::backward::{self, Tracked, boundary, elementwise};
-use crate::autodiff::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, Norm, to_f32};
 use crate::semantics::{activation, norm};
@@ -21,7 +17,7 @@ use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use crate::tensor::{Flags, Meta, MxTensor};
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
@@ -104,7 +100,7 @@ pub enum TensorChange {
 }
 
 impl TensorChange {
-    fn meta(&self, mut meta: Meta) -> Meta {
+    pub(crate) fn meta(&self, mut meta: Meta) -> Meta {
         match *self {
             Self::Unpacked(_) => {}
             Self::Pin(Some(specs)) => meta = meta.pin(specs),
@@ -131,7 +127,7 @@ impl TensorChange {
     }
 
     /// A weight's kept copies stay with the other owners; this tensor makes new copies.
-    fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
+    pub(crate) fn apply_to<P: TensorMetadata>(self, tensor: MxTensor<P>) -> MxTensor<P> {
         let meta = self.meta(tensor.meta);
         let unpacked = self.unpacked(&tensor);
         let tensor = MxTensor::new(tensor.inner, meta);
@@ -230,85 +226,5 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
             B::kernels().unpack(packed, &device.inner),
             device.meta_of_created(),
         )
-    }
-}
-
-impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
-
-impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
-    fn change(mut tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
-        match change {
-            // Gradients go back by the rules from before the change.
-            TensorChange::Specs(_) | TensorChange::FullPrecision(_) => {
-                boundary::cross::<B, C>(tensor, |meta| change.meta(meta))
-            }
-            TensorChange::Master => Tracked::<B>::new(change.apply_to(tensor.primitive)),
-            // A leaf stays a leaf.
-            _ => {
-                tensor.primitive = change.apply_to(tensor.primitive);
-                tensor
-            }
-        }
-    }
-
-    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
-        let emulated = activation::is_composed::<B>(&tensor.primitive);
-        match (function, emulated) {
-            (Function::GeluFirstOrder, true) => {
-                elementwise::unary::<B, C, _>(tensor, elementwise::GeluFirstOrder)
-            }
-            (Function::Silu, true) => elementwise::unary::<B, C, _>(tensor, elementwise::Silu),
-            (Function::GeluFirstOrder, false) => {
-                let slope = activation::GELU_SLOPE.into();
-                let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));
-                Self::float_mul(tensor, gate)
-            }
-            (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
-        }
-    }
-
-    fn rms_norm(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: Option<FloatTensor<Self>>,
-        epsilon: f64,
-    ) -> FloatTensor<Self> {
-        backward::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
-            norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
-        })
-    }
-
-    fn lerp(
-        target: FloatTensor<Self>,
-        online: FloatTensor<Self>,
-        weight: f64,
-    ) -> FloatTensor<Self> {
-        let require_grad = Self::float_is_require_grad(&target);
-        let values = MxBackend::<B>::lerp(target.primitive, online.primitive, weight);
-        Self::float_set_require_grad(tracked::<B>(values), require_grad)
-    }
-
-    fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
-        MxBackend::<B>::specs_of(&tensor.primitive)
-    }
-
-    fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {
-        tensor.primitive.meta.label
-    }
-
-    fn is_weight(tensor: &FloatTensor<Self>) -> bool {
-        tensor.primitive.meta.is_weight()
-    }
-
-    fn packed_of(tensor: &FloatTensor<Self>, axis: usize) -> Option<&Packed> {
-        MxBackend::<B>::packed_of(&tensor.primitive, axis)
-    }
-
-    fn pack(tensor: FloatTensor<Self>, axis: usize, packing: Packing) -> Result<Packed, PackError> {
-        MxBackend::<B>::pack(tensor.primitive, axis, packing)
-    }
-
-    fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
-        tracked::<B>(MxBackend::<B>::unpack(packed, device))
     }
 }

@@ -8,7 +8,7 @@ use burn_backend::{Shape, TensorMetadata};
 use super::installed::observers;
 use super::{Events, LayerOp};
 use crate::kernels::{MxKernels, to_f32};
-use crate::semantics::Float;
+use crate::tensor::Float;
 
 /// A linear layer or a convolution that was computed.
 pub struct LayerCall<'a> {

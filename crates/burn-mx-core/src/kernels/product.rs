@@ -7,7 +7,7 @@ pub(super) mod windows;
 use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, Shape, TensorData, TensorMetadata};
+use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
 
 use super::{KernelOp, MxKernels};
@@ -213,6 +213,37 @@ pub(crate) fn in_tensor<B: MxKernels>(
         transposed: place.transposed,
         tensor_scale: None,
     }
+}
+
+/// The product of float32 tensors that are not quantized, where the backend has a product that rounds no operand; `None` where
+/// its own product rounds none, or where a tensor is of another type. CUDA's own product rounds operands to tensor-float-32.
+pub(crate) fn in_float32<B: MxKernels>(
+    operands: [&FloatTensor<B>; 2],
+    places: [OperandLayout; 2],
+) -> Option<FloatTensor<B>> {
+    let device = B::float_device(operands[0]);
+    if !are_float32::<B>(operands) || !B::kernels().has_own_product(&device) {
+        return None;
+    }
+    let operand = |i: usize| {
+        let form = OperandForm {
+            place: places[i],
+            quantization: OperandQuantization {
+                elementwise: None,
+                blocks: None,
+            },
+            stream: RandomStream::new(0, 0),
+            tensor_scale: None,
+            significant_bits: f32::MANTISSA_DIGITS,
+        };
+        in_tensor::<B>(operands[i].clone(), form)
+    };
+    Some(B::kernels().product(operand(0), operand(1)))
+}
+
+/// Whether both tensors are of float32.
+pub(crate) fn are_float32<B: Backend>(tensors: [&FloatTensor<B>; 2]) -> bool {
+    tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
 }
 
 /// The product of operands one of which at least is a tensor, by the backend's own float32 product.

@@ -3,14 +3,13 @@
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 
-use super::Float;
 use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, selection, unary};
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{
     BinaryFunction, FunctionRounding, KernelOp, MxKernels, UnaryFunction, to_f32,
 };
 use crate::tensor::random_streams::OpNumber;
-use crate::tensor::{MxTensor, OpContext};
+use crate::tensor::{Float, MxTensor, OpContext};
 
 /// Whether a composed function is to be computed by its formula.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {

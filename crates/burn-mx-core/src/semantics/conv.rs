@@ -9,16 +9,18 @@ mod geometry;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::Float;
 use super::linear::sum_of_gradient;
-use super::product::{Along, Kind, Op, Product, quantize_backward};
+use super::product::{Along, Product, quantize_backward};
 use crate::hooks;
-use crate::kernels::{ConvolutionProduct, MxKernels, same_type};
-use crate::specs::Slot;
-use crate::tensor::shared_specs::{self, SharedSpecs};
-use crate::tensor::{Flags, Meta, MxTensor, OpContext};
+use crate::kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
+use crate::specs::{ProductKind, ProductOp, Slot};
+use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{Flags, Float, Meta, MxTensor, OpContext};
+use crate::warnings;
 pub(crate) use geometry::{Direction, Geometry};
 
+/// Significant bits of tensors that are not quantized.
+const FLOAT32: u32 = f32::MANTISSA_DIGITS;
 pub(super) const BATCH: usize = 0;
 pub(super) const CHANNELS: usize = 1;
 
@@ -59,8 +61,13 @@ pub(crate) fn forward<B: MxKernels>(
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
         return MxTensor::new(product, context.result);
     };
-    let product = Product::<B>::new(Op::Convolution, Kind::Forward, interned, weight.meta.label)
-        .of_weight(weight.meta);
+    let product = Product::<B>::new(
+        ProductOp::Convolution,
+        ProductKind::Forward,
+        interned,
+        weight.meta.label,
+    )
+    .of_weight(weight.meta);
     let bias = bias.map(|bias| product.elementwise_operand(Slot::W, bias));
     let [of_x, of_weight] = direction.forward_operands(groups);
     if geometry.is_none() {
@@ -111,11 +118,16 @@ pub(crate) fn x_backward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let context = context::<B>([x, Some(&grad)], &weight, None);
-    let Some(interned) = context
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "conv_x_backward"))
+    let emulation = context.emulation();
+    let Some(interned) =
+        emulation.filter(|interned| quantize_backward(interned, "conv_x_backward"))
     else {
-        return MxTensor::new(op(weight.inner, grad.inner), context.result);
+        let x = x.map(|x| x.shape());
+        let in_float32 = emulation
+            .filter(|_| are_float32::<B>([&weight.inner, &grad.inner]))
+            .and_then(|_| geometry.input_gradient::<B>(x, &weight.inner, &grad.inner, FLOAT32));
+        let gradient = in_float32.unwrap_or_else(|| op(weight.inner, grad.inner));
+        return MxTensor::new(gradient, context.result);
     };
     let product = input_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
@@ -146,7 +158,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     let gradient = product.without_margins(gradient);
     product.observe_result(&gradient, convolve);
     if x.is_none() && interned.specs.masks_gradients() {
-        shared_specs::warn_unmasked();
+        warnings::warn_unmasked();
     }
     let gradient = product.straight_through(of_x, x.cloned(), gradient);
     product.finish(gradient, context.result)
@@ -157,7 +169,12 @@ pub(super) fn input_gradient<B: MxKernels>(
     interned: &'static SharedSpecs,
     weight: Meta,
 ) -> Product<B> {
-    Product::<B>::new(Op::Convolution, Kind::InputGradient, interned, weight.label)
+    Product::<B>::new(
+        ProductOp::Convolution,
+        ProductKind::InputGradient,
+        interned,
+        weight.label,
+    )
 }
 
 /// The product for the gradient of a weight with this meta.
@@ -166,8 +183,8 @@ pub(super) fn weight_gradient<B: MxKernels>(
     weight: Meta,
 ) -> Product<B> {
     Product::new(
-        Op::Convolution,
-        Kind::WeightGradient,
+        ProductOp::Convolution,
+        ProductKind::WeightGradient,
         interned,
         weight.label,
     )
@@ -182,11 +199,17 @@ pub(crate) fn weight_backward<B: MxKernels>(
     op: impl Fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let context = context::<B>([Some(&x), Some(&grad)], weight, None);
-    let Some(interned) = context
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "conv_weight_backward"))
+    let emulation = context.emulation();
+    let Some(interned) =
+        emulation.filter(|interned| quantize_backward(interned, "conv_weight_backward"))
     else {
-        return MxTensor::new(op(x.inner, grad.inner), context.result);
+        let in_float32 = emulation
+            .filter(|_| are_float32::<B>([&x.inner, &grad.inner]))
+            .and_then(|_| {
+                geometry.weight_gradient::<B>(&x.inner, weight.shape(), &grad.inner, FLOAT32)
+            });
+        let gradient = in_float32.unwrap_or_else(|| op(x.inner, grad.inner));
+        return MxTensor::new(gradient, context.result);
     };
     let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();

@@ -12,12 +12,12 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar, Shape, TensorMetadata};
 use microscaling::Rounding;
 
-use super::{Float, stored};
+use super::stored;
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, KernelOp, MxKernels, UnaryOp, to_f32};
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{MxTensor, OpContext};
+use crate::tensor::{Float, MxTensor, OpContext};
 pub(crate) use arithmetic::TensorArithmetic;
 pub(crate) use passes::{GradientOf, Passes};
 pub(super) use rounder::OpRounder;

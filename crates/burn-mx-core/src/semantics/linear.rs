@@ -4,14 +4,14 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::{OpRounder, Rounder};
-use super::product::{Along, ForwardOperand, Kind, Op, Product};
+use super::product::{Along, ForwardOperand, Product};
 use super::shapes::check_summed;
-use super::{Float, stored};
+use super::stored;
 use crate::hooks;
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, to_f32};
-use crate::specs::Slot;
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, in_float32, to_f32};
+use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(
@@ -20,7 +20,7 @@ pub(crate) fn forward<B: MxKernels>(
     bias: Option<Float<B>>,
 ) -> Float<B> {
     check_summed(
-        Op::Linear,
+        ProductOp::Linear,
         weight.meta.label,
         ("input", x.shape()),
         ("weight", weight.shape()),
@@ -33,8 +33,13 @@ pub(crate) fn forward<B: MxKernels>(
         let bias = bias.map(|bias| bias.inner);
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), context.result);
     };
-    let product = Product::<B>::new(Op::Linear, Kind::Forward, interned, weight.meta.label)
-        .of_weight(weight.meta);
+    let product = Product::<B>::new(
+        ProductOp::Linear,
+        ProductKind::Forward,
+        interned,
+        weight.meta.label,
+    )
+    .of_weight(weight.meta);
     let shape = x.shape();
     let x = product.operand(Slot::A, x, OperandLayout::LHS.flat());
     let weight = product.operand(Slot::W, weight, OperandLayout::RHS);
@@ -121,10 +126,20 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
     if !interned.specs.quantize_backprop() {
-        return MxTensor::new(B::linear_x_backward(weight.inner, grad.inner), meta);
+        let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
+        let dx = match in_float32::<B>([&grad.inner, &weight.inner], places) {
+            Some(dx) => with_leading_axes::<B>(dx, grad.shape()),
+            None => B::linear_x_backward(weight.inner, grad.inner),
+        };
+        return MxTensor::new(dx, meta);
     }
     let label = weight.meta.label;
-    let product = Product::<B>::new(Op::Linear, Kind::InputGradient, interned, label);
+    let product = Product::<B>::new(
+        ProductOp::Linear,
+        ProductKind::InputGradient,
+        interned,
+        label,
+    );
     let shape = grad.shape();
     let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
     let weight = product.saved(of_weight, weight);
@@ -148,9 +163,20 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
     if !interned.specs.quantize_backprop() {
-        return MxTensor::new(B::linear_weight_backward(x.inner, grad.inner), meta);
+        let places = [
+            OperandLayout::LHS.transposed().flat(),
+            OperandLayout::RHS.flat(),
+        ];
+        let dw = in_float32::<B>([&x.inner, &grad.inner], places)
+            .unwrap_or_else(|| B::linear_weight_backward(x.inner, grad.inner));
+        return MxTensor::new(dw, meta);
     }
-    let product = Product::<B>::new(Op::Linear, Kind::WeightGradient, interned, weight.label);
+    let product = Product::<B>::new(
+        ProductOp::Linear,
+        ProductKind::WeightGradient,
+        interned,
+        weight.label,
+    );
     let [of_x, of_weight] = forward_operands(x.rank(), 2);
     let x = product.saved(of_x, x);
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());

@@ -5,20 +5,19 @@
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::Float;
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Along, ForwardOperand, Kind, Op, Product};
+use super::product::{Along, ForwardOperand, Product};
 use super::shapes::check_summed;
 use crate::hooks;
-use crate::kernels::{MxKernels, OperandLayout};
-use crate::specs::Slot;
+use crate::kernels::{MxKernels, OperandLayout, in_float32};
+use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     check_summed(
-        Op::Matmul,
+        ProductOp::Matmul,
         label_of([a.meta, b.meta]),
         ("left operand", a.shape()),
         ("right operand", b.shape()),
@@ -29,10 +28,15 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     let context = OpContext::of_matmul([a.meta, b.meta]);
     let Some(interned) = context.quantization() else {
         context.warn_if_unset("float_matmul");
-        return MxTensor::new(B::float_matmul(a.inner, b.inner), context.result);
+        let places = [OperandLayout::LHS, OperandLayout::RHS];
+        // In a backward pass that is not quantized.
+        let of_tensors =
+            (context.emulation()).and_then(|_| in_float32::<B>([&a.inner, &b.inner], places));
+        let output = of_tensors.unwrap_or_else(|| B::float_matmul(a.inner, b.inner));
+        return MxTensor::new(output, context.result);
     };
     let label = label_of([a.meta, b.meta]);
-    let product = product_of::<B>(Kind::Forward, interned, label, [a.meta, b.meta]);
+    let product = product_of::<B>(ProductKind::Forward, interned, label, [a.meta, b.meta]);
     let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
     let a = product.operand(a_slot, a, OperandLayout::LHS);
     let b = product.operand(b_slot, b, OperandLayout::RHS);
@@ -42,13 +46,13 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
 
 /// A product of an op whose operands have these metas.
 fn product_of<B: MxKernels>(
-    kind: Kind,
+    kind: ProductKind,
     interned: &'static SharedSpecs,
     label: Option<&'static str>,
     operands: [Meta; 2],
 ) -> Product<B> {
     match operands.into_iter().any(Meta::is_weight) {
-        true => Product::new(Op::Matmul, kind, interned, label),
+        true => Product::new(ProductOp::Matmul, kind, interned, label),
         false => {
             let [a, b] = operands.map(Meta::is_constant_factor);
             Product::of_activations(kind, interned, label, a != b)
@@ -107,13 +111,15 @@ impl Side {
         }
     }
 
-    /// The gradient's product of the saved operand, transposed, and the output's gradient, by the wrapped backend.
+    /// The gradient's product of the saved operand, transposed, and the output's gradient, in float32.
     fn multiply<B: MxKernels>(self, saved: FloatTensor<B>, grad: FloatTensor<B>) -> FloatTensor<B> {
         let saved = B::float_transpose(saved);
-        match self {
-            Self::Lhs => B::float_matmul(grad, saved),
-            Self::Rhs => B::float_matmul(saved, grad),
-        }
+        let [a, b] = match self {
+            Self::Lhs => [grad, saved],
+            Self::Rhs => [saved, grad],
+        };
+        let places = [OperandLayout::LHS, OperandLayout::RHS];
+        in_float32::<B>([&a, &b], places).unwrap_or_else(|| B::float_matmul(a, b))
     }
 }
 
@@ -137,8 +143,8 @@ pub(crate) fn backward<B: MxKernels>(
         return MxTensor::new(summed(side.multiply::<B>(saved.inner, grad.inner)), meta);
     }
     let kind = match own.is_weight() {
-        true => Kind::WeightGradient,
-        false => Kind::InputGradient,
+        true => ProductKind::WeightGradient,
+        false => ProductKind::InputGradient,
     };
     let metas = [own, saved.meta];
     let product = product_of::<B>(kind, interned, label_of(metas), metas);

@@ -5,11 +5,11 @@ use burn_backend::{Backend, Shape, TensorMetadata};
 
 use super::elementwise::{GradientOf, Passes, TensorArithmetic};
 use super::rows::TensorRows;
-use super::{Float, stored};
+use super::stored;
 use crate::arithmetic::norm;
 use crate::kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
 use crate::tensor::random_streams::OpNumber;
-use crate::tensor::{MxTensor, OpContext};
+use crate::tensor::{Float, MxTensor, OpContext};
 
 /// Gradients of [`forward`].
 pub(crate) struct NormGrads<B: MxKernels> {

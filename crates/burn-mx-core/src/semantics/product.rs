@@ -2,7 +2,6 @@
 //! passes here.
 
 mod accumulated;
-mod kind;
 mod operands;
 mod roundings;
 mod static_input;
@@ -15,15 +14,14 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{Accumulation, BlockFormat, Signs};
 
 use super::elementwise::Rounder;
-use super::{Float, stored};
+use super::stored;
 use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
 use crate::kernels::{MxKernels, Operand, to_f32};
 use crate::phase;
-use crate::specs::{Hadamard, ResolvedSpecs, Slot, StaticInput};
-use crate::tensor::Meta;
+use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::random_streams::Draws;
 use crate::tensor::shared_specs::SharedSpecs;
-pub use kind::{Kind, Op};
+use crate::tensor::{Float, Meta};
 pub(crate) use operands::Along;
 pub(crate) use straight_through::ForwardOperand;
 
@@ -51,8 +49,8 @@ impl Operands {
 /// One emulated product: its op, its layer, and the data that its two operands share.
 #[derive(Debug)]
 pub(crate) struct Product<B: MxKernels> {
-    op: Op,
-    kind: Kind,
+    op: ProductOp,
+    kind: ProductKind,
     specs: &'static SharedSpecs,
     /// Path of the parameter whose layer the product belongs to, where one is known.
     label: Option<&'static str>,
@@ -79,8 +77,8 @@ pub(crate) struct Product<B: MxKernels> {
 
 impl<B: MxKernels> Product<B> {
     pub(crate) fn new(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
     ) -> Self {
@@ -89,7 +87,7 @@ impl<B: MxKernels> Product<B> {
 
     /// A matrix product of two activations, one of which may be a constant.
     pub(crate) fn of_activations(
-        kind: Kind,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
         with_constant: bool,
@@ -98,12 +96,12 @@ impl<B: MxKernels> Product<B> {
             true => Operands::WithConstant,
             false => Operands::Activations,
         };
-        Self::seen(Op::Matmul, kind, specs, label, operands)
+        Self::seen(ProductOp::Matmul, kind, specs, label, operands)
     }
 
     fn seen(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
         operands: Operands,
@@ -128,10 +126,10 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// A forward product that nobody observes, to quantize its operands alone; nothing is drawn for them.
-    pub(crate) fn unobserved(op: Op, specs: &'static SharedSpecs) -> Self {
+    pub(crate) fn unobserved(op: ProductOp, specs: &'static SharedSpecs) -> Self {
         let mut product = Self::by(
             op,
-            Kind::Forward,
+            ProductKind::Forward,
             specs,
             specs.common_draws(),
             Operands::WithWeight,
@@ -150,8 +148,8 @@ impl<B: MxKernels> Product<B> {
 
     /// A product that nobody observes.
     fn by(
-        op: Op,
-        kind: Kind,
+        op: ProductOp,
+        kind: ProductKind,
         specs: &'static SharedSpecs,
         draws: Draws,
         operands: Operands,
@@ -173,9 +171,9 @@ impl<B: MxKernels> Product<B> {
         };
         if operands.have_blocks(&specs.specs) {
             let hadamard = match kind {
-                Kind::Forward => specs.specs.hadamard_forward(),
-                Kind::InputGradient => specs.specs.hadamard_input_grad(),
-                Kind::WeightGradient => specs.specs.hadamard_weight_grad(),
+                ProductKind::Forward => specs.specs.hadamard_forward(),
+                ProductKind::InputGradient => specs.specs.hadamard_input_grad(),
+                ProductKind::WeightGradient => specs.specs.hadamard_weight_grad(),
             };
             let with_signs =
                 |transform: Hadamard| (transform, product.draws.signs(transform.signs));

@@ -1,8 +1,7 @@
 //! The shapes of a product's operands.
 
+use crate::specs::ProductOp;
 use burn_backend::Shape;
-
-use super::product::Op;
 
 /// Checks that the operands `[.., M, K]` and `[.., K, N]`, each with its name, sum over the same number of elements. An op checks
 /// them before any work is done; the kernels know neither the op nor its layer.
@@ -11,7 +10,7 @@ use super::product::Op;
 ///
 /// If the numbers differ. The message names the layer by `label`, both shapes and the number that is allowed.
 pub(super) fn check_summed(
-    op: Op,
+    op: ProductOp,
     label: Option<&str>,
     (lhs_name, lhs): (&str, Shape),
     (rhs_name, rhs): (&str, Shape),

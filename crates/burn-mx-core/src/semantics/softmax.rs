@@ -4,13 +4,12 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::Rounding;
 
-use super::Float;
 use super::elementwise::{TensorArithmetic, composed, emulation};
 use super::rows::TensorRows;
 use crate::arithmetic::softmax;
 use crate::kernels::{FunctionRounding, KernelOp, LogSoftmax, MxKernels, Softmax, to_f32};
-use crate::tensor::OpContext;
 use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{Float, OpContext};
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {

@@ -3,7 +3,7 @@
 use microscaling::{FormatError, ParseFormatError};
 
 use super::{MxSpecs, presets};
-use crate::hooks::ProductKind;
+use crate::specs::ProductKind;
 
 /// Why specs cannot be read or used. A message about a field has its name, its value and the allowed values.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use microscaling::{
     Rounding,
 };
 
-use crate::hooks::ProductKind;
+use crate::specs::ProductKind;
 
 use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError};
 

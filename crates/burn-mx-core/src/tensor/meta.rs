@@ -1,9 +1,9 @@
 //! The data that the emulation keeps of a tensor: specs, role, marks.
 
 use super::op_context::OpContext;
-use super::shared_specs;
 use super::shared_specs::SharedSpecs;
 use crate::phase;
+use crate::warnings;
 use bitflags::bitflags;
 use burn_backend::{DType, FloatDType};
 use microscaling::FloatFormat;
@@ -47,7 +47,7 @@ impl Flags {
     /// Computed at full precision, like every later result.
     pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
     /// Ops with such a result are the wrapped backend's.
-    pub(super) const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
+    pub(crate) const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
     /// The flags that a view shares with its tensor, and that a tensor's gradient shares with its view's gradient.
     const OF_A_VIEW: Self = Self::WEIGHT
         .union(Self::PARAMETER)
@@ -175,7 +175,7 @@ impl Meta {
         let pinned = (self.flags | other.flags).contains(Flags::PINNED);
         if pinned && result.flags.intersects(Flags::OPTIMIZER) && !self.same_specs(&other) {
             // One vector of parameters with different specs, which are lost when it is cut up again.
-            shared_specs::warn_merged();
+            warnings::warn_merged();
             if result.flags.contains(Flags::PINNED) {
                 result.flags.remove(Flags::PINNED);
                 result.specs = result.home.take();
@@ -296,10 +296,5 @@ impl Meta {
     pub(super) fn specs_of_device(&self) -> Option<&'static SharedSpecs> {
         let own = Flags::PINNED | Flags::CHOSEN;
         self.specs.filter(|_| !self.flags.intersects(own))
-    }
-
-    /// The specs by which an op on this tensor alone is emulated.
-    pub(crate) fn emulation(self) -> Option<&'static SharedSpecs> {
-        OpContext::of([Some(self)]).emulation()
     }
 }

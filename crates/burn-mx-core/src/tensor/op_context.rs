@@ -2,26 +2,25 @@
 
 use burn_backend::FloatDType;
 
-use super::shared_specs::{self, SharedSpecs};
+use super::shared_specs::SharedSpecs;
 use super::{Flags, Meta};
-use crate::hooks;
-use crate::phase;
+use crate::warnings;
 
 /// The context that several operands give their op.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpContext {
     /// The specs that the op is computed with: a weight's specs win over an activation's, else the first specs that are
     /// set win.
-    specs: Option<&'static SharedSpecs>,
+    pub(crate) specs: Option<&'static SharedSpecs>,
     /// Meta of the result: it carries the activations' specs on, so that the specs of one layer do not
     /// leak into the next.
     pub(crate) result: Meta,
     /// The float type of another operand, if it differs from the first operand's.
-    mixed_with: Option<Option<FloatDType>>,
+    pub(crate) mixed_with: Option<Option<FloatDType>>,
     /// Whether an operand has specs that emulate something.
-    any_emulated: bool,
+    pub(crate) any_emulated: bool,
     /// Whether an operand has no specs, and takes the process-wide default.
-    any_unset: bool,
+    pub(crate) any_unset: bool,
 }
 
 impl OpContext {
@@ -113,7 +112,7 @@ impl OpContext {
         if let Some([first, second]) = differing
             && !flags.intersects(Flags::PLAIN)
         {
-            shared_specs::warn_mixed(&first.specs, &second.specs);
+            warnings::warn_mixed(&first.specs, &second.specs);
         }
         Self {
             specs: weight.or(activation).and_then(|meta| meta.specs),
@@ -154,73 +153,6 @@ impl OpContext {
         match constants && computed {
             true => Self::of([Some(lhs), Some(rhs)]),
             false => Self::of_product([Some(lhs), Some(rhs)]),
-        }
-    }
-
-    /// The specs by which the op is emulated; `None` if the result equals the wrapped backend's. This is so without
-    /// specs, with nothing to emulate, in an optimizer's arithmetic, for constants alone, in a full-precision piece,
-    /// and in a loss.
-    ///
-    /// # Panics
-    ///
-    /// If the op is to be emulated and its operands are of different float types.
-    pub(crate) fn emulation(&self) -> Option<&'static SharedSpecs> {
-        if self.result.flags.intersects(Flags::PLAIN) {
-            return None;
-        }
-        let interned = self
-            .specs
-            .or_else(shared_specs::installed_default)
-            .map(hooks::specs_of_op)
-            .filter(|interned| !interned.specs.is_none())?;
-        if let Some(other) = self.mixed_with {
-            let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
-            panic!(
-                "burn-mx: the operands of an op are of different float types, {:?} and {:?}; cast one of them",
-                name(self.result.storage),
-                name(other)
-            );
-        }
-        Some(interned)
-    }
-
-    /// Whether the op is emulated and rounds, for operands of any type: an embedding's operands are not all floats.
-    pub(crate) fn rounds(&self) -> bool {
-        let of_one_type = Self {
-            mixed_with: None,
-            ..*self
-        };
-        of_one_type
-            .emulation()
-            .is_some_and(|interned| interned.specs.float_format().is_some())
-    }
-
-    /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.
-    pub(crate) fn is_exempt(&self) -> bool {
-        let by_specs = !self.result.flags.intersects(Flags::PLAIN);
-        let by_default = || {
-            let default = shared_specs::installed_default().filter(|_| self.any_unset);
-            default.is_some_and(|interned| !interned.specs.is_none())
-        };
-        let computed_by = self.specs.map(hooks::specs_of_op);
-        by_specs
-            && computed_by.is_some_and(|interned| interned.specs.is_none())
-            && (self.any_emulated || by_default())
-    }
-
-    /// As [`OpContext::emulation`], and `None` too in a backward pass that is not to be quantized.
-    pub(crate) fn quantization(&self) -> Option<&'static SharedSpecs> {
-        self.emulation()
-            .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
-    }
-
-    /// Says once through `log` that specs were forgotten, where a product `operation` runs with none.
-    pub(crate) fn warn_if_unset(&self, operation: &str) {
-        if self.specs.is_none()
-            && !self.result.flags.intersects(Flags::PLAIN)
-            && shared_specs::installed_default().is_none()
-        {
-            shared_specs::warn_unset(operation);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::OnnxError;
 use crate::activations::DOMAIN;
-use crate::changes::additions::Additions;
+use crate::additions::Additions;
+use crate::error::OnnxError;
 use crate::files::{ExternalData, Output};
 use crate::graph::{Body, Model};
 use crate::proto::wire::{Field, Message};

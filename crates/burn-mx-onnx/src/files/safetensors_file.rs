@@ -4,7 +4,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 use crate::files::map;
 
 /// The shape and the elements of a tensor.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 use crate::files::{ExternalData, map};
 use crate::graph::Model;
 use crate::proto::data_type;

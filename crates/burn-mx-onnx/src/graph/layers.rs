@@ -1,6 +1,6 @@
 //! The layers to quantize: products with a constant weight.
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 use crate::graph::{Model, Source};
 use crate::proto::{Node, Tensor, data_type};
 

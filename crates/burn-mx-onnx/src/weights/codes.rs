@@ -2,8 +2,8 @@
 
 use microscaling::{MicroexponentFormat, Packed};
 
-use crate::OnnxError;
-use crate::changes::additions::Builder;
+use crate::additions::Builder;
+use crate::error::OnnxError;
 use crate::proto::{NewAttribute, data_type, little_endian};
 
 /// A node that takes entries of a table or a tensor.

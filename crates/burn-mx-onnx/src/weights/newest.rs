@@ -3,8 +3,8 @@
 use microscaling::{BlockFormat, ElementFormat, Packed};
 
 use super::{Storage, blocks};
-use crate::OnnxError;
-use crate::changes::additions::Builder;
+use crate::additions::Builder;
+use crate::error::OnnxError;
 use crate::proto::{NewAttribute, data_type};
 
 /// The version of `DequantizeLinear` with [`WeightTypes::Newest`](crate::WeightTypes::Newest).

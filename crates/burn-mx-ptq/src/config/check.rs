@@ -1,7 +1,8 @@
 //! Checks of a configuration.
 
 use super::{Activations, OptimAlgorithm, QuantConfig};
-use crate::{PtqError, calibration};
+use crate::calibration;
+use crate::error::PtqError;
 use burn_mx_core::{ResolvedSpecs, Slot};
 
 impl QuantConfig {

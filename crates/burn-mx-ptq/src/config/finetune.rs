@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::PtqError;
+use crate::error::PtqError;
 
 /// Fast fine-tuning: changes weights and biases layer by layer, so that the layer's quantized output comes close to the
 /// layer's output in the unquantized model.

@@ -1,7 +1,7 @@
 //! Configurations by name.
 
 use super::{FastFinetune, OptimAlgorithm, QuantConfig};
-use crate::PtqError;
+use crate::error::PtqError;
 use crate::gptq::{Gptq, ScaleSearch};
 use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs};
 

@@ -4,43 +4,18 @@
 //! `(Q W)ᵀ (Q x)` for an orthogonal Q. Between them there may be sums and RMS norms without a scale, as these commute with a
 //! rotation. So the scales of norms go into the readers first.
 
-use std::collections::BTreeMap;
-
 use burn_backend::{Shape, TensorMetadata};
 use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::Tensor;
 use microscaling::{RandomHadamard, RandomStream, Signs};
-use serde::{Deserialize, Serialize};
 
 use super::norms::GAMMA;
 use super::{distance, floats_of, tensor};
-use crate::PtqError;
+use crate::config::Rotation;
+use crate::error::PtqError;
 use crate::parameters::{self, BIAS, WEIGHT, values};
 use burn_mx_core::{MxBackend, MxKernels, MxSpecs, MxTensorOps};
 use burn_mx_module::{initialize, label_parameters, nearest, parameter_of, set_specs};
-
-/// A random Hadamard rotation of features, folded into the weights of the layers that write and read the features.
-///
-/// The rotation is [`RandomHadamard`] in blocks of 128, with the signs of `seed`. A part shorter than 128 is one block for each
-/// power of two in its length.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rotation {
-    /// Paths of the linear layers and embeddings whose outputs are rotated, with their biases.
-    pub writers: Vec<String>,
-    /// Paths of the linear layers whose inputs are rotated.
-    pub readers: Vec<String>,
-    /// Paths of the RMS norms between writers and readers, each with the readers of its output. The scale of a norm is
-    /// multiplied into their weights, and becomes 1.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub norms: BTreeMap<String, Vec<String>>,
-    /// The length of the parts that are rotated alike: the features of an attention head. `None`: all features are one part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<usize>,
-    /// The seed of the signs.
-    #[serde(default)]
-    pub seed: u64,
-}
 
 /// The largest allowed ‖a − b‖ / ‖b‖, with a and b the outputs of the model with and without rotations. Rounding in float32
 /// makes a hundredth of this value. A missing reader or writer makes about 1.

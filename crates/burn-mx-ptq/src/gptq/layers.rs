@@ -9,10 +9,11 @@ use burn_core::tensor::Tensor;
 use microscaling::{Packed, RandomHadamard, Signs};
 
 use super::{Gptq, saved, solve};
-use crate::parameters::{WEIGHT, values};
-use crate::quantizer::{Chosen, Passes};
-use crate::resume::{Folder, Place};
-use crate::{PtqError, calls, parameters};
+use crate::calls;
+use crate::error::PtqError;
+use crate::parameters::{self, WEIGHT, values};
+use crate::passes::{Chosen, Passes};
+use crate::resume::{Folder, Place, resumed};
 use burn_mx_core::hooks::{self, LayerCall, LayerOp, SharedSpecs};
 use burn_mx_core::{
     HadamardSigns, MxBackend, MxKernels, MxSpecs, MxTensorOps, ResolvedSpecs, Slot, TensorChange,
@@ -94,27 +95,18 @@ where
             let gram = gram::<B, M, T, R, F>(&model, chosen, passes)?;
             basis.enter(&mut rows, shape);
             let format = specs.block_format(Slot::W).expect("the specs were checked");
-            let place = Place(number, layer);
-            let print = folder.map(|folder| {
-                let print = saved::fingerprint(layer, config, specs, &rows, &gram);
-                (folder, print)
-            });
-            let kept = print.and_then(|(folder, print)| {
-                folder.load(place, print, |report, file| {
-                    saved::read(format, shape, report, file)
-                })
-            });
-            match kept {
-                Some(solved) => solved,
-                None => {
+            resumed(
+                folder,
+                Place(number, layer),
+                (rows, gram),
+                |(rows, gram)| saved::fingerprint(layer, config, specs, rows, gram),
+                |_, report, file| saved::read(format, shape, report, file),
+                |(rows, gram)| {
                     let solved = solve(config, format, &rows, shape, &gram);
-                    let solved = solved.ok_or_else(|| not_finite(layer, "input"))?;
-                    if let Some((folder, print)) = print {
-                        folder.save(place, print, saved::finished(&solved))?;
-                    }
-                    solved
-                }
-            }
+                    solved.ok_or_else(|| not_finite(layer, "input"))
+                },
+                saved::finished,
+            )?
         };
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e} rounded to nearest, {:.3e} by GPTQ",

@@ -5,7 +5,7 @@ use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::{Shape, Tensor, TensorPrimitive};
 use burn_optim::{Adam, AdamConfig, SimpleOptimizer};
 
-use super::{Algorithm, Drawn, Loss, Parameters, Tuner};
+use super::{Algorithm, Loss, Parameters, Samples, Tuner};
 use burn_mx_core::MxKernels;
 
 /// PyTorch's value: gradients of a mean over many outputs are small.
@@ -44,7 +44,7 @@ impl<B: MxKernels> AdaQuant<B> {
 }
 
 impl<B: MxKernels> Algorithm<B> for AdaQuant<B> {
-    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, _done: f64) {
+    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Samples<B>, _done: f64) {
         let Parameters { weight, bias, .. } = self.values();
         let weight = tuner.quantized(weight);
         let (of_weight, of_bias) = tuner.gradients(drawn, weight, bias, Loss::Mean);

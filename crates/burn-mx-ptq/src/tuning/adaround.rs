@@ -11,7 +11,7 @@ use burn_optim::Adam;
 
 use super::adaquant::{Variable, adam};
 use super::grid::Neighbours;
-use super::{Algorithm, Drawn, Loss, Parameters, Tuner};
+use super::{Algorithm, Loss, Parameters, Samples, Tuner};
 use crate::parameters::values;
 use burn_mx_core::MxKernels;
 
@@ -121,7 +121,7 @@ impl<B: MxKernels> AdaRound<B> {
 }
 
 impl<B: MxKernels> Algorithm<B> for AdaRound<B> {
-    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Drawn<B>, done: f64) {
+    fn step(&mut self, tuner: &Tuner<'_, B>, drawn: Samples<B>, done: f64) {
         let [sigmoid, h] = self.soft();
         let steps = B::float_mul(h.clone(), self.steps.clone());
         let weight = B::float_add(self.inner.clone(), steps);

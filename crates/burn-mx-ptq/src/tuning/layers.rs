@@ -7,11 +7,12 @@ use super::adaquant::AdaQuant;
 use super::adaround::AdaRound;
 use super::{Algorithm, Parameters, TunedLayer, Tuner, saved};
 use crate::calls::Side;
+use crate::config::{FastFinetune, OptimAlgorithm};
+use crate::error::PtqError;
 use crate::fold::{BETA, FoldedNorm};
 use crate::parameters::{self, BIAS, WEIGHT};
-use crate::quantizer::{Chosen, Passes};
-use crate::resume::{Folder, Place};
-use crate::{FastFinetune, OptimAlgorithm, PtqError};
+use crate::passes::{Chosen, Passes};
+use crate::resume::{Folder, Place, resumed};
 use burn_mx_core::hooks::{self, SharedSpecs};
 use burn_mx_core::{MxBackend, MxKernels};
 use burn_mx_module::parameter_of;
@@ -69,26 +70,19 @@ where
         let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
-        let place = Place(number, layer);
-        let print = folder.map(|folder| (folder, saved::fingerprint(&tuner, &start, seed)));
-        let kept = print.and_then(|(folder, print)| {
-            folder.load(place, print, |report, file| {
-                saved::read(layer, &start, report, file)
-            })
-        });
-        let (tuned, report) = match kept {
-            Some(kept) => kept,
-            None => {
+        let (tuned, report) = resumed(
+            folder,
+            Place(number, layer),
+            start,
+            |start| saved::fingerprint(&tuner, start, seed),
+            |start, report, file| saved::read(layer, start, report, file),
+            |start| {
                 let algorithm = algorithm(config, &tuner, &start, layer)?;
-                let tuned = tuner.tune(start, algorithm, seed, |steps| {
-                    progress(done + steps, all);
-                });
-                if let Some((folder, print)) = print {
-                    folder.save(place, print, saved::finished::<B>(&tuned.0, &tuned.1))?;
-                }
-                tuned
-            }
-        };
+                let progress = |steps| progress(done + steps, all);
+                Ok(tuner.tune(start, algorithm, seed, progress))
+            },
+            |(tuned, report)| saved::finished::<B>(tuned, report),
+        )?;
         log::info!(
             "burn-mx: layer `{layer}`: error {:.3e}, after {} steps {:.3e}",
             report.error_before,

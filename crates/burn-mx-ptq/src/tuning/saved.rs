@@ -19,15 +19,15 @@ pub(super) fn fingerprint<B: MxKernels>(
     seed: u64,
 ) -> Fingerprint {
     let texts = [
-        format!("{:?}", tuner.config()),
-        tuner.specs().resolved().specs().to_json(),
+        format!("{:?}", tuner.config),
+        tuner.specs.resolved().specs().to_json(),
         format!("{:?}", start.storage),
         // Another backend sums in another order.
         B::name(&B::float_device(&start.weight)),
     ];
     let ops = tuner.samples().map(|(op, _)| format!("{op:?}"));
     let print = Fingerprint::new()
-        .with(tuner.layer().as_bytes())
+        .with(tuner.layer.as_bytes())
         .with(&seed.to_le_bytes());
     let texts = texts.into_iter().chain(ops);
     let print = texts.fold(print, |print, text| print.with(text.as_bytes()));

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use microscaling::{Accumulation, Statistics, SumStatistics};
 use serde::{Deserialize, Serialize};
 
-use crate::{Phase, ProductKind, ProductOp, RecorderConfig, Statistic};
+use crate::config::{RecorderConfig, Statistic};
 use burn_mx_core::Slot;
+use burn_mx_core::hooks::{ProductKind, ProductOp};
 
 /// The version of the file format.
 pub(super) const VERSION: u32 = 1;
@@ -46,6 +47,25 @@ pub struct StepRecord {
     /// The step's elementwise ops, in the order of their first use. Empty unless [`RecorderConfig::elementwise`] is true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elementwise: Vec<ElementwiseRecord>,
+}
+
+/// Which half of a step an elementwise op belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The op itself.
+    Forward,
+    /// Its gradient.
+    Backward,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+        })
+    }
 }
 
 /// The roundings to the elementwise format in an op of a layer in a step.

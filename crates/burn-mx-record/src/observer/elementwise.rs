@@ -1,29 +1,8 @@
 //! Keys of the elementwise ops of a step.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 use burn_mx_core::hooks;
 
-/// Which half of a step an elementwise op belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// The op itself.
-    Forward,
-    /// Its gradient.
-    Backward,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-        })
-    }
-}
+use crate::file::figures::Phase;
 
 /// The key of an elementwise op in a step: layer, name, and half of the step.
 pub(super) type Key = (&'static str, &'static str, Phase);

@@ -9,9 +9,11 @@ use std::thread::ThreadId;
 use super::Eye;
 use super::stream::{Step, Stream};
 use crate::config::{Pass, Selection};
+use crate::error::RecordError;
 use crate::file::Writer;
+use crate::file::figures::StepRecord;
 use crate::file::own_thread::OwnThread;
-use crate::{RecordError, StepRecord, TensorBoard};
+use crate::tensorboard::TensorBoard;
 use burn_mx_core::hooks::{self, Installed};
 
 /// A running recorder.

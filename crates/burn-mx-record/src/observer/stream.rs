@@ -7,12 +7,13 @@ use microscaling::{FloatFormat, SumStatistics};
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
 use crate::config::Selection;
-use crate::{
-    ElementwiseRecord, Figures, OperandRecord, ProductKind, ProductOp, ProductRecord, ResultRecord,
-    RoundingRecord, StepRecord, SumsRecord,
+use crate::file::figures::{
+    ElementwiseRecord, Figures, OperandRecord, ProductRecord, ResultRecord, RoundingRecord,
+    StepRecord, SumsRecord,
 };
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{self, SharedSpecs};
+use burn_mx_core::hooks::{ProductKind, ProductOp};
 
 /// The products of one thread, step by step.
 pub(super) struct Stream {

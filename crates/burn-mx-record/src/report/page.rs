@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Figures, ProductRecord, Run};
-use crate::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord, SumFigures};
+use crate::file::figures::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord, SumFigures};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");

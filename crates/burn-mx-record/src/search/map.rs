@@ -6,7 +6,7 @@ use burn_mx_core::Slot;
 use plotters::prelude::*;
 
 use super::{Found, FoundPlace};
-use crate::ProductKind;
+use burn_mx_core::hooks::ProductKind;
 
 /// The operands of a layer's products: product, slot, name.
 const COLUMNS: [(ProductKind, Slot, &str); 6] = [

@@ -6,7 +6,8 @@ use burn_mx_core::Slot;
 use serde::{Deserialize, Serialize};
 
 use super::SearchError;
-use crate::{Figures, OperandRecord, ProductKind, ProductRecord, StepRecord};
+use crate::file::figures::{Figures, OperandRecord, ProductRecord, StepRecord};
+use burn_mx_core::hooks::ProductKind;
 
 /// The weight of a place: how much the noise of its operand matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ pub(super) mod nvfp4;
 pub(super) mod scale;
 pub(super) mod sub_scales;
 
-use crate::{
+use crate::format::{
     BfpFormat, ElementFormat, FloatScaleFormat, FormatError, MicroexponentFormat, MxFormat,
     Nvfp4Format, SharedExpMethod,
 };

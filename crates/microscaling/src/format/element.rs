@@ -1,11 +1,12 @@
 //! Element formats: the numbers that an element of a block may have.
 
 mod named;
+pub(crate) mod places;
 mod special_codes;
 pub(crate) mod table;
 mod text;
 
-use crate::FormatError;
+use crate::format::FormatError;
 use crate::round::bits::{self, BIAS};
 pub use special_codes::SpecialCodes;
 use table::Tables;

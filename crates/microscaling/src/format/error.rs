@@ -1,6 +1,8 @@
 //! The errors of formats: parameters that make up none, and texts that are none.
 
-use crate::{ElementFormat, Headroom, NameError, Rounding, ScaleMode, SubScales};
+use crate::format::{ElementFormat, Headroom, ScaleMode, SubScales};
+use crate::names::NameError;
+use crate::round::mode::Rounding;
 use alloc::string::String;
 use thiserror::Error;
 
@@ -268,4 +270,4 @@ pub enum ParseFormatError {
     Format(#[from] FormatError),
 }
 
-crate::debug_is_display!(FormatError, ParseFormatError);
+crate::error::debug_is_display!(FormatError, ParseFormatError);

@@ -1,6 +1,6 @@
 //! Elementwise float formats: bfloatN and fpN, without a shared scale.
 
-use crate::FormatError;
+use crate::format::FormatError;
 use crate::round::bits::{self, IMPLICIT};
 use core::fmt;
 

@@ -2,14 +2,13 @@
 
 mod display;
 mod name_with_parameters;
-pub(crate) mod names;
 pub(crate) mod parameters;
 
-use crate::{
+use crate::format::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
-    MxFormat, NameError, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
-    SubScales,
+    MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, SubScales,
 };
+use crate::names::NameError;
 use alloc::{
     format,
     string::{String, ToString},

@@ -3,15 +3,14 @@
 pub(super) mod bitstream;
 pub(super) mod eights;
 mod float_scale;
-pub(crate) mod places;
 pub(super) mod scale_codes;
 
+use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
 use crate::quantize::rules::{
     BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, StepElement, Steps,
 };
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
-use crate::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
 pub(crate) use float_scale::FloatScaleCodec;
 
 /// The code of the scale NaN, where a scale is an exponent.

@@ -1,6 +1,6 @@
 //! Why a tensor was not packed.
 
-use crate::QuantizeError;
+use crate::quantize::QuantizeError;
 use alloc::vec::Vec;
 use thiserror::Error;
 
@@ -99,4 +99,4 @@ fn count(one: bool) -> &'static str {
     if one { "one" } else { "no" }
 }
 
-crate::debug_is_display!(PackError);
+crate::error::debug_is_display!(PackError);

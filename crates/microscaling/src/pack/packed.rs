@@ -6,10 +6,12 @@ use super::encode::source::Source;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
 use super::view::PackedView;
+use crate::format::BlockFormat;
+use crate::pack::PackError;
 use crate::processor::threads::share_all;
 use crate::quantize::layout::Runs;
 use crate::round::bits::INFINITY;
-use crate::{BlockFormat, PackError, Rounder, Rounding};
+use crate::round::mode::{Rounder, Rounding};
 use alloc::{vec, vec::Vec};
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the

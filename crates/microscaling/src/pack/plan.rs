@@ -1,9 +1,10 @@
 //! Where the bytes of a packed tensor lie.
 
 use super::codes::bitstream;
+use crate::format::{BlockFormat, FloatScaleFormat};
+use crate::pack::PackError;
 use crate::processor::threads::Divide;
 use crate::quantize::layout::{Layout, Runs, count, layout};
-use crate::{BlockFormat, FloatScaleFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
@@ -45,7 +46,9 @@ impl Plan {
         shape: &[usize],
         axis: usize,
     ) -> Result<Self, PackError> {
-        format.validate().map_err(crate::QuantizeError::from)?;
+        format
+            .validate()
+            .map_err(crate::quantize::QuantizeError::from)?;
         let layout = layout(shape, axis, format.block_shape())?;
         let count = count(shape)?;
         let overflow = || PackError::SizeOverflow {

@@ -8,9 +8,10 @@ use super::decode::rows::DecodeRange;
 use super::number::DecodeNumber;
 use super::packed::Packed;
 use super::plan::{Plan, elements_shape, scales_shape};
+use crate::format::BlockFormat;
+use crate::pack::PackError;
 use crate::processor::instruction_set::dispatch;
 use crate::quantize::layout::Runs;
-use crate::{BlockFormat, PackError};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 

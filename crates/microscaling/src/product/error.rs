@@ -1,7 +1,7 @@
 //! Operands that make no panels or no product.
 
 use super::{Axis, ProductPath};
-use crate::QuantizeError;
+use crate::quantize::QuantizeError;
 use alloc::string::String;
 use thiserror::Error;
 
@@ -70,4 +70,4 @@ pub enum PanelsError {
     },
 }
 
-crate::debug_is_display!(PanelsError);
+crate::error::debug_is_display!(PanelsError);

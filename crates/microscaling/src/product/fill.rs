@@ -4,10 +4,13 @@ use super::matrices::Matrices;
 use super::panels::{FREE, PAIRS, Panels, SUMMED, Side, TILE, word};
 use super::pieces::{Line, Piece, Plan, Quantized, Source, Written};
 use super::transpose::transpose;
+use crate::format::{BlockFormat, FloatFormat};
 use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::processor::threads::{Divide, share};
+use crate::product::PanelsError;
+use crate::quantize::QuantizeError;
 use crate::round::bits::ABS;
-use crate::{BlockFormat, FloatFormat, PanelsError, QuantizeError, Rounding};
+use crate::round::mode::Rounding;
 use alloc::vec::Vec;
 use core::ops::Range;
 

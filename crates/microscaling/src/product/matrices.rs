@@ -1,6 +1,6 @@
 //! Operands in memory, as a product sees them.
 
-use crate::PanelsError;
+use crate::product::PanelsError;
 use crate::quantize::largest::largest;
 
 /// An axis of a matrix in memory.

@@ -3,9 +3,9 @@
 use super::kernels::{COLUMNS, Job, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
-use crate::PanelsError;
 use crate::processor::float_state::ieee;
 use crate::processor::threads::{Divide, share_all};
+use crate::product::PanelsError;
 use crate::round::bits::INFINITY;
 use alloc::string::ToString;
 use core::ops::Range;

@@ -1,7 +1,7 @@
 //! The paths of products, and the choice of a path for a processor.
 
 #[cfg(feature = "std")]
-use crate::NameError;
+use crate::names::NameError;
 use core::fmt;
 
 /// A way to multiply [`Panels`](super::Panels). All but [`AmxBf16`](Self::AmxBf16) and [`NeonBf16`](Self::NeonBf16) give the

@@ -3,8 +3,10 @@
 use super::fill::OperandQuantization;
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
+use crate::product::PanelsError;
+use crate::quantize::QuantizeError;
 use crate::quantize::rules::is_large;
-use crate::{PanelsError, QuantizeError, RandomStream};
+use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use core::ops::Range;
 

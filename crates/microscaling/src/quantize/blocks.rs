@@ -5,10 +5,10 @@ pub(crate) mod interleaved;
 
 use super::layout::Layout;
 use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
-use crate::RandomStream;
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::round::bits::ONE;
 use crate::round::draws::{Draws, WINDOW};
+use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use contiguous::Line;
 use interleaved::{Run, Tile};

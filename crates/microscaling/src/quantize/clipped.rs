@@ -4,8 +4,10 @@ use super::blocks::Job;
 use super::largest::largest;
 use super::layout::{check_length, checked_layout};
 use super::rules::{BlockRule, Clipped};
+use crate::format::BlockFormat;
 use crate::processor::threads::{Divide, share_all};
-use crate::{BlockFormat, QuantizeError, Rounder};
+use crate::quantize::QuantizeError;
+use crate::round::mode::Rounder;
 
 impl BlockFormat {
     /// Sets a gradient to zero where quantizing clips: Quartet's mask of a straight-through gradient (arXiv 2505.14669,

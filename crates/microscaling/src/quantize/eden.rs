@@ -3,10 +3,11 @@
 use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
 use super::rules::{EXACT, FloatScaleRule};
+use crate::format::FloatScaleFormat;
 use crate::processor::instruction_set::{Kernel, Level, at_level};
 use crate::round::bits::{self, ABS, NAN, SIGN};
 use crate::round::mode::Even;
-use crate::{FloatScaleFormat, RandomStream};
+use crate::round::random::RandomStream;
 use alloc::vec;
 
 /// Elements whose scales are corrected together.

@@ -1,10 +1,12 @@
 //! Elementwise float formats over memory.
 
+use crate::format::FloatFormat;
 use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::processor::threads::{Piece, share_all};
 use crate::round::draws::{Draws, WINDOW};
+use crate::round::mode::Rounder;
+use crate::round::random::RandomStream;
 use crate::round::{RoundingRule, with_rule};
-use crate::{FloatFormat, RandomStream, Rounder};
 use core::marker::PhantomData;
 
 impl FloatFormat {

@@ -1,6 +1,6 @@
 //! Why a tensor was not quantized.
 
-use crate::FormatError;
+use crate::format::FormatError;
 use alloc::vec::Vec;
 use thiserror::Error;
 
@@ -43,4 +43,4 @@ pub enum QuantizeError {
     },
 }
 
-crate::debug_is_display!(QuantizeError);
+crate::error::debug_is_display!(QuantizeError);

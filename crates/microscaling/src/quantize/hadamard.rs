@@ -9,8 +9,9 @@ pub use self::signs::Signs;
 
 use self::blocks::Transform;
 use super::layout::{BlockShape, Runs, checked_layout};
+use crate::format::FormatError;
 use crate::processor::instruction_set::dispatch;
-use crate::{FormatError, QuantizeError};
+use crate::quantize::QuantizeError;
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
 use core::ops::Range;

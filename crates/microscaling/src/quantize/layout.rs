@@ -1,7 +1,7 @@
 //! Where the blocks of a tensor lie.
 
-use crate::QuantizeError;
 use crate::processor::threads::{Divide, share_all};
+use crate::quantize::QuantizeError;
 use core::ops::Range;
 
 /// Where blocks lie: a tensor seen as [outer, axis, inner] with blocks along the middle axis, each of one column or of

@@ -27,10 +27,11 @@ pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
 use crate::format::element::table::Few;
+use crate::format::{BlockFormat, FloatScaleFormat};
 use crate::processor::float_state::ieee;
 use crate::round::bits::{ABS, NAN};
+use crate::round::mode::Rounding;
 use crate::round::{RoundingRule, with_rule};
-use crate::{BlockFormat, FloatScaleFormat, Rounding};
 use float_scale::Candidates;
 use tame::Sight;
 pub(crate) use tame::{SIGHT, TOGETHER};

@@ -8,8 +8,8 @@ use super::rules::{BlockRule, ElementRule};
 use crate::processor::instruction_set::{at_level, dispatch};
 use crate::processor::threads::{Divide, Piece, is_divided, share, share_all, threads};
 use crate::round::draws::Draws;
+use crate::round::mode::{Rounder, Rounding};
 use crate::round::with_rule;
-use crate::{Rounder, Rounding};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Random words for the loops over memory, made many at a time.
 
 use super::random::BATCH;
-use crate::RandomStream;
+use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 
 /// Elements that are rounded at a time: no more words are asked for at once.

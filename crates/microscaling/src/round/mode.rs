@@ -1,7 +1,7 @@
 //! Rounding modes.
 
-use crate::RandomStream;
-use crate::format::text::names::impl_by_name;
+use crate::names::impl_by_name;
+use crate::round::random::RandomStream;
 
 /// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the sign, and keep a
 /// number on the grid.

@@ -6,7 +6,6 @@ mod neighbours;
 
 use super::lanes::{PART_LANES, add_to, fold, product};
 use super::partial::Partial;
-use super::pass::Views;
 use super::scales::Scales;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::largest::magnitude_max;
@@ -18,6 +17,9 @@ use neighbours::Neighbours;
 
 /// Interleaved blocks that are seen side by side, and how many of them if there are fewer.
 pub(super) const WIDE: usize = 16;
+
+/// The tensor before and after.
+pub(super) type Views<'a> = [&'a [f32]; 2];
 const NARROW: usize = 4;
 
 /// The work on a part, which is of whole blocks, without gaps.

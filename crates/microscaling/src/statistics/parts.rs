@@ -3,10 +3,12 @@
 use super::layout_of;
 use super::look::WIDE;
 use super::partial::Partial;
+use crate::format::BlockFormat;
 use crate::processor::float_state::ieee;
+use crate::quantize::QuantizeError;
 use crate::quantize::layout::{Layout, Runs, count};
 use crate::round::bits::INFINITY;
-use crate::{BlockFormat, QuantizeError, Statistics};
+use crate::statistics::Statistics;
 use alloc::vec::Vec;
 use core::ops::Range;
 

@@ -2,7 +2,7 @@
 //!
 //! The parts of the tensor are shared among threads.
 
-use super::look::Look;
+use super::look::{Look, Views};
 use super::partial::Partial;
 use super::parts::{PART, StatisticsParts};
 use super::quantizer::Quantizer;
@@ -12,9 +12,6 @@ use crate::processor::threads::{Divide, share_all};
 use crate::quantize::layout::{Layout, Runs};
 use alloc::vec::Vec;
 use core::ops::Range;
-
-/// The tensor before and after.
-pub(super) type Views<'a> = [&'a [f32]; 2];
 
 /// A tensor with at least one element before and after, as it lies in memory, or made part by part.
 pub(super) enum Source<'a> {

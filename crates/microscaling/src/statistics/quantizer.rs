@@ -1,11 +1,14 @@
 //! Quantization of a part of a tensor for its statistics; the values are not kept.
 
+use crate::format::FloatFormat;
 use crate::processor::instruction_set::at_level;
+use crate::product::OperandQuantization;
 use crate::quantize::blocks::Job;
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::BlockRule;
+use crate::round::mode::Rounding;
+use crate::round::random::RandomStream;
 use crate::round::with_rule;
-use crate::{FloatFormat, OperandQuantization, RandomStream, Rounding};
 
 /// The roundings of a tensor, without stochastic ones.
 pub(super) struct Quantizer {

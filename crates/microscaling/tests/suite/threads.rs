@@ -221,7 +221,10 @@ fn square_blocks_of_long_lines() {
 #[test]
 fn short_blocks_of_many_columns() {
     let names = ["hif4", "mx9", "mx4", "nvfp4", "if4", "mxfp4"];
-    for (name, rows) in names.into_iter().flat_map(|name| [1, 2, 4].map(|rows| (name, rows))) {
+    for (name, rows) in names
+        .into_iter()
+        .flat_map(|name| [1, 2, 4].map(|rows| (name, rows)))
+    {
         let shape = [rows, (1 << 17) + 5];
         check(name.parse().unwrap(), &shape, 0, Rounding::NearestEven);
     }

@@ -4,16 +4,7 @@ use std::error::Error;
 
 use plotters::prelude::*;
 
-/// Okabe and Ito's colours, which colour-blind readers can tell apart; the first curve is black.
-const COLOURS: [RGBColor; 7] = [
-    BLACK,
-    RGBColor(213, 94, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-];
+use crate::cli::drawing::{COLOURS, legend, svg};
 
 /// A name and its losses, by the number of steps.
 pub(super) type Named<'a> = (&'a str, &'a [(usize, f32)]);
@@ -38,11 +29,8 @@ pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn 
         return Err("there is no loss to draw".into());
     }
     let margin = (highest - lowest).max(0.01) * 0.08;
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (960, 600)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+    svg((960, 600), |root| {
+        let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 22))
             .margin(16)
             .x_label_area_size(48)
@@ -58,9 +46,12 @@ pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn 
             .light_line_style(WHITE)
             .draw()?;
         for (at, (name, losses)) in runs.iter().enumerate() {
-            let colour = COLOURS[at % COLOURS.len()];
+            let colour = match at % (COLOURS.len() + 1) {
+                0 => BLACK,
+                at => COLOURS[at - 1],
+            };
             // A second round of colours is dashed by its points alone.
-            let width = if at < COLOURS.len() { 2 } else { 1 };
+            let width = if at <= COLOURS.len() { 2 } else { 1 };
             let points = losses
                 .iter()
                 .copied()
@@ -76,15 +67,6 @@ pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn 
             let dots = points.iter().map(|at| Circle::new(*at, 3, colour.filled()));
             chart.draw_series(dots)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font(("sans-serif", 15))
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.4))
-            .margin(14)
-            .draw()?;
-        root.present()?;
-    }
-    Ok(svg)
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
+    })
 }

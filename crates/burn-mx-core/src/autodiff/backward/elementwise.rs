@@ -24,9 +24,9 @@ use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::MxKernels;
 use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
-use crate::semantics::{Float, stored};
+use crate::semantics::stored;
 use crate::tensor::random_streams::OpNumber;
-use crate::tensor::{Meta, OpContext};
+use crate::tensor::{Float, Meta, OpContext};
 pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
 pub(crate) use unary::{
     CumProd, Exp, Gelu, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu, Round,

@@ -11,11 +11,11 @@ use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::semantics::product::Op;
-use crate::semantics::{Float, elementwise, linear};
-use crate::tensor::Meta;
+use crate::semantics::{elementwise, linear};
+use crate::specs::ProductOp;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{Float, Meta};
 
 #[derive(Debug)]
 struct Linear<const N: usize>;
@@ -68,7 +68,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     bias: Option<Tracked<B>>,
     interned: &'static SharedSpecs,
 ) -> Tracked<B> {
-    let weight = named::<B>(Op::Linear, weight);
+    let weight = named::<B>(ProductOp::Linear, weight);
     let operands = Operands::new(interned);
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |x: Float<B>, weight: Float<B>, bias| {

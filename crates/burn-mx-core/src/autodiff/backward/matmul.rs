@@ -12,13 +12,12 @@ use super::saved::Saved;
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::semantics::Float;
 use crate::semantics::elementwise;
 use crate::semantics::matmul::{self, Side};
-use crate::semantics::product::Op;
-use crate::tensor::Meta;
+use crate::specs::ProductOp;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{Float, Meta};
 
 #[derive(Debug)]
 struct Matmul;
@@ -54,7 +53,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static SharedSpecs,
 ) -> Tracked<B> {
     let label = matmul::label_of([lhs.primitive.meta, rhs.primitive.meta]);
-    let label = hooks::name_product(Op::Matmul, label);
+    let label = hooks::name_product(ProductOp::Matmul, label);
     lhs.primitive.meta.label = label;
     rhs.primitive.meta.label = label;
     let numbers = [interned.draws().op(), interned.draws().op()];

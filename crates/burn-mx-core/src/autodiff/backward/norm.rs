@@ -12,9 +12,9 @@ use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::{self, MxKernels};
-use crate::semantics::{Float, norm};
+use crate::semantics::norm;
 use crate::tensor::random_streams::OpNumber;
-use crate::tensor::{Meta, OpContext};
+use crate::tensor::{Float, Meta, OpContext};
 
 #[derive(Debug)]
 struct Norm<const N: usize>;

@@ -12,8 +12,7 @@ use burn_autodiff::ops::{Backward, Ops, unary};
 use super::Tracked;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::semantics::Float;
-use crate::tensor::{Flags, Meta, OpContext};
+use crate::tensor::{Flags, Float, Meta, OpContext};
 
 /// The gradient of a tensor with meta `operand`, as its node gets it.
 pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
@@ -57,6 +56,12 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Use {
 
 /// As [`delegate!`](crate::backend::delegate::delegate) to burn-autodiff, each float tensor by [`used`].
 macro_rules! delegate_used {
+    (structs $to:ty: $(fn $name:ident $args:tt -> $ret:ty;)*) => { $(
+        fn $name $args -> $ret {
+            let result = $crate::autodiff::backward::parameter::call_with_used!([<$to>::$name] [] $args);
+            $crate::backend::delegate::SameTensors::same_tensors(result)
+        }
+    )* };
     ($to:ty: $(fn $name:ident $args:tt -> $ret:ty;)*) => { $(
         fn $name $args -> $ret {
             $crate::hooks::tracked(|| $crate::autodiff::backward::parameter::call_with_used!([<$to>::$name] [] $args))

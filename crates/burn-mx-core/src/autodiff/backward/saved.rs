@@ -10,9 +10,8 @@ use burn_backend::tensor::FloatTensor;
 
 use super::Tracked;
 use crate::kernels::{MxKernels, Operand};
-use crate::semantics::Float;
-use crate::tensor::Meta;
 use crate::tensor::weight_cache::WeightCache;
+use crate::tensor::{Float, Meta};
 
 /// An operand that burn-autodiff saves, with its meta in the op that saves it.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use super::parameter::gradient_of;
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::kernels::MxKernels;
-use crate::semantics::{Float, softmax};
-use crate::tensor::Meta;
+use crate::semantics::softmax;
+use crate::tensor::{Float, Meta};
 
 #[derive(Debug)]
 struct Softmax;

@@ -174,6 +174,45 @@ macro_rules! max_pool_ops {
 }
 pub(crate) use max_pool_ops;
 
+/// [`max_pool_ops`] that return the places of the values, too.
+macro_rules! indexed_pool_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn max_pool1d_with_indices(
+                x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+                ceil_mode: bool,
+            ) -> MaxPool1dWithIndices<Self>;
+            fn max_pool2d_with_indices(
+                x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+                dilation: [usize; 2], ceil_mode: bool,
+            ) -> MaxPool2dWithIndices<Self>;
+        }
+    };
+}
+pub(crate) use indexed_pool_ops;
+
+/// Gradients that are structs.
+macro_rules! struct_gradient_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn max_pool1d_with_indices_backward(
+                x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
+                ceil_mode: bool, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
+            ) -> MaxPool1dBackward<Self>;
+            fn max_pool2d_with_indices_backward(
+                x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+                dilation: [usize; 2], ceil_mode: bool, output_grad: FloatTensor<Self>, indices: IntTensor<Self>,
+            ) -> MaxPool2dBackward<Self>;
+            fn deform_conv2d_backward(
+                x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>,
+                mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, output_grad: FloatTensor<Self>,
+                options: DeformConvOptions<2>,
+            ) -> DeformConv2dBackward<Self>;
+        }
+    };
+}
+pub(crate) use struct_gradient_ops;
+
 macro_rules! int_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*

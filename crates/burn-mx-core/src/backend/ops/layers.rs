@@ -11,12 +11,13 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::backend::MxBackend;
-use crate::backend::delegate::tables::{averaging_gradient_ops, averaging_ops, max_pool_ops};
+use crate::backend::delegate::tables::{
+    averaging_gradient_ops, averaging_ops, indexed_pool_ops, max_pool_ops,
+};
 use crate::backend::delegate::{Unwrap, delegate};
 use crate::hooks::{self, LayerOp};
 use crate::kernels::{MxKernels, Norm, same_type};
-use crate::semantics::conv::deform_conv;
-use crate::semantics::conv::{self, Geometry};
+use crate::semantics::conv::{self, Geometry, deform_conv};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, elementwise, linear, norm};
 use crate::tensor::{Meta, MxTensor, OpContext};
@@ -156,7 +157,8 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
             mask,
             bias,
         };
-        deform_conv::backward::<B>(inputs, output_grad, options)
+        let grads = deform_conv::backward::<B>(inputs, output_grad, options);
+        DeformConv2dBackward::new(grads.x, grads.offset, grads.weight, grads.mask, grads.bias)
     }
 
     fn layer_norm(
@@ -354,16 +356,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     }
 
     max_pool_ops!(delegate! unwrapped, moved:);
+    indexed_pool_ops!(delegate! unwrapped, moved:);
 
     delegate! { unwrapped, moved:
         fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
-        fn max_pool1d_with_indices(
-            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize,
-            ceil_mode: bool,
-        ) -> MaxPool1dWithIndices<Self>;
-        fn max_pool2d_with_indices(
-            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
-            dilation: [usize; 2], ceil_mode: bool,
-        ) -> MaxPool2dWithIndices<Self>;
     }
 }

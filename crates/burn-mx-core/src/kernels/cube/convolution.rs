@@ -5,6 +5,7 @@ use burn_backend::ops::ConvOptions;
 use burn_backend::{Backend, FloatDType, Shape, Slice, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::conv::{ConvStrategy, conv_forward};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 
@@ -151,6 +152,8 @@ impl<const N: usize> Windows<N> {
             let shape = Shape::from(shape.collect::<Vec<_>>());
             T::float_reshape(tensor, shape)
         };
+        // Burn 0.21 reads a pitched tensor wrongly if the shape splits an axis and the last axis has one element.
+        let weight = into_contiguous(weight);
         let weight = shaped(&[self.groups, outputs, inputs], weight);
         let weight = T::float_swap_dims(weight, 1, 2);
         let weight = shaped(&[self.groups * inputs, outputs], weight);

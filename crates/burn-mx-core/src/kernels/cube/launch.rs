@@ -143,6 +143,7 @@ pub(super) fn word<R: CubeRuntime>(like: &CubeTensor<R>, word: u32) -> CubeTenso
 /// A float32 pattern as an output's: of a bfloat16 the upper half.
 #[cube]
 pub(super) fn upper_bits<O: Int>(pattern: u32) -> O {
-    let bits = comptime!(O::BITS);
-    O::cast_from(pattern >> comptime!(32 - bits))
+    // `O::BITS` would be those of the type that stands for any integer.
+    let bits = O::type_size_bits().comptime();
+    O::cast_from(pattern >> comptime!(32 - bits as u32))
 }

@@ -6,8 +6,7 @@ use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
 
 use super::memory::{InMemory, change_in_place, memory_order};
 use super::{HostBackend, OnHost};
-use crate::kernels::portable;
-use crate::kernels::{KernelSet, MxKernels};
+use crate::kernels::{KernelSet, MxKernels, portable};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
     fn kernels() -> &'static dyn KernelSet<Self> {

@@ -6,21 +6,19 @@
 //! of the same operands. The offset holds positions, which are not rounded; the mask is an elementwise operand.
 
 use burn_backend::TensorMetadata;
-use burn_backend::ops::{DeformConv2dBackward, DeformConvOptions};
+use burn_backend::ops::DeformConvOptions;
 use burn_backend::tensor::FloatTensor;
 
 use super::{BATCH, CHANNELS, Direction};
-use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, same_type, to_f32};
-use crate::semantics::Float;
 use crate::semantics::conv;
 use crate::semantics::elementwise::Rounder;
 use crate::semantics::product::{Along, quantize_backward};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{MxTensor, OpContext};
+use crate::tensor::{Float, MxTensor, OpContext};
 
-/// The tensors of a deformable convolution.
+/// The inputs of a deformable convolution, or their gradients.
 pub(crate) struct Inputs<B: MxKernels> {
     pub(crate) x: Float<B>,
     pub(crate) offset: Float<B>,
@@ -83,7 +81,7 @@ pub(crate) fn backward<B: MxKernels>(
     inputs: Inputs<B>,
     grad: Float<B>,
     options: DeformConvOptions<2>,
-) -> DeformConv2dBackward<MxBackend<B>> {
+) -> Inputs<B> {
     let context = inputs.context(Some(&grad));
     let interned = context
         .emulation()
@@ -106,13 +104,13 @@ pub(crate) fn backward<B: MxKernels>(
             options,
         );
         let wrap = |inner| MxTensor::new(inner, context.result);
-        return DeformConv2dBackward::new(
-            wrap(grads.x_grad),
-            wrap(grads.offset_grad),
-            wrap(grads.weight_grad),
-            grads.mask_grad.map(wrap),
-            grads.bias_grad.map(wrap),
-        );
+        return Inputs {
+            x: wrap(grads.x_grad),
+            offset: wrap(grads.offset_grad),
+            weight: wrap(grads.weight_grad),
+            mask: grads.mask_grad.map(wrap),
+            bias: grads.bias_grad.map(wrap),
+        };
     };
 
     let bias_grad = bias.map(|bias| {
@@ -162,5 +160,11 @@ pub(crate) fn backward<B: MxKernels>(
     product.observe_result(&weight_grad, |x, grad, _| gradient(x, grad));
     let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
     let weight_grad = product.finish(weight_grad, context.result);
-    DeformConv2dBackward::new(x_grad, offset_grad, weight_grad, mask_grad, bias_grad)
+    Inputs {
+        x: x_grad,
+        offset: offset_grad,
+        weight: weight_grad,
+        mask: mask_grad,
+        bias: bias_grad,
+    }
 }

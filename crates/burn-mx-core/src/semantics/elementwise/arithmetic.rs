@@ -12,10 +12,10 @@ use crate::hooks;
 use crate::kernels::{
     BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
 };
-use crate::semantics::{Float, stored};
+use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///

@@ -8,10 +8,9 @@ use super::arithmetic::TensorArithmetic;
 use super::emulation;
 use crate::hooks::{self, RoundingObservers};
 use crate::kernels::{MxKernels, to_f32};
-use crate::semantics::Float;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// The arithmetic of a backward pass: for recomputed parts of the forward pass, and for its own computations.
 pub(crate) struct Passes<B: MxKernels> {

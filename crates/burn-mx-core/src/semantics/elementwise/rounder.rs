@@ -5,10 +5,10 @@ use microscaling::{FloatFormat, Rounding};
 
 use crate::hooks::{self, RoundingObservers};
 use crate::kernels::{MxKernels, OpRounding, to_f32};
-use crate::semantics::{Float, stored};
+use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Meta, OpContext};
+use crate::tensor::{Float, Meta, OpContext};
 
 /// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.
 #[derive(Clone, Copy, Debug)]

@@ -13,8 +13,8 @@ use super::{Product, Rounder};
 use crate::kernels::product::accumulated;
 use crate::kernels::product::accumulated::{AccumulatedForm, Sums};
 use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, note, to_f32};
-use crate::semantics::Float;
 use crate::specs::Slot;
+use crate::tensor::Float;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use observed::Views;
 

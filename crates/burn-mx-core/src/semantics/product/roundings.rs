@@ -1,10 +1,9 @@
 //! How operands and result of a product are rounded.
 
 use super::Product;
-use super::kind::{Kind, Op};
 use crate::kernels::MxKernels;
 use crate::semantics::elementwise::Rounder;
-use crate::specs::Slot;
+use crate::specs::{ProductKind, ProductOp, Slot};
 use microscaling::Rounding;
 
 /// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.
@@ -32,7 +31,7 @@ impl<B: MxKernels> Product<B> {
         let mx = match (self.op, slot) {
             (_, Slot::W | Slot::A) => specs.round_mx_output(),
             // Either gradient of a matmul is that of an input.
-            (Op::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
+            (ProductOp::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
             (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
             (_, Slot::ABp) => specs.round_mx_input_grad_weight(),
             (_, Slot::ABpOs) => specs.round_mx_grad_output_grad_input(),
@@ -45,9 +44,9 @@ impl<B: MxKernels> Product<B> {
     pub(crate) fn result_rounding(&self) -> Rounding {
         let specs = &self.specs.specs;
         match (self.op, self.kind) {
-            (_, Kind::Forward) => specs.round_output(),
-            (Op::Matmul, _) | (_, Kind::InputGradient) => specs.round_grad_input(),
-            (_, Kind::WeightGradient) => specs.round_grad_weight(),
+            (_, ProductKind::Forward) => specs.round_output(),
+            (ProductOp::Matmul, _) | (_, ProductKind::InputGradient) => specs.round_grad_input(),
+            (_, ProductKind::WeightGradient) => specs.round_grad_weight(),
         }
     }
 }

@@ -4,11 +4,10 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
-use super::{Along, Kind, Product};
+use super::{Along, Product};
 use crate::kernels::{KernelOp, MxKernels, to_f32};
-use crate::semantics::Float;
-use crate::specs::{GradientOperands, Slot};
-use crate::tensor::MxTensor;
+use crate::specs::{GradientOperands, ProductKind, Slot};
+use crate::tensor::{Float, MxTensor};
 
 /// The place of an operand in the forward product of its op.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +20,13 @@ impl<B: MxKernels> Product<B> {
     /// The forward product of the op again, whose operands draw nothing: specs that would have them to are refused.
     fn forward(&self) -> Self {
         let draws = self.specs.common_draws();
-        Self::by(self.op, Kind::Forward, self.specs, draws, self.operands)
+        Self::by(
+            self.op,
+            ProductKind::Forward,
+            self.specs,
+            draws,
+            self.operands,
+        )
     }
 
     /// A saved operand as a gradient product reads it before quantization: the original, or the forward product's

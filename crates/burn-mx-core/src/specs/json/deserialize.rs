@@ -8,9 +8,8 @@ use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::process;
-use crate::specs::suggestion;
-use crate::specs::{GradientOperands, MxSpecs, SpecsField};
+use crate::specs::{GradientOperands, MxSpecs, SpecsField, suggestion};
+use crate::warnings::warn;
 
 /// Fields of the reference that change no number: JSON and flags with them are read, and they are dropped.
 pub(crate) const WITHOUT_EFFECT: [SpecsField; 2] = [
@@ -44,7 +43,7 @@ fn drop_field(field: &str) -> bool {
         return false;
     };
     WARNED[at].call_once(|| {
-        process::warn(format_args!(
+        warn(format_args!(
             "burn-mx: `{field}` of the reference has no effect on any number and is dropped"
         ));
     });

@@ -1,6 +1,6 @@
 //! Block floating point: one exponent for each block, and fixed-point elements.
 
-use crate::FormatError;
+use crate::format::FormatError;
 use crate::round::bits::{ABS, MANTISSA_BITS};
 
 /// A block floating point format (AMD Quark's `to_bfp`): blocks of fixed-point numbers that share the

@@ -1,6 +1,6 @@
 //! Microexponents: an exponent for each block, and a small shift for each sub-block.
 
-use crate::FormatError;
+use crate::format::FormatError;
 use crate::round::bits::{ABS, INFINITY, MANTISSA_BITS};
 
 /// A microexponent format: `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A

@@ -1,6 +1,6 @@
 //! MX blocks (OCP MX v1.0).
 
-use crate::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
+use crate::format::{ElementFormat, FormatError, Headroom, ScaleMode, SharedExpMethod};
 
 /// An MX format (OCP MX v1.0 section 5): blocks of elements that share a power of two.
 ///

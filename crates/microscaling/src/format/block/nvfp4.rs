@@ -1,6 +1,6 @@
 //! NVFP4: FP4 elements, an FP8 scale a block and possibly a float32 scale a tensor.
 
-use crate::Headroom;
+use crate::format::Headroom;
 
 /// NVIDIA's NVFP4 (as torchao computes it): blocks of 16 `fp4_e2m1` elements with a scale in
 /// `fp8_e4m3`, and optionally a float32 scale of the whole tensor.

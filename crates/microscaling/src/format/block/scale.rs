@@ -1,6 +1,6 @@
 //! The shared scale of a block: which power of two it is.
 
-use crate::format::text::names::impl_by_name;
+use crate::names::impl_by_name;
 
 /// How the exponent of the shared scale follows from the largest magnitude `amax` of a block. The
 /// names are torchao's.

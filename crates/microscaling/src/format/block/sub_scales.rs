@@ -1,6 +1,6 @@
 //! Sub-scales: bits that double the scale of parts of a block.
 
-use crate::ParseFormatError;
+use crate::format::ParseFormatError;
 use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;

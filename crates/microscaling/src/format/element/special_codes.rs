@@ -34,4 +34,4 @@ impl SpecialCodes {
     }
 }
 
-crate::format::text::names::impl_by_name!(SpecialCodes, "choice of special codes");
+crate::names::impl_by_name!(SpecialCodes, "choice of special codes");

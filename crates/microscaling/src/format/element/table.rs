@@ -3,7 +3,7 @@
 mod few;
 mod sides;
 
-use crate::FormatError;
+use crate::format::FormatError;
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};

@@ -2,9 +2,10 @@
 
 use super::table::Table;
 use super::{ElementFormat, Kind, SpecialCodes};
+use crate::format::ParseFormatError;
 use crate::format::text::one_of;
 use crate::format::text::parameters::{Parameters, impl_serde_by_text};
-use crate::{NameError, ParseFormatError};
+use crate::names::NameError;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;

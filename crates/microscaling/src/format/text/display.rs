@@ -1,7 +1,7 @@
 //! Block formats as they are shown, so that they are read back.
 
 use super::NAMED;
-use crate::{BlockFormat, FloatScaleFormat, MxFormat, Nvfp4Format};
+use crate::format::{BlockFormat, FloatScaleFormat, MxFormat, Nvfp4Format};
 use alloc::{format, string::String};
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! A name that is given parameters, which only families have.
 
 use super::NAMED;
-use crate::{BlockFormat, ParseFormatError, ScaleMode};
+use crate::format::{BlockFormat, ParseFormatError, ScaleMode};
 use alloc::{format, string::ToString};
 
 /// The error of a name with parameters, such as `mxfp4(block_size=16)`: its family with the parameters that make the name's format,

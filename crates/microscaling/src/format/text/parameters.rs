@@ -1,7 +1,7 @@
 //! Formats with parameters as text: `family(field=value,…)`, and serde by that text.
 
 use super::one_of;
-use crate::{ElementFormat, ParseFormatError};
+use crate::format::{ElementFormat, ParseFormatError};
 use alloc::{string::ToString, vec::Vec};
 use core::str::FromStr;
 

@@ -2,11 +2,13 @@
 
 mod recipe;
 
-use crate::format::text::names::impl_by_name;
+use crate::format::{BlockFormat, ElementFormat, MxFormat, ScaleMode};
+use crate::names::impl_by_name;
 use crate::pack::plan::Plan;
+use crate::pack::{PackError, Packed};
 use crate::processor::float_state::ieee;
 use crate::quantize::largest::largest;
-use crate::{BlockFormat, ElementFormat, MxFormat, PackError, Packed, Rounder, ScaleMode};
+use crate::round::mode::Rounder;
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 
@@ -282,4 +284,4 @@ pub enum DialectError {
     Pack(#[from] PackError),
 }
 
-crate::debug_is_display!(DialectError);
+crate::error::debug_is_display!(DialectError);

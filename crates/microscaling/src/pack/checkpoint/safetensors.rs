@@ -14,7 +14,8 @@ mod error;
 mod files;
 mod layout;
 
-use crate::{BlockFormat, Packed, PackedView, StoredTensor, StoredType};
+use crate::format::BlockFormat;
+use crate::pack::{Packed, PackedView, StoredTensor, StoredType};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use alloc::{
     borrow::ToOwned,

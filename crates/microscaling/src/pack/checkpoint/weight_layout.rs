@@ -5,10 +5,11 @@ mod config;
 mod error;
 mod load;
 
-use crate::format::text::names::impl_by_name;
+use crate::format::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, SharedExpMethod};
+use crate::names::impl_by_name;
+use crate::pack::PackedView;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, INFINITY, ONE};
-use crate::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, PackedView, SharedExpMethod};
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 

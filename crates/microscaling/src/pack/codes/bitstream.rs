@@ -204,7 +204,7 @@ pub(crate) fn eight<const BITS: usize>(bytes: &[u8; BITS]) -> [u32; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RandomStream;
+    use crate::round::random::RandomStream;
     use alloc::{vec, vec::Vec};
 
     /// Against a stream of single bits.

@@ -72,8 +72,8 @@ fn pack_eights<const BITS: usize>(codes: &[u8], bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RandomStream;
     use crate::pack::codes::bitstream::put;
+    use crate::round::random::RandomStream;
     use alloc::{vec, vec::Vec};
 
     fn assert_bytes<const BITS: usize>() {

@@ -2,7 +2,7 @@
 
 use super::bitstream;
 use super::{BlockCodec, ElementCodes};
-use crate::FloatScaleFormat;
+use crate::format::FloatScaleFormat;
 use crate::format::element::table::Tables;
 use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid, SubScaleRule};
 use crate::round::RoundingRule;

@@ -1,6 +1,6 @@
 //! Scales of blocks from their codes.
 
-use crate::BlockFormat;
+use crate::format::BlockFormat;
 use crate::pack::plan::scale_bytes;
 use crate::quantize::rules::FloatScaleRule;
 use crate::round::bits::pow2;

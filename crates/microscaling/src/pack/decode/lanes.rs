@@ -3,14 +3,13 @@
 //!
 //! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
-use crate::pack::codes::bitstream;
-use crate::pack::codes::places::Places;
-use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+use crate::format::element::places::Places;
+use crate::format::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec, bitstream};
 use crate::pack::number::DecodeNumber;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
-use crate::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
 
 /// Such a way.
 pub(crate) trait Lanes: Copy + Sync {

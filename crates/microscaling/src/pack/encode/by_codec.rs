@@ -1,7 +1,6 @@
 //! Packs any blocks as the codecs say: the specification.
 
 use super::Part;
-use crate::RandomStream;
 use crate::pack::codes::BlockCodec;
 use crate::pack::codes::bitstream::Writer;
 use crate::pack::plan::{Job, spread};
@@ -9,6 +8,7 @@ use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
 use crate::round::RoundingRule;
 use crate::round::draws::{Draws, WINDOW};
+use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 

@@ -1,7 +1,7 @@
 //! Packing contiguous blocks without sub-blocks: from numbers to codes in one pass, with nothing written in between.
 
+use crate::format::element::places::Places;
 use crate::pack::codes::eights;
-use crate::pack::codes::places::Places;
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::blocks::contiguous::{LANES, lanes, largest_of_block};
 use crate::quantize::blocks::{Job, TameSeconds};

@@ -1,9 +1,9 @@
 //! Where the numbers that are packed come from.
 
-use crate::QuantizeError;
 use crate::pack::number::EncodeNumber;
 use crate::pack::plan::Bytes;
 use crate::processor::threads::Divide;
+use crate::quantize::QuantizeError;
 use crate::quantize::largest::largest_of;
 use crate::quantize::layout::check_length;
 use crate::round::bits::{ABS, INFINITY};

@@ -1,7 +1,8 @@
 use super::*;
 use crate::processor::instruction_set::with_level;
 use crate::round::bits::{ABS, INFINITY};
-use crate::{RandomStream, Rounding};
+use crate::round::mode::Rounding;
+use crate::round::random::RandomStream;
 use alloc::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

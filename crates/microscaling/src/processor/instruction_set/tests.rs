@@ -1,10 +1,12 @@
 use super::*;
+use crate::format::{
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, ScaleFormat, ScaleMode,
+};
 use crate::quantize::rules::BlockRule;
 use crate::round::bits::ABS;
-use crate::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleFormat, ScaleMode,
-};
+use crate::round::mode::Rounding;
+use crate::round::random::RandomStream;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::cell::RefCell;

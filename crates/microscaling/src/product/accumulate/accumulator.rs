@@ -5,8 +5,8 @@ pub(super) mod chip;
 pub(super) mod output;
 mod text;
 
-use crate::FormatError;
-use crate::format::text::names::impl_by_name;
+use crate::format::FormatError;
+use crate::names::impl_by_name;
 use output::SumFormat;
 
 /// How a matrix unit sums up the products of a dot product: d = c + Σ aᵢ·bᵢ.

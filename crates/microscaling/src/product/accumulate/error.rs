@@ -1,8 +1,9 @@
 //! Operands that an accumulator does not take.
 
 use super::{Chip, OperandType, ScaleType};
+use crate::format::{BlockFormat, ElementFormat, FormatError};
+use crate::pack::PackError;
 use crate::product::{Axis, Side};
-use crate::{BlockFormat, ElementFormat, FormatError, PackError};
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -136,4 +137,4 @@ pub enum AccumulateError {
     },
 }
 
-crate::debug_is_display!(AccumulateError);
+crate::error::debug_is_display!(AccumulateError);

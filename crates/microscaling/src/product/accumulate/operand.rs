@@ -5,8 +5,8 @@ pub(super) mod kind;
 pub(super) mod matrix;
 
 use super::{Accumulator, Order, ScaleAt};
-use crate::AccumulateError;
 use crate::processor::instruction_set::{Kernel, dispatch};
+use crate::product::accumulate::AccumulateError;
 use crate::product::{Axis, Side};
 use kind::{Facts, OperandKind, OperandType};
 

@@ -6,9 +6,9 @@ mod exact;
 mod statistics;
 
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
-use crate::AccumulateError;
 use crate::processor::float_state::ieee;
 use crate::product::Side;
+use crate::product::accumulate::AccumulateError;
 use aligned::{Term, joint, late};
 use alloc::vec::Vec;
 use core::ops::Range;

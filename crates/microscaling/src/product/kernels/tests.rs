@@ -2,8 +2,8 @@
 
 use alloc::{vec, vec::Vec};
 
-use crate::RandomStream;
 use crate::product::{Axis, Matrices, OperandQuantization, Panels, ProductPath, Side};
+use crate::round::random::RandomStream;
 
 /// The product of two matrices, [m, k] and [n, k], of lengths [m, n, k].
 pub(super) type Rule = fn(&[f32], &[f32], [usize; 3]) -> Vec<f32>;

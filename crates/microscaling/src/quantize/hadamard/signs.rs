@@ -1,7 +1,7 @@
 //! The signs of a random Hadamard transform.
 
-use crate::RandomStream;
 use crate::round::bits::SIGN;
+use crate::round::random::RandomStream;
 use alloc::{vec, vec::Vec};
 
 /// The signs of a [`RandomHadamard`](crate::RandomHadamard) transform: one for each index of the axis, the same along the

@@ -4,9 +4,10 @@ use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
+use crate::format::BfpFormat;
 use crate::round::bits::{self, BIAS, INFINITY, MANTISSA_BITS};
+use crate::round::mode::Rounding;
 use crate::round::{NORMAL, normal};
-use crate::{BfpFormat, Rounding};
 use core::ops::Range;
 
 impl BfpFormat {

@@ -1,8 +1,9 @@
 //! The scalar rules of [`FloatFormat`].
 
+use crate::format::FloatFormat;
 use crate::round::bits::{ABS, BIAS, INFINITY, MANTISSA_BITS, SIGN};
+use crate::round::mode::Rounding;
 use crate::round::{RoundingRule, round_magnitude, with_rule};
-use crate::{FloatFormat, Rounding};
 
 impl FloatFormat {
     /// Rounds one number. `draw` matters only to [`Rounding::Stochastic`].

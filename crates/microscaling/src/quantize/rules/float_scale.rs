@@ -9,7 +9,7 @@ mod tables;
 use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::FloatScaleFormat;
+use crate::format::FloatScaleFormat;
 use crate::format::element::table::Tables;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};

@@ -4,9 +4,10 @@ use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
+use crate::format::MicroexponentFormat;
 use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::mode::Rounding;
 use crate::round::{NORMAL, normal};
-use crate::{MicroexponentFormat, Rounding};
 use core::ops::Range;
 
 impl MicroexponentFormat {

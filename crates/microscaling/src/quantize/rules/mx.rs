@@ -7,10 +7,11 @@ use super::rms::RmsScale;
 use super::scale::HeadroomScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
+use crate::format::{ElementFormat, MxFormat, ScaleMode};
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
+use crate::round::mode::Rounding;
 use crate::round::{NORMAL, normal, with_rule};
-use crate::{ElementFormat, MxFormat, Rounding, ScaleMode};
 use core::ops::Range;
 
 impl MxFormat {

@@ -1,6 +1,6 @@
 //! The scale of a block from its root mean square.
 
-use crate::Headroom;
+use crate::format::Headroom;
 
 /// c = [`FACTOR`].0 / [`FACTOR`].1 = 2.92247856 / 6.
 const FACTOR: (u128, u128) = (6_088_497, 12_500_000);

@@ -1,8 +1,8 @@
 //! The shared scale of an MX block: which power of two it is.
 
 use super::mx::ElementRow;
+use crate::format::{Headroom, ScaleMode};
 use crate::round::bits::{self, BIAS, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
-use crate::{Headroom, ScaleMode};
 
 impl ScaleMode {
     /// The exponent s for a block whose largest magnitude is the finite float32 with pattern `amax`,

@@ -2,8 +2,8 @@
 
 use crate::round::bits::ABS;
 use crate::statistics::lanes::{VECTOR, product, square_of_difference, vector};
+use crate::statistics::look::Views;
 use crate::statistics::partial::Partial;
-use crate::statistics::pass::Views;
 use crate::statistics::scales::Scales;
 use core::ops::Range;
 

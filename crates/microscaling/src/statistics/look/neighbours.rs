@@ -3,8 +3,8 @@
 use super::{TILE, beyond};
 use crate::quantize::largest::magnitude_max;
 use crate::statistics::lanes::{BLOCK_LANES, product, square_of_difference, sum_of};
+use crate::statistics::look::Views;
 use crate::statistics::partial::Partial;
-use crate::statistics::pass::Views;
 use crate::statistics::scales::Scales;
 use alloc::vec::Vec;
 

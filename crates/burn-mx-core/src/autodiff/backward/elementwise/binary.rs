@@ -6,8 +6,9 @@ use super::unary::negative;
 use super::{BinaryRule, Operands, SAVED};
 use crate::arithmetic::Arithmetic;
 use crate::kernels::{BinaryOp, MxKernels, to_f32};
+use crate::semantics::activation;
 use crate::semantics::elementwise::{self, Passes};
-use crate::semantics::{Float, activation};
+use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
 
 /// Sum: `g`, `g`.

@@ -7,7 +7,8 @@ use super::UnaryRule;
 use crate::arithmetic::{Arithmetic, activation as formula};
 use crate::kernels::{BinaryFunction, MxKernels, UnaryOp};
 use crate::semantics::elementwise::{self, Passes};
-use crate::semantics::{Float, activation, softmax};
+use crate::semantics::{activation, softmax};
+use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
 
 /// The rounding at the edge of an op that is computed as a whole: of its operand or result, and of the gradient.

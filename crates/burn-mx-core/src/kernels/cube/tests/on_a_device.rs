@@ -2,13 +2,15 @@
 //! device rounds as IEEE 754 says, as Mesa's driver for processors does. So this test runs the arithmetic that CUDA uses.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{TensorData, read_sync};
+use burn_backend::{DType, TensorData, read_sync};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_wgpu::WgpuRuntime;
-use microscaling::{FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
+use crate::kernels::cube::functions::elementwise;
 use crate::kernels::cube::numbers::float::{FORCED, Float32};
+use crate::kernels::cube::quantize::{self, Job};
 use crate::kernels::{
     BinaryFunction, BinaryOp, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm,
     Normalization, OpRounding, Softmax, UnaryFunction, UnaryOp,
@@ -102,4 +104,51 @@ fn its_float32_and_integers_agree() {
         });
         assert_eq!(device, integers, "{op:?}");
     }
+}
+
+/// Operands for matrix units are written as bfloat16, whose bits this device can hold though it computes nothing with them.
+#[test]
+fn operands_in_bfloat16_have_the_upper_halves() {
+    let upper_halves = |mut tensor: Tensor| -> Vec<u32> {
+        assert_eq!(tensor.dtype, DType::BF16);
+        tensor.dtype = DType::U16;
+        let data = read_sync(B::int_into_data(tensor)).expect("the device computes");
+        let halves: Vec<u16> = data.into_vec().expect("it holds u16");
+        halves
+            .into_iter()
+            .map(|half| u32::from(half) << 16)
+            .collect()
+    };
+    let none = RandomStream::new(0, 0);
+    let nearest = Rounding::NearestEven;
+    for (text, shape, axis) in [
+        ("mxfp8_e4m3", [5, 70], 1),
+        ("mxfp8_e4m3", [70, 5], 0),
+        ("mx9", [9, 64], 1),
+        ("nvfp4(four_over_six=true)", [3, 50], 1),
+        (
+            "mx(element=fp4_e2m1,block_size=32,square=true)",
+            [40, 33],
+            1,
+        ),
+    ] {
+        let format: BlockFormat = text.parse().expect("the format is sound");
+        let job = Job::of(None, (format, nearest));
+        let x = || ordinary(shape, 7);
+        let (narrow, _) = quantize::quantize_in_units(x(), DType::BF16, axis, job, none);
+        let wide = quantize::quantize(x(), axis, job, none);
+        assert_eq!(
+            upper_halves(narrow),
+            bits(wide),
+            "{text} {shape:?} along {axis}"
+        );
+    }
+    let rounding = Some((
+        FloatFormat::bfloat(16).expect("16 bits are allowed"),
+        nearest,
+    ));
+    let x = || ordinary([3, 50], 8);
+    let narrow = elementwise::round_to(x(), DType::BF16, rounding);
+    let wide = elementwise::round_to(x(), DType::F32, rounding);
+    assert_eq!(upper_halves(narrow), bits(wide));
 }

@@ -2,11 +2,10 @@
 
 use super::{Along, NO_STREAM};
 use crate::kernels::{KernelOp, MxKernels, to_f32};
-use crate::semantics::Float;
 use crate::semantics::product::roundings::Roundings;
 use crate::semantics::product::{Product, Rounder, static_input};
 use crate::specs::{Slot, StaticInput};
-use crate::tensor::Meta;
+use crate::tensor::{Float, Meta};
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};

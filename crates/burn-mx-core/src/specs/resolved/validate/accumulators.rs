@@ -2,9 +2,8 @@
 
 use microscaling::OperandKind;
 
-use crate::hooks::ProductKind;
 use crate::kernels::product::accumulated::kind_of;
-use crate::specs::{ResolvedSpecs, Slot, SpecsError};
+use crate::specs::{ProductKind, ResolvedSpecs, Slot, SpecsError};
 
 impl ResolvedSpecs {
     /// Checks the accumulator of each product against all pairs of operands that it may get.

@@ -1,9 +1,9 @@
 //! How tools compute the bytes of a block, as scalar code in exact arithmetic.
 
+use crate::format::{ElementFormat, MxFormat, Nvfp4Format, ScaleMode};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, ONE};
-use crate::{ElementFormat, MxFormat, Nvfp4Format, ScaleMode};
 use alloc::{vec, vec::Vec};
 
 /// The rounding of a number halfway between two.

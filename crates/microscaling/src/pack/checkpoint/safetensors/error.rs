@@ -1,6 +1,7 @@
 //! Why a file is not written, or not read.
 
-use crate::{PackError, ParseFormatError, WeightLayoutError};
+use crate::format::ParseFormatError;
+use crate::pack::{PackError, WeightLayoutError};
 use ::safetensors::SafeTensorError;
 use alloc::{boxed::Box, string::String};
 use thiserror::Error;
@@ -78,4 +79,4 @@ pub enum FileError {
     Layout(Box<WeightLayoutError>),
 }
 
-crate::debug_is_display!(FileError);
+crate::error::debug_is_display!(FileError);

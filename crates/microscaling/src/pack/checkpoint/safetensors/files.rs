@@ -1,7 +1,7 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
 use super::{CheckpointLayout, FileError, FileTensor, PackedFile};
-use crate::{Packed, StoredType, StoredView, WeightLayout};
+use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
     borrow::ToOwned,
     boxed::Box,

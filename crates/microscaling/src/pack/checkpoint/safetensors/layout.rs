@@ -1,6 +1,7 @@
 //! Layouts of whole checkpoints.
 
-use crate::{NameError, WeightLayout};
+use crate::names::NameError;
+use crate::pack::WeightLayout;
 use core::fmt::{self, Display};
 use core::str::FromStr;
 

@@ -1,7 +1,8 @@
 //! Why a weight is not laid out, or is none of a layout.
 
 use super::{StoredType, WeightLayout};
-use crate::{BlockFormat, PackError};
+use crate::format::BlockFormat;
+use crate::pack::PackError;
 use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
@@ -108,4 +109,4 @@ pub enum WeightLayoutError {
     },
 }
 
-crate::debug_is_display!(WeightLayoutError);
+crate::error::debug_is_display!(WeightLayoutError);

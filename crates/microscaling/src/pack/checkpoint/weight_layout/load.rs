@@ -3,7 +3,7 @@
 use super::{
     MX_BLOCK, MX_BYTES, StoredType, StoredView, WeightLayout, WeightLayoutError, reciprocal,
 };
-use crate::Packed;
+use crate::pack::Packed;
 use alloc::{borrow::ToOwned, format};
 
 impl WeightLayout {

@@ -2,9 +2,10 @@
 
 use super::text::{promotion_text, take_promotion};
 use crate::format::text::parameters::{Parameters, impl_serde_by_text};
+use crate::format::{FormatError, ParseFormatError};
+use crate::names::NameError;
 use crate::product::accumulate::operand::kind::OperandKind;
-use crate::product::accumulate::{Accumulator, Chip, ScaleAt};
-use crate::{AccumulateError, FormatError, NameError, ParseFormatError};
+use crate::product::accumulate::{AccumulateError, Accumulator, Chip, ScaleAt};
 use alloc::{format, vec::Vec};
 use core::fmt;
 use core::str::FromStr;

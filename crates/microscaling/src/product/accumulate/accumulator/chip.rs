@@ -1,9 +1,9 @@
 //! The accumulators of chips, by the types of their operands.
 
-use crate::format::text::names::impl_by_name;
+use crate::format::{ElementFormat, ScaleFormat, SpecialCodes};
+use crate::names::impl_by_name;
 use crate::product::accumulate::operand::kind::{OperandKind, OperandType, ScaleType};
-use crate::product::accumulate::{Accumulator, Order, SumFormat};
-use crate::{AccumulateError, ElementFormat, ScaleFormat, SpecialCodes};
+use crate::product::accumulate::{AccumulateError, Accumulator, Order, SumFormat};
 use alloc::string::ToString;
 
 /// A family of chips with matrix units.

@@ -1,7 +1,9 @@
 //! The format of a running sum.
 
 use crate::format::text::parameters::impl_serde_by_text;
-use crate::{FormatError, NameError, ParseFormatError, Rounding};
+use crate::format::{FormatError, ParseFormatError};
+use crate::names::NameError;
+use crate::round::mode::Rounding;
 use alloc::{format, string::ToString, vec};
 use core::fmt;
 use core::str::FromStr;

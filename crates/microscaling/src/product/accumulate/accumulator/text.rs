@@ -4,9 +4,10 @@ use super::output::EXPECTED;
 use super::{
     FLOOR_EXPONENT, FLOOR_EXPONENTS, FRACTION_BITS, INTEGER_BITS, LATE_FRACTION_BITS, TERMS,
 };
+use crate::format::ParseFormatError;
 use crate::format::text::parameters::{Parameters, impl_serde_by_text};
+use crate::names::NameError;
 use crate::product::accumulate::{Accumulator, Order, Overflow, ScaleAt, SumFormat};
-use crate::{NameError, ParseFormatError};
 use alloc::{
     format,
     string::{String, ToString},

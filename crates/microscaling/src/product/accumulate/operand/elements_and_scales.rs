@@ -1,8 +1,8 @@
 //! Elements and scales of a quantized tensor, apart.
 
-use crate::pack::ScaleCodes;
+use crate::format::BlockFormat;
+use crate::pack::{Packed, PackedView, ScaleCodes};
 use crate::product::accumulate::OperandKind;
-use crate::{BlockFormat, Packed, PackedView};
 use alloc::vec::Vec;
 
 impl PackedView<'_> {

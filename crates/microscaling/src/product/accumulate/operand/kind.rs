@@ -1,8 +1,8 @@
 //! The kinds of numbers in operands.
 
 use crate::format::text::parameters::impl_serde_by_text;
+use crate::format::{BlockFormat, ElementFormat, ParseFormatError, ScaleFormat, SharedExpMethod};
 use crate::round::bits;
-use crate::{BlockFormat, ElementFormat, ParseFormatError, ScaleFormat, SharedExpMethod};
 use core::fmt;
 use core::str::FromStr;
 

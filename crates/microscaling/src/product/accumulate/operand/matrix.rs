@@ -1,8 +1,10 @@
 //! Operands quantized into elements and block scales.
 
+use crate::format::BlockFormat;
+use crate::pack::{Packed, PackedView};
 use crate::product::Axis;
-use crate::product::accumulate::{AccumulatorOperand, OperandKind};
-use crate::{AccumulateError, BlockFormat, Packed, PackedView, Rounder};
+use crate::product::accumulate::{AccumulateError, AccumulatorOperand, OperandKind};
+use crate::round::mode::Rounder;
 use alloc::vec::Vec;
 
 /// A matrix quantized to a block format, with elements and scales apart, as an accumulator multiplies them.

@@ -3,9 +3,8 @@
 use super::aligned::{Term, unit};
 use super::exact::{ExactSum, Value};
 use super::{Dot, Product, finite};
-use crate::AccumulateError;
 use crate::processor::float_state::ieee;
-use crate::product::accumulate::{Accumulator, AccumulatorOperand, Order};
+use crate::product::accumulate::{AccumulateError, Accumulator, AccumulatorOperand, Order};
 
 /// The least exponent of a float32 sum's last bit.
 const LAST_BIT: i32 = -149;

@@ -1,11 +1,12 @@
 //! The formats' functions for one block and one element.
 
 use super::FloatScaleRule;
+use crate::format::{BlockFormat, FloatScaleFormat, Nvfp4Format};
 use crate::processor::float_state::ieee;
 use crate::quantize::rules::BlockRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE};
+use crate::round::mode::Rounding;
 use crate::round::with_rule;
-use crate::{BlockFormat, FloatScaleFormat, Nvfp4Format, Rounding};
 
 impl BlockFormat {
     /// The tensor scale where there is one, of a tensor whose largest magnitude has the float32 pattern that `amax`

@@ -1,10 +1,10 @@
 //! The scales of blocks that are floats.
 
-use crate::pack::codes::places::Places;
+use crate::format::element::places::Places;
+use crate::format::{FloatScaleFormat, ScaleFormat};
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::{RoundingRule, round_magnitude};
-use crate::{FloatScaleFormat, ScaleFormat};
 
 /// The numbers that a block's scale can be.
 #[derive(Clone, Copy)]

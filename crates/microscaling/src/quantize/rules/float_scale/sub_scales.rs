@@ -1,6 +1,6 @@
 //! Scales that parts of a block double.
 
-use crate::FloatScaleFormat;
+use crate::format::FloatScaleFormat;
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
 
 /// The sub-blocks of [`SubScales`](crate::SubScales) as the loops see them.

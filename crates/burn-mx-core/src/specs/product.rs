@@ -1,4 +1,4 @@
-//! The kinds of products.
+//! The products that specs tell apart.
 
 use core::fmt::{self, Display};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Op {
+pub enum ProductOp {
     /// A linear layer.
     Linear,
     /// A matrix product.
@@ -17,7 +17,7 @@ pub enum Op {
     Convolution,
 }
 
-impl Op {
+impl ProductOp {
     /// The op's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Op {
     }
 }
 
-impl Display for Op {
+impl Display for ProductOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -37,7 +37,7 @@ impl Display for Op {
 /// The result of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ProductKind {
     /// The op's output.
     Forward,
     /// The gradient of an activation.
@@ -46,7 +46,7 @@ pub enum Kind {
     WeightGradient,
 }
 
-impl Kind {
+impl ProductKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Forward, Self::InputGradient, Self::WeightGradient];
 
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-impl Display for Kind {
+impl Display for ProductKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Forward => "forward",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::OnnxError;
+use crate::error::OnnxError;
 use crate::files::Output;
 use crate::graph::Model;
 use crate::proto::wire::Message;

@@ -30,7 +30,7 @@ impl NameError {
     }
 }
 
-crate::debug_is_display!(NameError);
+crate::error::debug_is_display!(NameError);
 
 /// A closed set of values, each with one name and possibly aliases.
 pub(crate) trait Named: Copy + 'static {
@@ -67,7 +67,7 @@ pub(crate) fn parse<T: Named>(name: &str) -> Result<T, NameError> {
 /// `FromStr`, `Display` and serde by name for a [`Named`] enum.
 macro_rules! impl_by_name {
     ($name:ident, $kind:literal) => {
-        impl $crate::format::text::names::Named for $name {
+        impl $crate::names::Named for $name {
             const KIND: &'static str = $kind;
             const VALUES: &'static [Self] = &Self::ALL;
             fn names(self) -> (&'static str, &'static [&'static str]) {
@@ -79,7 +79,7 @@ macro_rules! impl_by_name {
             type Err = $crate::NameError;
             /// The value with this name or alias, spelled exactly.
             fn from_str(name: &str) -> Result<Self, Self::Err> {
-                $crate::format::text::names::parse(name)
+                $crate::names::parse(name)
             }
         }
 
@@ -99,9 +99,7 @@ macro_rules! impl_by_name {
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::format::text::names::NameVisitor(
-                    core::marker::PhantomData,
-                ))
+                deserializer.deserialize_str($crate::names::NameVisitor(core::marker::PhantomData))
             }
         }
     };

@@ -1,8 +1,8 @@
 //! Converts between codes and numbers of ordinary blocks, by the places of a code's bits. A handful of operations, the same
 //! for every code, converts either way.
 
+use crate::format::{ElementFormat, SpecialCodes};
 use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
-use crate::{ElementFormat, SpecialCodes};
 
 /// The places of the fields of a code: of an element format, or of a sign above a magnitude.
 ///

@@ -1,0 +1,85 @@
+//! Schedules: their stages, and phases that form none.
+
+use burn_mx_core::MxSpecs;
+use burn_mx_module::{Schedule, Stage};
+
+const LAYERS: [&str; 4] = ["embed", "blocks.0.up", "blocks.0.down", "head"];
+
+fn schedule(text: &str) -> Result<Schedule, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// The format of each layer's weight.
+fn formats(stage: &Stage) -> Vec<String> {
+    let format = |specs: &MxSpecs| specs.w_elem_format.map_or("-".into(), |f| f.to_string());
+    let of_layer = |layer: &&str| match stage.recipe.layers.get(*layer) {
+        Some(specs) => format(specs),
+        None => format(&stage.recipe.specs),
+    };
+    LAYERS.iter().map(of_layer).collect()
+}
+
+#[test]
+fn layers_change_one_after_another() {
+    let text = r#"[
+        {"from": 0, "preset": "mxfp8_e4m3"},
+        {"from": 10, "ramp": 8, "recipe": {
+            "specs": {"w_elem_format": "fp4_e2m1"},
+            "exemptions": {"head": true, "last_percent": 0},
+            "layers": {"blocks.*.up": {"w_elem_format": "fp6_e2m3"}}
+        }},
+        {"from": 40, "preset": "none"}
+    ]"#;
+    let schedule = schedule(text).unwrap();
+    let stages = schedule.stages(&LAYERS).unwrap();
+    let found: Vec<_> = stages
+        .iter()
+        .map(|stage| (stage.from, formats(stage).join(" ")))
+        .collect();
+    let expected = [
+        (0, "fp8_e4m3 fp8_e4m3 fp8_e4m3 fp8_e4m3"),
+        (10, "fp4_e2m1 fp8_e4m3 fp8_e4m3 fp8_e4m3"),
+        (12, "fp4_e2m1 fp6_e2m3 fp8_e4m3 fp8_e4m3"),
+        (14, "fp4_e2m1 fp6_e2m3 fp4_e2m1 fp8_e4m3"),
+        (16, "fp4_e2m1 fp6_e2m3 fp4_e2m1 -"),
+        (40, "- - - -"),
+    ];
+    let expected = expected.map(|(from, text)| (from, text.to_owned()));
+    assert_eq!(found, expected);
+    // Without a layer of its own a stage is as short as its recipe.
+    assert!(stages[5].recipe.layers.is_empty());
+    let text = serde_json::to_string(&schedule).unwrap();
+    assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
+}
+
+#[test]
+fn a_short_ramp_changes_several_layers_in_a_step() {
+    let text = r#"[{"from": 0, "preset": "none"}, {"from": 5, "ramp": 2, "preset": "mxfp4"}]"#;
+    let stages = schedule(text).unwrap().stages(&LAYERS).unwrap();
+    let steps: Vec<u64> = stages.iter().map(|stage| stage.from).collect();
+    assert_eq!(steps, [0, 5, 6]);
+    assert_eq!(stages[1].recipe.layers.len(), 2);
+    let long = u64::MAX - 6;
+    let text = format!(
+        r#"[{{"from": 0, "preset": "none"}}, {{"from": 5, "ramp": {long}, "preset": "mxfp4"}}]"#
+    );
+    let stages = schedule(&text).unwrap().stages(&LAYERS).unwrap();
+    assert_eq!(stages[3].from, 5 + long / 2);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let error = |text: &str| schedule(text).unwrap_err().to_string();
+    assert!(error("[]").contains("empty"));
+    let late = error(r#"[{"from": 1, "preset": "mxfp4"}]"#);
+    assert!(late.contains("phase 0: `from` is 1, expected 0"), "{late}");
+    let early = r#"[{"from": 0, "preset": "none"}, {"from": 5, "ramp": 9, "preset": "mxfp4"}, {"from": 13, "preset": "none"}]"#;
+    assert!(error(early).contains("phase 2: `from` is 13, expected 14 or more"));
+    let ramp = error(r#"[{"from": 0, "ramp": 3, "preset": "mxfp4"}]"#);
+    assert!(ramp.contains("`ramp` is 3, expected at most 0"), "{ramp}");
+    assert!(error(r#"[{"from": 0}]"#).contains("either `preset` or `recipe`"));
+    assert!(error(r#"[{"from": 0, "preset": "mxfp44"}]"#).contains("mxfp4"));
+    let specs = r#"[{"from": 0, "recipe": {"specs": {"bfloat": 16, "fp": 16}}}]"#;
+    assert!(error(specs).contains("phase 0: "));
+    assert!(error(r#"[{"from": 0, "recipes": 1}]"#).contains("recipes"));
+}
