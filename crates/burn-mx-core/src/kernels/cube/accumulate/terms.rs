@@ -164,19 +164,15 @@ pub(in crate::kernels::cube) fn terms_kernel(
         result = UNIT.runtime();
     }
     if is_term && row < lines.given {
-        if comptime!(terms.content != Content::Scale) {
-            let pattern = match comptime!(terms.form) {
-                Some(form) => {
-                    let code = code_at(source, position, form.bits);
-                    element_value(code, 0i32.runtime(), comptime!(element_of(form.format)))
-                }
-                None => source[position],
-            };
-            let is_fixed = comptime!(terms.content == Content::Fixed);
-            result = of_pattern(pattern, element, is_fixed);
-        }
         match comptime!(terms.form) {
             Some(form) => {
+                if comptime!(terms.content != Content::Scale) {
+                    let code = code_at(source, position, form.bits);
+                    let of_element = comptime!(element_of(form.format));
+                    let pattern = element_value(code, 0i32.runtime(), of_element);
+                    let is_fixed = comptime!(terms.content == Content::Fixed);
+                    result = of_pattern(pattern, element, is_fixed);
+                }
                 if comptime!(terms.content == Content::Scaled || terms.content == Content::Scale) {
                     let (block, _) = block_of(blocks, position);
                     let code = byte(source, codes, block);
@@ -188,7 +184,7 @@ pub(in crate::kernels::cube) fn terms_kernel(
                     }
                 }
             }
-            None => {}
+            None => result = of_pattern(source[position], element, false),
         }
     }
     words[ABSOLUTE_POS] = result;

@@ -39,15 +39,14 @@ impl AccumulatedForm {
 }
 
 /// A product that a matrix unit sums up, of tensors on a device.
-#[cfg_attr(
-    not(feature = "cube"),
-    expect(dead_code, reason = "other backends sum up in host memory")
-)]
 #[derive(Clone, Debug)]
 pub struct AccumulatedProduct {
-    pub(crate) accumulator: Accumulator,
-    pub(crate) forms: [AccumulatedForm; 2],
-    pub(crate) shapes: [Vec<usize>; 2],
+    /// The unit.
+    pub accumulator: Accumulator,
+    /// What the tensors become.
+    pub forms: [AccumulatedForm; 2],
+    /// Their shapes.
+    pub shapes: [Vec<usize>; 2],
 }
 
 impl AccumulatedProduct {
@@ -72,17 +71,14 @@ impl AccumulatedProduct {
     }
 
     /// Where the operands lie.
+    #[cfg(feature = "cube")]
     pub(crate) fn layouts(&self) -> [Layout<'_>; 2] {
         layouts(&self.forms, &self.shapes)
     }
 
     /// The shape of the result.
-    #[cfg_attr(
-        not(feature = "cube"),
-        expect(dead_code, reason = "other backends sum up in host memory")
-    )]
-    pub(crate) fn shape(&self) -> Vec<usize> {
-        let [lhs, rhs] = self.layouts();
+    pub fn shape(&self) -> Vec<usize> {
+        let [lhs, rhs] = layouts(&self.forms, &self.shapes);
         let (mut shape, _) = broadcast([lhs.leading, rhs.leading]);
         shape.extend([lhs.free.length, rhs.free.length]);
         shape

@@ -61,15 +61,11 @@ pub(super) fn add_in_turn(
     output: &Output,
 ) -> u32 {
     let mut c = c;
-    let mut left = place.row;
-    let mut right = place.column;
-    for _ in 0..chain.steps * STEP {
-        let a = lhs[left];
-        let b = rhs[right];
+    for i in 0..chain.steps * STEP {
+        let a = lhs[place.row + i];
+        let b = rhs[place.column + i * place.step];
         let of_product = product(a, b, chain.product_bits);
         c = sum(&of_product, &number(c), special_product(a, b), c, output);
-        left += 1;
-        right += place.step;
     }
     c
 }
