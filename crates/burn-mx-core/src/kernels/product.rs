@@ -129,7 +129,7 @@ pub enum Operand<P> {
     ToAccumulate {
         /// The values.
         values: P,
-        /// What they become.
+        /// The form that the values take.
         form: AccumulatedForm,
     },
 }
@@ -215,8 +215,8 @@ pub(crate) fn in_tensor<B: MxKernels>(
     }
 }
 
-/// The product of float32 tensors that are not quantized, where the backend has a product that rounds no operand; `None` where
-/// its own product rounds none, or where a tensor is of another type. CUDA's own product rounds operands to tensor-float-32.
+/// The product of float32 tensors that are not quantized, by a kernel that rounds no operand. CUDA's own product rounds operands to
+/// tensor-float-32. `None` on a backend without this kernel, whose own product rounds no operand, and for tensors of another type.
 pub(crate) fn in_float32<B: MxKernels>(
     operands: [&FloatTensor<B>; 2],
     places: [OperandLayout; 2],

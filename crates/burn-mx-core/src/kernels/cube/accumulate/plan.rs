@@ -189,7 +189,7 @@ fn is_packed_on_device(form: &AccumulatedForm, shape: &[usize]) -> bool {
     })
 }
 
-/// What an order says of an addition.
+/// The parameters of an addition, from the order.
 struct Sum {
     terms: usize,
     /// Terms of a group.

@@ -55,7 +55,7 @@ pub(in crate::kernels::cube) struct Type {
     mantissa_bits: i32,
     /// The largest magnitude, as a pattern.
     max: u32,
-    /// What is smaller becomes +0; a pattern.
+    /// The smallest magnitude that does not become +0, as a pattern.
     smallest: u32,
 }
 
@@ -89,7 +89,7 @@ pub(in crate::kernels::cube) struct Lines {
     matrix: usize,
 }
 
-/// What a word holds.
+/// The content of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::kernels::cube) enum Content {
     /// An element.
@@ -108,7 +108,7 @@ pub(in crate::kernels::cube) struct Terms {
     pub(in crate::kernels::cube) content: Content,
     /// How the source is packed; without it the source is a tensor of elements.
     pub(in crate::kernels::cube) form: Option<Form>,
-    /// Whether neighbouring words are those of neighbouring lines, `[matrix, slot, line]` and not `[matrix, line, slot]`.
+    /// Whether neighbouring words belong to neighbouring lines, `[matrix, slot, line]` and not `[matrix, line, slot]`.
     pub(in crate::kernels::cube) across: bool,
 }
 

@@ -43,7 +43,7 @@ impl AccumulatedForm {
 pub struct AccumulatedProduct {
     /// The unit.
     pub accumulator: Accumulator,
-    /// What the tensors become.
+    /// The forms that the tensors take.
     pub forms: [AccumulatedForm; 2],
     /// Their shapes.
     pub shapes: [Vec<usize>; 2],

@@ -41,7 +41,7 @@ fn special_product(a: u32, b: u32) -> u32 {
     select(exponent(a) + exponent(b) > FINITE, special, 0)
 }
 
-/// The sum of two numbers, or of what they are instead if that is Inf or NaN.
+/// The sum of two numbers, each of which may stand for an Inf or a NaN.
 #[cube]
 fn sum(a: &Number, b: &Number, of_a: u32, of_b: u32, output: &Output) -> u32 {
     let finite = wide::sum(a, b, output);
