@@ -297,9 +297,9 @@ fn a_path_that_matches_nothing_is_an_error_that_lists_the_nearest_paths() {
     for pattern in ["layers.12", "layer", "", "weight", "layers.1."] {
         let error = layers(pattern).expect_err("nothing matches").to_string();
         assert!(error.contains(&format!("`{pattern}`")), "{error}");
-        // Five of 24.
+        // Five of 24 parameters and their modules.
         assert!(
-            error.contains("the module has layers.") && error.ends_with(" and 19 others"),
+            error.contains("the module has layers") && error.ends_with(" other parameters"),
             "{error}"
         );
     }

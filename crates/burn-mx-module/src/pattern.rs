@@ -63,18 +63,25 @@ impl Pattern {
     }
 }
 
-/// The paths that an error lists if a pattern matches none. Up to ten paths are listed in full. If there are more, the error lists
-/// the five most like the pattern and counts the others.
+/// The paths that an error lists if a pattern matches none. Up to ten parameters are listed in full. If there are more, the error lists
+/// the five parameters and modules whose paths are most like the pattern, and counts the other parameters.
 pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
-    let mut paths: Vec<&str> = paths.into_iter().collect();
-    if paths.len() <= 2 * MOST {
-        return paths.join(", ");
+    let parameters: Vec<&str> = paths.into_iter().collect();
+    if parameters.len() <= 2 * MOST {
+        return parameters.join(", ");
     }
-    let distance = |path: &&str| strsim::damerau_levenshtein(pattern, path);
-    paths.sort_by_cached_key(distance);
-    let others = paths.len() - MOST;
-    format!("{} and {others} others", paths[..MOST].join(", "))
+    let modules = parameters.iter().flat_map(|path| {
+        let ends = path.match_indices('.').map(|(dot, _)| dot);
+        ends.map(|end| &path[..end])
+    });
+    let mut paths: Vec<&str> = parameters.iter().copied().chain(modules).collect();
+    paths.sort_by_cached_key(|path| (strsim::damerau_levenshtein(pattern, path), *path));
+    paths.dedup();
+    paths.truncate(MOST);
+    let is_left_out = |parameter: &&&str| !paths.contains(*parameter);
+    let others = parameters.iter().filter(is_left_out).count();
+    format!("{} and {others} other parameters", paths.join(", "))
 }
 
 #[cfg(test)]
@@ -104,9 +111,11 @@ mod tests {
         let all = paths.iter().map(String::as_str).chain(["head.weight"]);
         let said = nearest("haed.weight", all.clone());
         assert!(
-            said.starts_with("head.weight, ") && said.ends_with(" and 36 others"),
+            said.starts_with("head.weight, head, ") && said.ends_with(" other parameters"),
             "{said}"
         );
+        let said = nearest("blokcs.7.up", all);
+        assert!(said.starts_with("blocks.7.up, "), "{said}");
         assert_eq!(nearest("x", ["a", "b"]), "a, b");
     }
 }
