@@ -1,7 +1,7 @@
 //! Compares kernels by the device's own float32 with kernels by integers. Ordinary numbers give the same results if the
 //! device rounds as IEEE 754 says, as Mesa's driver for processors does. So this test runs the arithmetic that CUDA uses.
 
-use burn_backend::ops::FloatTensorOps;
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, TensorData, read_sync};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
