@@ -9,7 +9,8 @@ use microscaling::safetensors::CheckpointLayout;
 
 use crate::error::CheckpointError;
 
-/// A checkpoint to save or to load, with more options than [`save_checkpoint`] and [`load_checkpoint`].
+/// A checkpoint to save or to load, with more options than [`save_checkpoint`](crate::save_checkpoint) and
+/// [`load_checkpoint`](crate::load_checkpoint).
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_checkpoint as checkpoint; pub use burn_mx_module as module; }

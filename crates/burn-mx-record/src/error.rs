@@ -9,7 +9,7 @@ pub enum RecordError {
     /// A field of the configuration that cannot be used.
     #[error("`{field}` is {value}; {allowed}")]
     Config {
-        /// The field of [`RecorderConfig`].
+        /// The field of [`RecorderConfig`](crate::RecorderConfig).
         field: &'static str,
         /// Its value.
         value: String,

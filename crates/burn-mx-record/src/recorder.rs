@@ -60,7 +60,7 @@ impl Recorder {
     }
 
     /// Records products until the recording is finished or dropped. Creates `folder` if it is missing. The records are in the
-    /// file [`RECORDS`] of this folder.
+    /// file [`RECORDS`](crate::RECORDS) of this folder.
     ///
     /// # Errors
     ///

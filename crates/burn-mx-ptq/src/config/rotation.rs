@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A random Hadamard rotation of features, folded into the weights of the layers that write and read the features.
 ///
-/// The rotation is [`RandomHadamard`] in blocks of 128, with the signs of `seed`. A part shorter than 128 is one block for each
+/// The rotation is [`RandomHadamard`](microscaling::RandomHadamard) in blocks of 128, with the signs of `seed`. A part shorter than 128 is one block for each
 /// power of two in its length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
