@@ -55,12 +55,14 @@ impl Pattern {
 
     /// Whether the pattern matches the parameter or the module at this path, or a module that it is in.
     pub fn matches(&self, path: &str) -> bool {
-        let ends = path.match_indices('.').map(|(dot, _)| dot);
-        ends.chain([path.len()]).any(|end| {
-            let path = &path[..end];
-            path == self.text || self.glob.is_match(path)
-        })
+        with_modules(path).any(|path| path == self.text || self.glob.is_match(path))
     }
+}
+
+/// The modules that the path is in, from the outermost one, and the path itself.
+fn with_modules(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('.').map(|(dot, _)| dot);
+    ends.chain([path.len()]).map(|end| &path[..end])
 }
 
 /// The paths that an error lists if a pattern matches none. Up to ten parameters are listed in full. If there are more, the error lists
@@ -71,11 +73,7 @@ pub fn nearest<'a>(pattern: &str, paths: impl IntoIterator<Item = &'a str>) -> S
     if parameters.len() <= 2 * MOST {
         return parameters.join(", ");
     }
-    let modules = parameters.iter().flat_map(|path| {
-        let ends = path.match_indices('.').map(|(dot, _)| dot);
-        ends.map(|end| &path[..end])
-    });
-    let mut paths: Vec<&str> = parameters.iter().copied().chain(modules).collect();
+    let mut paths: Vec<&str> = parameters.iter().copied().flat_map(with_modules).collect();
     paths.sort_by_cached_key(|path| (strsim::damerau_levenshtein(pattern, path), *path));
     paths.dedup();
     paths.truncate(MOST);

@@ -19,8 +19,6 @@ use crate::tensor::{Flags, Float, Meta, MxTensor, OpContext};
 use crate::warnings;
 pub(crate) use geometry::{Direction, Geometry};
 
-/// Significant bits of tensors that are not quantized.
-const FLOAT32: u32 = f32::MANTISSA_DIGITS;
 pub(super) const BATCH: usize = 0;
 pub(super) const CHANNELS: usize = 1;
 
@@ -125,7 +123,9 @@ pub(crate) fn x_backward<B: MxKernels>(
         let x = x.map(|x| x.shape());
         let in_float32 = emulation
             .filter(|_| are_float32::<B>([&weight.inner, &grad.inner]))
-            .and_then(|_| geometry.input_gradient::<B>(x, &weight.inner, &grad.inner, FLOAT32));
+            .and_then(|_| {
+                geometry.input_gradient::<B>(x, &weight.inner, &grad.inner, f32::MANTISSA_DIGITS)
+            });
         let gradient = in_float32.unwrap_or_else(|| op(weight.inner, grad.inner));
         return MxTensor::new(gradient, context.result);
     };
@@ -206,7 +206,12 @@ pub(crate) fn weight_backward<B: MxKernels>(
         let in_float32 = emulation
             .filter(|_| are_float32::<B>([&x.inner, &grad.inner]))
             .and_then(|_| {
-                geometry.weight_gradient::<B>(&x.inner, weight.shape(), &grad.inner, FLOAT32)
+                geometry.weight_gradient::<B>(
+                    &x.inner,
+                    weight.shape(),
+                    &grad.inner,
+                    f32::MANTISSA_DIGITS,
+                )
             });
         let gradient = in_float32.unwrap_or_else(|| op(x.inner, grad.inner));
         return MxTensor::new(gradient, context.result);
