@@ -65,7 +65,7 @@ pub(super) fn add(
         let mut total_hi = 0u32.runtime();
         let mut total_lo = 0u32.runtime();
         if comptime!(width == Width::Double) {
-            let of_c = wide::negate_if(cut(c, unit), c >= SIGN);
+            let of_c = wide::negate_if(of_c, c >= SIGN);
             total_hi = of_c.hi;
             total_lo = of_c.lo;
         }
