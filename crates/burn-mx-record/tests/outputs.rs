@@ -2,7 +2,8 @@
 
 use burn_core as burn;
 use burn_core::module::{AutodiffModule, Module, Param};
-use burn_core::tensor::module::linear;
+use burn_core::tensor::module::{conv2d, linear};
+use burn_core::tensor::ops::ConvOptions;
 use burn_core::tensor::{Distribution, Tensor, backend::Backend};
 use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs, Slot};
@@ -162,4 +163,40 @@ fn a_layer_without_a_gradient_is_named() {
     );
     let error = error.unwrap_err().to_string();
     assert_eq!(error, "`first`: the loss has no gradient for the result");
+}
+
+#[test]
+fn a_convolution_has_the_score_of_the_formula() {
+    #[derive(Module, Debug)]
+    struct Net<B: Backend> {
+        weight: Param<Tensor<B, 4>>,
+    }
+    fn convolved<B: Backend>(x: Tensor<B, 4>, weight: Tensor<B, 4>) -> Tensor<B, 4> {
+        conv2d(x, weight, None, ConvOptions::new([1, 1], [1, 1], [1, 1], 1))
+    }
+    let device = MxDevice::new(FlexDevice, "none").unwrap();
+    let normal = |shape| Tensor::<B, 4>::random(shape, Distribution::Normal(0.0, 1.0), &device);
+    let (x, weight) = (normal([2, 32, 5, 6]), normal([8, 32, 3, 3]));
+    let net = Net {
+        weight: Param::from_tensor(Tensor::<A, 4>::from_inner(weight.clone())),
+    };
+    // The gradient is three times the result.
+    let scores = output_sensitivities(
+        &net,
+        &["mxfp4".to_owned()],
+        std::slice::from_ref(&x),
+        |net, x| {
+            let y = convolved(Tensor::from_inner(x.clone()), net.weight.val());
+            y.powi_scalar(2).sum().mul_scalar(1.5)
+        },
+        |net: &Net<B>, x| convolved(x.clone(), net.weight.val()),
+        |_, _| (),
+    );
+    let got = scores.unwrap()[0].score("mxfp4").unwrap();
+    let format = "mxfp4".parse().unwrap();
+    let packed = pack(weight.clone(), 1, format, Rounder::NearestEven).unwrap();
+    let change = convolved(x.clone(), unpack(&packed.view(), &device) - weight.clone());
+    let products = (change * convolved(x, weight) * 3.0).into_data();
+    let expected: f64 = products.iter::<f64>().map(|x| x * x).sum();
+    assert!((got / expected - 1.0).abs() < 1e-3, "{got} {expected}");
 }

@@ -60,8 +60,8 @@ where
     let mut sums: Vec<Sensitivity> = Vec::new();
     let (mut done, mut all) = (0, 0);
     for (number, batch) in batches.iter().enumerate() {
-        let gradients = seen::<B>(None, || drop(loss(&trained, batch).backward()));
-        let exact = seen::<B>(None, || drop(forward(&float, batch)));
+        let gradients = seen::<B>(Seen::Gradients, || drop(loss(&trained, batch).backward()));
+        let exact = seen::<B>(Seen::Results(None), || drop(forward(&float, batch)));
         all = all.max(exact.len() * formats.len() * batches.len());
         for layer in exact {
             let mut with_gradient = gradients.iter();
@@ -79,7 +79,8 @@ where
             for format in &formats {
                 let quantized = set_specs_at(float.clone(), layer.label, &format.specs);
                 let quantized = quantized.expect("the label is a path of the model");
-                let seen = seen::<B>(Some(layer.label), || drop(forward(&quantized, batch)));
+                let results = Seen::Results(Some(layer.label));
+                let seen = seen::<B>(results, || drop(forward(&quantized, batch)));
                 let results = seen.first().map_or_else(Vec::new, Layer::results);
                 if results.len() != exact.len() {
                     return Err(error("two passes on one batch differ"));
@@ -214,12 +215,21 @@ impl Layer {
     }
 }
 
-/// The layers of a pass, or the layer with this label alone.
-fn seen<B: MxKernels>(label: Option<&'static str>, pass: impl FnOnce() + Send) -> Vec<Layer> {
+/// What a pass shows.
+#[derive(Clone, Copy)]
+enum Seen {
+    /// The results of all layers, or of the layer with this label alone.
+    Results(Option<&'static str>),
+    /// The gradients of all results.
+    Gradients,
+}
+
+/// The layers of a pass.
+fn seen<B: MxKernels>(what: Seen, pass: impl FnOnce() + Send) -> Vec<Layer> {
     let layers = Layers::default();
     hooks::alone(|| {
         let watch = Watch::<B> {
-            label,
+            what,
             layers: layers.clone(),
             backend: PhantomData,
         };
@@ -251,18 +261,24 @@ impl Layers {
 }
 
 struct Watch<B> {
-    label: Option<&'static str>,
+    what: Seen,
     layers: Layers,
     backend: PhantomData<fn() -> B>,
 }
 
 impl<B: MxKernels> Observer for Watch<B> {
     fn events(&self) -> Events {
-        Events::LAYERS | Events::PRODUCTS
+        match self.what {
+            Seen::Results(_) => Events::LAYERS,
+            Seen::Gradients => Events::PRODUCTS,
+        }
     }
 
     fn wants_layer(&self, label: &'static str) -> bool {
-        self.label.is_none_or(|wanted| wanted == label)
+        match self.what {
+            Seen::Results(wanted) => wanted.is_none_or(|wanted| wanted == label),
+            Seen::Gradients => false,
+        }
     }
 
     fn layer(&self, call: &LayerCall<'_>) {
