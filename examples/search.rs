@@ -142,7 +142,7 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
         let path = cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
         write(&path, &random.recipe)?;
         println!(
-            "random {seed}: {:.3} bits, score {:.5}: {}",
+            "random {seed}: {:.3} bits, score {:.3e}: {}",
             random.bits,
             random.score,
             path.display()

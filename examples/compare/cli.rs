@@ -68,7 +68,8 @@ pub(crate) struct Cli {
     recipes: Vec<PathBuf>,
 
     /// Schedule to train by, as JSON: [{"from": STEP, "ramp": STEPS, "preset": NAME or "recipe": {"specs", "layers"}}, ...].
-    /// A phase holds from its step on; over a ramp, layer by layer. The run has the file's name. Repeat it
+    /// A phase holds from its step on; over a ramp, layer by layer. With --record the last phase may wait for a limit: "when":
+    /// {"sqnr": DB}. The run has the file's name. Repeat it
     #[arg(long = "schedule", value_name = "FILE")]
     schedules: Vec<PathBuf>,
 
@@ -321,13 +322,20 @@ impl Cli {
         let mut formats = Vec::new();
         for stage in schedule.stages(&order)? {
             let value = format!("the phase from step {}", stage.from);
+            if stage.when.is_some() && self.recording.record.is_none() {
+                return Err(format!(
+                    "{value}: `when` needs the figures of --record, which is missing"
+                )
+                .into());
+            }
             let format = self.format(&name, ("in", &value), stage.recipe, architecture, layers)?;
-            formats.push((usize::try_from(stage.from)?, format));
+            formats.push((usize::try_from(stage.from)?, stage.when, format));
         }
         let mut formats = formats.into_iter();
-        let (_, first) = formats.next().expect("a schedule has a phase");
-        let stages = formats.map(|(from, format)| Stage {
+        let (.., first) = formats.next().expect("a schedule has a phase");
+        let stages = formats.map(|(from, when, format)| Stage {
             from,
+            when,
             specs: format.specs.expect("a recipe has specs"),
             layers: format.layers,
         });

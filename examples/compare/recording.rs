@@ -15,7 +15,7 @@ use super::{
 pub(crate) struct RecordArgs {
     /// Record the quantization of every operand of every product in the MX runs: records.jsonl and report.html in DIR
     #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
 
     /// Record one of this many steps
     #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]

@@ -53,7 +53,11 @@ impl Run {
             seed,
             specs: format.specs.clone(),
             layers: layers.to_vec(),
-            stages: format.stages.clone(),
+            stages: format
+                .stages
+                .iter()
+                .filter_map(|stage| stage.begun(trained.at_limit))
+                .collect(),
             loss: trained.loss,
             accuracy: trained.score,
             step_ms: trained.step.as_secs_f64() * 1e3,

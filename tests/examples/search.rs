@@ -260,6 +260,67 @@ fn a_schedule_changes_specs_between_two_steps() {
 }
 
 #[test]
+fn a_schedule_waits_for_a_limit() {
+    let place = Place::new();
+    let write = |name: &str, text: &str| fs::write(place.path(name), text).expect("it is written");
+    let schedule = |limit: &str| {
+        format!(
+            r#"[{{"from": 0, "preset": "mxfp4"}}, {{"from": 4, "when": {limit}, "preset": "mxfp8_e4m3"}}]"#
+        )
+    };
+    write("never.json", &schedule(r#"{"sqnr": 1.0}"#));
+    write("soon.json", &schedule(r#"{"sqnr": 100.0}"#));
+    write("zeros.json", &schedule(r#"{"underflow": 0.0}"#));
+    let run = |epochs: &'static str, folder: &'static str, more: &[&'static str]| {
+        let schedules = [
+            "--schedule",
+            "never.json",
+            "--schedule",
+            "soon.json",
+            "--schedule",
+        ];
+        let options = ["zeros.json", "--preset", "mxfp4", "--epochs", epochs];
+        let record = ["--record", folder, "--record-every", "3"];
+        place
+            .compare(&[SMALL, &schedules, &options, &record, more].concat())
+            .0
+    };
+    // Six steps an epoch; steps 0, 3, 6, ... are recorded.
+    let runs = run("2", "seen", &[]);
+    let [mxfp4, never, soon, zeros] = [1, 2, 3, 4].map(|run| losses(&runs[run]));
+    assert_eq!(never, mxfp4);
+    assert_eq!(runs[2]["stages"].as_array().map(Vec::len), Some(0));
+    for (run, losses) in [(&runs[3], soon), (&runs[4], zeros)] {
+        // The record of step 3 is there after four steps.
+        assert_eq!(run["stages"][0]["from"], 4);
+        assert_eq!(losses[..4], mxfp4[..4]);
+        assert_ne!(losses[4..], mxfp4[4..]);
+    }
+    // A run that goes on knows that it changed.
+    run("1", "one", &["--save", "saved"]);
+    let resumed = run("2", "one", &["--save", "saved", "--resume"]);
+    for (run, resumed) in runs.iter().zip(&resumed) {
+        assert_eq!(losses(run), losses(resumed), "{}", run["name"]);
+        assert_eq!(run["stages"], resumed["stages"]);
+    }
+
+    let error = place.refusal("compare", &["--schedule", "soon.json"]);
+    assert!(
+        error.contains("`when` needs the figures of --record"),
+        "{error}"
+    );
+    write(
+        "first.json",
+        r#"[{"from": 0, "when": {"sqnr": 1.0}, "preset": "mxfp4"}]"#,
+    );
+    let error = place.refusal("compare", &["--schedule", "first.json"]);
+    assert!(
+        error.contains("phase 0: `when` is Sqnr(1.0), expected none"),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_operand_alone_has_a_measured_effect() {
     let place = Place::new();
     let options = [

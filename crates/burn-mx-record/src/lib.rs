@@ -48,6 +48,7 @@ mod config;
 pub mod diagnose;
 mod error;
 mod file;
+mod limit;
 mod observer;
 mod products;
 mod recorder;

@@ -266,11 +266,11 @@ impl Found {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let mut text = format!(
-            "{table}\n\nfound: {:.3} bits, score {:.5}",
+            "{table}\n\nfound: {:.3} bits, score {:.3e}",
             self.bits, self.score
         );
         for (name, bits, score) in &self.uniform {
-            text += &format!("\n{name}: {bits:.3} bits, score {score:.5}");
+            text += &format!("\n{name}: {bits:.3} bits, score {score:.3e}");
         }
         text
     }
