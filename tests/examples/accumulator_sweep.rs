@@ -68,7 +68,7 @@ fn a_narrow_accumulator_loses_more() {
         );
     }
     for (table, lines) in [
-        ("accumulator_sums.csv", 1 + 2 * 2 * 2),
+        ("accumulator_sums.csv", 1 + 2 * (2 * 2 + 1)),
         ("cnn_accumulator_gradients.csv", 1 + 2 * 2 + 1),
         ("cnn_accumulators.csv", 1 + 5),
     ] {
