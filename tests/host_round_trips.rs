@@ -65,7 +65,6 @@ fn a_training_step_stays_on_its_device() {
         "nvfp4",
         "mx9",
         "mxfp4_sr_rht",
-        "nf4",
         "if4",
         "hif4",
         "quartet2",

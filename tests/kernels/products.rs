@@ -175,9 +175,13 @@ fn products_of_tensor_scales_are_those_of_processors() {
         };
         let operands = [numbers(&left, 1), numbers(&right, 2)];
         let formats = SCALED.map(|text| text.parse::<BlockFormat>().expect("the format is sound"));
+        // Sums of longer significands depend on their order.
+        let formats = formats
+            .into_iter()
+            .filter(|format| format.significant_bits() <= 8);
         let roundings = [Rounding::NearestEven, Rounding::Stochastic];
         for (format, rounding) in
-            (formats.into_iter()).flat_map(|format| roundings.map(|rounding| (format, rounding)))
+            formats.flat_map(|format| roundings.map(|rounding| (format, rounding)))
         {
             fn multiply<B: MxKernels>(
                 operands: &[Vec<f32>; 2],
