@@ -193,7 +193,8 @@ pub(super) fn quantize_kernel<O: Int>(
         }
         if comptime!(job.format.first_sub_block().is_some()) {
             let all = comptime!(job.format.first_sub_block().unwrap());
-            if first % all == 0 {
+            let within = first % all;
+            if within == 0 {
                 let end = min(first + all, length);
                 above = largest_between(input, place.from, first, end, from_step, job);
             }

@@ -274,7 +274,8 @@ pub(super) fn blocks_kernel(
             }
             if comptime!(format.first_sub_block().is_some()) {
                 let all = comptime!(format.first_sub_block().unwrap());
-                if begin % all == 0 {
+                let within = begin % all;
+                if within == 0 {
                     let end = min(begin + all, length);
                     above = largest_between(before, after, &block, begin, end);
                 }

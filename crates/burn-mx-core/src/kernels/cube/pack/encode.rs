@@ -58,7 +58,8 @@ pub(in crate::kernels::cube) fn scales_kernel(
                 largest_between(values, &block, first, min(first + sub_block, length), form);
             if comptime!(format.first_sub_block().is_some()) {
                 let of_first = comptime!(format.first_sub_block().unwrap());
-                if first % of_first == 0 {
+                let within = first % of_first;
+                if within == 0 {
                     let end = min(first + of_first, length);
                     above = largest_between(values, &block, first, end, form);
                 }
@@ -210,13 +211,13 @@ fn byte_of_record(
     let mut result = (scale >> (min(byte, 3) as u32 * 8)) & 0xff;
     result = select(byte > 3, 0, result);
     if comptime!(form.record > form.scale) {
-        if byte >= of_scale {
-            let byte = byte - of_scale;
-            result = match comptime!(form.format) {
-                Format::FloatScale(_) => doublings(grids, block, byte, form),
-                _ => shifts(grids, block, byte, scale, form),
-            };
-        }
+        let is_of_scale = byte < of_scale;
+        let behind = select(is_of_scale, 0, byte - of_scale);
+        let other = match comptime!(form.format) {
+            Format::FloatScale(_) => doublings(grids, block, behind, form),
+            _ => shifts(grids, block, behind, scale, form),
+        };
+        result = select(is_of_scale, result, other);
     }
     if comptime!(form.has_tables()) {
         let table = grids[block * comptime!(form.grid) + 2];
