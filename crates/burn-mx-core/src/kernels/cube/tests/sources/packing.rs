@@ -2,7 +2,6 @@
 
 use super::{array, known, output_array, scalar, source};
 use crate::kernels::cube::pack::{self, Form};
-use cubecl::prelude::*;
 use microscaling::Rounding;
 
 #[test]
