@@ -126,8 +126,7 @@ fn quantize_by<R: CubeRuntime, O: Int>(
 const EACH: usize = 4;
 
 /// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
-/// block is too short or too long, or its sub-blocks are not among the elements of one unit, or not of whole units, or it is
-/// looked at twice.
+/// block is too short or too long, or looked at twice. Sub-blocks lie within the elements of one unit, or are of whole units.
 fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usize> {
     let length = match is_one_block {
         true => block.next_power_of_two(),

@@ -230,7 +230,7 @@ fn byte_of_record(
     result
 }
 
-/// A byte of the bits of sub-blocks that double the scale: those of the first level, then those of the second.
+/// A byte of the bits of sub-blocks that double the scale: bits of the first level, then bits of the second level.
 #[cube]
 fn doublings(grids: &Array<u32>, block: usize, byte: usize, #[comptime] form: Form) -> u32 {
     let levels = comptime!(form.levels());

@@ -125,8 +125,8 @@ pub(in crate::kernels::cube) fn eden_kernel<O: Int>(
     }
 }
 
-/// Σu² / Σu·q over the elements of a group, with u an element in units of its scale, cut to few enough bits that the sums are exact,
-/// and q the same rounded. 1 if the second sum is 0.
+/// Σu² / Σu·q over the elements of a group; 1 if the second sum is 0. u is an element in units of its scale, q is u rounded.
+/// Cut to few bits, u makes exact sums.
 #[cube]
 fn ratio_of_sums(
     x: u32,

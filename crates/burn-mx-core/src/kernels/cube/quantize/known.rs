@@ -1,4 +1,4 @@
-//! What a kernel knows before it looks at a block.
+//! The facts that a kernel knows before it looks at a block.
 
 use super::rules::Format;
 use super::rules::tables;
@@ -10,7 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{FloatFormat, Rounding};
 
-/// What a kernel knows, as its argument.
+/// The facts that a kernel knows, as its argument.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::kernels::cube) struct Known {
     /// The tensor's largest magnitude, if the format has a scale that follows from it.

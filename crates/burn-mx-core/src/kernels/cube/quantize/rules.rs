@@ -29,8 +29,8 @@ pub(super) const VERDICT: i32 = 1 << 10;
 /// The verdict on a block whose largest magnitude is to become 4.
 const FOUR: u32 = 1;
 
-/// What elements are rounded to: two words by which the format rounds them, and the number of the block's table or which levels of
-/// sub-blocks double the scale, a bit for each.
+/// The numbers that elements are rounded to: two words by which the format rounds elements, and a third word. In the third word
+/// is the number of the block's table, or a bit for each level of sub-blocks that doubles the scale.
 pub(in crate::kernels::cube) type Grid = (u32, u32, u32);
 
 /// The block formats that there are kernels for.
@@ -177,7 +177,7 @@ pub(in crate::kernels::cube) fn grid(
     }
 }
 
-/// What gives the [grid] of a block as a whole, in the place of a sub-block's largest magnitude.
+/// The argument of [grid] for a block as a whole, in the place of a sub-block's largest magnitude.
 #[cube]
 pub(in crate::kernels::cube) fn of_whole_block(verdict: u32, #[comptime] format: Format) -> u32 {
     if comptime!(format.first_sub_block().is_some()) {

@@ -1,4 +1,4 @@
-//! The second look at a block on a device, for formats whose scale follows from all elements and not from the largest
+//! The second look at a block on a device, for formats whose scale or table follows from all elements and not from the largest
 //! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
 
 use cubecl::prelude::*;
@@ -169,7 +169,7 @@ pub(in crate::kernels::cube) fn verdict(
     }
 }
 
-/// Whether a word is that of a NaN or Inf, if blocks choose a table.
+/// Whether a word is a NaN or Inf, if blocks choose a table.
 #[cube]
 fn is_nan_in_table(word: u32, #[comptime] element: ElementFormat) -> bool {
     if comptime!(element.is_table()) {

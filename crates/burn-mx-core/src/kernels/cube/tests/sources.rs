@@ -62,7 +62,7 @@ fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
     builder.input_array(u32::as_type(&builder.scope)).into()
 }
 
-/// What a kernel of this format knows.
+/// The facts that a kernel of this format knows.
 fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
     known::expand(format, || array(builder))
 }

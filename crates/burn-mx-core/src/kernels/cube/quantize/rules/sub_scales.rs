@@ -7,8 +7,8 @@ use microscaling::ElementFormat;
 /// The upper half of a pattern.
 const UPPER: u32 = 0xffff_0000;
 
-/// The upper halves of two patterns in one word: the largest magnitude of a sub-block of the first level, and below it that of
-/// one of the second level.
+/// The upper halves of two patterns in one word: the largest magnitudes of a sub-block of the first level and, in the lower half,
+/// of a sub-block of the second level.
 #[cube]
 pub(in crate::kernels::cube) fn both_levels(first: u32, second: u32) -> u32 {
     (first & UPPER) | (second >> 16)
@@ -31,7 +31,7 @@ pub(super) fn doubled(scale: u32, both: u32, #[comptime] element: ElementFormat)
     first | (second << 1)
 }
 
-/// Whether the upper half of a magnitude is at least that of the scale times a power of two.
+/// Whether a magnitude is at least the scale times a power of two, by the upper halves of both.
 #[cube]
 fn reaches(magnitude: u32, scale: u32, exponent: i32) -> u32 {
     let limit = bits::product(scale, bits::scale(ONE.runtime(), exponent));

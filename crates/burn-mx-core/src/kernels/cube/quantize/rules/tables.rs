@@ -11,8 +11,8 @@ const FRACTION_BITS: u32 = 24;
 /// Half a step.
 const HALF: u32 = 1 << (FRACTION_BITS - 1);
 
-/// Where the words of tables lie: the largest magnitudes of each sign of each table, then for each of them its magnitudes in
-/// order, their means, and their codes; last the number of each code.
+/// Where the words of tables lie. A side of a table is its numbers of one sign. The largest magnitude of each side comes first, then
+/// the magnitudes of each side in order, their means, and their codes. Last comes the number of each code.
 #[derive(Clone, Copy)]
 struct Places {
     sides: usize,
