@@ -8,11 +8,16 @@
 //! cargo run --release --example compare -- --model transformer --preset mxfp4 --recipe found.json
 //! ```
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use burn_mx::{
-    MxSpecs,
-    record::{FoundPlace, Report, Score, Search},
+    MxSpecs, Recipe, Slot,
+    record::{FoundPlace, Report, Score, Search, Sensitivity},
 };
 use clap::Parser;
 use serde_json::json;
@@ -22,7 +27,11 @@ use serde_json::json;
 #[command(name = "search")]
 struct Cli {
     /// Folders with a records.jsonl of runs of one model, or such files
-    #[arg(required = true, value_name = "DIR")]
+    #[arg(
+        required_unless_present = "scores",
+        conflicts_with = "scores",
+        value_name = "DIR"
+    )]
     records: Vec<PathBuf>,
 
     /// Candidate, a preset or a block format that was recorded by --what-if; repeat it
@@ -41,6 +50,16 @@ struct Cli {
     #[arg(long, value_name = "SCORE", default_value = Score::default().name(), value_parser = score)]
     score: Score,
 
+    /// Scores of the places as JSON, in place of records and --score: by ModelOpt's formula, as `sensitivity` and
+    /// `language_model record --outputs` write them
+    #[arg(long, value_name = "FILE", conflicts_with = "score")]
+    scores: Option<PathBuf>,
+
+    /// Slot to choose formats for, such as w for the weights of a trained model; repeat it. Operands of other slots keep the
+    /// preset's formats, and the budget does not count them [default: all six]
+    #[arg(long = "slot", value_name = "SLOT", value_parser = slot)]
+    slots: Vec<Slot>,
+
     /// Layer that the recipe leaves unchanged, by path or pattern; repeat it
     #[arg(long, value_name = "PATTERN")]
     keep: Vec<String>,
@@ -52,6 +71,11 @@ struct Cli {
     /// One format for each tensor in both of its products
     #[arg(long)]
     shared: bool,
+
+    /// Also write a random recipe under the same budget, as <out>_random_<SEED>.json, to compare the found recipe with; repeat
+    /// it
+    #[arg(long = "random", value_name = "SEED")]
+    random: Vec<u64>,
 
     /// File for the recipe. A map of layers and operands is drawn beside the file, with the ending .svg
     #[arg(long, value_name = "FILE")]
@@ -88,19 +112,42 @@ fn pair(text: &str) -> Result<[String; 2], String> {
     pair.ok_or_else(|| "expected two formats, such as mxfp4:mxfp8_e4m3".to_owned())
 }
 
+fn slot(text: &str) -> Result<Slot, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
 fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let search = Search {
         formats: cli.formats.clone(),
         bits: cli.bits,
         specs: MxSpecs::preset(&cli.preset)?,
         score: cli.score,
+        slots: cli.slots.clone(),
         keep: cli.keep.clone(),
         pairs: cli.pairs.clone(),
         shared: cli.shared,
     };
-    let found = search.find(&Report::read(&cli.records)?)?;
-    fs::write(&cli.out, serde_json::to_string_pretty(&found.recipe)?)?;
+    let places = match &cli.scores {
+        None => Report::read(&cli.records)?.sensitivities(cli.score)?,
+        Some(file) => {
+            scores(file).map_err(|error| format!("--scores '{}': {error}", file.display()))?
+        }
+    };
+    let found = search.find_by(places.clone())?;
+    write(&cli.out, &found.recipe)?;
     println!("{}", found.table());
+    let stem = cli.out.file_stem().unwrap_or_default().to_string_lossy();
+    for seed in &cli.random {
+        let random = search.random(places.clone(), *seed)?;
+        let path = cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
+        write(&path, &random.recipe)?;
+        println!(
+            "random {seed}: {:.3} bits, score {:.3e}: {}",
+            random.bits,
+            random.score,
+            path.display()
+        );
+    }
     if let Some(path) = &cli.json {
         let all = json!({ "bits": found.bits, "score": found.score, "places": found.places });
         fs::write(path, serde_json::to_string_pretty(&all)?)?;
@@ -128,4 +175,13 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     fs::write(&map, found.map()?)?;
     println!("recipe: {}\nmap: {}", cli.out.display(), map.display());
     Ok(())
+}
+
+fn scores(file: &Path) -> Result<Vec<Sensitivity>, Box<dyn Error>> {
+    Ok(serde_json::from_str(&fs::read_to_string(file)?)?)
+}
+
+fn write(path: &Path, recipe: &Recipe) -> Result<(), Box<dyn Error>> {
+    let text = serde_json::to_string_pretty(recipe)?;
+    fs::write(path, text).map_err(|error| format!("--out '{}': {error}", path.display()).into())
 }

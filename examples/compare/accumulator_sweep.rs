@@ -79,7 +79,7 @@ pub(crate) struct Cli {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
     lengths: Vec<usize>,
 
-    /// Units to train with, besides the sweep's units; repeat it
+    /// Units to sum and to train with, besides the sweep's units; repeat it
     #[arg(
         long = "accumulator",
         value_name = "NAME",
@@ -193,7 +193,7 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
     };
     show(&sums::table(&sums), "accumulator_sums.csv")?;
     let chart = cli.out.join("accumulator_sums.svg");
-    fs::write(&chart, chart::sums(&sums)?)?;
+    fs::write(&chart, chart::sums(&sums.swept)?)?;
     println!("{}\n", chart.display());
     let mut trained = serde_json::Map::new();
     if !cli.sums {
@@ -217,7 +217,12 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
         }
     }
     let file = cli.out.join("accumulator_sweep.json");
-    let all = json!({"preset": cli.preset, "sums": sums, "models": trained});
+    let all = json!({
+        "preset": cli.preset,
+        "sums": sums.swept,
+        "named_sums": sums.named,
+        "models": trained,
+    });
     fs::write(&file, serde_json::to_vec_pretty(&all)?)?;
     println!("{}", file.display());
     Ok(())

@@ -13,22 +13,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use burn_mx::{
-    Exemptions, MxArgs, MxSpecs, Recipe,
-    module::Schedule,
-    record::{RECORDS, REPORT_HTML, RecorderConfig},
+use burn_mx::{Exemptions, MxArgs, MxSpecs, Recipe, module::Schedule};
+use clap::{
+    Parser,
+    builder::{ArgPredicate, RangedU64ValueParser},
 };
-use clap::{Parser, builder::RangedU64ValueParser};
 
 use super::{
     backends::BackendName,
     cost::CostArgs,
+    found::SearchArgs,
     layers::{Layer, LayerSpecs},
     models::{Architecture, ModelName, Sizes},
-    output::{self, OutputFile},
+    output::OutputFile,
     plan::{Format, Plan},
     presets::{self, Presets},
     progress::ProgressKind,
+    recording::RecordArgs,
     stages::Stage,
     sweep,
     train::Hyperparameters,
@@ -59,6 +60,7 @@ pub(crate) struct Cli {
     /// formats (MXFP6E3M2, MX6, BFP16) are allowed. MX specs override the preset's fields. A recipe's layers in high
     /// precision stay so, unless --layer sets other specs
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
+    #[arg(default_value_if("records", ArgPredicate::IsPresent, None))]
     presets: Vec<Presets>,
 
     /// Recipe to train in, as JSON, such as `search` writes it: {"specs", "layers"}. The run has the file's name. Repeat it
@@ -66,7 +68,8 @@ pub(crate) struct Cli {
     recipes: Vec<PathBuf>,
 
     /// Schedule to train by, as JSON: [{"from": STEP, "ramp": STEPS, "preset": NAME or "recipe": {"specs", "layers"}}, ...].
-    /// A phase holds from its step on; over a ramp, layer by layer. The run has the file's name. Repeat it
+    /// A phase holds from its step on; over a ramp, layer by layer. With --record the last phase may wait for a limit: "when":
+    /// {"sqnr": DB}. The run has the file's name. Repeat it
     #[arg(long = "schedule", value_name = "FILE")]
     schedules: Vec<PathBuf>,
 
@@ -127,27 +130,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 
-    /// Record the quantization of every operand of every product in the MX runs: records.jsonl and report.html in DIR
-    #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
-
-    /// Record one of this many steps
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
-    #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
-    record_every: u64,
-
-    /// Also quantize the recorded operands to this format, and record its loss: a preset or a block format. Repeat it
-    #[arg(long = "what-if", value_name = "FORMAT", requires = "record")]
-    what_if: Vec<String>,
-
-    /// Another accumulator for some of the recorded sums, of runs with an accumulator. The record says which one loses less.
-    /// Repeat the option for several accumulators
-    #[arg(long = "what-if-accumulator", value_name = "NAME", requires = "record")]
-    what_if_accumulators: Vec<String>,
-
-    /// Record the roundings of elementwise ops, too
-    #[arg(long, requires = "record")]
-    record_elementwise: bool,
+    #[command(flatten)]
+    recording: RecordArgs,
 
     /// Write the runs as JSON: {"runs":[{"name","seed","specs","layers","loss","accuracy","step_ms","cost"}]}
     #[arg(long, value_name = "FILE")]
@@ -161,6 +145,9 @@ pub(crate) struct Cli {
     /// for each run beside the records
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
+
+    #[command(flatten)]
+    search: SearchArgs,
 
     #[command(flatten)]
     cost: CostArgs,
@@ -206,11 +193,21 @@ impl Cli {
             self.scheduled(path, architecture, &layers)
                 .map_err(|error| format!("--schedule '{}': {error}", path.display()))
         });
+        let found = self
+            .search
+            .candidates(self.model)
+            .map_err(|error| format!("--search: {error}"))?;
+        let of_search = found.iter().flat_map(|found| &found.recipes);
+        let of_search = of_search.map(|(name, recipe)| {
+            let recipe = recipe.clone();
+            self.format(name, ("--search", name), recipe, architecture, &layers)
+        });
         let formats = [Ok(Format::fp32())]
             .into_iter()
             .chain(of_presets)
             .chain(of_files)
-            .chain(of_schedules);
+            .chain(of_schedules)
+            .chain(of_search);
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
         let names: Vec<&str> = formats.iter().map(|format| format.name.as_str()).collect();
         unique("the format", &names)?;
@@ -245,8 +242,7 @@ impl Cli {
         }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
         let chart = |what: &str| self.out.join(format!("{}_{what}.svg", self.model.name()));
-        let record = self.record.as_deref();
-        let record = record.map(|folder| self.record_plan(folder)).transpose()?;
+        let record = self.recording.plan(self.resume)?;
         let plan = Plan {
             model: self.model,
             architecture,
@@ -268,6 +264,7 @@ impl Cli {
             tensorboard: self.tensorboard.clone(),
             record,
             costing,
+            found,
         };
         plan.open_saved(self.resume)?;
         Ok(plan)
@@ -325,13 +322,20 @@ impl Cli {
         let mut formats = Vec::new();
         for stage in schedule.stages(&order)? {
             let value = format!("the phase from step {}", stage.from);
+            if stage.when.is_some() && self.recording.record.is_none() {
+                return Err(format!(
+                    "{value}: `when` needs the figures of --record, which is missing"
+                )
+                .into());
+            }
             let format = self.format(&name, ("in", &value), stage.recipe, architecture, layers)?;
-            formats.push((usize::try_from(stage.from)?, format));
+            formats.push((usize::try_from(stage.from)?, stage.when, format));
         }
         let mut formats = formats.into_iter();
-        let (_, first) = formats.next().expect("a schedule has a phase");
-        let stages = formats.map(|(from, format)| Stage {
+        let (.., first) = formats.next().expect("a schedule has a phase");
+        let stages = formats.map(|(from, when, format)| Stage {
             from,
+            when,
             specs: format.specs.expect("a recipe has specs"),
             layers: format.layers,
         });
@@ -339,33 +343,6 @@ impl Cli {
             stages: stages.collect(),
             ..first
         })
-    }
-
-    /// The recorder's configuration and folder, tried before the work.
-    fn record_plan(&self, folder: &Path) -> Result<(RecorderConfig, PathBuf), String> {
-        let config = RecorderConfig {
-            every: self.record_every,
-            elementwise: self.record_elementwise,
-            ..RecorderConfig::default()
-        };
-        let config = config.what_if(self.what_if.iter().map(String::as_str));
-        let accumulators = self.what_if_accumulators.iter().map(String::as_str);
-        let config = config.what_if_accumulators(accumulators);
-        config
-            .validate()
-            .map_err(|error| format!("--record: {error}"))?;
-        let records = folder.join(RECORDS);
-        if records.exists() && !self.resume {
-            return Err(format!(
-                "--record '{}' has records already; name another folder",
-                folder.display()
-            ));
-        }
-        fs::create_dir_all(folder)
-            .and_then(|()| OutputFile::open(&folder.join(REPORT_HTML)).map(drop))
-            .and_then(|()| output::has_room(&records))
-            .map_err(|error| unwritable("--record", folder, &error))?;
-        Ok((config, folder.to_owned()))
     }
 
     /// `--first-last`, then every `--layer`.
@@ -395,7 +372,7 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
     }
 }
 
-fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
+pub(crate) fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
     format!(
         "{option}: cannot write '{}' ({error}); name a writable path",
         path.display()

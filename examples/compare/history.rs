@@ -18,7 +18,7 @@ use burn::train::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{output, trainee::Stopwatch};
+use super::{output, stages::Stages, trainee::Stopwatch};
 
 /// The steps of an epoch.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub(crate) struct EpochHistory {
     pub(crate) loss: Vec<f32>,
     /// Time of every step: forward, backward, update.
     pub(crate) time: Vec<Duration>,
+    /// The step at which the stage with a limit began, in this epoch or before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_limit: Option<usize>,
 }
 
 /// The learner's log of a run. Clones share the log.
@@ -39,6 +42,7 @@ struct State {
     current: Vec<f32>,
     loss: Option<MetricId>,
     stopwatch: Stopwatch,
+    stages: Stages,
     /// Of an epoch.
     steps: usize,
     folder: Option<PathBuf>,
@@ -51,7 +55,7 @@ impl History {
     pub(crate) fn new(
         epochs: Vec<EpochHistory>,
         steps: usize,
-        stopwatch: Stopwatch,
+        (stopwatch, stages): (Stopwatch, Stages),
         folder: Option<PathBuf>,
         interrupter: Interrupter,
     ) -> Self {
@@ -60,6 +64,7 @@ impl History {
             current: Vec::new(),
             loss: None,
             stopwatch,
+            stages,
             steps,
             folder,
             interrupter,
@@ -111,7 +116,12 @@ impl MetricLogger for History {
             return; // The training was stopped.
         }
         let time = state.stopwatch.take(loss.len());
-        let epoch = EpochHistory { loss, time };
+        let at_limit = state.stages.at_limit();
+        let epoch = EpochHistory {
+            loss,
+            time,
+            at_limit,
+        };
         if let Some(folder) = &state.folder {
             let written = epoch.write(folder, summary.epoch_number);
             if let Err(error) = written {

@@ -16,10 +16,12 @@
 //! | `tasks.rs`, `tasks/` | what they learn: 8×8 digits, sums as text |
 //! | `sweep.rs` | FP32 first, then each MX format: the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>` |
 //! | `train.rs`, `trainee.rs` | one training run on one backend, by burn-train's learner |
+//! | `found.rs` | recipes of a search, of which short runs show the best one |
 //! | `stages.rs` | specs that change between two steps |
 //! | `epochs.rs` | batches, in an order that depends on the seed and the epoch alone |
 //! | `history.rs` | loss and time of every step |
 //! | `saved.rs` | a folder that a run can be resumed from |
+//! | `recording.rs` | the options of the recorder |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
 //! | `cost.rs` | the cost of a step in hardware, by models |
 //! | `report.rs`, `plot.rs`, `pareto.rs` | the table and the JSON; loss curves and scores over bits as SVG, losses for TensorBoard |
@@ -34,6 +36,7 @@ mod dashboard;
 #[path = "../support/drawing.rs"]
 mod drawing;
 mod epochs;
+mod found;
 mod history;
 mod layers;
 mod models;
@@ -44,6 +47,7 @@ mod plan;
 mod plot;
 mod presets;
 mod progress;
+mod recording;
 mod report;
 mod saved;
 mod stages;

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{
     backends::BackendName,
     cost::{self, Costing, StepCost},
+    found::Candidates,
     layers::Layer,
     models::{Architecture, ModelName},
     output::OutputFile,
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) record: Option<(RecorderConfig, PathBuf)>,
     /// The models of a step's cost in hardware.
     pub(crate) costing: Costing,
+    /// The recipes of a search, of which the runs show the best one.
+    pub(crate) found: Option<Candidates>,
 }
 
 /// The format that a run trains in.

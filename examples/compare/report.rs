@@ -53,7 +53,11 @@ impl Run {
             seed,
             specs: format.specs.clone(),
             layers: layers.to_vec(),
-            stages: format.stages.clone(),
+            stages: format
+                .stages
+                .iter()
+                .filter_map(|stage| stage.begun(trained.at_limit))
+                .collect(),
             loss: trained.loss,
             accuracy: trained.score,
             step_ms: trained.step.as_secs_f64() * 1e3,
@@ -119,6 +123,11 @@ pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
+    /// The format's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.runs[0].name
+    }
+
     /// The format's name for people.
     pub(crate) fn label(&self) -> String {
         let label = &self.runs[0].label;
@@ -137,7 +146,7 @@ impl Group<'_> {
     }
 
     /// Mean over the last epoch: a single batch says little.
-    fn final_loss(&self, epochs: usize) -> f32 {
+    pub(crate) fn final_loss(&self, epochs: usize) -> f32 {
         let loss = self.loss();
         let last_epoch = &loss[loss.len() - loss.len() / epochs..];
         last_epoch.iter().sum::<f32>() / last_epoch.len() as f32

@@ -30,7 +30,7 @@ mod warm_up;
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use burn_mx::{
-    BlockFormat, MxSpecs,
+    BlockFormat, MxSpecs, Slot,
     record::{Score, Sensitivity},
 };
 use clap::{Parser, builder::RangedU64ValueParser};
@@ -77,7 +77,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Folder for <model>_sensitivity.svg, .json and .csv; created if missing
+    /// Folder for <model>_sensitivity.svg, .json and .csv, and for <model>_scores.json with ModelOpt's scores of weights, which
+    /// `search --scores` reads; created if missing
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
 }
@@ -122,19 +123,18 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&cli.out)
         .map_err(|error| format!("--out '{}': {error}", cli.out.display()))?;
     for &name in &cli.models {
-        let rows = measured::rows(cli, &specs, name)?;
-        let correlations = correlations(cli, &rows);
+        let (rows, outputs) = measured::rows(cli, &specs, name)?;
+        let mut correlations = correlations(cli, &rows);
+        correlations.extend(of_weights(cli, &rows, &outputs));
         let (rows_table, summary) = (table(&rows), summary(&correlations));
         println!("{}\n{rows_table}\n\n{summary}\n", name.name());
-        let path = |ending: &str| {
-            cli.out
-                .join(format!("{}_sensitivity.{ending}", name.name()))
-        };
+        let path = |ending: &str| cli.out.join(format!("{}_{ending}", name.name()));
         let json = serde_json::json!({"rows": rows, "correlations": correlations});
         let files = [
-            ("svg", chart::scatter(name, &rows)?),
-            ("json", serde_json::to_string_pretty(&json)?),
-            ("csv", csv(&rows)?),
+            ("sensitivity.svg", chart::scatter(name, &rows)?),
+            ("sensitivity.json", serde_json::to_string_pretty(&json)?),
+            ("sensitivity.csv", csv(&rows)?),
+            ("scores.json", serde_json::to_string_pretty(&outputs)?),
         ];
         for (ending, text) in files {
             fs::write(path(ending), text)
@@ -155,33 +155,62 @@ pub(crate) fn is_forward(row: &Row) -> bool {
 fn correlations(cli: &Cli, rows: &[Row]) -> Vec<Correlation> {
     let mut correlations = Vec::new();
     for (forward, products) in GROUPS {
-        let group: Vec<&Row> = rows
-            .iter()
-            .filter(|row| is_forward(row) == forward)
-            .collect();
+        let group = || rows.iter().filter(|row| is_forward(row) == forward);
         for (at, score) in Score::ALL.into_iter().enumerate() {
-            let of = |rows: &[&Row]| {
-                let pairs = rows.iter().map(|row| (row.scores[at], row.effect));
-                ranks::correlation(&pairs.collect::<Vec<_>>())
-            };
-            let by_format = cli.formats.iter().map(|format| {
-                let name = format.to_string();
-                let same: Vec<&Row> = group
-                    .iter()
-                    .copied()
-                    .filter(|row| row.format == name)
-                    .collect();
-                of(&same)
-            });
-            correlations.push(Correlation {
-                products,
-                score: score.name(),
-                all: of(&group),
-                places: by_format.sum::<f64>() / cli.formats.len() as f64,
-            });
+            let of_rows = group().map(|row| (row, row.scores[at]));
+            correlations.push(correlation(
+                cli,
+                [products, score.name()],
+                of_rows.collect(),
+            ));
         }
     }
     correlations
+}
+
+/// The correlations for weights of forward products, with ModelOpt's scores beside the others.
+fn of_weights(cli: &Cli, rows: &[Row], outputs: &[Sensitivity]) -> Vec<Correlation> {
+    const PRODUCTS: &str = "forward, weights";
+    // The places that ModelOpt's formula has a score for.
+    let scored: Vec<(&Row, f64)> = rows
+        .iter()
+        .filter(|row| is_forward(row) && row.place.slot == Slot::W)
+        .filter_map(|row| {
+            let mut outputs = outputs.iter();
+            let place = outputs.find(|place| place.layer == row.place.layer)?;
+            Some((row, place.score(&row.format)?))
+        })
+        .collect();
+    let mut correlations = Vec::new();
+    for (at, score) in Score::ALL.into_iter().enumerate() {
+        let same = scored.iter().map(|(row, _)| (*row, row.scores[at]));
+        correlations.push(correlation(cli, [PRODUCTS, score.name()], same.collect()));
+    }
+    correlations.push(correlation(cli, [PRODUCTS, "ModelOpt"], scored));
+    correlations
+}
+
+/// The correlation of the scores of these rows with the effects.
+fn correlation(
+    cli: &Cli,
+    [products, score]: [&'static str; 2],
+    scored: Vec<(&Row, f64)>,
+) -> Correlation {
+    let of = |is_meant: &dyn Fn(&Row) -> bool| {
+        let pairs = scored.iter().filter(|(row, _)| is_meant(row));
+        let pairs = pairs.map(|(row, score)| (*score, row.effect));
+        ranks::correlation(&pairs.collect::<Vec<_>>())
+    };
+    let by_format = cli.formats.iter().map(|format| {
+        let name = format.to_string();
+        of(&|row| row.format == name)
+    });
+    Correlation {
+        products,
+        score,
+        all: of(&|_| true),
+        places: by_format.sum::<f64>() / cli.formats.len() as f64,
+    }
 }
 
 fn cells(row: &Row) -> Vec<String> {

@@ -1,15 +1,19 @@
 //! Specs that change between two steps of a run.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    fmt::{self, Debug, Formatter},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use burn::{
     backend::Autodiff,
     tensor::backend::{AutodiffBackend, Backend},
 };
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, ResolvedSpecs, module::set_specs};
+use burn_mx::{
+    MxAutodiff, MxDevice, MxKernels, ResolvedSpecs,
+    module::{Limit, set_specs},
+    record::StepRecord,
+};
 use serde::{Serialize, Serializer};
 
 use super::{layers::Layer, models::Model};
@@ -17,8 +21,11 @@ use super::{layers::Layer, models::Model};
 /// Steps with the same specs.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Stage {
-    /// The first step.
+    /// The first step; with a limit the first step from which on the limit counts.
     pub(crate) from: usize,
+    /// The limit of the recorder's figure at which the stage begins. Only the last stage may have a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) when: Option<Limit>,
     #[serde(serialize_with = "fields")]
     pub(crate) specs: ResolvedSpecs,
     /// Specs by path.
@@ -29,40 +36,103 @@ fn fields<S: Serializer>(specs: &ResolvedSpecs, serializer: S) -> Result<S::Ok, 
     specs.specs().serialize(serializer)
 }
 
+impl Stage {
+    /// The stage with the step at which it began; `None` if it did not begin.
+    pub(crate) fn begun(&self, at_limit: Option<usize>) -> Option<Self> {
+        let from = match self.when {
+            None => self.from,
+            Some(_) => at_limit?,
+        };
+        Some(Self {
+            from,
+            ..self.clone()
+        })
+    }
+}
+
 /// The stages of a run after its first one, and the steps that are done. Clones share the number of steps.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Stages {
     list: Arc<Vec<Stage>>,
-    done: Arc<AtomicUsize>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Steps that are done.
+    done: usize,
+    /// The step at which the stage with a limit began.
+    at_limit: Option<usize>,
+    /// The recorder's last step.
+    latest: Option<Box<Latest>>,
+}
+
+type Latest = dyn Fn() -> Option<Arc<StepRecord>> + Send;
+
+impl Debug for Stages {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.list.fmt(f)
+    }
 }
 
 impl Stages {
     pub(crate) fn new(list: Vec<Stage>) -> Self {
         Self {
             list: Arc::new(list),
-            done: Arc::default(),
+            state: Arc::default(),
         }
     }
 
-    /// Goes on after this number of steps.
-    pub(crate) fn skip(&self, done: usize) {
-        self.done.store(done, Ordering::Relaxed);
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn last(&self) -> Option<&Stage> {
-        self.list.last()
+    /// Goes on after this number of steps. The stage with a limit began at the step `at_limit`, if it did.
+    pub(crate) fn skip(&self, done: usize, at_limit: Option<usize>) {
+        let mut state = self.state();
+        (state.done, state.at_limit) = (done, at_limit);
+    }
+
+    /// Asks the recorder for its last step.
+    pub(crate) fn watch(&self, latest: impl Fn() -> Option<Arc<StepRecord>> + Send + 'static) {
+        self.state().latest = Some(Box::new(latest));
+    }
+
+    /// The step at which the stage with a limit began.
+    pub(crate) fn at_limit(&self) -> Option<usize> {
+        self.state().at_limit
     }
 
     /// The stage of the next step; `None` in the first one.
-    pub(crate) fn current(&self) -> Option<&Stage> {
-        let done = self.done.load(Ordering::Relaxed);
-        self.list.iter().rev().find(|stage| stage.from <= done)
+    pub(crate) fn current(&self) -> Option<Stage> {
+        let state = self.state();
+        let begun = self.list.iter().rev();
+        let mut begun = begun.filter_map(|stage| stage.begun(state.at_limit));
+        begun.find(|stage| stage.from <= state.done)
     }
 
     /// Counts a step. Returns the stage that begins after the step.
-    pub(crate) fn step(&self) -> Option<&Stage> {
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.list.iter().find(|stage| stage.from == done)
+    pub(crate) fn step(&self) -> Option<Stage> {
+        let mut state = self.state();
+        state.done += 1;
+        let done = state.done;
+        if let (None, Some(last)) = (state.at_limit, self.list.last())
+            && let (Some(limit), Some(latest)) = (last.when, &state.latest)
+            && last.from <= done
+        {
+            // An earlier step is over for a run that goes on, too.
+            let counts = |step: &Arc<StepRecord>| step.step + 1 >= last.from as u64;
+            let latest = latest().filter(counts);
+            if latest.is_some_and(|step| step.is_beyond(limit)) {
+                state.at_limit = Some(done);
+            }
+        }
+        let mut begun = self.list.iter();
+        begun.find_map(|stage| {
+            stage
+                .begun(state.at_limit)
+                .filter(|stage| stage.from == done)
+        })
     }
 }
 

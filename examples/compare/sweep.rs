@@ -62,6 +62,7 @@ pub(crate) fn run(plan: Plan) -> Result<(), Box<dyn Error>> {
 
 /// Writes the files and prints the table.
 fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
+    let is_complete = runs.len() == plan.runs().count();
     // The files first: they are what must not get lost.
     let svg = plot::loss_curves(plan.model.title(), runs)?;
     let plot = plan.plot.replace(svg.as_bytes())?;
@@ -84,6 +85,10 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
     });
     let (notes, costs) = (report::notes(runs), plan.costing.legend());
     println!("\n{table}\n\n{notes}\n\n{costs}");
+    if let Some(found) = plan.found.filter(|_| is_complete) {
+        let ranking = found.rank(runs, plan.hyperparameters.epochs, score)?;
+        println!("\n{ranking}");
+    }
     println!("\nloss curves: {}", plot.display());
     println!("{score} over bits: {}", pareto.display());
     if let Some(json) = json {

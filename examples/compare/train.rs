@@ -105,6 +105,8 @@ pub(crate) struct Trained {
     pub(crate) score: f64,
     /// Median time of a step: forward, backward, update.
     pub(crate) step: Duration,
+    /// The step at which the stage with a limit began.
+    pub(crate) at_limit: Option<usize>,
 }
 
 /// Trains a model, or goes on training it, and evaluates it on the test items.
@@ -147,13 +149,16 @@ pub(crate) fn train<B: Staged>(
         .into());
     }
     let steps = split.train.len().div_ceil(hyperparameters.batch_size);
-    trainee.stages.skip(done * steps);
-    if let Some(stage) = trainee.stages.current() {
-        trainee.model = B::model(trainee.model, stage);
+    let stages = trainee.stages.clone();
+    let at_limit = history.last().and_then(|epoch| epoch.at_limit);
+    stages.skip(done * steps, at_limit);
+    if let Some(stage) = stages.current() {
+        trainee.model = B::model(trainee.model, &stage);
     }
     let folder = saved.as_ref().map(SavedRun::history);
     let interrupter = &monitor.interrupter;
-    let history = History::new(history, steps, stopwatch, folder, interrupter.clone());
+    let clocks = (stopwatch, stages.clone());
+    let history = History::new(history, steps, clocks, folder, interrupter.clone());
 
     let epochs = Epochs::<B>::new(
         task,
@@ -163,13 +168,15 @@ pub(crate) fn train<B: Staged>(
         device.clone(),
         reseed.clone(),
     );
-    let tested = match trainee.stages.last() {
-        Some(stage) => B::device(&device, stage),
-        None => device,
+    let test = |stages: &Stages| {
+        let device = match stages.current() {
+            Some(stage) => B::device(&device, &stage),
+            None => device.clone(),
+        };
+        in_order::<B::InnerBackend>(task, &split.test, TEST_BATCH, &device)
     };
-    let test = in_order::<B::InnerBackend>(task, &split.test, TEST_BATCH, &tested);
     let folder = saved.as_ref().map_or("".as_ref(), SavedRun::folder);
-    let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test.clone())
+    let mut training = SupervisedTraining::new(folder, Arc::new(epochs), test(&stages))
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .with_metric_logger(history.clone())
         .with_application_logger(None)
@@ -190,6 +197,7 @@ pub(crate) fn train<B: Staged>(
     });
     let recording = recorder.transpose()?;
     if let Some(recording) = &recording {
+        stages.watch(recording.watch());
         training = training
             .metric_train_numeric(MxSqnr::worst(recording))
             .metric_train_numeric(MxUnderflow::worst(recording))
@@ -211,7 +219,7 @@ pub(crate) fn train<B: Staged>(
     }
     let model = model.model;
     reseed(seed); // the same numbers whether or not there was an epoch to train before
-    let score = score(&model, test.as_ref());
+    let score = score(&model, test(&stages).as_ref());
     if let Some(saved) = saved {
         model.save(&saved)?;
     }
@@ -222,6 +230,7 @@ pub(crate) fn train<B: Staged>(
         loss,
         score,
         step,
+        at_limit: stages.at_limit(),
     }))
 }
 

@@ -37,7 +37,7 @@ impl<B: Staged> TrainStep for Trainee<B> {
     fn step(&self, batch: Self::Input) -> TrainOutput<Self::Output> {
         self.stopwatch.start();
         let batch = match self.stages.current() {
-            Some(stage) => batch.to(|device| B::device(device, stage)),
+            Some(stage) => batch.to(|device| B::device(device, &stage)),
             None => batch,
         };
         let output = self.model.output(batch);
@@ -55,7 +55,7 @@ impl<B: Staged> TrainStep for Trainee<B> {
         stopwatch.stop();
         match stages.step() {
             Some(stage) => Self {
-                model: B::model(updated.model, stage),
+                model: B::model(updated.model, &stage),
                 ..updated
             },
             None => updated,

@@ -17,7 +17,7 @@ use burn_mx::{
     ptq::{Activations, FastFinetune, OptimAlgorithm, QuantConfig, Quantizer, TunedLayer},
     record::{Pass, products},
 };
-use clap::{Args, CommandFactory, error::ErrorKind, value_parser};
+use clap::{Args, CommandFactory, builder::ArgPredicate, error::ErrorKind, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -28,6 +28,8 @@ use crate::{output::OutputFile, tables};
 mod chart;
 #[path = "drawing.rs"]
 mod drawing;
+#[path = "recipe_option.rs"]
+mod recipe_option;
 
 /// The backend, on which weights that are not quantized stay float32.
 pub(crate) type B = MxBackend<Flex>;
@@ -37,7 +39,17 @@ pub(crate) type B = MxBackend<Flex>;
 pub(crate) struct Options {
     /// Configuration, one of AMD Quark's names (MX9, MXFP4E2M1_ADAQUANT, ...), `all`, or a JSON file; repeat it
     #[arg(long = "config", value_name = "NAME", default_value = "all")]
+    #[arg(default_value_if("recipes", ArgPredicate::IsPresent, None))]
     configs: Vec<String>,
+
+    /// Recipe as JSON, such as `search --slot w` writes: formats layer by layer. A method may follow, as in found.json_GPTQ; repeat
+    /// it
+    #[arg(long = "recipe", value_name = "FILE")]
+    recipes: Vec<String>,
+
+    /// Quantize weights alone, in every configuration
+    #[arg(long)]
+    weights_only: bool,
 
     /// Fold batch norms into the layers before them, in every configuration
     #[arg(long)]
@@ -143,6 +155,11 @@ impl Options {
                 name => configs.push(self.named(name, epsilon)?),
             }
         }
+        for text in &self.recipes {
+            let unusable = |error: &dyn Error| format!("--recipe '{text}': {error}");
+            let (name, config) = recipe_option::read(text).map_err(|error| unusable(&*error))?;
+            configs.push(self.changed(name, config, unusable)?);
+        }
         fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
         let svg = self.out.join(format!("{model}_quantized.svg"));
         let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
@@ -165,7 +182,7 @@ impl Options {
     fn named(&self, name: &str, epsilon: f64) -> Result<Named, String> {
         let unusable = |error: &dyn Error| format!("--config '{name}': {error}");
         let path = Path::new(name);
-        let mut config = match path.extension().is_some_and(|ending| ending == "json") {
+        let config = match path.extension().is_some_and(|ending| ending == "json") {
             true => {
                 let text = fs::read_to_string(path).map_err(|error| unusable(&error))?;
                 QuantConfig::from_json(&text)
@@ -176,7 +193,21 @@ impl Options {
             }),
         }
         .map_err(|error| unusable(&error))?;
-        let mut label = name.to_owned();
+        self.changed(name.to_owned(), config, unusable)
+    }
+
+    /// The configuration with the command line's changes.
+    fn changed(
+        &self,
+        name: String,
+        mut config: QuantConfig,
+        unusable: impl Fn(&dyn Error) -> String,
+    ) -> Result<Named, String> {
+        let mut label = name;
+        if self.weights_only {
+            config = config.weights_only();
+            label += ", weights";
+        }
         if self.fold {
             config.fold_batch_norm = true;
             label += ", folded";

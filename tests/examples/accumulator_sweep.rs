@@ -38,6 +38,12 @@ fn a_narrow_accumulator_loses_more() {
     assert!(error(4096, 3, 0) > 10.0 * error(4096, 20, 0));
     assert!(error(4096, 3, 0) > 2.0 * error(64, 3, 0));
     assert!(error(4096, 3, 32) < error(4096, 3, 0));
+    let named = json["named_sums"].as_array().expect("there are names");
+    let of_hopper = |k: u64| named.iter().find(|sum| sum["k"] == k).expect("it is there");
+    assert_eq!(of_hopper(4096)["accumulator"], "hopper");
+    let hopper = of_hopper(4096)["relative_errors"][0].as_f64();
+    // Hopper has 13 bits.
+    assert!(hopper.is_some_and(|hopper| hopper > error(4096, 20, 0) && hopper < error(4096, 3, 0)));
     let gradients = json["models"]["cnn"]["gradients"]["units"]
         .as_array()
         .expect("there are gradients");
@@ -62,7 +68,7 @@ fn a_narrow_accumulator_loses_more() {
         );
     }
     for (table, lines) in [
-        ("accumulator_sums.csv", 1 + 2 * 2 * 2),
+        ("accumulator_sums.csv", 1 + 2 * (2 * 2 + 1)),
         ("cnn_accumulator_gradients.csv", 1 + 2 * 2 + 1),
         ("cnn_accumulators.csv", 1 + 5),
     ] {

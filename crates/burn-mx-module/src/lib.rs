@@ -32,4 +32,4 @@ pub use pattern::{PathError, Pattern, nearest};
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
-pub use schedule::{Phase, Schedule, ScheduleError, Stage};
+pub use schedule::{Limit, Phase, Schedule, ScheduleError, Stage};

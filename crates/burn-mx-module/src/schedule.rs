@@ -26,16 +26,19 @@ use burn_mx_core::{MxSpecs, Recipe, SpecsError};
 ///
 /// A program sets the specs of a stage between two steps, by [`set_specs`](super::set_specs) with `stage.recipe.specs` and
 /// [`set_recipe_layers`](super::set_recipe_layers), and moves its batches to a device with `stage.recipe.specs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Phase>", into = "Vec<Phase>")]
 pub struct Schedule(Vec<Phase>);
 
 /// A part of a [`Schedule`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PhaseText")]
 pub struct Phase {
-    /// The first step.
+    /// The first step; with [`when`](Self::when) the first step from which on the limit counts.
     pub from: u64,
+    /// The limit at which the phase begins. Only the last phase may have a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<Limit>,
     /// The number of steps over which the share of the layers with this recipe grows linearly; the other layers keep the recipe of the
     /// phase before. Layers change in the order of a forward pass. 0: all layers change at once.
     pub ramp: u64,
@@ -43,12 +46,26 @@ pub struct Phase {
     pub recipe: Recipe,
 }
 
+/// A limit of a recorder's figure: the mean over the recorded operands of a step. In JSON: `{"sqnr": 12.0}`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The signal-to-quantization-noise ratio falls below this number of dB.
+    Sqnr(f64),
+    /// The percentage of nonzero elements that become zero rises above this number.
+    Underflow(f64),
+    /// The percentage of elements beyond the largest number under their block's scale rises above this number.
+    Saturation(f64),
+}
+
 /// Steps with the same specs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stage {
-    /// The first step.
+    /// The first step; with [`when`](Self::when) the first step from which on the limit counts.
     pub from: u64,
+    /// The limit at which the stage begins. Only the last stage may have a limit.
+    pub when: Option<Limit>,
     /// The specs of the model and of each layer that differs. The recipe has no exemptions: `layers` has these layers.
     pub recipe: Recipe,
 }
@@ -80,6 +97,16 @@ pub enum ScheduleError {
         /// The most steps.
         most: u64,
     },
+    /// A phase cannot begin at a limit.
+    #[error("phase {phase}: `when` is {limit:?}, expected {expected}")]
+    When {
+        /// The number of the phase, from 0 on.
+        phase: usize,
+        /// Its limit.
+        limit: Limit,
+        /// What is allowed.
+        expected: &'static str,
+    },
     /// A pattern of a recipe is not valid, or matches no layer.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -100,6 +127,7 @@ microscaling::debug_is_display!(ScheduleError);
 #[serde(deny_unknown_fields)]
 struct PhaseText {
     from: u64,
+    when: Option<Limit>,
     #[serde(default)]
     ramp: u64,
     preset: Option<String>,
@@ -122,6 +150,7 @@ impl TryFrom<PhaseText> for Phase {
         };
         Ok(Self {
             from: text.from,
+            when: text.when,
             ramp: text.ramp,
             recipe,
         })
@@ -136,9 +165,32 @@ impl TryFrom<Vec<Phase>> for Schedule {
             return Err(ScheduleError::Empty);
         }
         let mut ends = 0;
-        for (phase, Phase { from, ramp, recipe }) in phases.iter().enumerate() {
+        for (phase, of_phase) in phases.iter().enumerate() {
+            let Phase {
+                from,
+                when,
+                ramp,
+                recipe,
+            } = of_phase;
             let from = *from;
             let is_first = phase == 0;
+            if let Some(limit) = *when {
+                let is_last = !is_first && phase + 1 == phases.len();
+                let (Limit::Sqnr(value) | Limit::Underflow(value) | Limit::Saturation(value)) =
+                    limit;
+                let expected = match (is_last && *ramp == 0, value.is_finite()) {
+                    (false, _) => "none, except in the last of two or more phases, without a ramp",
+                    (_, false) => "a finite number",
+                    (true, true) => "",
+                };
+                if !expected.is_empty() {
+                    return Err(ScheduleError::When {
+                        phase,
+                        limit,
+                        expected,
+                    });
+                }
+            }
             if (is_first && from != 0) || (!is_first && from < ends) {
                 let expected = match is_first {
                     true => "0, as the first phase begins the run".to_owned(),
@@ -236,6 +288,7 @@ impl Schedule {
                 let own = own.map(|(at, layer)| (layer.as_ref().to_owned(), of_layer(at).clone()));
                 stages.push(Stage {
                     from: *from,
+                    when: phase.when,
                     recipe: Recipe {
                         specs: specs[0].clone(),
                         layers: own.collect(),

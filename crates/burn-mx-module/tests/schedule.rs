@@ -1,7 +1,7 @@
 //! Schedules: their stages, and phases that form none.
 
 use burn_mx_core::MxSpecs;
-use burn_mx_module::{Schedule, Stage};
+use burn_mx_module::{Limit, Schedule, Stage};
 
 const LAYERS: [&str; 4] = ["embed", "blocks.0.up", "blocks.0.down", "head"];
 
@@ -82,4 +82,37 @@ fn what_is_wrong_is_named() {
     let specs = r#"[{"from": 0, "recipe": {"specs": {"bfloat": 16, "fp": 16}}}]"#;
     assert!(error(specs).contains("phase 0: "));
     assert!(error(r#"[{"from": 0, "recipes": 1}]"#).contains("recipes"));
+}
+
+#[test]
+fn the_last_phase_may_wait_for_a_limit() {
+    let text = |from: u64, more: &str| {
+        format!(
+            r#"[{{"from": 0, "preset": "mxfp4"}}, {{"from": {from}, {more} "preset": "none"}}]"#
+        )
+    };
+    let waiting = schedule(&text(7, r#""when": {"sqnr": 12.5},"#)).unwrap();
+    let stages = waiting.stages(&LAYERS).unwrap();
+    assert_eq!(stages.len(), 2);
+    assert_eq!(
+        (stages[0].when, stages[1].when),
+        (None, Some(Limit::Sqnr(12.5)))
+    );
+    assert_eq!(stages[1].from, 7);
+    let json = serde_json::to_string(&waiting).unwrap();
+    assert_eq!(schedule(&json).unwrap(), waiting);
+
+    let error = |text: &str| schedule(text).unwrap_err().to_string();
+    let ramp = error(&text(7, r#""when": {"underflow": 1.0}, "ramp": 2,"#));
+    assert!(
+        ramp.contains("phase 1: `when` is Underflow(1.0), expected none"),
+        "{ramp}"
+    );
+    let figure = error(&text(7, r#""when": {"loss": 1.0},"#));
+    assert!(
+        figure.contains("loss") && figure.contains("saturation"),
+        "{figure}"
+    );
+    let middle = r#"[{"from": 0, "preset": "none"}, {"from": 5, "when": {"sqnr": 1.0}, "preset": "mxfp4"}, {"from": 9, "preset": "none"}]"#;
+    assert!(error(middle).contains("phase 1: `when`"));
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PtqError;
 use crate::gptq::Gptq;
-use burn_mx_core::{MxSpecs, suggestion};
+use burn_mx_core::{Exemptions, MxSpecs, Recipe, suggestion};
 pub use finetune::{FastFinetune, OptimAlgorithm};
 pub use rotation::Rotation;
 
@@ -189,6 +189,46 @@ impl QuantConfig {
                 reason: error.to_string(),
             }),
         }
+    }
+
+    /// The configuration that quantizes a trained model by a recipe, such as a search under a budget finds: the
+    /// recipe's layers have their own formats, all other layers the formats of the recipe's specs. Formats of gradients have no
+    /// effect. Nothing is rounded elementwise, as in the configurations by name. A layer of the recipe that the model does not
+    /// have is an error of [`Quantizer::quantize`](crate::Quantizer::quantize).
+    ///
+    /// # Errors
+    ///
+    /// If the recipe has [`Exemptions`], which depend on the order in which a model calls its layers.
+    pub fn from_recipe(recipe: Recipe) -> Result<Self, PtqError> {
+        if recipe.exemptions != Exemptions::default() {
+            return Err(PtqError::Field {
+                field: "exemptions",
+                value: format!("{:?}", recipe.exemptions),
+                allowed: "none; name these layers in `exclude`",
+            });
+        }
+        let mut config = Self {
+            specs: recipe.specs,
+            layers: recipe.layers,
+            ..Self::default()
+        };
+        for specs in config.all_specs() {
+            (specs.bfloat, specs.fp) = (0, 0);
+        }
+        Ok(config)
+    }
+
+    /// The same configuration for weights alone: activations stay as they are.
+    pub fn weights_only(mut self) -> Self {
+        for specs in self.all_specs() {
+            specs.a_elem_format = None;
+        }
+        self
+    }
+
+    /// The default specs of layers, and the specs of single layers.
+    fn all_specs(&mut self) -> impl Iterator<Item = &mut MxSpecs> {
+        self.layers.values_mut().chain([&mut self.specs])
     }
 
     /// The configuration as JSON, which [`from_json`](Self::from_json) reads back.

@@ -54,5 +54,5 @@ pub use config::{Activations, BatchNormPair, FastFinetune, OptimAlgorithm, Quant
 pub use error::PtqError;
 pub use fold::FoldedNorm;
 pub use gptq::{Gptq, GptqLayer, ScaleSearch};
-pub use quantizer::{Quantized, Quantizer};
+pub use quantizer::{Quantized, QuantizedLayer, Quantizer};
 pub use tuning::TunedLayer;

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use burn_backend::TensorMetadata;
 use burn_core::module::Module;
+use microscaling::BlockFormat;
 
 use crate::calibration;
 use crate::config::{Activations, QuantConfig};
@@ -13,7 +15,7 @@ use crate::parameters::{self, WEIGHT};
 use crate::passes::{Chosen, Passes};
 use crate::resume::Folder;
 use crate::tuning::{TunedLayer, tune};
-use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, process};
+use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, Slot, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
 };
@@ -41,6 +43,32 @@ pub struct Quantized<M> {
     pub tuned: Vec<TunedLayer>,
     /// The layers that GPTQ quantized, in the order in which the model calls them. Empty without GPTQ.
     pub gptq: Vec<GptqLayer>,
+    /// The quantized layers, in the model's order, with the formats of their weights.
+    pub layers: Vec<QuantizedLayer>,
+}
+
+/// A quantized layer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct QuantizedLayer {
+    /// The layer's path.
+    pub layer: String,
+    /// The format of the weight; `None` if only activations are quantized.
+    pub format: Option<BlockFormat>,
+    /// Elements of the weight.
+    pub elements: usize,
+}
+
+impl<M> Quantized<M> {
+    /// The mean bits of a weight of the quantized layers, scales included. A weight without a format counts 32.
+    pub fn weight_bits(&self) -> f64 {
+        let elements = |layer: &QuantizedLayer| layer.elements as f64;
+        let bits = self.layers.iter().map(|layer| {
+            let format = layer.format.as_ref();
+            format.map_or(32.0, BlockFormat::bits_per_element) * elements(layer)
+        });
+        bits.sum::<f64>() / self.layers.iter().map(elements).sum::<f64>()
+    }
 }
 
 impl Quantizer {
@@ -187,6 +215,7 @@ impl Quantizer {
         }
         // A part may have labels from a model of its own.
         quantized = label_parameters(quantized);
+        let layers = quantized_layers(&quantized, &chosen);
         let folder = self.folder.as_ref();
         let passes = Passes {
             calibration,
@@ -211,6 +240,7 @@ impl Quantizer {
             folded,
             tuned,
             gptq: by_gptq,
+            layers,
         })
     }
 
@@ -254,6 +284,22 @@ impl Quantizer {
             false => Ok(chosen),
         }
     }
+}
+
+/// The layers with the formats of their weights. The model has labels.
+fn quantized_layers<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    chosen: &[Chosen],
+) -> Vec<QuantizedLayer> {
+    let layers = chosen.iter().map(|Chosen { layer, specs }| {
+        let weight = parameters::value::<B, M>(model, &parameter_of(layer, WEIGHT));
+        QuantizedLayer {
+            layer: layer.clone(),
+            format: specs.block_format(Slot::W),
+            elements: weight.map_or(0, |(weight, _)| weight.shape().num_elements()),
+        }
+    });
+    layers.collect()
 }
 
 /// Says that a device with specs emulates more than the layers that are quantized. A device without specs is on purpose here, so its

@@ -48,6 +48,7 @@ mod config;
 pub mod diagnose;
 mod error;
 mod file;
+mod limit;
 mod observer;
 mod products;
 mod recorder;
@@ -69,7 +70,9 @@ pub use observer::running::scope;
 pub use products::products;
 pub use recorder::{Recorder, Recording};
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
-pub use search::{Found, FoundPlace, Score, Search, SearchError, Sensitivity};
+pub use search::{
+    Found, FoundPlace, Score, Search, SearchError, Sensitivity, output_sensitivities,
+};
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};

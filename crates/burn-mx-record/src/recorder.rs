@@ -131,6 +131,12 @@ impl Recording {
         self.running.latest()
     }
 
+    /// What [`latest`](Self::latest) returns, for code that cannot keep the recording.
+    pub fn watch(&self) -> impl Fn() -> Option<Arc<StepRecord>> + Send + Sync + 'static {
+        let running = Arc::clone(&self.running);
+        move || running.latest()
+    }
+
     /// The folder of the records.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -3,21 +3,23 @@
 mod candidates;
 mod groups;
 mod map;
+mod outputs;
+mod places;
+mod random;
 mod sensitivity;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
-use burn_mx_core::{MxSpecs, Recipe, SlotFormat, SpecsError};
-use burn_mx_cost::{Candidate, ChoiceError, choose};
-use burn_mx_module::{PathError, Pattern};
+use burn_mx_core::{MxSpecs, Recipe, Slot, SpecsError};
+use burn_mx_cost::{ChoiceError, choose};
+use burn_mx_module::PathError;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::file::figures::StepRecord;
 use crate::report::Report;
-use candidates::CandidateFormat;
+pub use outputs::output_sensitivities;
+use places::Places;
 pub use sensitivity::{Score, Sensitivity};
 
 /// A search for a [`Recipe`].
@@ -40,6 +42,9 @@ pub struct Search {
     pub specs: MxSpecs,
     /// The weights of the places.
     pub score: Score,
+    /// The slots of the places. Operands of other slots keep the format of the specs, and the budget does not count them. Empty:
+    /// all slots. `[Slot::W]` is a search for a trained model, whose weights alone are quantized.
+    pub slots: Vec<Slot>,
     /// Layers that the recipe leaves unchanged: paths, prefixes of paths, or globs. The budget does not count them.
     pub keep: Vec<String>,
     /// Pairs of formats that the hardware multiplies, in either order. Empty: it multiplies any two.
@@ -103,6 +108,14 @@ pub enum SearchError {
         "no layer with a weight was recorded: label the parameters of the model (`label_parameters`)"
     )]
     Empty,
+    /// No operand of a slot of [`Search::slots`] was recorded.
+    #[error("no operand of the slot `{}` was recorded, expected one of {}", name(*slot), names(recorded))]
+    NoSlot {
+        /// The slot.
+        slot: Slot,
+        /// The slots that were recorded.
+        recorded: Vec<Slot>,
+    },
     /// The records lack what [`Score::Fisher`] weighs a place by.
     #[error(
         "`{layer}` has no record of the {missing}: expected training steps with all products and the statistic `result`, or \
@@ -117,6 +130,14 @@ pub enum SearchError {
     /// The specs do not resolve.
     #[error(transparent)]
     Specs(#[from] SpecsError),
+    /// A layer cannot be scored.
+    #[error("`{layer}`: {reason}")]
+    Layer {
+        /// The layer.
+        layer: String,
+        /// The reason.
+        reason: &'static str,
+    },
     /// A pattern of [`Search::keep`] is not valid.
     #[error("keep: {0}")]
     Keep(#[from] PathError),
@@ -156,98 +177,48 @@ impl Search {
         &self,
         steps: impl Iterator<Item = &'a StepRecord>,
     ) -> Result<Found, SearchError> {
-        let formats = self.formats.iter();
-        let formats = formats.map(|format| CandidateFormat::new(format, &self.specs));
-        let formats: Vec<CandidateFormat> = formats.collect::<Result<_, SearchError>>()?;
-        let is_known =
-            |pair: &&[String; 2]| pair.iter().all(|format| self.formats.contains(format));
-        if let Some(pair) = self.pairs.iter().find(|pair| !is_known(pair)) {
-            let pair = pair.clone();
-            return Err(SearchError::NoCandidate { pair });
-        }
-        let keep = self.keep.iter().map(|pattern| Pattern::new(pattern));
-        let keep: Vec<Pattern> = keep.collect::<Result<_, PathError>>()?;
-        let mut places = sensitivity::of_steps(steps, self.score)?;
-        places.retain(|place| !keep.iter().any(|pattern| pattern.matches(&place.layer)));
-        let all: f64 = places.iter().map(|place| place.elements).sum();
-        if all == 0.0 {
-            return Err(SearchError::Empty);
-        }
-        let mut candidates = Vec::new();
-        for place in &places {
-            let of_place = self.formats.iter().zip(&formats).map(|(name, format)| {
-                let score = place.score(name).ok_or_else(|| SearchError::NotRecorded {
-                    format: name.clone(),
-                    layer: place.layer.clone(),
-                    recorded: place.noise.keys().cloned().collect(),
-                })?;
-                Ok(Candidate {
-                    score,
-                    cost: format.of(place.slot).bits_per_element() * place.elements,
-                })
-            });
-            candidates.push(of_place.collect::<Result<Vec<_>, SearchError>>()?);
-        }
-        let groups = groups::groups(self, &places)?;
-        let sums = groups.iter().map(|group| {
-            let sum = |choice: &Vec<usize>| {
-                let formats = group.places.iter().zip(choice);
-                let formats = formats.map(|(place, format)| candidates[*place][*format]);
-                formats.fold(Candidate::default(), |sum, one| Candidate {
-                    score: sum.score + one.score,
-                    cost: sum.cost + one.cost,
-                })
-            };
-            group.choices.iter().map(sum).collect::<Vec<_>>()
-        });
-        let sums: Vec<Vec<Candidate>> = sums.collect();
-        let choice = choose(&sums, self.bits * all).map_err(|error| match error {
-            ChoiceError::Budget { least, .. } => SearchError::Budget {
-                bits: self.bits,
-                least: least / all,
-            },
+        self.find_by(sensitivity::of_steps(steps, self.score)?)
+    }
+
+    /// Searches by given scores, such as those of [`output_sensitivities`]; [`score`](Self::score) has no effect.
+    ///
+    /// # Errors
+    ///
+    /// See [`SearchError`].
+    pub fn find_by(&self, places: Vec<Sensitivity>) -> Result<Found, SearchError> {
+        let places = Places::of(self, places)?;
+        let budget = self.bits * places.elements;
+        let choice = choose(&places.sums, budget).map_err(|error| match error {
+            ChoiceError::Budget { least, .. } => self.too_little(least / places.elements),
             // Noise that is no number has no format to blame but itself.
             error => SearchError::Format {
                 format: self.formats.join(", "),
                 reason: error.to_string(),
             },
         })?;
-        let in_blocks = candidates::in_blocks(&self.specs)?;
-        let mut layers: BTreeMap<String, MxSpecs> = BTreeMap::new();
-        let mut chosen = Vec::new();
-        let mut formats_of_places = vec![0; places.len()];
-        for (group, at) in groups.iter().zip(&choice.candidates) {
-            for (place, format) in group.places.iter().zip(&group.choices[*at]) {
-                formats_of_places[*place] = *format;
-            }
+        places.found(self, &choice.candidates)
+    }
+
+    /// A random recipe under the same budget and constraints, to compare a found recipe with. Every place begins with the
+    /// cheapest candidate. Then a random place gets a random candidate of a higher cost that the budget still pays for, until
+    /// the budget pays for none. The same seed gives the same recipe. The scores of the places
+    /// ([`Report::sensitivities`]) are added up, and do not count in the choice.
+    ///
+    /// # Errors
+    ///
+    /// See [`SearchError`].
+    pub fn random(&self, places: Vec<Sensitivity>, seed: u64) -> Result<Found, SearchError> {
+        let places = Places::of(self, places)?;
+        let choice = random::choose(&places.sums, self.bits * places.elements, seed);
+        let choice = choice.map_err(|least| self.too_little(least / places.elements))?;
+        places.found(self, &choice)
+    }
+
+    fn too_little(&self, least: f64) -> SearchError {
+        SearchError::Budget {
+            bits: self.bits,
+            least,
         }
-        for (place, at) in places.into_iter().zip(&formats_of_places) {
-            let specs = layers.entry(place.layer.clone());
-            let specs = specs.or_insert_with(|| in_blocks.clone());
-            *specs.slot_format_mut(place.slot) =
-                Some(SlotFormat::Block(formats[*at].of(place.slot)));
-            chosen.push(FoundPlace {
-                place,
-                format: self.formats[*at].clone(),
-            });
-        }
-        let uniform = self.formats.iter().enumerate();
-        let uniform = uniform.map(|(at, name)| {
-            let of_places = || candidates.iter().map(|place| place[at]);
-            let bits = of_places().map(|one| one.cost).sum::<f64>() / all;
-            (name.clone(), bits, of_places().map(|one| one.score).sum())
-        });
-        Ok(Found {
-            uniform: uniform.collect(),
-            recipe: Recipe {
-                specs: self.specs.clone(),
-                layers,
-                ..Recipe::default()
-            },
-            places: chosen,
-            bits: choice.cost / all,
-            score: choice.score,
-        })
     }
 }
 
@@ -277,7 +248,7 @@ impl Found {
             let cells = [
                 place.layer.clone(),
                 place.product.to_string(),
-                place.slot.field().replace("_elem_format", ""),
+                name(place.slot),
                 format!("{:.0}", place.elements),
                 format!("{:.3}", place.weight),
                 format.clone(),
@@ -295,12 +266,22 @@ impl Found {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let mut text = format!(
-            "{table}\n\nfound: {:.3} bits, score {:.5}",
+            "{table}\n\nfound: {:.3} bits, score {:.3e}",
             self.bits, self.score
         );
         for (name, bits, score) in &self.uniform {
-            text += &format!("\n{name}: {bits:.3} bits, score {score:.5}");
+            text += &format!("\n{name}: {bits:.3} bits, score {score:.3e}");
         }
         text
     }
+}
+
+/// The name of a slot in tables, as in JSON.
+fn name(slot: Slot) -> String {
+    slot.field().replace("_elem_format", "")
+}
+
+fn names(slots: &[Slot]) -> String {
+    let names = slots.iter().map(|slot| format!("`{}`", name(*slot)));
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -6,6 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{
+    Unit,
     drawing::{legend, svg},
     gradients::GradientErrors,
     models::ModelName,
@@ -37,7 +38,7 @@ struct Axes {
 }
 
 /// Errors over K: of every width without promotion, and of every promotion with one width.
-pub(crate) fn sums(errors: &[SumError]) -> Result<String, Box<dyn Error>> {
+pub(crate) fn sums(errors: &[SumError<Unit>]) -> Result<String, Box<dyn Error>> {
     let never = errors.iter().filter(|error| error.unit.promote_every == 0);
     let by_width = curves(never, |error| {
         let name = format!("{} bits", error.unit.fraction_bits);

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use burn_mx::{BlockFormat, MxSpecs, Slot};
+use burn_mx::{Accumulation, BlockFormat, MxSpecs, Slot};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use microscaling::{AccumulatorMatrix, AccumulatorOperand, RandomStream, Rounder};
 use serde::Serialize;
@@ -12,41 +12,61 @@ use super::{Cli, Unit};
 /// Rows and columns of the product.
 const SIZE: [usize; 2] = [8, 32];
 
-/// The error of the sums of a unit.
+/// The error of the sums of a unit of the sweep, or of one with a name.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct SumError {
+pub(crate) struct SumError<U> {
     pub(crate) k: usize,
     #[serde(flatten)]
-    pub(crate) unit: Unit,
+    pub(crate) unit: U,
     /// Norm of the errors over the norm of the exact sums: of operands of both signs, and of positive ones.
     pub(crate) relative_errors: [f64; 2],
 }
 
+/// A unit with a name.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Named {
+    accumulator: Accumulation,
+}
+
 /// The errors of every unit for every length.
+#[derive(Debug, Default)]
+pub(crate) struct SumErrors {
+    pub(crate) swept: Vec<SumError<Unit>>,
+    pub(crate) named: Vec<SumError<Named>>,
+}
+
+/// The errors of the sweep's units, and of the units with names.
 pub(crate) fn errors(
     cli: &Cli,
     units: &[Unit],
     specs: &MxSpecs,
-) -> Result<Vec<SumError>, Box<dyn Error>> {
+) -> Result<SumErrors, Box<dyn Error>> {
     let resolved = specs.resolve()?;
     let formats = [Slot::A, Slot::W].map(|slot| resolved.block_format(slot));
     let [Some(of_x), Some(of_w)] = formats else {
         return Err(format!("--preset '{}' has no block format", cli.preset).into());
     };
-    let mut all = Vec::new();
+    let mut all = SumErrors::default();
     for &k in &cli.lengths {
         let operands = [false, true].map(|positive| Operands::new([of_x, of_w], k, positive));
         let [signed, positive] = operands;
         let operands = [signed?, positive?];
+        let relative_errors = |accumulator: Accumulation| -> Result<[f64; 2], Box<dyn Error>> {
+            let [signed, positive] = &operands;
+            Ok([signed.error(accumulator)?, positive.error(accumulator)?])
+        };
         for &unit in units {
-            let mut relative_errors = [0.0; 2];
-            for (error, operands) in relative_errors.iter_mut().zip(&operands) {
-                *error = operands.error(unit)?;
-            }
-            all.push(SumError {
+            all.swept.push(SumError {
                 k,
                 unit,
-                relative_errors,
+                relative_errors: relative_errors(unit.choice)?,
+            });
+        }
+        for &accumulator in &cli.accumulators {
+            all.named.push(SumError {
+                k,
+                unit: Named { accumulator },
+                relative_errors: relative_errors(accumulator)?,
             });
         }
     }
@@ -89,10 +109,10 @@ impl Operands {
         Ok(Self { x, w, exact })
     }
 
-    fn error(&self, unit: Unit) -> Result<f64, Box<dyn Error>> {
+    fn error(&self, accumulator: Accumulation) -> Result<f64, Box<dyn Error>> {
         let [x, w] = [&self.x, &self.w].map(AccumulatorMatrix::operand);
         let mut sums = vec![0.0; self.exact.len()];
-        let accumulator = unit.choice.of(x.kind, w.kind)?;
+        let accumulator = accumulator.of(x.kind, w.kind)?;
         accumulator.multiply(&x, &w, &mut sums)?;
         let square = |x: f64| x * x;
         let pairs = || self.exact.iter().zip(&sums);
@@ -117,27 +137,39 @@ fn values(operand: &AccumulatorOperand<'_>) -> Vec<f64> {
 }
 
 /// The errors as text.
-pub(crate) fn table(errors: &[SumError]) -> Table {
+pub(crate) fn table(errors: &SumErrors) -> Table {
     let mut table = Table::new();
     table
         .load_preset(UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header([
             "K",
+            "unit",
             "promote every",
             "fraction bits",
             "error, both signs",
             "error, positive",
         ]);
-    for error in errors {
-        let [signed, positive] = error.relative_errors;
-        table.add_row([
-            error.k.to_string(),
-            error.unit.promote_every.to_string(),
-            error.unit.fraction_bits.to_string(),
-            format!("{signed:.1e}"),
-            format!("{positive:.1e}"),
-        ]);
+    let mut add = |k: usize, unit: [String; 3], errors: [f64; 2]| {
+        let errors = errors.map(|error| format!("{error:.1e}"));
+        table.add_row([k.to_string()].into_iter().chain(unit).chain(errors));
+    };
+    for error in &errors.swept {
+        let numbers = [error.unit.promote_every, error.unit.fraction_bits as usize];
+        let [promotion, bits] = numbers.map(|number| number.to_string());
+        add(
+            error.k,
+            ["sweep".into(), promotion, bits],
+            error.relative_errors,
+        );
+    }
+    for error in &errors.named {
+        let name = error.unit.accumulator.to_string();
+        add(
+            error.k,
+            [name, String::new(), String::new()],
+            error.relative_errors,
+        );
     }
     table
 }

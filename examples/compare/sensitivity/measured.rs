@@ -2,12 +2,14 @@
 
 use std::error::Error;
 
-use burn::backend::flex::FlexDevice;
+use burn::backend::{Flex, flex::FlexDevice};
 use burn::tensor::ElementConversion;
 use burn_mx::{
-    BlockFormat, MxDevice, MxSpecs, Slot, SlotFormat,
+    BlockFormat, MxBackend, MxDevice, MxSpecs, Slot, SlotFormat,
     module::set_specs,
-    record::{ProductKind, Recorder, RecorderConfig, Report, Score, Sensitivity},
+    record::{
+        ProductKind, Recorder, RecorderConfig, Report, Score, Sensitivity, output_sensitivities,
+    },
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,16 +17,16 @@ use super::{
     Cli, Row,
     layers::Layer,
     models::{Model, ModelName},
-    tasks::{Batch, Split},
+    tasks::{Batch, Item, Split},
     warm_up::{B, distance, gradient, items, trained},
 };
 
-/// Every operand of every layer in every format.
+/// Every operand of every layer in every format; and the scores of ModelOpt's `auto_quantize` for weights.
 pub(crate) fn rows(
     cli: &Cli,
     specs: &MxSpecs,
     name: ModelName,
-) -> Result<Vec<Row>, Box<dyn Error>> {
+) -> Result<(Vec<Row>, Vec<Sensitivity>), Box<dyn Error>> {
     let split = name.task().load()?;
     let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
     let places = recorded(cli, specs, name, &model, &split)?;
@@ -79,7 +81,43 @@ pub(crate) fn rows(
         }
     }
     bar.finish_and_clear();
-    Ok(rows)
+    Ok((rows, outputs(cli, name, &model, &split)?))
+}
+
+/// ModelOpt's scores, on the batches of the measurement.
+fn outputs(
+    cli: &Cli,
+    name: ModelName,
+    model: &Model<B>,
+    split: &Split,
+) -> Result<Vec<Sensitivity>, Box<dyn Error>> {
+    let device = MxDevice::new(FlexDevice, "none")?;
+    let formats: Vec<String> = cli.formats.iter().map(BlockFormat::to_string).collect();
+    let steps = cli.steps..cli.steps + cli.batches;
+    let batches: Vec<Vec<Item>> = steps
+        .map(|step| items(split, cli.seed, cli.batch_size, step))
+        .collect();
+    macro_rules! each {
+        ($($variant:ident)*) => {
+            match model {
+                $(Model::$variant(model) => output_sensitivities(
+                    model,
+                    &formats,
+                    &batches,
+                    |model, items| {
+                        let model = Model::<B>::$variant(Clone::clone(model));
+                        model.output(name.task().batch(items, &device)).loss
+                    },
+                    |model, items| {
+                        let model = Model::<MxBackend<Flex>>::$variant(Clone::clone(model));
+                        model.output(name.task().batch(items, &device)).loss
+                    },
+                    |_, _| (),
+                ),)*
+            }
+        };
+    }
+    Ok(each! { Ffn Cnn Lstm Transformer }?)
 }
 
 /// The places with their weights, score by score.

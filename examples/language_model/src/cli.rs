@@ -8,6 +8,9 @@ mod generate;
 mod model;
 mod plot;
 mod quantize;
+#[path = "../../support/recipe_option.rs"]
+mod recipe_option;
+mod record;
 mod time;
 mod train;
 
@@ -29,6 +32,7 @@ enum Command {
     Train(train::Train),
     Evaluate(evaluate::Evaluate),
     Generate(generate::Generate),
+    Record(record::Record),
     Quantize(quantize::Quantize),
     Export(export::Export),
     Time(time::Time),
@@ -40,6 +44,7 @@ impl Cli {
             Command::Train(train) => train.run(),
             Command::Evaluate(evaluate) => evaluate.run(),
             Command::Generate(generate) => generate.run(),
+            Command::Record(record) => record.run(),
             Command::Quantize(quantize) => quantize.run(),
             Command::Export(export) => export.run(),
             Command::Time(time) => time.run(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::backend::Flex;
 use burn::prelude::*;
 use burn_mx::ptq::{Activations, Gptq, QuantConfig, Quantized, Quantizer, Rotation, ScaleSearch};
-use burn_mx::{Hadamard, HadamardSigns, MxBackend, MxSpecs, SlotFormat};
+use burn_mx::{Hadamard, HadamardSigns, MxBackend, MxSpecs};
 
 use crate::{Decoder, DecoderConfig, Error};
 
@@ -21,6 +21,9 @@ pub enum Scope {
     /// Weights, and inputs with scales of the calibration data.
     Static,
 }
+
+/// The path of the head.
+const HEAD: &str = "lm_head";
 
 /// The part of a name that folds rotations into the weights first.
 const QUAROT: &str = "_QUAROT";
@@ -40,11 +43,23 @@ pub fn named(name: &str, scope: Scope, decoder: &DecoderConfig) -> Result<QuantC
     if plain != name {
         config.rotations = rotations(decoder);
     }
-    match scope {
-        Scope::Weights => config.specs.a_elem_format = None::<SlotFormat>,
-        Scope::Dynamic => {}
-        Scope::Static => config.activations = Activations::Static,
-    }
+    scoped(config, scope)
+}
+
+/// The configuration for these tensors.
+///
+/// # Errors
+///
+/// If the configuration does not go with the scope.
+pub fn scoped(config: QuantConfig, scope: Scope) -> Result<QuantConfig, Error> {
+    let config = match scope {
+        Scope::Weights => config.weights_only(),
+        Scope::Dynamic => config,
+        Scope::Static => QuantConfig {
+            activations: Activations::Static,
+            ..config
+        },
+    };
     Quantizer::new(config.clone())?;
     Ok(config)
 }
@@ -100,7 +115,8 @@ fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
 }
 
 /// The model in this configuration. Finished layers of GPTQ and fast fine-tuning are kept in the folder `resume`, and taken from
-/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a separate head.
+/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a separate head. The head stays
+/// float32, unless a key of [`QuantConfig::layers`] is the path of the head.
 ///
 /// # Errors
 ///
@@ -116,9 +132,10 @@ pub fn quantize(
         true => model,
         false => model.untied(),
     };
+    let mut names = [HEAD, "lm_head.weight"].into_iter();
     let exclude = match &model.lm_head {
-        Some(_) => vec!["lm_head".to_owned()],
-        None => Vec::new(),
+        Some(_) if !names.any(|name| config.layers.contains_key(name)) => vec![HEAD.to_owned()],
+        _ => Vec::new(),
     };
     let mut quantizer = Quantizer::new(QuantConfig { exclude, ..config })?;
     if let Some(folder) = resume {

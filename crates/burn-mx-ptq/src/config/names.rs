@@ -3,7 +3,7 @@
 use super::{FastFinetune, OptimAlgorithm, QuantConfig};
 use crate::error::PtqError;
 use crate::gptq::{Gptq, ScaleSearch};
-use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs};
+use burn_mx_core::{Hadamard, HadamardSigns, MxSpecs, Slot};
 
 /// The base of a named configuration, and the preset of [`MxSpecs`] with its format.
 const NAMED: [(&str, &str); 10] = [
@@ -69,13 +69,29 @@ impl QuantConfig {
         let found = bases.find_map(|(base, preset)| Some((name.strip_prefix(base)?, preset)));
         let (suffix, preset) = found.ok_or_else(unknown)?;
         let preset = MxSpecs::preset(preset).expect("it is one");
-        let mut config = Self {
+        let config = Self {
             specs: MxSpecs {
                 bfloat: 0,
                 ..preset
             },
             ..Self::default()
         };
+        // Microexponents and block floating point have no scale byte to search.
+        let is_tuned = [ADAQUANT, "_ADAROUND"].contains(&suffix);
+        if config.specs.block_size == 0 && !suffix.is_empty() && !is_tuned {
+            return Err(unknown());
+        }
+        config.with_method(suffix).map_err(|_| unknown())
+    }
+
+    /// The same configuration with the method of rounding weights that a suffix of [`named`](Self::named) stands for; an empty suffix
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such suffix, or specs do not resolve.
+    pub fn with_method(self, suffix: &str) -> Result<Self, PtqError> {
+        let mut config = self;
         let gptq = |error_feedback, scales| {
             Some(Gptq {
                 error_feedback,
@@ -92,21 +108,30 @@ impl QuantConfig {
                     ..FastFinetune::default()
                 });
             }
-            // Microexponents and block floating point have no scale byte to search.
-            _ if config.specs.block_size == 0 => return Err(unknown()),
             "_MSE" => config.gptq = gptq(false, ScaleSearch::SquaredError),
             "_HESSIAN" => config.gptq = gptq(false, ScaleSearch::Hessian),
             "_GPTQ" => config.gptq = gptq(true, ScaleSearch::None),
             "_GPTQ_MSE" => config.gptq = gptq(true, ScaleSearch::SquaredError),
             "_GPTQ_HESSIAN" => config.gptq = gptq(true, ScaleSearch::Hessian),
             "_MRGPTQ" => {
-                config.specs.hadamard_forward = Some(Hadamard {
-                    block_size: config.specs.block_size,
-                    signs: HadamardSigns::Given(0),
-                });
+                for specs in config.all_specs() {
+                    specs.hadamard_forward =
+                        specs
+                            .resolve()?
+                            .block_format(Slot::W)
+                            .map(|format| Hadamard {
+                                block_size: format.block_size(),
+                                signs: HadamardSigns::Given(0),
+                            });
+                }
                 config.gptq = gptq(true, ScaleSearch::SquaredError);
             }
-            _ => return Err(unknown()),
+            _ => {
+                return Err(PtqError::Name {
+                    name: suffix.to_owned(),
+                    allowed: format!("{ADAQUANT}, {}", METHODS.join(", ")),
+                });
+            }
         }
         Ok(config)
     }

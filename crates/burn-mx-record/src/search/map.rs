@@ -23,7 +23,7 @@ const NAMES: i32 = 330;
 const HEADING: i32 = 76;
 
 impl Found {
-    /// A map as SVG: a row for each layer, a column for each operand of its products, colored by format. Wider formats are darker.
+    /// A map as SVG: a row for each layer, a column for each operand of its products that has a place, colored by format. Wider formats are darker.
     ///
     /// # Errors
     ///
@@ -35,6 +35,11 @@ impl Found {
                 layers.push(&place.layer);
             }
         }
+        let has_place = |column: &(ProductKind, Slot, &str)| {
+            let mut places = self.places.iter();
+            places.any(|found| found.place.slot == column.1)
+        };
+        let columns: Vec<_> = COLUMNS.into_iter().filter(has_place).collect();
         let mut formats: Vec<(&str, f64)> = self
             .uniform
             .iter()
@@ -47,7 +52,7 @@ impl Found {
             let share = at.unwrap_or(0) as f64 / (formats.len().max(2) - 1) as f64;
             HSLColor(0.58, 0.65, 0.88 - 0.58 * share)
         };
-        let width = NAMES + CELL.0 * COLUMNS.len() as i32 + 20;
+        let width = NAMES + CELL.0 * columns.len() as i32 + 20;
         let height = HEADING + CELL.1 * layers.len() as i32 + 50;
         let mut svg = String::new();
         {
@@ -57,9 +62,10 @@ impl Found {
             let text = |text: String, at: (i32, i32), size: i32| {
                 Text::new(text, at, ("sans-serif", size).into_font())
             };
-            for (at, (kind, _, name)) in COLUMNS.iter().enumerate() {
+            for (at, (kind, _, name)) in columns.iter().enumerate() {
                 let left = NAMES + CELL.0 * at as i32;
-                if at % 2 == 0 {
+                // Above the first column of a product.
+                if at == 0 || columns[at - 1].0 != *kind {
                     root.draw(&text(kind.to_string(), (left, 34), 14))?;
                 }
                 root.draw(&text((*name).to_owned(), (left, 54), 13))?;
@@ -69,7 +75,7 @@ impl Found {
             for (row, layer) in layers.iter().enumerate() {
                 let top = HEADING + CELL.1 * row as i32;
                 root.draw(&text((*layer).to_owned(), (10, top + 4), 13))?;
-                for (at, (kind, slot, _)) in COLUMNS.iter().enumerate() {
+                for (at, (kind, slot, _)) in columns.iter().enumerate() {
                     let left = NAMES + CELL.0 * at as i32;
                     let is_it = |found: &&FoundPlace| {
                         let place = &found.place;

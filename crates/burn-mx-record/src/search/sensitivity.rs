@@ -42,7 +42,7 @@ impl Score {
 }
 
 /// An operand of a product of a layer, with its noise in each recorded format. The numbers are means over the recorded steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sensitivity {
     /// The layer's name.

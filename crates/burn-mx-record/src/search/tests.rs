@@ -37,6 +37,7 @@ fn search(bits: f64) -> Search {
         bits,
         specs: MxSpecs::mxfp8_e4m3(),
         score: Score::Noise,
+        slots: Vec::new(),
         keep: Vec::new(),
         pairs: Vec::new(),
         shared: false,
@@ -272,4 +273,93 @@ fn every_layer_of_a_recipe_resolves() {
             assert_eq!(other, "mxfp8_e4m3");
         }
     }
+}
+
+#[test]
+fn other_slots_keep_the_format_of_the_specs_and_cost_nothing() {
+    let with = |slots: &[Slot], bits| Search {
+        slots: slots.to_vec(),
+        ..search(bits)
+    };
+    let found = with(&[Slot::W], 8.25).find_in([&layer()].into_iter());
+    let found = found.unwrap();
+    let places: Vec<_> = found.places.iter().map(|place| place.place.slot).collect();
+    // The wide format fits, because the other three operands do not count.
+    assert_eq!((places, found.bits), (vec![Slot::W], 8.25));
+    let found = with(&[Slot::W], 5.0).find_in([&layer()].into_iter());
+    let found = found.unwrap();
+    assert_eq!(found.bits, 4.25);
+    let specs = &found.recipe.layers["up.weight"];
+    assert_eq!(specs.w_elem_format.unwrap().to_string(), "mxfp4");
+    assert_eq!(specs.a_elem_format.unwrap().to_string(), "mxfp8_e4m3");
+    let map = found.map().unwrap();
+    assert!(map.contains("weight") && !map.contains("gradient"));
+
+    let error = with(&[Slot::W, Slot::ABpEx], 5.0).find_in([&layer()].into_iter());
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "no operand of the slot `a_bp_ex` was recorded, expected one of `w`, `a`, `w_bp`, `a_bp_os`"
+    );
+}
+
+#[test]
+fn a_random_recipe_spends_the_same_budget() {
+    let pairs = |pairs: &[[&str; 2]]| -> Vec<[String; 2]> {
+        let pairs = pairs.iter();
+        pairs.map(|pair| pair.map(str::to_owned)).collect()
+    };
+    let places = || sensitivity::of_steps([&layer()].into_iter(), Score::Noise).unwrap();
+    let free = search(6.25);
+    let one = Search {
+        pairs: pairs(&[["mxfp4", "mxfp8_e4m3"]]),
+        ..free.clone()
+    };
+    let shared = Search {
+        shared: true,
+        ..free.clone()
+    };
+    for search in [&free, &one, &shared] {
+        let best = search.find_in([&layer()].into_iter()).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..60 {
+            let random = || search.random(places(), seed).unwrap();
+            let found = random();
+            assert_eq!(found, random());
+            // Two of four places fit, and no place more.
+            assert_eq!(found.bits, 6.25);
+            assert!(found.score >= best.score);
+            let formats: Vec<String> = found.places.iter().map(|one| one.format.clone()).collect();
+            // As a search for this choice alone, so within the constraints.
+            if search.shared {
+                assert!(
+                    formats[0] != formats[1] && formats[1] == formats[3],
+                    "{formats:?}"
+                );
+            } else if !search.pairs.is_empty() {
+                assert!(
+                    formats[0] != formats[1] && formats[2] != formats[3],
+                    "{formats:?}"
+                );
+            }
+            for (place, format) in found.places.iter().zip(&formats) {
+                let specs = found.recipe.layers["up.weight"].clone();
+                let specs = specs.slot_format(place.place.slot).unwrap();
+                assert_eq!(&specs.to_string(), format);
+            }
+            seen.insert(formats);
+        }
+        // Every choice of this cost.
+        let all = if search.shared {
+            2
+        } else if search.pairs.is_empty() {
+            6
+        } else {
+            4
+        };
+        assert_eq!(seen.len(), all, "{seen:?}");
+    }
+    let error = search(4.0).random(places(), 0).unwrap_err();
+    assert!(error.to_string().contains("expected 4.250 at least"));
+    let widest = search(100.0).random(places(), 0).unwrap();
+    assert_eq!(widest.bits, 8.25);
 }

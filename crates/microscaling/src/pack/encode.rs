@@ -103,11 +103,11 @@ impl Encoder {
         let whole = |elements: usize| (elements * self.job.bits as usize).is_multiple_of(8);
         // A record has bytes for shifts also if its only sub-block is the whole block, which no loop of whole blocks writes.
         let has_loop = self.rule.sub_block() < block || self.job.record == self.scale_bytes;
-        let contiguous = inner == 1
-            && has_loop
-            && axis.is_multiple_of(block)
-            && is_usual(block, self.rule.sub_block().min(block));
+        let contiguous =
+            inner == 1 && has_loop && axis.is_multiple_of(block) && is_usual(&self.rule, block);
         match self.places {
+            // Their doubled scales have bits of their own.
+            _ if self.rule.first_sub_block().is_some() => self.encode_any(rule, part),
             Some(places) if contiguous => self.encode_contiguous(rule, places, part),
             Some(places) if inner > 1 && whole(block * inner) && whole(axis * inner) => {
                 self.encode_interleaved(rule, places, part);

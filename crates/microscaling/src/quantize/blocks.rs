@@ -4,9 +4,9 @@ pub(crate) mod contiguous;
 pub(crate) mod interleaved;
 
 use super::layout::Layout;
-use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
+use super::rules::{BlockRule, ElementRule, FloatScaleRule, Grid, ScalePair};
 use crate::processor::instruction_set::{Kernel, Level};
-use crate::round::bits::ONE;
+use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
 use alloc::vec::Vec;
@@ -100,6 +100,20 @@ impl Kernel for TamePairs<'_> {
     #[inline(always)]
     fn run(self) {
         self.rule.tame_pairs(self.maxima, self.seconds, self.pairs);
+    }
+}
+
+/// [`BlockRule::tame_blocks`].
+pub(super) struct TameBlocks<'a> {
+    pub(super) rule: &'a BlockRule,
+    pub(super) maxima: &'a [u32],
+    pub(super) words: [&'a mut [u32]; 2],
+}
+
+impl Kernel for TameBlocks<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.rule.tame_blocks(self.maxima, self.words);
     }
 }
 
@@ -204,7 +218,10 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
         {
             self.each(
                 #[inline(always)]
-                |_, x, _| element_rule.few(&few, pair, x),
+                |_, x, _| {
+                    let scaled = FloatScaleRule::scaled(pair, x.to_bits() & ABS);
+                    element_rule.few(&few, pair, scaled, x)
+                },
             );
         } else {
             self.each(|grid, x, draw| any_element(job, grid, x, draw));

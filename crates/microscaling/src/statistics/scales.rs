@@ -20,7 +20,8 @@ impl Scales {
         [limits, scales]: [&mut [u32]; 2],
     ) {
         let rule = &self.0;
-        if rule.are_tame(maxima) {
+        // The scale of a block is not the scale of its sub-blocks there.
+        if rule.first_sub_block().is_none() && rule.are_tame(maxima) {
             rule.tame_pairs(maxima, seconds, [&mut *scales, &mut *limits]);
             let max = f32::from_bits(rule.unit_element().max);
             for ((limit, scale), amax) in limits.iter_mut().zip(scales).zip(maxima) {

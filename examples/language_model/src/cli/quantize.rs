@@ -3,10 +3,7 @@
 use std::{error::Error, fs, path::PathBuf};
 
 use burn::prelude::*;
-use burn_mx::{
-    Slot,
-    ptq::{QuantConfig, Quantizer},
-};
+use burn_mx::ptq::{QuantConfig, Quantizer};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use language_model::{
@@ -19,7 +16,10 @@ use language_model::{
 };
 use serde_json::json;
 
-use super::evaluate::{B, CacheOptions, validation};
+use super::{
+    evaluate::{B, CacheOptions, validation},
+    recipe_option,
+};
 
 /// Quantize a trained model by named configurations, and measure the results
 #[derive(Debug, clap::Args)]
@@ -28,10 +28,13 @@ pub(super) struct Quantize {
     model: PathBuf,
     #[command(flatten)]
     options: Options,
-    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ
-    #[arg(long, value_name = "NAME", num_args = 1..,
-          default_values = ["MXFP8E4M3", "MXFP6E2M3", "MXFP4E2M1", "MXFP4E2M1_GPTQ", "MXFP4E2M1_MRGPTQ", "NVFP4", "NVFP4_GPTQ", "NVFP4_MRGPTQ"])]
+    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ [default: without --recipe,
+    /// MXFP8E4M3 MXFP6E2M3 MXFP4E2M1 MXFP4E2M1_GPTQ MXFP4E2M1_MRGPTQ NVFP4 NVFP4_GPTQ NVFP4_MRGPTQ]
+    #[arg(long, value_name = "NAME", num_args = 1..)]
     configs: Vec<String>,
+    /// Recipes as JSON, such as `search --slot w` writes: formats layer by layer. A method may follow, as in found.json_GPTQ
+    #[arg(long = "recipe", value_name = "FILE", num_args = 1..)]
+    recipes: Vec<String>,
     /// Seeds of the calibration data; each is a row of the configurations that need it
     #[arg(long, num_args = 1.., default_values_t = [0])]
     seeds: Vec<u64>,
@@ -41,6 +44,18 @@ pub(super) struct Quantize {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
+
+/// The configurations without `--configs` and `--recipe`.
+const CONFIGS: [&str; 8] = [
+    "MXFP8E4M3",
+    "MXFP6E2M3",
+    "MXFP4E2M1",
+    "MXFP4E2M1_GPTQ",
+    "MXFP4E2M1_MRGPTQ",
+    "NVFP4",
+    "NVFP4_GPTQ",
+    "NVFP4_MRGPTQ",
+];
 
 /// How a model is quantized.
 #[derive(Debug, clap::Args)]
@@ -88,13 +103,30 @@ impl Options {
         name: &str,
         decoder: &DecoderConfig,
     ) -> Result<QuantConfig, Box<dyn Error>> {
-        let scope = match self.scope {
+        let config = quantize::named(name, self.scope(), decoder);
+        self.changed(config.map_err(|error| format!("--config '{name}': {error}"))?)
+    }
+
+    /// The configuration of a recipe, and its name.
+    fn recipe(&self, text: &str) -> Result<(String, QuantConfig), Box<dyn Error>> {
+        let read = || -> Result<_, Box<dyn Error>> {
+            let (name, config) = recipe_option::read(text)?;
+            Ok((name, quantize::scoped(config, self.scope())?))
+        };
+        let (name, config) = read().map_err(|error| format!("--recipe '{text}': {error}"))?;
+        Ok((name, self.changed(config)?))
+    }
+
+    fn scope(&self) -> Scope {
+        match self.scope {
             ScopeName::Weights => Scope::Weights,
             ScopeName::Dynamic => Scope::Dynamic,
             ScopeName::Static => Scope::Static,
-        };
-        let config = quantize::named(name, scope, decoder);
-        let mut config = config.map_err(|error| format!("--config '{name}': {error}"))?;
+        }
+    }
+
+    /// The configuration with the command line's changes.
+    fn changed(&self, mut config: QuantConfig) -> Result<QuantConfig, Box<dyn Error>> {
         if let Some(gptq) = &mut config.gptq {
             gptq.act_order = self.act_order && gptq.error_feedback;
         }
@@ -153,9 +185,18 @@ impl Texts {
 impl Quantize {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
-        let config = |name: &String| self.options.config(name, &folder.config);
-        let configs = self.configs.iter().map(config);
-        let configs = configs.collect::<Result<Vec<_>, _>>()?;
+        let mut names: Vec<&str> = self.configs.iter().map(String::as_str).collect();
+        if names.is_empty() && self.recipes.is_empty() {
+            names = CONFIGS.to_vec();
+        }
+        let named = names.into_iter().map(|name| {
+            let config = self.options.config(name, &folder.config)?;
+            Ok((name.to_owned(), config))
+        });
+        let recipes = self.recipes.iter().map(|text| self.options.recipe(text));
+        let configs = named
+            .chain(recipes)
+            .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
         let stored = self.cache.stored()?;
         let texts = self.options.texts(&folder)?;
         let (tokens, context) = (&texts.validating, texts.context);
@@ -199,17 +240,15 @@ impl Quantize {
         row("float32", None, 32.0, score(&float), None);
         // Each configuration loads the model anew, so that one model is in memory.
         drop(float);
-        for (name, config) in self.configs.iter().zip(configs) {
-            let seeds = match quantize::depends_on_data(&config) {
+        for (name, config) in &configs {
+            let seeds = match quantize::depends_on_data(config) {
                 true => self.seeds.iter().copied().map(Some).collect(),
                 false => vec![None],
             };
-            let format = config.specs.resolve()?.block_format(Slot::W);
-            let bits = format.map_or(32.0, |format| format.bits_per_element());
             for seed in seeds {
                 let bar = super::bar(name, 1)?;
                 let data = texts.calibration(seed.unwrap_or(0), &device);
-                let resume = self.options.resume(name, &config, seed.unwrap_or(0));
+                let resume = self.options.resume(name, config, seed.unwrap_or(0));
                 let progress = |done, all| {
                     bar.set_length(all as u64);
                     bar.set_position(done as u64);
@@ -219,6 +258,7 @@ impl Quantize {
                     quantize::quantize(model, config.clone(), &data, resume.as_deref(), progress)?;
                 bar.finish_and_clear();
                 let sqnr = quantize::sqnr(quantized.model.forward(probe.clone()), wanted.clone());
+                let bits = quantized.weight_bits();
                 row(name, seed, bits, score(&quantized.model), Some(sqnr));
             }
         }

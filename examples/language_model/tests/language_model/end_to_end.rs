@@ -4,14 +4,15 @@ use std::{fs, path::Path};
 
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
-use burn_mx::{MxDevice, Slot};
+use burn_mx::ptq::QuantConfig;
+use burn_mx::{MxDevice, Recipe, Slot};
 use language_model::{
     Decoder, DecoderConfig, Error, Folder, RotaryConfig, RotaryScaling,
     evaluate::held_out,
     export::{Engine, export},
     folder,
     generate::{Choice, generate},
-    quantize::{Scope, named, quantize},
+    quantize::{Scope, named, quantize, scoped},
     text,
     text::Tokens,
     train::{Curve, Data, Format, Training},
@@ -178,6 +179,36 @@ fn a_trained_model_is_quantized_exported_and_writes() {
     let rotated = ["MXFP4E2M1_QUAROT", "MXFP4E2M1_QUAROT_GPTQ"];
     let rotated = rotated.map(|name| error(&quantized(name, Scope::Weights).model));
     assert!(rotated[1] < rotated[0], "{rotated:?}");
+
+    // The formats of a recipe, layer by layer; other layers have the formats of its specs.
+    let down = "model.layers.0.mlp.down_proj.weight";
+    let by_recipe = |layers: &str, method: &str| {
+        let json = format!(
+            r#"{{"specs": {{"w_elem_format": "mxfp8_e4m3", "a_elem_format": "mxfp4"}}, "layers": {{{layers}}}}}"#
+        );
+        let recipe: Recipe = serde_json::from_str(&json).unwrap();
+        let config = QuantConfig::from_recipe(recipe).unwrap();
+        let config = scoped(config.with_method(method).unwrap(), Scope::Weights).unwrap();
+        quantize(float.clone(), config, &calibration, None, |_, _| ())
+    };
+    let in_mxfp4 = format!(r#""{down}": {{"w_elem_format": "mxfp4"}}"#);
+    let uniform = quantized("MXFP8E4M3", Scope::Weights).model;
+    assert_eq!(
+        logits(&by_recipe("", "").unwrap().model, &probe),
+        logits(&uniform, &probe)
+    );
+    let mixed = by_recipe(&in_mxfp4, "").unwrap();
+    // 64 · 96 of 2 · (2 · 64 · 64 + 2 · 64 · 32 + 3 · 64 · 96) weights lose 4 bits.
+    let share = 6144.0 / 61_440.0;
+    assert!((mixed.weight_bits() - (8.25 - 4.0 * share)).abs() < 1e-9);
+    assert!(error(&mixed.model) > error(&uniform));
+    assert_eq!(by_recipe(&in_mxfp4, "_GPTQ").unwrap().gptq.len(), 14);
+    let head = by_recipe(r#""lm_head.weight": {"w_elem_format": "mxfp4"}"#, "");
+    assert!(head.is_err_and(|error| {
+        error
+            .to_string()
+            .contains("`lm_head.weight` matches no layer")
+    }));
 
     for (name, engine) in [
         ("MXFP4E2M1_GPTQ", Engine::CompressedTensors),

@@ -81,7 +81,18 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         format.validate().unwrap();
         BlockFormat::FloatScale(format)
     });
-    prop_oneof![4 => select(named), 4 => mx, 1 => bfp, 2 => microexponent, 2 => nvfp4, 4 => float_scale]
+    let with_loops_of_their_own = ["hif4", "nf4", "if4", "razer", "mx4", "mx9"]
+        .map(|name| name.parse::<BlockFormat>().unwrap())
+        .to_vec();
+    prop_oneof![
+        4 => select(named),
+        4 => mx,
+        1 => bfp,
+        2 => microexponent,
+        2 => nvfp4,
+        4 => float_scale,
+        4 => select(with_loops_of_their_own),
+    ]
 }
 
 fn headrooms() -> impl Strategy<Value = Headroom> {
@@ -273,7 +284,7 @@ proptest! {
         format in formats(),
         outer in 1..3_usize,
         axis in prop_oneof![Just(64_usize), 1..100_usize, 1..100_usize, 1..2100_usize],
-        inner in prop_oneof![2 => Just(1_usize), 1 => 2..10_usize, 1 => 10..70_usize],
+        inner in prop_oneof![3 => Just(1_usize), 1 => 2..10_usize, 1 => 10..70_usize, 1 => 64..150_usize],
         offset in 0..17_usize,
         seed in any::<u64>(),
         exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],

@@ -1,14 +1,16 @@
 //! Blocks along a contiguous axis.
 
+mod few;
 mod magnitudes;
 
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::largest::MagnitudeMax;
-use crate::quantize::rules::{ElementRule, Grid, ScalePair, SubScaleRule, TOGETHER};
+use crate::quantize::rules::{BlockRule, ElementRule, Grid, ScalePair, SubScaleRule, TOGETHER};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use core::hint::black_box;
+use few::FewWindows;
 use magnitudes::across;
 pub(crate) use magnitudes::{lanes, largest_of_block};
 
@@ -18,11 +20,17 @@ pub(crate) const LANES: usize = 16;
 /// Elements of the longest blocks that are worked on together.
 const LONGEST: usize = 64 * TOGETHER;
 
+/// Elements of the sub-blocks of both levels, in blocks of 64 that are worked on together.
+const SUB_SCALES: [usize; 2] = [8, 4];
+
 /// Whether [`Line::windows`] are of such blocks.
-pub(crate) fn is_usual(block: usize, sub_block: usize) -> bool {
-    match block {
-        16 => matches!(sub_block, 2 | 4 | 8 | 16),
-        8 | 32 | 64 => sub_block == block,
+pub(crate) fn is_usual(rule: &BlockRule, block: usize) -> bool {
+    let sub_block = rule.sub_block().min(block);
+    match (block, rule.first_sub_block()) {
+        (64, Some(first)) => [first, sub_block] == SUB_SCALES,
+        (_, Some(_)) => false,
+        (16, None) => matches!(sub_block, 2 | 4 | 8 | 16),
+        (8 | 32 | 64, None) => sub_block == block,
         _ => false,
     }
 }
@@ -44,16 +52,12 @@ impl<R: ElementRule> Line<'_, R> {
             // Few blocks, or blocks of another length, or a window with a block that is not tame.
             let (left, at) = (&mut line[done..], start + done as u64);
             let window = TOGETHER * block.min(left.len());
-            if left.len() <= window || !is_usual(block, self.sub_block(block)) {
+            if left.len() <= window || !is_usual(&self.job.rule, block) {
                 return self.blocks(left, block, at);
             }
             self.blocks(&mut left[..window], block, at);
             done += window;
         }
-    }
-
-    fn sub_block(&self, block: usize) -> usize {
-        self.job.rule.sub_block().min(block)
     }
 
     /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
@@ -65,14 +69,18 @@ impl<R: ElementRule> Line<'_, R> {
         start: u64,
         units: Option<&mut Units>,
     ) -> usize {
+        if !is_usual(&self.job.rule, block) {
+            return 0;
+        }
         // The usual lengths as constants, so that a block is a few vectors.
-        match (block, self.sub_block(block)) {
+        match (block, self.job.rule.sub_block().min(block)) {
             (16, 2) => self.windows_of::<16, 2>(data, start, units),
             (16, 4) => self.windows_of::<16, 4>(data, start, units),
             (16, 8) => self.windows_of::<16, 8>(data, start, units),
             (8, 8) => self.windows_of::<8, 8>(data, start, units),
             (16, 16) => self.windows_of::<16, 16>(data, start, units),
             (32, 32) => self.windows_of::<32, 32>(data, start, units),
+            (64, 4) => self.windows_of::<64, 4>(data, start, units),
             (64, 64) => self.windows_of::<64, 64>(data, start, units),
             _ => 0,
         }
@@ -85,6 +93,16 @@ impl<R: ElementRule> Line<'_, R> {
         units: Option<&mut Units>,
     ) -> usize {
         let mut done = 0;
+        if self.job.rule.has_few() {
+            if !R::USES_DRAWS && S == B {
+                self.level.run(FewWindows::<_, B> {
+                    job: self.job,
+                    data,
+                    done: &mut done,
+                });
+            }
+            return done;
+        }
         self.level.run(Windows::<_, B, S> {
             job: self.job,
             level: self.level,
@@ -242,8 +260,19 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             }
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
             let draws = draws.as_chunks().0;
+            if (B, S) == (64, SUB_SCALES[1]) {
+                let mut of_blocks = [[0; TOGETHER]; 2];
+                rule.tame_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
+                sub_scaled::<R, B>(&job, window, draws, &of_blocks);
+                *self.done += TOGETHER * B;
+                continue;
+            }
+            let mut of_blocks = maxima;
+            if S < B {
+                rule.tame_blocks(&maxima, [&mut of_blocks, &mut []]);
+            }
             if way.is_unscaled(rule) && S < B {
-                unscaled::<R, B, S>(&job, window, draws, &maxima);
+                unscaled::<R, B, S>(&job, window, draws, &of_blocks);
                 *self.done += TOGETHER * B;
                 continue;
             }
@@ -255,11 +284,10 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                 for i in 0..TOGETHER {
                     // Hidden for the same reason.
                     let i = black_box(i) % TOGETHER;
-                    for (lane, sub_amax) in across::<S>(&window.as_chunks().0[i]).iter().enumerate()
-                    {
-                        let pair = rule.tame_sub_pair(maxima[i], *sub_amax);
-                        [scales[i][lane], inverses[i][lane]] = pair.words();
-                    }
+                    let own = across::<S>(&window.as_chunks().0[i]);
+                    let of_block = [of_blocks[i]; LANES];
+                    [scales[i], inverses[i]] =
+                        rule.tame_sub_pairs([&of_block, &of_block], &own, &own);
                 }
                 if let Some(units) = &mut self.units {
                     units.take(&maxima, of_elements[0]);
@@ -319,9 +347,8 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
         let j = black_box(j);
         let mut scales = lanes::<B>(of_blocks, j * LANES / B);
         if S < B {
-            for (scale, sub_amax) in scales.iter_mut().zip(across::<S>(vector)) {
-                *scale = rule.tame_sub_pair(*scale, sub_amax).scale;
-            }
+            let own = across::<S>(vector);
+            [scales, _] = rule.tame_sub_pairs([&scales, &scales], &own, &own);
         }
         if !R::USES_DRAWS {
             for (x, scale) in vector.iter_mut().zip(scales) {
@@ -331,6 +358,32 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
         }
         for ((x, scale), draw) in vector.iter_mut().zip(scales).zip(draws[j]) {
             *x = job.element_rule.tame_unscaled(&element, scale, *x, draw);
+        }
+    }
+}
+
+/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector.
+#[inline(always)]
+fn sub_scaled<R: ElementRule, const B: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    draws: &[[u32; LANES]],
+    of_blocks: &[[u32; TOGETHER]; 2],
+) {
+    let (rule, element) = (job.rule, job.rule.unit_element());
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let j = black_box(j);
+        let words = of_blocks
+            .each_ref()
+            .map(|words| lanes::<B>(words, j * LANES / B));
+        let first = across::<{ SUB_SCALES[0] }>(vector);
+        let own = across::<{ SUB_SCALES[1] }>(vector);
+        let [scales, inverses] = rule.tame_sub_pairs(words.each_ref(), &first, &own);
+        for i in 0..LANES {
+            let pair = ScalePair::of([scales[i], inverses[i]]);
+            let draw = if R::USES_DRAWS { draws[j][i] } else { 0 };
+            vector[i] = job.element_rule.tame(&element, pair, vector[i], draw);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Blocks along a strided axis, interleaved in memory.
 
 mod lines;
+mod sub_rows;
 mod tile;
 
 use super::contiguous::{LANES, Line};
@@ -13,6 +14,7 @@ use alloc::{vec, vec::Vec};
 use core::ops::Range;
 pub(in crate::quantize) use lines::ColumnMax;
 pub(crate) use lines::Lines;
+use sub_rows::SubRows;
 pub(crate) use tile::Tile;
 
 /// Columns of interleaved blocks that are worked on together. A kernel's data for these columns fit the caches near the
@@ -55,17 +57,38 @@ impl Run<'_> {
             "no format of square blocks has sub-blocks"
         );
         let by_tables = job.rule.has_few() && layout.pool.is_none();
-        if (by_tables || job.rule.first_sub_block().is_some()) && units.is_none() {
-            by_columns(job, level, data, inner, start, draws);
+        let lines = Lines::of(layout, sub_rows);
+        let by_sub_rows = has_sub_blocks
+            && units.is_none()
+            && !R::USES_DRAWS
+            && lines.width == inner
+            && SubRows::<R>::are_usual(&job.rule);
+        let has_levels = job.rule.first_sub_block().is_some() && !by_sub_rows;
+        if (by_tables || has_levels) && units.is_none() {
+            by_columns(job, level, data, inner, 0..inner, start, draws);
             return true;
         }
-        let lines = Lines::of(layout, sub_rows);
         for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
             let mut seen = units.is_some().then(Units::default);
             tile.reset(columns.len());
             tile.see(level, data, &lines, columns.clone());
             if has_sub_blocks {
                 tile.keep_for_blocks(&lines, &mut seen);
+                if by_sub_rows && let Some(of_blocks) = tile.tame_blocks(&job.rule, level) {
+                    let rows = SubRows {
+                        job,
+                        of_blocks,
+                        data: &mut *data,
+                        inner,
+                        columns,
+                    };
+                    rows.quantize(level);
+                    continue;
+                }
+                if job.rule.first_sub_block().is_some() {
+                    by_columns(job, level, data, inner, columns, start, draws);
+                    continue;
+                }
                 for (i, part) in data.chunks_mut(sub_rows * inner).enumerate() {
                     tile.reset(columns.len());
                     tile.see(level, part, &lines, columns.clone());
@@ -91,12 +114,13 @@ impl Run<'_> {
     }
 }
 
-/// Works on interleaved blocks as if they were contiguous, some neighbouring columns at a time.
+/// Works on some columns of interleaved blocks as if the blocks were contiguous, some neighbouring columns at a time.
 fn by_columns<R: ElementRule>(
     job: &Job<R>,
     level: Level,
     data: &mut [f32],
     inner: usize,
+    all: Range<usize>,
     start: u64,
     draws: &mut Draws,
 ) {
@@ -106,8 +130,8 @@ fn by_columns<R: ElementRule>(
         true => vec![0; LANES * rows],
         false => Vec::new(),
     };
-    for first in (0..inner).step_by(LANES) {
-        let columns = first..inner.min(first + LANES);
+    for first in all.clone().step_by(LANES) {
+        let columns = first..all.end.min(first + LANES);
         for (i, row) in data.chunks(inner).enumerate() {
             for (column, x) in row[columns.clone()].iter().enumerate() {
                 turned[column * rows + i] = *x;
@@ -126,10 +150,7 @@ fn by_columns<R: ElementRule>(
             level,
             draws: &mut turned_draws,
         };
-        let columns_of = turned.chunks_mut(rows).take(columns.len());
-        for (column, at) in columns_of.zip((0..).step_by(rows)) {
-            line.block(column, at);
-        }
+        line.quantize(&mut turned[..columns.len() * rows], rows, 0);
         words = turned_draws.into_words();
         for (i, row) in data.chunks_mut(inner).enumerate() {
             for (column, x) in row[columns.clone()].iter_mut().enumerate() {

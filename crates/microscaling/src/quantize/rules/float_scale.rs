@@ -56,7 +56,7 @@ pub(crate) struct FloatScaleRule {
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
-    pub(super) tables: Option<Tables>,
+    pub(crate) tables: Option<Tables>,
 }
 
 impl FloatScaleRule {
@@ -110,7 +110,7 @@ impl FloatScaleRule {
     /// c, where `max` is Q, times a factor.
     #[inline(always)]
     fn scale_for<const EXACT: bool>(&self, amax: u32, max: u32, factor: u32) -> u32 {
-        if amax >= INFINITY || self.tensor_scale >= INFINITY {
+        if EXACT && (amax >= INFINITY || self.tensor_scale >= INFINITY) {
             return NAN;
         }
         if EXACT && self.tensor_scale == 0 {
@@ -200,7 +200,7 @@ impl FloatScaleRule {
     #[inline(always)]
     fn pair_with<const EXACT: bool>(&self, scale: u32, result_scale: u32) -> ScalePair {
         // Also in units of the tensor scale, whatever is too large with it is NaN.
-        if scale >= INFINITY || (EXACT && bits::product(self.tensor_scale, scale) >= INFINITY) {
+        if EXACT && (scale >= INFINITY || bits::product(self.tensor_scale, scale) >= INFINITY) {
             return ScalePair {
                 scale: NAN,
                 inverse: 0,
@@ -292,7 +292,7 @@ impl FloatScaleRule {
                 false => 0..0,
             };
         match self.scale.min >= NARROW {
-            _ if self.tables.is_some() || self.sub_scales.is_some() => 0..0,
+            _ if self.tables.is_some() => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),
             // Neither a scale nor its reciprocal is very small or very large.

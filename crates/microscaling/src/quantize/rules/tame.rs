@@ -1,10 +1,11 @@
 //! Tame blocks: the short way with the results of the rules.
 
 use super::BlockRule;
-use super::float_scale::{Candidates, FOUR_VERDICT};
+use super::float_scale::{Candidates, FOUR_VERDICT, FloatScaleRule, SubScaleRule};
 use super::mx::MxRule;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
+use crate::quantize::blocks::contiguous::LANES;
 use crate::round::bits::MANTISSA_BITS;
 use core::hint::black_box;
 use core::ops::Range;
@@ -84,6 +85,18 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
+            Self::FloatScale(
+                rule @ FloatScaleRule {
+                    sub_scales: Some(sub_scales),
+                    ..
+                },
+            ) => {
+                let (rule, sub_scales) = (*rule, *sub_scales);
+                for ((scale, inverse), (amax, second)) in pairs {
+                    let of_block = rule.tame_pair((*amax).max(least), false);
+                    [*scale, *inverse] = sub_scales.tame_pair(of_block, *second).words();
+                }
+            }
             Self::FloatScale(rule) if rule.four_over_six => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
@@ -100,13 +113,59 @@ impl BlockRule {
         }
     }
 
-    /// The pair of one tame sub-block, of a format that has sub-blocks.
+    /// What sub-blocks need to know of their tame blocks, word by word, of a format that has sub-blocks.
     #[inline(always)]
-    pub(crate) fn tame_sub_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
+    pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
-            Self::Microexponent(rule) => rule.tame_pair(amax.max(rule.tame().start), sub_amax),
+            Self::Microexponent(_) => {
+                let least = self.tame().start;
+                let [first, _] = words;
+                for (word, amax) in first.iter_mut().zip(maxima) {
+                    *word = (*amax).max(least);
+                }
+            }
+            Self::FloatScale(rule) => {
+                let (rule, least) = (*rule, rule.tame().start);
+                let [scales, inverses] = words;
+                for ((scale, inverse), amax) in scales.iter_mut().zip(inverses).zip(maxima) {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
+                }
+            }
             _ => unreachable!("there are sub-blocks"),
         }
+    }
+
+    /// The pairs of some tame sub-blocks, word by word, from [what is known of their blocks](Self::tame_blocks) and the largest
+    /// magnitudes of their sub-blocks of the first level, if there are such, and their own.
+    #[inline(always)]
+    pub(crate) fn tame_sub_pairs(
+        &self,
+        of_blocks: [&[u32; LANES]; 2],
+        first: &[u32; LANES],
+        own: &[u32; LANES],
+    ) -> [[u32; LANES]; 2] {
+        let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
+        match self {
+            Self::Microexponent(rule) => {
+                let rule = *rule;
+                for i in 0..LANES {
+                    [scales[i], inverses[i]] = rule.tame_pair(of_blocks[0][i], own[i]).words();
+                }
+            }
+            Self::FloatScale(FloatScaleRule {
+                sub_scales: Some(sub_scales),
+                ..
+            }) => {
+                let sub_scales = *sub_scales;
+                for i in 0..LANES {
+                    let of_block = ScalePair::of([of_blocks[0][i], of_blocks[1][i]]);
+                    let second = SubScaleRule::second([first[i], own[i]]);
+                    [scales[i], inverses[i]] = sub_scales.tame_pair(of_block, second).words();
+                }
+            }
+            _ => unreachable!("there are sub-blocks"),
+        }
+        [scales, inverses]
     }
 
     /// The code of a tame block's scale, given the scale. Floats are in units of the tensor's scale.

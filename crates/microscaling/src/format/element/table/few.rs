@@ -7,8 +7,11 @@ use crate::round::RoundingRule;
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Few {
-    /// The patterns of their magnitudes; of the last one again, where there are fewer.
-    magnitudes: [u32; MOST_FEW],
+    /// The patterns of the magnitudes of the first and the last one.
+    ends: [u32; 2],
+    /// From the pattern of each magnitude to the next one; 0 where there are fewer. (A choice between magnitudes would become a choice
+    /// between their addresses, and a gather.)
+    steps: [u32; MOST_FEW - 1],
     /// From which [key](key) on a number becomes the next one, for each of [`Upper`].
     thresholds: [[i32; MOST_FEW - 1]; 3],
 }
@@ -24,18 +27,23 @@ const fn key(sign: u32, abs: u32) -> i32 {
 impl Few {
     pub(super) const fn of(sides: &Sides) -> Self {
         let mut few = Self {
-            magnitudes: [0; MOST_FEW],
+            ends: [0; 2],
+            steps: [0; MOST_FEW - 1],
             thresholds: [[i32::MAX; MOST_FEW - 1]; 3],
         };
         let negative = sides.last[1] - LONGEST;
         let all = negative + sides.last[0];
         let mut i = 0;
-        while i < MOST_FEW {
-            few.magnitudes[i] = match i < negative {
+        while i <= all {
+            let magnitude = match i < negative {
                 true => sides.magnitudes[LONGEST + negative - i],
-                false if i <= all => sides.magnitudes[i - negative],
-                false => sides.magnitudes[sides.last[0]],
+                false => sides.magnitudes[i - negative],
             };
+            match i {
+                0 => few.ends[0] = magnitude,
+                _ => few.steps[i - 1] = magnitude.wrapping_sub(few.ends[1]),
+            }
+            few.ends[1] = magnitude;
             i += 1;
         }
         let mut i = 0;
@@ -71,7 +79,7 @@ impl Few {
     #[inline(always)]
     pub(crate) const fn largest(&self, sign: u32) -> u32 {
         // Where there are no negative numbers, the first one is 0.
-        self.magnitudes[if sign >> 31 == 1 { 0 } else { MOST_FEW - 1 }]
+        self.ends[if sign >> 31 == 1 { 0 } else { 1 }]
     }
 
     /// [`Table::round`], by a rule without draws: the magnitude.
@@ -79,9 +87,10 @@ impl Few {
     pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32) -> u32 {
         let key = key(sign, abs);
         let thresholds = &self.thresholds[R::UPPER as usize];
-        let mut magnitude = self.magnitudes[0];
-        for (threshold, next) in thresholds.iter().zip(&self.magnitudes[1..]) {
-            magnitude = if key >= *threshold { *next } else { magnitude };
+        // The thresholds are in order.
+        let mut magnitude = self.ends[0];
+        for (threshold, step) in thresholds.iter().zip(&self.steps) {
+            magnitude = magnitude.wrapping_add(if key >= *threshold { *step } else { 0 });
         }
         magnitude
     }

@@ -2,7 +2,8 @@
 
 use super::lines::{ColumnMax, Lines};
 use crate::processor::instruction_set::{Kernel, Level};
-use crate::quantize::blocks::{Elements, Grids, Job, TamePairs, Units, Way};
+use crate::quantize::blocks::contiguous::LANES;
+use crate::quantize::blocks::{Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
 use crate::quantize::rules::{BlockRule, ElementRule, SIGHT};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
@@ -50,7 +51,7 @@ impl Tile {
         if columns > self.maxima.len() {
             self.maxima.resize(columns, 0);
             for words in &mut self.grids {
-                words.resize(columns, 0);
+                words.resize(columns.next_multiple_of(LANES), 0);
             }
         }
         let maxima = &mut self.maxima[..columns];
@@ -90,6 +91,22 @@ impl Tile {
         if let Some(units) = units {
             units.take(&self.of_blocks, &mut []);
         }
+    }
+
+    /// What sub-blocks need to know of their blocks, in whole vectors, if all of these are tame.
+    pub(super) fn tame_blocks(&mut self, rule: &BlockRule, level: Level) -> Option<[&[u32]; 2]> {
+        if !rule.are_tame(&self.of_blocks) {
+            return None;
+        }
+        let count = self.of_blocks.len();
+        let [first, second] = &mut self.grids;
+        level.run(TameBlocks {
+            rule,
+            maxima: &self.of_blocks,
+            words: [&mut first[..count], &mut second[..count]],
+        });
+        let count = count.next_multiple_of(LANES);
+        Some([&first[..count], &second[..count]])
     }
 
     /// From the largest magnitudes to the grids. The columns of the lines hold whole blocks.

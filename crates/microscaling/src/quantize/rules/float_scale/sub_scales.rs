@@ -1,6 +1,7 @@
 //! Scales that parts of a block double.
 
 use crate::format::FloatScaleFormat;
+use crate::quantize::rules::ScalePair;
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
 
 /// The sub-blocks of [`SubScales`](crate::SubScales) as the loops see them.
@@ -48,6 +49,23 @@ impl SubScaleRule {
         }
         let doubled = self.doubled(scale, second);
         Self::times(scale, doubled)
+    }
+
+    /// The pair of a tame sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
+    #[inline(always)]
+    pub(crate) fn tame_pair(&self, of_block: ScalePair, second: u32) -> ScalePair {
+        let times = |scale: u32, exponent: i32| {
+            scale.wrapping_add((exponent as u32) << MANTISSA_BITS) & 0xffff_0000
+        };
+        let limit = times(of_block.scale, self.exponent + 1);
+        let first = second & 0xffff_0000 >= limit;
+        let limit = times(of_block.scale, self.exponent + i32::from(first));
+        let own = second << 16 >= limit;
+        let doubled = (u32::from(first) + u32::from(own)) << MANTISSA_BITS;
+        ScalePair {
+            scale: of_block.scale + doubled,
+            inverse: of_block.inverse - doubled,
+        }
     }
 
     /// A scale as often doubled as bits are set.

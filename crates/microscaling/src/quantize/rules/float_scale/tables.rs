@@ -1,11 +1,13 @@
 //! Elements of tables.
 
-use super::{EXACT, FloatScaleRule};
+use super::{EXACT, FloatScaleRule, PLAIN};
 use crate::format::element::table::{Few, Table, Tables};
-use crate::quantize::rules::{Grid, ScalePair};
+use crate::quantize::rules::{Grid, ScalePair, TOGETHER as WINDOW};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::mode::Even;
+use core::hint::black_box;
+use core::ops::Range;
 
 /// Elements that a second look compares tables on together.
 const TOGETHER: usize = 64;
@@ -45,9 +47,14 @@ impl FloatScaleRule {
 
     /// Rounds an element to these numbers, by a rule without draws.
     #[inline(always)]
-    pub(crate) fn round_to_few<R: RoundingRule>(few: &Few, pair: ScalePair, x: f32) -> f32 {
-        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let q = few.round::<R>(sign, Self::scaled(pair, abs));
+    pub(crate) fn round_to_few<R: RoundingRule>(
+        few: &Few,
+        pair: ScalePair,
+        scaled: u32,
+        x: f32,
+    ) -> f32 {
+        let sign = x.to_bits() & SIGN;
+        let q = few.round::<R>(sign, scaled);
         f32::from_bits(if pair.is_nan() {
             NAN
         } else {
@@ -82,10 +89,10 @@ impl FloatScaleRule {
                 *sum = sum.saturating_add(match table.few() {
                     _ if pair.is_nan() => u64::MAX,
                     Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        few.round::<Even>(sign, abs)
+                        few.round::<Even>(sign, Self::scaled(pair, abs))
                     }),
                     None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        table.round::<Even>(sign, abs, 0)[0]
+                        table.round::<Even>(sign, Self::scaled(pair, abs), 0)[0]
                     }),
                 });
             }
@@ -93,6 +100,66 @@ impl FloatScaleRule {
         let sums = sums.iter().zip(0..).take(tables.0.len());
         sums.min_by_key(|(sum, _)| **sum)
             .map_or(0, |(_, table)| table)
+    }
+
+    /// The patterns of largest magnitudes of blocks from which on and below which [`tame_few`](Self::tame_few) is right: no scale,
+    /// no reciprocal of one and no number of a table in units of one is very small or very large.
+    #[inline(always)]
+    pub(crate) fn tame_range_of_few(&self) -> Range<u32> {
+        let scales = bits::pow2(-20)..bits::pow2(20);
+        match self.has_few() && scales.contains(&self.tensor_scale) {
+            true => bits::pow2(-60)..bits::pow2(60),
+            false => 0..0,
+        }
+    }
+
+    /// Writes the number of the table of each tame block, and the block's pair. The blocks have B elements and these largest
+    /// magnitudes. The tables have [few](Table::few) numbers.
+    #[inline(always)]
+    pub(crate) fn tame_few<const B: usize>(
+        &self,
+        tables: Tables,
+        maxima: &[u32; WINDOW],
+        blocks: &[[f32; B]],
+    ) -> ([usize; WINDOW], [[u32; WINDOW]; 2]) {
+        // By value: loops without branches need what they look at in registers.
+        let (rule, least) = (*self, self.tame_range_of_few().start);
+        let mut chosen = [0; WINDOW];
+        let mut chosen_scales = [0; WINDOW];
+        let mut least_sums = [u64::MAX; WINDOW];
+        for (number, table) in tables.0.iter().enumerate() {
+            let max = table.max();
+            let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
+            for i in 0..WINDOW {
+                scales[i] = rule.scale_for::<PLAIN>(maxima[i].max(least), max, ONE);
+                let pair = rule.pair_with::<PLAIN>(scales[i], rule.tensor_scale);
+                [products[i], inverses[i]] = pair.words();
+            }
+            if tables.0.len() == 1 {
+                chosen_scales = scales;
+                break;
+            }
+            let Some(few) = table.few().copied() else {
+                continue;
+            };
+            for (i, block) in blocks.iter().enumerate() {
+                // Hidden, lest blocks become lanes.
+                let i = black_box(i) % WINDOW;
+                let pair = ScalePair::of([products[i], inverses[i]]);
+                let unit = bits::exponent(maxima[i].max(least)) - 15;
+                let sum = Self::sum_of_squares(pair, unit, block, |sign, abs| {
+                    few.round::<Even>(sign, bits::product(abs, pair.inverse))
+                });
+                if sum < least_sums[i] {
+                    (least_sums[i], chosen[i], chosen_scales[i]) = (sum, number, scales[i]);
+                }
+            }
+        }
+        let mut pairs = [[0; WINDOW]; 2];
+        for i in 0..WINDOW {
+            [pairs[0][i], pairs[1][i]] = rule.pair::<PLAIN>(chosen_scales[i]).words();
+        }
+        (chosen, pairs)
     }
 
     /// The sum of the squares of errors, in units of 2^unit.
@@ -107,7 +174,7 @@ impl FloatScaleRule {
         let squares = &mut squares[..elements.len()];
         for (square, x) in squares.iter_mut().zip(elements) {
             let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-            let q = round(sign, Self::scaled(pair, abs));
+            let q = round(sign, abs);
             let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
             let error = bits::fixed_point(difference & ABS, unit);
             *square = error * error;

@@ -1,0 +1,55 @@
+//! Contiguous blocks whose elements are of tables with few numbers.
+
+use super::magnitudes::largest_of_block;
+use crate::processor::instruction_set::Kernel;
+use crate::quantize::blocks::Job;
+use crate::quantize::rules::{BlockRule, ElementRule, ScalePair, TOGETHER};
+use crate::round::bits::{ABS, product};
+use core::hint::black_box;
+
+/// Works on windows of [`TOGETHER`] blocks of B elements, up to one with a block that is not tame. Works by rules without draws.
+pub(super) struct FewWindows<'a, R, const B: usize> {
+    pub(super) job: &'a Job<R>,
+    pub(super) data: &'a mut [f32],
+    /// To be increased by the elements that were worked on.
+    pub(super) done: &'a mut usize,
+}
+
+impl<R: ElementRule, const B: usize> Kernel for FewWindows<'_, R, B> {
+    #[inline(always)]
+    fn run(self) {
+        let BlockRule::FloatScale(rule) = self.job.rule else {
+            return;
+        };
+        let Some(tables) = rule.tables else { return };
+        let (element_rule, tame) = (self.job.element_rule, rule.tame_range_of_few());
+        for window in self.data.chunks_exact_mut(TOGETHER * B) {
+            let mut maxima = [0; TOGETHER];
+            for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
+                *amax = largest_of_block(block);
+            }
+            let are_tame = maxima.iter().fold(true, |all, amax| {
+                all & (*amax < tame.end) & ((*amax >= tame.start) | (*amax == 0))
+            });
+            if !are_tame {
+                return;
+            }
+            let blocks = window.as_chunks_mut::<B>().0;
+            let (chosen, [scales, inverses]) = rule.tame_few(tables, &maxima, blocks);
+            for (i, block) in blocks.iter_mut().enumerate() {
+                // Hidden, lest blocks become lanes.
+                let i = black_box(i) % TOGETHER;
+                // By value, like the rule.
+                let Some(few) = tables.0[chosen[i]].few().copied() else {
+                    return;
+                };
+                let pair = ScalePair::of([scales[i], inverses[i]]);
+                for x in block {
+                    let scaled = product(x.to_bits() & ABS, pair.inverse);
+                    *x = element_rule.few(&few, pair, scaled, *x);
+                }
+            }
+            *self.done += TOGETHER * B;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Rows of interleaved tame blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
+
+use crate::processor::instruction_set::{Kernel, Level};
+use crate::quantize::blocks::Job;
+use crate::quantize::blocks::contiguous::LANES;
+use crate::quantize::rules::{BlockRule, ElementRule, ScalePair};
+use crate::round::bits::ABS;
+use crate::round::draws::WINDOW;
+use core::ops::Range;
+
+/// Rows of a sub-block of the first level, where there are two levels.
+const FIRST: usize = 8;
+
+/// Some columns of the rows of tame blocks. Works by rules without draws.
+pub(super) struct SubRows<'a, R> {
+    pub(super) job: &'a Job<R>,
+    /// [`BlockRule::tame_blocks`] of the columns.
+    pub(super) of_blocks: [&'a [u32]; 2],
+    pub(super) data: &'a mut [f32],
+    /// Elements of a row.
+    pub(super) inner: usize,
+    /// At most [`WINDOW`] of them.
+    pub(super) columns: Range<usize>,
+}
+
+impl<R: ElementRule> SubRows<'_, R> {
+    /// Whether sub-blocks of this rule have a usual length.
+    pub(super) fn are_usual(rule: &BlockRule) -> bool {
+        matches!(
+            (rule.sub_block(), rule.first_sub_block()),
+            (2 | 4 | 8, None) | (4, Some(FIRST))
+        )
+    }
+
+    /// Works on the rows.
+    pub(super) fn quantize(self, level: Level) {
+        level.run(self);
+    }
+}
+
+/// Words of the columns, and of as many more as fill the last vector.
+type Words = [[u32; LANES]; WINDOW / LANES];
+
+impl<R: ElementRule> Kernel for SubRows<'_, R> {
+    #[inline(always)]
+    fn run(self) {
+        let Self {
+            job,
+            of_blocks,
+            data,
+            inner,
+            columns,
+        } = self;
+        // By value: loops without branches need what they look at in registers.
+        let job = *job;
+        let sub_rows = job.rule.sub_block();
+        let first_rows = job.rule.first_sub_block().unwrap_or(sub_rows);
+        let [a, b] = of_blocks.map(|words| words.as_chunks().0);
+        let mut own: [Words; 2] = [[[0; LANES]; _]; 2];
+        let mut first: Words = [[0; LANES]; _];
+        for part in data.chunks_mut(first_rows * inner) {
+            let mut sub_blocks = 0;
+            for (own, rows) in own.iter_mut().zip(part.chunks(sub_rows * inner)) {
+                largest(rows, inner, &columns, own.as_flattened_mut());
+                sub_blocks += 1;
+            }
+            if sub_blocks > 1 {
+                let [one, other] = own.each_ref().map(|own| own.as_flattened());
+                let both = one.iter().zip(other).take(columns.len());
+                for (first, (one, other)) in first.as_flattened_mut().iter_mut().zip(both) {
+                    *first = *one.max(other);
+                }
+            }
+            for (own, rows) in own.iter().zip(part.chunks_mut(sub_rows * inner)) {
+                let first = if sub_blocks > 1 { &first } else { own };
+                for row in rows.chunks_mut(inner) {
+                    let (vectors, rest) = row[columns.clone()].as_chunks_mut();
+                    let words = a.iter().zip(b).zip(first.iter().zip(own));
+                    for (x, ((a, b), (first, own))) in vectors.iter_mut().zip(words) {
+                        vector(&job, [a, b], first, own, x);
+                    }
+                    let j = vectors.len();
+                    if !rest.is_empty() {
+                        let mut x = [0.0; LANES];
+                        x[..rest.len()].copy_from_slice(rest);
+                        vector(&job, [&a[j], &b[j]], &first[j], &own[j], &mut x);
+                        rest.copy_from_slice(&x[..rest.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The largest magnitudes of the columns of some rows, two rows at a time.
+#[inline(always)]
+fn largest(rows: &[f32], inner: usize, columns: &Range<usize>, maxima: &mut [u32]) {
+    let maxima = &mut maxima[..columns.len()];
+    for (i, rows) in rows.chunks(2 * inner).enumerate() {
+        let row = &rows[columns.clone()];
+        // Of a last row without a second one, that row again.
+        let next = &rows[rows.len() - inner..][columns.clone()];
+        let both = row.iter().zip(next);
+        if i == 0 {
+            for (max, (x, next)) in maxima.iter_mut().zip(both) {
+                *max = (x.to_bits() & ABS).max(next.to_bits() & ABS);
+            }
+        } else {
+            for (max, (x, next)) in maxima.iter_mut().zip(both) {
+                *max = (*max).max(x.to_bits() & ABS).max(next.to_bits() & ABS);
+            }
+        }
+    }
+}
+
+/// Works on neighbours in a row.
+#[inline(always)]
+fn vector<R: ElementRule>(
+    job: &Job<R>,
+    of_blocks: [&[u32; LANES]; 2],
+    first: &[u32; LANES],
+    own: &[u32; LANES],
+    x: &mut [f32; LANES],
+) {
+    let (rule, element) = (job.rule, job.rule.unit_element());
+    let [scales, inverses] = rule.tame_sub_pairs(of_blocks, first, own);
+    if rule.has_powers_of_two() {
+        for i in 0..LANES {
+            let scale = scales[i];
+            x[i] = job.element_rule.tame_unscaled(&element, scale, x[i], 0);
+        }
+    } else {
+        for i in 0..LANES {
+            let pair = ScalePair::of([scales[i], inverses[i]]);
+            x[i] = job.element_rule.tame(&element, pair, x[i], 0);
+        }
+    }
+}
