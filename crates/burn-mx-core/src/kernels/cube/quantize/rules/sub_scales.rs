@@ -7,8 +7,8 @@ use microscaling::ElementFormat;
 /// The upper half of a pattern.
 const UPPER: u32 = 0xffff_0000;
 
-/// The upper halves of two patterns in one word: the largest magnitudes of a sub-block of the first level and, in the lower half,
-/// of a sub-block of the second level.
+/// The upper halves of two patterns in one word. The upper one is the largest magnitude of a sub-block of the first level, the
+/// lower one of a sub-block of the second level.
 #[cube]
 pub(in crate::kernels::cube) fn both_levels(first: u32, second: u32) -> u32 {
     (first & UPPER) | (second >> 16)
