@@ -60,7 +60,15 @@ fn round_trips(specs: &MxSpecs) -> u64 {
 
 #[test]
 fn a_training_step_stays_on_its_device() {
-    for name in ["mxfp8_e4m3", "nvfp4", "mx9", "mxfp4_sr_rht"] {
+    for name in [
+        "mxfp8_e4m3",
+        "nvfp4",
+        "mx9",
+        "mxfp4_sr_rht",
+        "if4",
+        "hif4",
+        "quartet2",
+    ] {
         let specs = MxSpecs::preset(name).expect("a preset");
         assert_eq!(round_trips(&specs), 0, "{name}");
     }

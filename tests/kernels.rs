@@ -8,6 +8,7 @@ mod backend;
 
 mod kernels {
     mod accumulators;
+    mod float_scales;
     // Flex is what is compared with.
     #[cfg(not(test_backend = "flex"))]
     mod functions;
@@ -16,6 +17,7 @@ mod kernels {
     mod packing;
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
     mod products;
+    mod random_formats;
     mod slices;
     mod statistics;
     mod support;

@@ -12,7 +12,7 @@ use crate::backend::TestBackend;
 type B = TestBackend;
 
 /// Of each kind one, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
-const FORMATS: [&str; 22] = [
+const FORMATS: [&str; 28] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
     "mxfp6_e2m3",
@@ -34,8 +34,14 @@ const FORMATS: [&str; 22] = [
     "block(element=fp8_e5m2,scale=ue5m2,block_size=16,tensor_scale=true)",
     "amdfp4",
     "block(element=int6,scale=ue3m3,block_size=16,tensor_scale=true)",
-    // Scales of two bytes, and tables: the host packs them.
+    // Scales of more than a byte, tables, and sub-scales.
     "block(element=table(if4),scale=bfloat16,block_size=16)",
+    "block(element=table(0 1 2/0 1 3/0 1 4),scale=float32,block_size=16)",
+    "block(element=e2m1,scale=float32,block_size=5)",
+    "nf4",
+    "razer",
+    "hif4",
+    "block(element=int4,scale=bfloat16,block_size=30,sub_scales=6/2)",
 ];
 
 fn format(text: &str) -> BlockFormat {
@@ -161,16 +167,22 @@ fn any_bytes() {
                 ..
             } = &parts;
             let mut records = bytes(scales.len(), 0);
-            if let BlockFormat::Microexponent(of_shifts) = format {
-                // The last byte of a record need not be full.
-                let sub_blocks = of_shifts
-                    .block_size
-                    .min(64)
-                    .div_ceil(of_shifts.sub_block_size);
-                let used = sub_blocks * of_shifts.shift_bits as usize % 8;
-                let record = 1 + (sub_blocks * of_shifts.shift_bits as usize).div_ceil(8);
+            // The last byte of a record need not be full.
+            let length = format.block_size().min(64);
+            let of_sub_blocks = match (format, format.float_scale()) {
+                (BlockFormat::Microexponent(of_shifts), _) => {
+                    length.div_ceil(of_shifts.sub_block_size) * of_shifts.shift_bits as usize
+                }
+                (_, Some(of_scale)) => of_scale.sub_scales.map_or(0, |sub_scales| {
+                    let [first, second] = sub_scales.block_sizes();
+                    of_scale.block_size / first + of_scale.block_size / second
+                }),
+                _ => 0,
+            };
+            if of_sub_blocks % 8 > 0 {
+                let record = records.len() / (24 * 64_usize.div_ceil(length));
                 let lasts = records.iter_mut().skip(record - 1).step_by(record);
-                lasts.for_each(|last| *last &= if used == 0 { 0xff } else { (1 << used) - 1 });
+                lasts.for_each(|last| *last &= (1 << (of_sub_blocks % 8)) - 1);
             }
             let elements = bytes(elements.len(), 1 << 20);
             let packed = Packed::from_parts(*format, shape, *axis, tensor_scale, records, elements);

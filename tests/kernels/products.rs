@@ -35,11 +35,14 @@ fn product<B: MxKernels>(
 }
 
 /// Formats with a tensor scale.
-const SCALED: [&str; 4] = [
+const SCALED: [&str; 7] = [
     "nvfp4(tensor_scale=true)",
     "nvfp4(tensor_scale=true,square=true)",
     "nvfp4(tensor_scale=true,four_over_six=true)",
     "nvfp4(tensor_scale=true,headroom=17/16)",
+    "if4",
+    "razer",
+    "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)",
 ];
 
 /// An operand in blocks of a format, with random numbers if the rounding is stochastic.
@@ -172,9 +175,13 @@ fn products_of_tensor_scales_are_those_of_processors() {
         };
         let operands = [numbers(&left, 1), numbers(&right, 2)];
         let formats = SCALED.map(|text| text.parse::<BlockFormat>().expect("the format is sound"));
+        // Sums of longer significands depend on their order.
+        let formats = formats
+            .into_iter()
+            .filter(|format| format.significant_bits() <= 8);
         let roundings = [Rounding::NearestEven, Rounding::Stochastic];
         for (format, rounding) in
-            (formats.into_iter()).flat_map(|format| roundings.map(|rounding| (format, rounding)))
+            formats.flat_map(|format| roundings.map(|rounding| (format, rounding)))
         {
             fn multiply<B: MxKernels>(
                 operands: &[Vec<f32>; 2],

@@ -48,7 +48,7 @@ fn for_each_layout<B: MxKernels>(
     assert_same(&values::<B>(shared), x, "what somebody else holds");
 }
 
-fn assert_quantizes<B: MxKernels>(format: BlockFormat, rounding: Rounding) {
+pub(super) fn assert_quantizes<B: MxKernels>(format: BlockFormat, rounding: Rounding) {
     for (shape, axis) in [(vec![5, 70], 1), (vec![70, 5], 0), (vec![3, 33, 9], 1)] {
         let x = noise(shape.iter().product(), 1);
         let stream = RandomStream::new(3, 4);
@@ -71,41 +71,6 @@ fn blocks_of_every_named_format() {
         for rounding in Rounding::ALL {
             assert_quantizes::<TestBackend>(format, rounding);
         }
-    }
-}
-
-/// Scales that are floats: scales of elements and of named formats, subnormal and limited scales, and blocks whose scale times
-/// the tensor's scale is too large.
-#[test]
-fn blocks_with_any_float_for_a_scale() {
-    for (format, rounding) in [
-        ("amdfp4", Rounding::Stochastic),
-        ("nvint4", Rounding::NearestEven),
-        (
-            "block(element=e3m4,scale=bfloat16,block_size=24)",
-            Rounding::TowardZero,
-        ),
-        (
-            "block(element=int2,scale=float32,block_size=7)",
-            Rounding::NearestEven,
-        ),
-        (
-            "block(element=fp8_e4m3fnuz,scale=ue3m3,block_size=0,headroom=4/3)",
-            Rounding::NearestAway,
-        ),
-        (
-            "block(element=e3m0,scale=ue4m3,tensor_scale=true,subnormal_scales=false,block_size=16)",
-            Rounding::NearestEven,
-        ),
-        (
-            "block(element=e2m3,scale=ue5m2,square=true,block_size=4)",
-            Rounding::NearestEven,
-        ),
-        // No kernel has tables.
-        ("if4", Rounding::NearestEven),
-    ] {
-        let format = format.parse().expect("it is a format");
-        assert_quantizes::<TestBackend>(format, rounding);
     }
 }
 
@@ -253,6 +218,10 @@ fn of_the_recipes() -> impl Iterator<Item = BlockFormat> {
         "nvfp4(tensor_scale=true,four_over_six=true)",
         "nvfp4(tensor_scale=true,headroom=17/16,four_over_six=true)",
         "nvfp4(tensor_scale=true,square=true,four_over_six=true)",
+        "hif4",
+        "nf4",
+        "if4",
+        "block(element=table(0 1 2.5/0 1 -3),scale=bfloat16,block_size=8)",
     ];
     let parse = |text: &str| text.parse().expect("the format is sound");
     formats.into_iter().map(parse)

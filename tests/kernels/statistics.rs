@@ -23,6 +23,10 @@ fn formats() -> Vec<BlockFormat> {
         "nvfp4(tensor_scale=true,four_over_six=true)",
         "mx(element=fp6_e2m3,block_size=8,square=true)",
         "nvfp4(tensor_scale=true,square=true)",
+        "hif4",
+        "nf4",
+        "if4",
+        "block(element=table(0 1 2.5),scale=ue5m3,block_size=16)",
     ];
     let parse = |text: &str| text.parse().expect("the format is sound");
     formats.into_iter().map(parse).collect()

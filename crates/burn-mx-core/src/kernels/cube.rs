@@ -162,7 +162,11 @@ where
         stream: RandomStream,
     ) -> Result<Packed, PackError> {
         let shape = tensor.shape();
-        let packed = pack::Words::of(format, &shape, axis)?.and_then(|layout| {
+        let layout = match pack::is_refused(&format, rounding) {
+            true => None,
+            false => pack::Words::of(format, &shape, axis)?,
+        };
+        let packed = layout.and_then(|layout| {
             let words = layout.pack(&tensor, rounding, stream);
             layout.read(&portable::read_words::<CubeBackend<R, F, I, B>>(words))
         });

@@ -17,7 +17,7 @@ static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
 
 /// How many tensors this process has sent through the host's memory, because their backend has no kernel for
 /// quantization, an emulated function or the recorder's figures. On a backend with native kernels, a training step adds
-/// none, except for the few formats without a native kernel. The log also names the ops that take this way (`info`, once
+/// none, except for long blocks of a few formats. The log also names the ops that take this way (`info`, once
 /// for each backend).
 ///
 /// Data that belong on the host are not counted: values that the program reads, packed tensors, the recorder's sums.

@@ -140,6 +140,14 @@ pub(super) fn word<R: CubeRuntime>(like: &CubeTensor<R>, word: u32) -> CubeTenso
     )
 }
 
+/// Some words on the device of a tensor.
+pub(super) fn words<R: CubeRuntime>(like: &CubeTensor<R>, words: &[u32]) -> CubeTensor<R> {
+    let client = like.client.clone();
+    let handle = client.create_from_slice(u32::as_bytes(words));
+    let shape = Shape::new([words.len()]);
+    CubeTensor::new_contiguous(client, like.device.clone(), shape, handle, DType::U32)
+}
+
 /// A float32 pattern as an output's: of a bfloat16 the upper half.
 #[cube]
 pub(super) fn upper_bits<O: Int>(pattern: u32) -> O {

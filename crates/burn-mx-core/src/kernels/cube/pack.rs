@@ -10,14 +10,15 @@ mod encode;
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 use microscaling::{
-    BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
+    BlockFormat, FloatScaleFormat, PackError, Packed, PackedView, RandomStream, Rounding,
+    StatisticsParts,
 };
 
 use super::launch;
 use super::numbers::bits::INFINITY;
 use super::numbers::random;
+use super::quantize::known::KnownWords;
 use super::quantize::largest;
 use super::quantize::rules::Format;
 use super::quantize::two_pass_scale;
@@ -44,8 +45,12 @@ pub(super) struct Form {
     /// Elements that share a grid along the axis.
     pub(super) sub_block: usize,
     pub(super) sub_blocks: usize,
-    /// Bytes of a block's record.
+    /// Words of a grid: the last one of three tells tables or sub-blocks apart.
+    pub(super) grid: usize,
+    /// Bytes of a block's record, bytes of the scale's code at its beginning, and bits of this code below the number of the table.
     pub(super) record: usize,
+    pub(super) scale: usize,
+    pub(super) scale_bits: u32,
 }
 
 impl Form {
@@ -53,20 +58,48 @@ impl Form {
         let of_device = Format::of(format);
         let sub_block = of_device.sub_block_length(rows);
         let sub_blocks = rows.div_ceil(sub_block);
-        let record = match format {
-            BlockFormat::Microexponent(format) => {
-                1 + (sub_blocks * format.shift_bits as usize).div_ceil(8)
+        let (scale_bits, scale, bits_of_sub_blocks) = match of_device {
+            Format::Microexponent(format) => (8, 1, sub_blocks * format.shift_bits as usize),
+            Format::FloatScale(format) => {
+                let scale = format.scale_bits().div_ceil(8) as usize;
+                // Also of a shorter block, so that the levels have their places.
+                let doubling = levels(format).map_or(0, |[first, ratio]| first + first * ratio);
+                (format.scale.bits(), scale, doubling)
             }
-            _ => 1,
+            Format::Mx(_) | Format::Bfp(_) => (8, 1, 0),
         };
+        let is_numbered = of_device.grids() > 1 || of_device.first_sub_block().is_some();
         Self {
             format: of_device,
             bits: format.element_bits() as usize,
             sub_block,
             sub_blocks,
-            record,
+            grid: if is_numbered { 3 } else { 2 },
+            record: scale + bits_of_sub_blocks.div_ceil(8),
+            scale,
+            scale_bits,
         }
     }
+
+    /// Whether a block has sub-blocks.
+    fn has_sub_blocks(self) -> bool {
+        self.sub_blocks > 1 || self.format.first_sub_block().is_some()
+    }
+
+    /// Whether a record has the number of a table.
+    fn has_tables(self) -> bool {
+        self.format.tables().is_some() && self.format.grids() > 1
+    }
+
+    /// Bits of the first level of sub-blocks, and bits of the second level for each of these.
+    fn levels(self) -> [usize; 2] {
+        levels(self.format.float_scale()).expect("the format has sub-scales")
+    }
+}
+
+fn levels(format: FloatScaleFormat) -> Option<[usize; 2]> {
+    let [first, second] = format.sub_scales?.block_sizes();
+    Some([format.block_size / first, first / second])
 }
 
 impl<'a> Words<'a> {
@@ -83,11 +116,7 @@ impl<'a> Words<'a> {
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
             two_pass_scale::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
-        // A record of the kernels begins with a byte.
-        let has_short_scale = format
-            .float_scale()
-            .is_none_or(|format| format.scale_bits() <= 8);
-        if shape.contains(&0) || !is_short_enough || !has_short_scale {
+        if shape.contains(&0) || !is_short_enough {
             return Ok(None);
         }
         let form = Form::of(format, parts.rows());
@@ -131,16 +160,13 @@ impl<'a> Words<'a> {
         stream: RandomStream,
     ) -> CubeTensor<R> {
         let amax = self.looks_at_all().then(|| largest(tensor, None));
-        let tensor_amax = || match &amax {
-            Some(amax) => ComptimeOptionArgs::Some(amax.clone().into_array_arg()),
-            None => ComptimeOptionArgs::None,
-        };
+        let known = KnownWords::with_tables(tensor, self.form.format, amax);
         let values = launch::dense(tensor);
         let client = values.client.clone();
         let empty = |words| launch::empty_like(&values, Shape::new([words]), DType::I32);
         let (blocks, form) = (self.parts.blocks(), self.form);
         let [codes, records] = self.lengths();
-        let grids = empty(blocks * form.sub_blocks * 2);
+        let grids = empty(blocks * form.sub_blocks * form.grid);
         let scales = empty(blocks);
         let words = empty(codes + records + 1);
         let address_type = launch::address_type([&values, &grids, &words]);
@@ -154,7 +180,7 @@ impl<'a> Words<'a> {
                 cube,
                 address_type,
                 values.clone().into_array_arg(),
-                tensor_amax(),
+                known.argument(),
                 grids.clone().into_array_arg(),
                 scales.clone().into_array_arg(),
                 Blocks::argument(&self.parts),
@@ -169,6 +195,7 @@ impl<'a> Words<'a> {
                 address_type,
                 values.into_array_arg(),
                 grids.clone().into_array_arg(),
+                known.argument(),
                 words.clone().into_array_arg(),
                 random::argument(stream),
                 Blocks::argument(&self.parts),
@@ -185,7 +212,7 @@ impl<'a> Words<'a> {
                 address_type,
                 grids.into_array_arg(),
                 scales.into_array_arg(),
-                tensor_amax(),
+                known.argument(),
                 words.clone().into_array_arg(),
                 codes,
                 blocks,
@@ -249,6 +276,7 @@ impl<'a> Words<'a> {
         let output = launch::empty_like(&words, shape, DType::F32);
         let address_type = launch::address_type([&words, &output]);
         let elements = self.elements();
+        let known = KnownWords::with_tables(&words, self.form.format, None);
         let (cubes, cube) = launch::units(&client, elements);
         // SAFETY: what is read lies inside of the words, which are as many as the tensor has; a unit writes its own element.
         unsafe {
@@ -258,6 +286,7 @@ impl<'a> Words<'a> {
                 cube,
                 address_type,
                 words.into_array_arg(),
+                known.argument(),
                 output.clone().into_array_arg(),
                 Blocks::argument(&self.parts),
                 self.lengths()[0],
@@ -268,6 +297,11 @@ impl<'a> Words<'a> {
         }
         output
     }
+}
+
+/// Whether packing is an error, which the host finds.
+pub(super) fn is_refused(format: &BlockFormat, rounding: Rounding) -> bool {
+    rounding == Rounding::Stochastic && format.float_scale().is_some_and(|format| format.eden)
 }
 
 /// Bits of a sub-block's shift; 1 where there is none.

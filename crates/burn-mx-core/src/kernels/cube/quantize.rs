@@ -1,7 +1,9 @@
 //! Block quantization on a device: one pass over memory, along any axis, of a tensor that lies as it will.
 
+pub(super) mod eden;
 pub(super) mod hadamard;
 mod job;
+pub(super) mod known;
 mod places;
 pub(super) mod rules;
 pub(super) mod square;
@@ -17,13 +19,14 @@ use microscaling::RandomStream;
 use super::launch::{self, Target};
 use super::numbers::bits::ABS;
 use super::numbers::random::{self, Stream};
-pub(super) use job::{Job, UNITS, element, rounded, scale_of_results, word_or_zero};
+pub(super) use job::{Job, UNITS, element, rounded, scale_of_results};
+use known::{Known, KnownWords};
 use places::place;
 use rules::Format;
 pub(super) use tensor_scale::largest;
 #[cfg(all(test, feature = "cuda"))]
 pub(super) use tensor_scale::scale_kernel;
-use tensor_scale::{largest_of_tensor, scale_of_tensor};
+use tensor_scale::scale_of_tensor;
 
 /// Quantizes blocks along `axis`.
 pub(super) fn quantize<R: CubeRuntime>(
@@ -33,8 +36,8 @@ pub(super) fn quantize<R: CubeRuntime>(
     stream: RandomStream,
 ) -> CubeTensor<R> {
     let target = Target::of(tensor);
-    let amax = largest_of_tensor(target.input(), job);
-    quantize_by::<R, u32>(target, axis, job, stream, amax)
+    let known = KnownWords::of(target.input(), job.format, job.elementwise);
+    quantize_by::<R, u32>(target, axis, job, stream, &known)
 }
 
 /// Quantizes blocks along `axis` to this float type, in units of the tensor's scale where there is one, which is given beside
@@ -48,14 +51,15 @@ pub(super) fn quantize_in_units<R: CubeRuntime>(
     stream: RandomStream,
 ) -> (CubeTensor<R>, Option<CubeTensor<R>>) {
     let job = job.in_units();
-    let amax = largest_of_tensor(&tensor, job);
+    let known = KnownWords::of(&tensor, job.format, job.elementwise);
     let values = match dtype {
         DType::BF16 => {
             let target = Target::of_type(tensor, dtype);
-            quantize_by::<R, u16>(target, axis, job, stream, amax.clone())
+            quantize_by::<R, u16>(target, axis, job, stream, &known)
         }
-        _ => quantize_by::<R, u32>(Target::of(tensor), axis, job, stream, amax.clone()),
+        _ => quantize_by::<R, u32>(Target::of(tensor), axis, job, stream, &known),
     };
+    let amax = known.tensor_amax();
     (values, amax.map(|amax| scale_of_tensor(amax, job.format)))
 }
 
@@ -64,18 +68,17 @@ fn quantize_by<R: CubeRuntime, O: Int>(
     axis: usize,
     job: Job,
     stream: RandomStream,
-    amax: Option<CubeTensor<R>>,
+    known: &KnownWords<R>,
 ) -> CubeTensor<R> {
     let shape = target.output().shape();
     if shape.num_elements() == 0 {
         return target.into_output();
     }
-    let tensor_amax = match amax {
-        Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
-        None => ComptimeOptionArgs::None,
-    };
     if let Some(axes) = job.format.square_axes(axis) {
-        return square::quantize_into::<R, O>(target, axes, job, stream, tensor_amax);
+        return square::quantize_into::<R, O>(target, axes, job, stream, known);
+    }
+    if job.corrects_scales() {
+        return eden::quantize_into::<R, O>(target, axis, job, stream, known);
     }
     let block = job.format.block_length(shape[axis]);
     let is_one_block = block == shape[axis];
@@ -106,7 +109,7 @@ fn quantize_by<R: CubeRuntime, O: Int>(
             address_type,
             input,
             output,
-            tensor_amax,
+            known.argument(),
             random::argument(stream),
             blocks,
             axis,
@@ -123,7 +126,7 @@ fn quantize_by<R: CubeRuntime, O: Int>(
 const EACH: usize = 4;
 
 /// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
-/// block is too short or too long, or its sub-blocks are not among the elements of one unit, or it is looked at twice.
+/// block is too short or too long, or looked at twice. Sub-blocks lie within the elements of one unit, or are of whole units.
 fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usize> {
     let length = match is_one_block {
         true => block.next_power_of_two(),
@@ -133,7 +136,14 @@ fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usiz
     let fits = !format.looks_twice()
         && length.is_power_of_two()
         && (EACH..=UNITS * EACH).contains(&length);
-    (fits && (sub_block == length || EACH.is_multiple_of(sub_block))).then_some(length)
+    let is_of_a_unit = match format.first_sub_block() {
+        Some(first) => {
+            let is_of_units = first.is_multiple_of(EACH) && length.is_multiple_of(first);
+            EACH.is_multiple_of(sub_block) && is_of_units
+        }
+        None => sub_block == length || EACH.is_multiple_of(sub_block),
+    };
+    (fits && is_of_a_unit).then_some(length)
 }
 
 /// One unit a block. Units are numbered so that neighbours have neighbouring elements, unless they are neighbours along the
@@ -142,7 +152,7 @@ fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usiz
 pub(super) fn quantize_kernel<O: Int>(
     input: &Tensor<u32>,
     output: &mut Tensor<O>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     stream: &Stream,
     blocks: usize,
     #[comptime] axis: usize,
@@ -159,44 +169,63 @@ pub(super) fn quantize_kernel<O: Int>(
     let from_step = input.stride(axis);
     let to_step = output.stride(axis);
 
-    let mut amax = 0u32.runtime();
-    for i in 0..length {
-        let x = element(input[place.from + i * from_step], job);
-        amax = max(amax, rules::counted(x & ABS, job.format));
-    }
-    let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
+    let amax = largest_between(input, place.from, 0usize, length, from_step, job);
+    let mut grids = Array::<u32>::new(comptime!(two_pass_scale::words(job.format)));
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        two_pass_scale::write_grids(&mut grids, amax, of_tensor, job.format);
-        let mut sums = two_pass_scale::none();
+        two_pass_scale::write_grids(&mut grids, amax, known, job.format);
+        let mut sums = two_pass_scale::none(job.format);
         for i in 0..length {
             let x = element(input[place.from + i * from_step], job);
-            two_pass_scale::add(&mut sums, x, amax, &grids, job.format);
+            two_pass_scale::add(&mut sums, x, amax, &grids, known, job.format);
         }
-        verdict = two_pass_scale::verdict(&sums, amax, length as u32, job.format);
+        verdict = two_pass_scale::verdict(&sums, &grids, amax, length as u32, job.format);
     }
     let sub_blocks = length.div_ceil(sub_block);
+    let mut above = 0u32.runtime();
     for sub in 0..sub_blocks {
         let first = sub * sub_block;
         let end = min(first + sub_block, length);
         let mut sub_amax = verdict;
-        if comptime!(sub_block < block) {
-            sub_amax = 0u32;
-            for i in first..end {
-                let x = element(input[place.from + i * from_step], job);
-                sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
-            }
+        if comptime!(job.format.has_sub_blocks(block)) {
+            sub_amax = largest_between(input, place.from, first, end, from_step, job);
         }
-        let grid = two_pass_scale::grid(&grids, amax, sub_amax, of_tensor, job.format);
-        let scale = scale_of_results(grid, amax, sub_amax, of_tensor, job);
+        if comptime!(job.format.first_sub_block().is_some()) {
+            let all = comptime!(job.format.first_sub_block().unwrap());
+            let within = first % all;
+            if within == 0 {
+                let end = min(first + all, length);
+                above = largest_between(input, place.from, first, end, from_step, job);
+            }
+            sub_amax = rules::both_levels(above, sub_amax);
+        }
+        let grid = two_pass_scale::grid(&grids, amax, sub_amax, known, job.format);
+        let scale = scale_of_results(grid, amax, sub_amax, known, job);
         for i in first..end {
             let x = element(input[place.from + i * from_step], job);
             let position = place.position + i * place.step;
-            let value = rounded(x, grid, scale, stream, position, job);
+            let value = rounded(x, grid, scale, stream, position, known, job);
             output[place.to + i * to_step] = launch::upper_bits::<O>(value);
         }
     }
+}
+
+/// The largest counted magnitude of elements of a block that begins at a place.
+#[cube]
+fn largest_between(
+    input: &Tensor<u32>,
+    from: usize,
+    first: usize,
+    end: usize,
+    step: usize,
+    #[comptime] job: Job,
+) -> u32 {
+    let mut amax = 0u32.runtime();
+    for i in first..end {
+        let x = element(input[from + i * step], job);
+        amax = max(amax, rules::counted(x & ABS, job.format));
+    }
+    amax
 }
 
 /// Several units for each block, along an axis whose elements lie side by side. Each unit reads its elements once, and
@@ -205,7 +234,7 @@ pub(super) fn quantize_kernel<O: Int>(
 pub(super) fn shared_kernel<O: Int>(
     input: &Tensor<u32>,
     output: &mut Tensor<O>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     stream: &Stream,
     blocks: usize,
     #[comptime] axis: usize,
@@ -226,7 +255,7 @@ pub(super) fn shared_kernel<O: Int>(
         0,
     );
     // A sub-block's elements belong to one unit; otherwise neighbours have neighbouring ones.
-    let has_sub_blocks = comptime!(sub_block < block);
+    let has_sub_blocks = comptime!(job.format.has_sub_blocks(block));
     let (first, step) = if comptime!(has_sub_blocks) {
         (own * EACH, 1usize.runtime())
     } else {
@@ -247,11 +276,17 @@ pub(super) fn shared_kernel<O: Int>(
     }
     maxima[unit] = amax;
     sync_cube();
+    let mut above = 0u32.runtime();
+    if comptime!(job.format.first_sub_block().is_some()) {
+        let joined = comptime!(job.format.first_sub_block().unwrap() / EACH);
+        for i in 0..joined {
+            above = max(above, maxima[unit - own % joined + i]);
+        }
+    }
     for i in 0..units {
         amax = max(amax, maxima[unit - own + i]);
     }
 
-    let of_tensor = word_or_zero(tensor_amax);
     let sub_length = comptime!(if has_sub_blocks { sub_block } else { EACH });
     #[unroll]
     for sub in 0..comptime!(EACH / sub_length) {
@@ -264,15 +299,18 @@ pub(super) fn shared_kernel<O: Int>(
                 sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
             }
         }
-        let grid = rules::grid(amax, sub_amax, of_tensor, job.format);
-        let scale = scale_of_results(grid, amax, sub_amax, of_tensor, job);
+        if comptime!(job.format.first_sub_block().is_some()) {
+            sub_amax = rules::both_levels(above, sub_amax);
+        }
+        let grid = rules::grid(amax, sub_amax, known, job.format);
+        let scale = scale_of_results(grid, amax, sub_amax, known, job);
         #[unroll]
         for i in 0..sub_length {
             let index = comptime!(sub * sub_length + i);
             let at = first + index * step;
             if at < length {
                 let position = place.position + at * place.step;
-                let value = rounded(elements[index], grid, scale, stream, position, job);
+                let value = rounded(elements[index], grid, scale, stream, position, known, job);
                 output[place.to + at] = launch::upper_bits::<O>(value);
             }
         }

@@ -14,18 +14,18 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, StatisticsParts};
 
-use super::numbers::bits::{ABS, INFINITY};
+use super::numbers::bits::{ABS, INFINITY, SIGN};
 
 use super::launch;
 use super::numbers::double;
+use super::quantize::known::{Known, KnownWords};
 use super::quantize::rules::{self, Format};
 use super::quantize::two_pass_scale;
-use super::quantize::{largest, word_or_zero};
 use crate::kernels::statistics::{
     AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, RATIO, SATURATED,
     SCALE, SMALLEST, UNDERFLOW,
 };
-use blocks::{Blocks, MOST_TURNS, block, largest_length, position};
+use blocks::{Block, Blocks, MOST_TURNS, block, largest_length, position};
 pub(super) use parts::{lanes_kernel, parts_kernel};
 
 /// Words that [`blocks_kernel`] writes for each block: the words of a part without the sums over its elements.
@@ -98,11 +98,9 @@ pub(super) fn words<R: CubeRuntime>(
     parts: &StatisticsParts,
 ) -> CubeTensor<R> {
     let format = format.map(Format::of);
-    let tensor_amax = match format {
-        Some(Format::FloatScale(format)) if format.tensor_scale => {
-            ComptimeOptionArgs::Some(largest(before, None).into_array_arg())
-        }
-        _ => ComptimeOptionArgs::None,
+    let known = match format {
+        Some(format) => KnownWords::of(before, format, None),
+        None => KnownWords::nothing(),
     };
     let [before, after] = [before, after].map(launch::dense);
     let client = before.client.clone();
@@ -127,7 +125,7 @@ pub(super) fn words<R: CubeRuntime>(
             address_type,
             before.clone().into_array_arg(),
             after.clone().into_array_arg(),
-            tensor_amax,
+            known.argument(),
             figures.clone().into_array_arg(),
             words.clone().into_array_arg(),
             Places::argument(parts),
@@ -163,10 +161,35 @@ pub(super) fn words<R: CubeRuntime>(
     words
 }
 
+/// More elements than a block has.
+const ALL: usize = 1 << 30;
+
 /// Elements that share a grid, if that are less than a block's.
 fn sub_block_length(format: Option<Format>) -> usize {
-    const ALL: usize = 1 << 30;
     format.map_or(ALL, |format| format.sub_block_length(ALL))
+}
+
+/// Words of the grids among which a block chooses.
+fn words_of_grids(format: Option<Format>) -> usize {
+    format.map_or(1, two_pass_scale::words)
+}
+
+/// The largest magnitude of finite elements of a block.
+#[cube]
+fn largest_between(
+    before: &Array<u32>,
+    after: &Array<u32>,
+    block: &Block,
+    begin: usize,
+    end: usize,
+) -> u32 {
+    let mut amax = 0u32.runtime();
+    for i in begin..end {
+        let place = position(block, i);
+        let x = before[place];
+        amax = max(amax, finite(x, after[place], x & ABS));
+    }
+    amax
 }
 
 /// `other`, or zero if the pair is not finite.
@@ -181,7 +204,7 @@ fn finite(x: u32, q: u32, other: u32) -> u32 {
 pub(super) fn blocks_kernel(
     before: &Array<u32>,
     after: &Array<u32>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     figures: &mut Array<u32>,
     words: &mut Array<u32>,
     places: &Places,
@@ -214,21 +237,20 @@ pub(super) fn blocks_kernel(
         overflow += select(before_is_finite && q & ABS == INFINITY, 1, 0);
     }
 
-    let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
+    let mut grids = Array::<u32>::new(comptime!(words_of_grids(format)));
     let mut verdict = amax;
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         if comptime!(format.looks_twice()) {
-            two_pass_scale::write_grids(&mut grids, amax, of_tensor, format);
-            let mut sums = two_pass_scale::none();
+            two_pass_scale::write_grids(&mut grids, amax, known, format);
+            let mut sums = two_pass_scale::none(format);
             for i in 0..length {
                 let place = position(&block, i);
                 let x = before[place];
                 let x = finite(x, after[place], x);
-                two_pass_scale::add(&mut sums, x, amax, &grids, format);
+                two_pass_scale::add(&mut sums, x, amax, &grids, known, format);
             }
-            verdict = two_pass_scale::verdict(&sums, amax, length as u32, format);
+            verdict = two_pass_scale::verdict(&sums, &grids, amax, length as u32, format);
         }
     }
     let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
@@ -239,23 +261,30 @@ pub(super) fn blocks_kernel(
         sums[i] = 0u32.runtime();
     }
     let mut saturated = 0u32.runtime();
+    let mut above = 0u32.runtime();
     for sub in 0..length.div_ceil(sub_block) {
         let begin = sub * sub_block;
         let end = min(begin + sub_block, length);
         let mut limit = INFINITY.runtime();
         if comptime!(format.is_some()) {
-            let mut sub_amax = verdict;
-            if sub_block < length {
-                sub_amax = 0u32;
-                for i in begin..end {
-                    let place = position(&block, i);
-                    let x = before[place];
-                    sub_amax = max(sub_amax, finite(x, after[place], x & ABS));
-                }
-            }
             let format = comptime!(format.unwrap());
-            let grid = two_pass_scale::grid(&grids, amax, sub_amax, of_tensor, format);
-            let largest = min(rules::largest(grid, format), INFINITY);
+            let mut sub_amax = verdict;
+            if comptime!(format.has_sub_blocks(ALL)) {
+                sub_amax = largest_between(before, after, &block, begin, end);
+            }
+            if comptime!(format.first_sub_block().is_some()) {
+                let all = comptime!(format.first_sub_block().unwrap());
+                let within = begin % all;
+                if within == 0 {
+                    let end = min(begin + all, length);
+                    above = largest_between(before, after, &block, begin, end);
+                }
+                sub_amax = rules::both_levels(above, sub_amax);
+            }
+            let grid = two_pass_scale::grid(&grids, amax, sub_amax, known, format);
+            let positive = rules::largest(0u32.runtime(), grid, known, format);
+            let negative = rules::largest(SIGN.runtime(), grid, known, format);
+            let largest = min(max(positive, negative), INFINITY);
             limit = select(largest == 0, INFINITY, largest);
         }
         for i in begin..end {
@@ -317,7 +346,8 @@ pub(super) fn blocks_kernel(
         let power = double::words(sums[0], sums[1]);
         let error = double::words(sums[2], sums[3]);
         let format = comptime!(format.unwrap());
-        let grid = two_pass_scale::grid(&grids, amax, verdict, of_tensor, format);
+        let of_block = rules::of_whole_block(verdict, format);
+        let grid = two_pass_scale::grid(&grids, amax, of_block, known, format);
         if power.high != 0 {
             ratio = double::quotient(error, power);
             scale = rules::scale(amax, grid, format);

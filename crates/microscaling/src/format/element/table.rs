@@ -3,7 +3,7 @@
 mod few;
 mod sides;
 
-use crate::format::FormatError;
+use crate::format::{ElementFormat, FormatError};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
@@ -223,6 +223,26 @@ const fn refused(code: usize, allowed: &'static str) -> FormatError {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.numbers()).finish()
+    }
+}
+
+impl ElementFormat {
+    /// The numbers of each of its [tables](Self::tables), in the order of their codes. Empty for a float or fixed point.
+    ///
+    /// ```
+    /// use microscaling::ElementFormat;
+    ///
+    /// let two = ElementFormat::tables(&[&[0.0, 1.0, -1.0], &[0.0, 1.0, 3.0]])?;
+    /// assert_eq!(two.table_numbers(), [[0.0, 1.0, -1.0], [0.0, 1.0, 3.0]]);
+    /// assert!(ElementFormat::INT4.table_numbers().is_empty());
+    /// # Ok::<(), microscaling::FormatError>(())
+    /// ```
+    pub fn table_numbers(self) -> Vec<Vec<f32>> {
+        let tables = self.as_tables().map_or(&[][..], |tables| tables.0);
+        tables
+            .iter()
+            .map(|table| table.numbers().collect())
+            .collect()
     }
 }
 

@@ -185,7 +185,8 @@ impl Plan {
 fn is_packed_on_device(form: &AccumulatedForm, shape: &[usize]) -> bool {
     form.blocks.is_none_or(|(format, _)| {
         let words = pack::Words::of(format, shape, form.block_axis(&format));
-        matches!(words, Ok(Some(_)))
+        // The kernel reads scales of one byte.
+        matches!(words, Ok(Some(words)) if words.layout().0.record == 1)
     })
 }
 

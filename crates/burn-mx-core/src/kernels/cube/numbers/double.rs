@@ -37,6 +37,16 @@ fn of(x: u32) -> Double {
     )
 }
 
+/// The float64, half to even, of a whole number of two words, less than 2^56.
+#[cube]
+pub(in crate::kernels::cube) fn of_whole(high: u32, low: u32) -> Double {
+    compose(
+        0u32.runtime(),
+        words(high, low),
+        comptime!(55 + BIAS).runtime(),
+    )
+}
+
 #[cube]
 fn choose(condition: bool, a: Double, b: Double) -> Double {
     words(

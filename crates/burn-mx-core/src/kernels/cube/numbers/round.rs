@@ -7,7 +7,12 @@ use super::bits::{self, ABS, IMPLICIT, INFINITY, SIGN};
 
 /// The addend of `significand` before its low `shift` bits are cut off.
 #[cube]
-fn addend(significand: u32, shift: u32, draw: u32, #[comptime] rounding: Rounding) -> u32 {
+pub(in crate::kernels::cube) fn addend(
+    significand: u32,
+    shift: u32,
+    draw: u32,
+    #[comptime] rounding: Rounding,
+) -> u32 {
     match rounding {
         Rounding::NearestAway => (1u32 << shift) >> 1,
         Rounding::NearestEven => {

@@ -3,7 +3,9 @@
 use super::{Form, magnitude_bits, shift_bits};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
 use crate::kernels::cube::numbers::element::element_value;
-use crate::kernels::cube::quantize::rules::{Format, NAN_EXPONENT};
+use crate::kernels::cube::quantize::known::Known;
+use crate::kernels::cube::quantize::rules::tables::table_value;
+use crate::kernels::cube::quantize::rules::{self, Format, NAN_EXPONENT};
 use crate::kernels::cube::statistics::blocks::{Blocks, block_of};
 use cubecl::prelude::*;
 use microscaling::FloatScaleFormat;
@@ -12,6 +14,7 @@ use microscaling::FloatScaleFormat;
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(in crate::kernels::cube) fn values_kernel(
     words: &Array<u32>,
+    known: &Known,
     values: &mut Array<u32>,
     blocks: &Blocks,
     codes: usize,
@@ -26,19 +29,71 @@ pub(in crate::kernels::cube) fn values_kernel(
 
     let (number, row) = block_of(blocks, ABSOLUTE_POS);
     let record = number * comptime!(form.record);
-    let scale = byte(words, codes, record);
-    let mut shift = 0u32.runtime();
-    if comptime!(form.record > 1) {
-        let shift_bits = comptime!(shift_bits(form.format));
-        let first = row / comptime!(form.sub_block) * shift_bits;
-        for i in 0..shift_bits {
-            let bit = first + i;
-            let shifts = byte(words, codes, record + 1 + bit / 8);
-            shift |= ((shifts >> (bit % 8) as u32) & 1) << i as u32;
+    let mut scale = byte(words, codes, record);
+    let mut number = 0u32.runtime();
+    if comptime!(form.scale > 1) {
+        for i in 1..comptime!(form.scale.min(4)) {
+            scale |= byte(words, codes, record + i) << (i as u32 * 8);
         }
     }
-    let number = value(code, scale, shift, tensor_scale, comptime!(form.format));
+    if comptime!(form.has_tables()) {
+        number = if comptime!(form.scale_bits < 32) {
+            scale >> comptime!(form.scale_bits)
+        } else {
+            byte(words, codes, record + 4)
+        };
+        // There may be codes for more tables than there are.
+        number = min(number, comptime!(form.format.grids() as u32 - 1));
+        scale &= comptime!(u32::MAX >> (32 - form.scale_bits));
+    } else if comptime!(form.record > form.scale) {
+        let bits = record + comptime!(form.scale);
+        number = match comptime!(form.format) {
+            Format::FloatScale(_) => doublings(words, codes, bits, row, form),
+            _ => shift(words, codes, bits, row, form),
+        };
+    }
+    let number = value(
+        code,
+        scale,
+        number,
+        tensor_scale,
+        known,
+        comptime!(form.format),
+    );
     values[ABSOLUTE_POS] = number;
+}
+
+/// By how much a sub-block shifts the scale of its block, whose shifts begin at this byte.
+#[cube]
+fn shift(words: &Array<u32>, codes: usize, bits: usize, row: usize, #[comptime] form: Form) -> u32 {
+    let shift_bits = comptime!(shift_bits(form.format));
+    let first = row / comptime!(form.sub_block) * shift_bits;
+    let mut shift = 0u32.runtime();
+    for i in 0..shift_bits {
+        shift |= bit(words, codes, bits, first + i) << i as u32;
+    }
+    shift
+}
+
+/// Which levels of sub-blocks double the scale of a block, whose bits begin at this byte.
+#[cube]
+fn doublings(
+    words: &Array<u32>,
+    codes: usize,
+    bits: usize,
+    row: usize,
+    #[comptime] form: Form,
+) -> u32 {
+    let levels = comptime!(form.levels());
+    let second = row / comptime!(form.sub_block);
+    let of_first = bit(words, codes, bits, second / comptime!(levels[1]));
+    let of_second = bit(words, codes, bits, second + comptime!(levels[0]));
+    of_first | (of_second << 1)
+}
+
+#[cube]
+fn bit(words: &Array<u32>, codes: usize, bits: usize, number: usize) -> u32 {
+    (byte(words, codes, bits + number / 8) >> (number % 8) as u32) & 1
 }
 
 /// The code of the element at a position.
@@ -64,9 +119,16 @@ pub(in crate::kernels::cube) fn byte(words: &Array<u32>, codes: usize, number: u
     (words[codes + number / 4] >> ((number % 4) as u32 * 8)) & 0xff
 }
 
-/// The number of a code, as a pattern.
+/// The number of a code, as a pattern: by the number of the block's table, or what its sub-block has.
 #[cube]
-fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] format: Format) -> u32 {
+fn value(
+    code: u32,
+    scale: u32,
+    number: u32,
+    tensor_scale: u32,
+    known: &Known,
+    #[comptime] format: Format,
+) -> u32 {
     let exponent = scale as i32 - 127;
     match format {
         Format::Mx(format) => {
@@ -76,9 +138,16 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
         Format::FloatScale(format) => {
             let block_scale = float_scale_value(scale, format);
             let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
-            let block_abs = select(is_nan, 0, block_scale & ABS);
+            let mut block_abs = select(is_nan, 0, block_scale & ABS);
+            if comptime!(format.sub_scales.is_some()) {
+                block_abs = rules::scale_of_sub_block(block_abs, number);
+            }
             let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
-            let unit = element_value(code, 0, format.element);
+            let unit = if comptime!(format.element.is_table()) {
+                table_value(code, number, known, format.element)
+            } else {
+                element_value(code, 0, format.element)
+            };
             let abs = unit & ABS;
             let is_infinite = product >= INFINITY;
             let finite = select(abs >= INFINITY, 0, abs);
@@ -93,7 +162,7 @@ fn value(code: u32, scale: u32, shift: u32, tensor_scale: u32, #[comptime] forma
         _ => {
             let magnitude_bits = comptime!(magnitude_bits(format));
             let steps = code & comptime!((1u32 << magnitude_bits) - 1);
-            let unit = exponent - shift as i32 + comptime!(1 - magnitude_bits as i32);
+            let unit = exponent - number as i32 + comptime!(1 - magnitude_bits as i32);
             let sign = (code >> magnitude_bits) << 31;
             let number = sign | bits::fixed(steps, unit);
             select(scale == NAN_EXPONENT, NAN, number)

@@ -1,12 +1,13 @@
 //! The kernels that pack: scales, codes, records.
 
 use super::{Form, magnitude_bits, shift_bits};
-use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
+use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::random::{Stream, draw};
-use crate::kernels::cube::quantize::rules::{self, Format, NAN_EXPONENT};
-use crate::kernels::cube::quantize::{two_pass_scale, word_or_zero};
-use crate::kernels::cube::statistics::blocks::{Blocks, block, block_of, position};
+use crate::kernels::cube::quantize::known::{Known, tensor_amax};
+use crate::kernels::cube::quantize::rules::{self, Format, Grid, NAN_EXPONENT};
+use crate::kernels::cube::quantize::two_pass_scale;
+use crate::kernels::cube::statistics::blocks::{Block, Blocks, block, block_of, position};
 use cubecl::prelude::*;
 use microscaling::Rounding;
 
@@ -14,7 +15,7 @@ use microscaling::Rounding;
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(in crate::kernels::cube) fn scales_kernel(
     values: &Array<u32>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     grids: &mut Array<u32>,
     scales: &mut Array<u32>,
     blocks: &Blocks,
@@ -27,47 +28,88 @@ pub(in crate::kernels::cube) fn scales_kernel(
     let format = comptime!(form.format);
     let block = block(blocks, ABSOLUTE_POS);
     let length = block.length;
-    let mut amax = 0u32.runtime();
-    for i in 0..length {
-        amax = max(
-            amax,
-            rules::counted(values[position(&block, i)] & ABS, format),
-        );
-    }
-    let of_tensor = word_or_zero(tensor_amax);
-    let mut both = Array::<u32>::new(two_pass_scale::GRIDS);
+    let amax = largest_between(values, &block, 0usize, length, form);
+    let mut all = Array::<u32>::new(comptime!(two_pass_scale::words(format)));
     let mut verdict = amax;
     if comptime!(format.looks_twice()) {
-        two_pass_scale::write_grids(&mut both, amax, of_tensor, format);
-        let mut sums = two_pass_scale::none();
+        two_pass_scale::write_grids(&mut all, amax, known, format);
+        let mut sums = two_pass_scale::none(format);
         for i in 0..length {
-            two_pass_scale::add(&mut sums, values[position(&block, i)], amax, &both, format);
+            let x = values[position(&block, i)];
+            two_pass_scale::add(&mut sums, x, amax, &all, known, format);
         }
-        verdict = two_pass_scale::verdict(&sums, amax, length as u32, format);
+        verdict = two_pass_scale::verdict(&sums, &all, amax, length as u32, format);
     }
-    let grid = two_pass_scale::grid(&both, amax, verdict, of_tensor, format);
-    let code = rules::scale_code(amax, verdict, of_tensor, grid, format);
-    scales[ABSOLUTE_POS] = code;
 
-    let own = ABSOLUTE_POS * comptime!(form.sub_blocks * 2);
-    if comptime!(form.sub_blocks == 1) {
-        grids[own] = grid.0;
-        grids[own + 1] = grid.1;
+    let own = ABSOLUTE_POS * comptime!(form.sub_blocks * form.grid);
+    if comptime!(!form.has_sub_blocks()) {
+        let grid = two_pass_scale::grid(&all, amax, verdict, known, format);
+        scales[ABSOLUTE_POS] = rules::scale_code(amax, verdict, grid, known, format);
+        write_grid(grids, own, grid, form);
     } else {
         let sub_block = comptime!(form.sub_block);
+        let of_block = rules::grid(amax, rules::of_whole_block(amax, format), known, format);
+        let code = rules::scale_code(amax, amax, of_block, known, format);
+        scales[ABSOLUTE_POS] = code;
+        let mut above = 0u32.runtime();
         for sub in 0..comptime!(form.sub_blocks) {
             let first = sub * sub_block;
-            let mut sub_amax = 0u32.runtime();
-            for i in first..min(first + sub_block, length) {
-                let abs = values[position(&block, i)] & ABS;
-                sub_amax = max(sub_amax, rules::counted(abs, format));
+            let mut sub_amax =
+                largest_between(values, &block, first, min(first + sub_block, length), form);
+            if comptime!(format.first_sub_block().is_some()) {
+                let of_first = comptime!(format.first_sub_block().unwrap());
+                let within = first % of_first;
+                if within == 0 {
+                    let end = min(first + of_first, length);
+                    above = largest_between(values, &block, first, end, form);
+                }
+                sub_amax = rules::both_levels(above, sub_amax);
             }
-            let (exponent, largest) = rules::grid(amax, sub_amax, of_tensor, format);
+            let grid = rules::grid(amax, sub_amax, known, format);
+            write_grid(grids, own + sub * comptime!(form.grid), grid, form);
             // What is beyond the tensor is not shifted.
-            let unshifted = (code as i32 - 127) as u32;
-            grids[own + sub * 2] = select(first < length, exponent, unshifted);
-            grids[own + sub * 2 + 1] = largest;
+            if first >= length {
+                let unshifted = (code as i32 - 127) as u32;
+                let grid = (unshifted, 0u32.runtime(), 0u32.runtime());
+                write_grid(grids, own + sub * comptime!(form.grid), grid, form);
+            }
         }
+    }
+}
+
+/// The largest counted magnitude of some elements of a block.
+#[cube]
+fn largest_between(
+    values: &Array<u32>,
+    block: &Block,
+    first: usize,
+    end: usize,
+    #[comptime] form: Form,
+) -> u32 {
+    let mut amax = 0u32.runtime();
+    for i in first..end {
+        let abs = values[position(block, i)] & ABS;
+        amax = max(amax, rules::counted(abs, form.format));
+    }
+    amax
+}
+
+#[cube]
+fn write_grid(grids: &mut Array<u32>, at: usize, grid: Grid, #[comptime] form: Form) {
+    grids[at] = grid.0;
+    grids[at + 1] = grid.1;
+    if comptime!(form.grid > 2) {
+        grids[at + 2] = grid.2;
+    }
+}
+
+/// The last word of the grid at a place.
+#[cube]
+fn number_of_grid(grids: &Array<u32>, at: usize, #[comptime] form: Form) -> u32 {
+    if comptime!(form.grid > 2) {
+        grids[at + 2]
+    } else {
+        0u32.runtime()
     }
 }
 
@@ -76,6 +118,7 @@ pub(in crate::kernels::cube) fn scales_kernel(
 pub(in crate::kernels::cube) fn codes_kernel(
     values: &Array<u32>,
     grids: &Array<u32>,
+    known: &Known,
     words: &mut Array<u32>,
     stream: &Stream,
     blocks: &Blocks,
@@ -100,16 +143,18 @@ pub(in crate::kernels::cube) fn codes_kernel(
         let element = first + i;
         if element < elements && at < 32 + skipped {
             let (number, row) = block_of(blocks, element);
-            let grid = (number * sub_blocks + row / sub_block) * 2;
+            let grid = (number * sub_blocks + row / sub_block) * comptime!(form.grid);
             let mut draws = 0u32.runtime();
             if comptime!(rounding == Rounding::Stochastic) {
                 draws = draw(stream, element);
             }
-            let grid = (grids[grid], grids[grid + 1]);
+            let last = number_of_grid(grids, grid, form);
+            let grid = (grids[grid], grids[grid + 1], last);
             let code = code(
                 values[element],
                 grid,
                 draws,
+                known,
                 comptime!(form.format),
                 rounding,
             );
@@ -126,7 +171,7 @@ pub(in crate::kernels::cube) fn codes_kernel(
 pub(in crate::kernels::cube) fn records_kernel(
     grids: &Array<u32>,
     scales: &Array<u32>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     words: &mut Array<u32>,
     codes: usize,
     blocks: usize,
@@ -137,7 +182,7 @@ pub(in crate::kernels::cube) fn records_kernel(
         terminate!();
     }
     if ABSOLUTE_POS == 0 {
-        words[codes + count] = word_or_zero(tensor_amax);
+        words[codes + count] = tensor_amax(known);
     }
     let record = comptime!(form.record);
     let mut word = 0u32.runtime();
@@ -145,18 +190,67 @@ pub(in crate::kernels::cube) fn records_kernel(
         let number = ABSOLUTE_POS * 4 + i;
         let block = number / record;
         if block < blocks {
-            let scale = scales[block];
-            let mut byte = scale;
-            if comptime!(record > 1) {
-                let of_shifts = number % record;
-                if of_shifts > 0 {
-                    byte = shifts(grids, block, of_shifts - 1, scale, form);
-                }
-            }
+            let byte = byte_of_record(grids, scales[block], block, number % record, form);
             word |= byte << (i as u32 * 8);
         }
     }
     words[codes + ABSOLUTE_POS] = word;
+}
+
+/// A byte of the record of a block with this scale's code: the code and above it the number of the table, then the bits of
+/// sub-blocks.
+#[cube]
+fn byte_of_record(
+    grids: &Array<u32>,
+    scale: u32,
+    block: usize,
+    byte: usize,
+    #[comptime] form: Form,
+) -> u32 {
+    let of_scale = comptime!(form.scale);
+    let mut result = (scale >> (min(byte, 3) as u32 * 8)) & 0xff;
+    result = select(byte > 3, 0, result);
+    if comptime!(form.record > form.scale) {
+        let is_of_scale = byte < of_scale;
+        let behind = select(is_of_scale, 0, byte - of_scale);
+        let other = match comptime!(form.format) {
+            Format::FloatScale(_) => doublings(grids, block, behind, form),
+            _ => shifts(grids, block, behind, scale, form),
+        };
+        result = select(is_of_scale, result, other);
+    }
+    if comptime!(form.has_tables()) {
+        let table = grids[block * comptime!(form.grid) + 2];
+        // Where the number begins, in bits from this byte on.
+        let from = comptime!(form.scale_bits as i32).runtime() - byte as i32 * 8;
+        let up = min(max(from, 0), 31) as u32;
+        let down = min(max(-from, 0), 31) as u32;
+        result |= ((table << up) >> down) & 0xff;
+    }
+    result
+}
+
+/// A byte of the bits of sub-blocks that double the scale: bits of the first level, then bits of the second level.
+#[cube]
+fn doublings(grids: &Array<u32>, block: usize, byte: usize, #[comptime] form: Form) -> u32 {
+    let levels = comptime!(form.levels());
+    let mut bits = 0u32.runtime();
+    for i in 0..8usize {
+        let bit = byte * 8 + i;
+        let is_second = bit >= comptime!(levels[0]);
+        let sub = select(
+            is_second,
+            bit - comptime!(levels[0]),
+            bit * comptime!(levels[1]),
+        );
+        if sub < comptime!(form.sub_blocks) {
+            let at = (block * comptime!(form.sub_blocks) + sub) * comptime!(form.grid);
+            let both = grids[at + 2];
+            let of_level = select(is_second, both >> 1, both & 1);
+            bits |= of_level << i as u32;
+        }
+    }
+    bits
 }
 
 /// A byte of the shifts of a block with this scale.
@@ -175,7 +269,7 @@ pub(super) fn shifts(
         let bit = byte * 8 + i;
         let sub = bit / shift_bits;
         if sub < sub_blocks {
-            let exponent = grids[(block * sub_blocks + sub) * 2] as i32;
+            let exponent = grids[(block * sub_blocks + sub) * comptime!(form.grid)] as i32;
             let shift = (scale as i32 - 127 - exponent) as u32;
             bits |= ((shift >> (bit % shift_bits) as u32) & 1) << i as u32;
         }
@@ -187,15 +281,16 @@ pub(super) fn shifts(
 #[cube]
 pub(super) fn code(
     x: u32,
-    grid: (u32, u32),
+    grid: Grid,
     draw: u32,
+    known: &Known,
     #[comptime] format: Format,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let (first, second) = grid;
+    let (first, second, _) = grid;
     match format {
         Format::Mx(mx) => {
-            let rounded = rules::round(x, grid, draw, format, rounding);
+            let rounded = rules::round(x, grid, draw, known, format, rounding);
             let exponent = first as i32 - comptime!(mx.element.emin());
             select(
                 second > INFINITY,
@@ -204,13 +299,10 @@ pub(super) fn code(
             )
         }
         Format::FloatScale(of_scale) => {
-            let element = of_scale.element;
-            let unit = rules::round_unit(x, first, second, draw, element, rounding);
-            let code = element_code((x & SIGN) | unit, 0, element);
-            select(first >= INFINITY, 0, code)
+            rules::code_of_unit(x, grid, draw, known, of_scale.element, rounding)
         }
         _ => {
-            let rounded = rules::round(x, grid, draw, format, rounding);
+            let rounded = rules::round(x, grid, draw, known, format, rounding);
             let magnitude_bits = comptime!(magnitude_bits(format));
             let unit = first as i32 + comptime!(1 - magnitude_bits as i32);
             let code = bits::steps(rounded & ABS, unit) | ((rounded >> 31) << magnitude_bits);

@@ -1,6 +1,7 @@
 //! The job for each block, and the steps that the kernels of quantization share.
 
-use super::rules::{self, Format};
+use super::known::Known;
+use super::rules::{self, Format, Grid};
 use crate::kernels::cube::numbers::random::{Stream, draw};
 use crate::kernels::cube::numbers::round::round_float;
 use cubecl::prelude::*;
@@ -41,6 +42,12 @@ impl Job {
         }
     }
 
+    /// Whether MS-EDEN corrects and rounds scales.
+    pub(super) fn corrects_scales(self) -> bool {
+        let has_eden = matches!(self.format, Format::FloatScale(format) if format.eden);
+        has_eden && self.rounding == Rounding::Stochastic
+    }
+
     /// Writes marks of clipped elements in place of quantized elements.
     pub(in crate::kernels::cube) fn marking_clipped(format: BlockFormat) -> Self {
         Self {
@@ -53,27 +60,17 @@ impl Job {
 /// Units of a cube of [`shared_kernel`], and of one that works on a square block.
 pub(in crate::kernels::cube) const UNITS: usize = 256;
 
-/// The tensor's largest magnitude, where there is one.
-#[cube]
-pub(in crate::kernels::cube) fn word_or_zero(tensor_amax: &ComptimeOption<Array<u32>>) -> u32 {
-    #[comptime]
-    match tensor_amax {
-        ComptimeOption::Some(words) => words[0],
-        ComptimeOption::None => 0u32.runtime(),
-    }
-}
-
 /// The factor of a block's elements, if they are in units of the tensor's scale.
 #[cube]
 pub(in crate::kernels::cube) fn scale_of_results(
-    grid: (u32, u32),
+    grid: Grid,
     amax: u32,
     verdict: u32,
-    tensor_amax: u32,
+    known: &Known,
     #[comptime] job: Job,
 ) -> u32 {
     if comptime!(job.in_units) {
-        rules::scale_of_block(grid, amax, verdict, tensor_amax, job.format)
+        rules::scale_of_block(grid, amax, verdict, known, job.format.float_scale())
     } else {
         0u32.runtime()
     }
@@ -83,10 +80,11 @@ pub(in crate::kernels::cube) fn scale_of_results(
 #[cube]
 pub(in crate::kernels::cube) fn rounded(
     x: u32,
-    grid: (u32, u32),
+    grid: Grid,
     scale: u32,
     stream: &Stream,
     position: usize,
+    known: &Known,
     #[comptime] job: Job,
 ) -> u32 {
     let mut word = 0u32.runtime();
@@ -94,12 +92,12 @@ pub(in crate::kernels::cube) fn rounded(
         word = draw(stream, position);
     }
     if comptime!(job.marks_clipped) {
-        rules::clipped(x, grid, job.format)
+        rules::clipped(x, grid, known, job.format)
     } else if comptime!(job.in_units) {
-        let element = comptime!(job.format.element_of_float_scale());
-        rules::round_in_units(x, grid, scale, word, element, job.rounding)
+        let element = comptime!(job.format.float_scale().element);
+        rules::round_in_units(x, grid, scale, word, known, element, job.rounding)
     } else {
-        rules::round(x, grid, word, job.format, job.rounding)
+        rules::round(x, grid, word, known, job.format, job.rounding)
     }
 }
 

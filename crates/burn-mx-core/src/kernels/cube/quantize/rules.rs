@@ -3,6 +3,8 @@
 
 mod float_scale;
 mod power_of_two;
+mod sub_scales;
+pub(in crate::kernels::cube) mod tables;
 
 use cubecl::prelude::*;
 use microscaling::{
@@ -10,24 +12,26 @@ use microscaling::{
     Rounding, ScaleMode, SharedExpMethod,
 };
 
+use super::known::Known;
 use crate::kernels::cube::numbers::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::round::round_magnitude;
-pub(super) use float_scale::round_in_units;
-pub(in crate::kernels::cube) use float_scale::round_unit;
+pub(in crate::kernels::cube) use float_scale::{code_of_unit, scale_of_block};
 use float_scale::{
-    float_scale_code, float_scale_grid, float_scales, round_float_scale, tensor_scale,
+    float_scale_code, float_scale_grid, largest_number, round_float_scale, tensor_scale,
 };
+pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
 use power_of_two::{bfp_grid, microexponent_grid, mx_grid};
+
+pub(in crate::kernels::cube) use sub_scales::{both_levels, scale_of_sub_block};
 
 /// Added to an exponent that is a verdict, so that the verdict is not negative.
 pub(super) const VERDICT: i32 = 1 << 10;
 /// The verdict on a block whose largest magnitude is to become 4.
-pub(super) const FOUR: u32 = 1;
+const FOUR: u32 = 1;
 
-/// Whether a kernel has the rule of these blocks. Tables, sub-scales and MS-EDEN go through the host's memory.
-pub(in crate::kernels::cube) fn has_kernel(format: &FloatScaleFormat) -> bool {
-    !format.element.is_table() && format.sub_scales.is_none() && !format.eden
-}
+/// The numbers that elements are rounded to: two words by which the format rounds elements, and a third word. In the third word
+/// is the number of the block's table, or a bit for each level of sub-blocks that doubles the scale.
+pub(in crate::kernels::cube) type Grid = (u32, u32, u32);
 
 /// The block formats that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +60,7 @@ impl Format {
             BlockFormat::Microexponent(format) => Self::Microexponent(format),
             BlockFormat::Bfp(format) => Self::Bfp(format),
             BlockFormat::Nvfp4(format) => Self::FloatScale(format.into()),
-            BlockFormat::FloatScale(format) if has_kernel(&format) => Self::FloatScale(format),
+            BlockFormat::FloatScale(format) => Self::FloatScale(format),
             other => panic!("burn-mx: no kernel for {other}"),
         }
     }
@@ -88,12 +92,24 @@ impl Format {
     /// Whether the grid follows from all elements of a block, in a second look at them.
     pub(in crate::kernels::cube) fn looks_twice(self) -> bool {
         let has_mean = matches!(self, Self::Mx(format) if format.scale_mode == ScaleMode::Rms);
-        has_mean || self.has_two_grids()
+        has_mean || self.grids() > 1
     }
 
-    /// Whether the second look chooses between two grids.
-    pub(super) fn has_two_grids(self) -> bool {
-        matches!(self, Self::FloatScale(format) if format.four_over_six)
+    /// The grids among which the second look chooses, numbered from 0 on; 1 if it has no choice.
+    pub(in crate::kernels::cube) fn grids(self) -> usize {
+        match self {
+            Self::FloatScale(format) if format.four_over_six => 2,
+            Self::FloatScale(format) => format.element.table_numbers().len().max(1),
+            _ => 1,
+        }
+    }
+
+    /// The elements, if they are of tables.
+    pub(in crate::kernels::cube) fn tables(self) -> Option<ElementFormat> {
+        match self {
+            Self::FloatScale(format) => Some(format.element).filter(|element| element.is_table()),
+            _ => None,
+        }
     }
 
     /// Whether a factor of all elements follows from the tensor's largest magnitude.
@@ -101,10 +117,10 @@ impl Format {
         matches!(self, Self::FloatScale(format) if format.tensor_scale)
     }
 
-    /// The elements of a format whose scale is a float.
-    pub(super) fn element_of_float_scale(self) -> ElementFormat {
+    /// A format whose scale is a float.
+    pub(in crate::kernels::cube) fn float_scale(self) -> FloatScaleFormat {
         match self {
-            Self::FloatScale(format) => format.element,
+            Self::FloatScale(format) => format,
             other => unreachable!("{other:?} has a scale that is a power of two"),
         }
     }
@@ -113,8 +129,25 @@ impl Format {
     pub(in crate::kernels::cube) fn sub_block_length(self, block: usize) -> usize {
         match self {
             Self::Microexponent(format) => format.sub_block_size.min(block),
+            Self::FloatScale(FloatScaleFormat {
+                sub_scales: Some(sub_scales),
+                ..
+            }) => sub_scales.block_sizes()[1].min(block),
             _ => block,
         }
+    }
+
+    /// Elements of a sub-block of the first of two levels.
+    pub(in crate::kernels::cube) fn first_sub_block(self) -> Option<usize> {
+        match self {
+            Self::FloatScale(format) => Some(format.sub_scales?.block_sizes()[0]),
+            _ => None,
+        }
+    }
+
+    /// Whether a grid needs to know a sub-block's largest magnitude beside its block's.
+    pub(in crate::kernels::cube) fn has_sub_blocks(self, block: usize) -> bool {
+        self.sub_block_length(block) < block || self.first_sub_block().is_some()
     }
 }
 
@@ -127,20 +160,31 @@ pub(in crate::kernels::cube) fn counted(abs: u32, #[comptime] format: Format) ->
     }
 }
 
-/// The grid of a sub-block, in two words. The arguments are the largest counted magnitudes of its block, of the sub-block,
-/// and of a tensor with a scale. For blocks that are looked at twice, the verdict takes the sub-block's place.
+/// The grid of a sub-block. The arguments are the largest counted magnitudes of its block and of the sub-block, where there are two
+/// levels [of both](both_levels). For blocks that are looked at twice, the verdict takes the sub-block's place.
 #[cube]
 pub(in crate::kernels::cube) fn grid(
     amax: u32,
     sub_amax: u32,
-    tensor_amax: u32,
+    known: &Known,
     #[comptime] format: Format,
-) -> (u32, u32) {
+) -> Grid {
     match format {
         Format::Mx(format) => mx_grid(amax, sub_amax, format),
         Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
         Format::Bfp(format) => bfp_grid(amax, format),
-        Format::FloatScale(format) => float_scale_grid(amax, sub_amax, tensor_amax, format),
+        Format::FloatScale(format) => float_scale_grid(amax, sub_amax, known, format),
+    }
+}
+
+/// The argument of [grid] for a block as a whole, in the place of a sub-block's largest magnitude.
+#[cube]
+pub(in crate::kernels::cube) fn of_whole_block(verdict: u32, #[comptime] format: Format) -> u32 {
+    if comptime!(format.first_sub_block().is_some()) {
+        // Zeros double no scale.
+        0u32.runtime()
+    } else {
+        verdict
     }
 }
 
@@ -148,12 +192,13 @@ pub(in crate::kernels::cube) fn grid(
 #[cube]
 pub(in crate::kernels::cube) fn round(
     x: u32,
-    grid: (u32, u32),
+    grid: Grid,
     draw: u32,
+    known: &Known,
     #[comptime] format: Format,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let (first, second) = grid;
+    let (first, second, _) = grid;
     match format {
         Format::Mx(format) => {
             let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
@@ -173,7 +218,7 @@ pub(in crate::kernels::cube) fn round(
             select(special, x, rounded)
         }
         Format::FloatScale(format) => {
-            round_float_scale(x, first, second, draw, format.element, rounding)
+            round_float_scale(x, grid, draw, known, format.element, rounding)
         }
     }
 }
@@ -210,54 +255,25 @@ pub(in crate::kernels::cube) fn scale_of_tensor(
     }
 }
 
-/// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
+/// The largest number with the sign of x that an element of a grid can become; NaN where all of the block becomes NaN.
 #[cube]
-pub(super) fn scale_of_block(
-    grid: (u32, u32),
-    amax: u32,
-    verdict: u32,
-    tensor_amax: u32,
+pub(in crate::kernels::cube) fn largest(
+    x: u32,
+    grid: Grid,
+    known: &Known,
     #[comptime] format: Format,
 ) -> u32 {
-    let (first, _) = grid;
+    let (_, second, _) = grid;
     match format {
-        Format::FloatScale(format) => {
-            let is_nan = first >= INFINITY;
-            let (_, scale) = float_scales(
-                select(is_nan, 0, amax),
-                verdict,
-                select(is_nan, 0, tensor_amax),
-                format,
-            );
-            select(is_nan, NAN, scale)
-        }
-        _ => first,
-    }
-}
-
-/// The largest number that an element of a grid can become; NaN where all of the block becomes NaN.
-#[cube]
-pub(in crate::kernels::cube) fn largest(grid: (u32, u32), #[comptime] format: Format) -> u32 {
-    let (first, second) = grid;
-    match format {
-        Format::FloatScale(format) => {
-            let is_nan = first >= INFINITY;
-            let max = comptime!(format.element.max().to_bits()).runtime();
-            let limit = bits::product(select(is_nan, ONE, first), max);
-            select(is_nan, NAN, limit)
-        }
+        Format::FloatScale(format) => largest_number(x, grid, known, format.element),
         _ => second,
     }
 }
 
 /// The scale of a block with this largest magnitude and this grid, 0 if it has none.
 #[cube]
-pub(in crate::kernels::cube) fn scale(
-    amax: u32,
-    grid: (u32, u32),
-    #[comptime] format: Format,
-) -> u32 {
-    let (first, second) = grid;
+pub(in crate::kernels::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) -> u32 {
+    let (first, second, _) = grid;
     let scale = match format {
         Format::Mx(format) => {
             let exponent = first as i32 - comptime!(format.element.emin());
@@ -275,21 +291,19 @@ pub(in crate::kernels::cube) fn scale(
 pub(in crate::kernels::cube) fn scale_code(
     amax: u32,
     verdict: u32,
-    tensor_amax: u32,
-    grid: (u32, u32),
+    grid: Grid,
+    known: &Known,
     #[comptime] format: Format,
 ) -> u32 {
-    let (first, second) = grid;
+    let (first, second, _) = grid;
     match format {
         Format::Mx(format) => {
             let exponent = first as i32 - comptime!(format.element.emin());
             select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
         }
         Format::FloatScale(of_scale) => {
-            let is_nan = first >= INFINITY;
-            let scale = scale_of_block(grid, amax, verdict, tensor_amax, format);
-            let nan = comptime!((1u32 << of_scale.scale.bits()) - 1).runtime();
-            select(is_nan, nan, float_scale_code(scale, of_scale))
+            let scale = scale_of_block(grid, amax, verdict, known, of_scale);
+            float_scale_code(scale, of_scale)
         }
         // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.
         _ => amax >> 23,
@@ -300,10 +314,11 @@ pub(in crate::kernels::cube) fn scale_code(
 #[cube]
 pub(in crate::kernels::cube) fn clipped(
     x: u32,
-    grid: (u32, u32),
+    grid: Grid,
+    known: &Known,
     #[comptime] format: Format,
 ) -> u32 {
-    let largest = largest(grid, format);
+    let largest = largest(x, grid, known, format);
     let abs = x & ABS;
     select(largest != 0 && abs >= largest && abs < INFINITY, ONE, 0)
 }

@@ -6,7 +6,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::RandomStream;
 
-use super::job::{Job, UNITS, element, rounded, scale_of_results, word_or_zero};
+use super::job::{Job, UNITS, element, rounded, scale_of_results};
+use super::known::{Known, KnownWords};
 use super::rules;
 use super::two_pass_scale;
 use crate::kernels::cube::launch::{self, Target};
@@ -19,7 +20,7 @@ pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
     axes: [usize; 2],
     job: Job,
     stream: RandomStream,
-    tensor_amax: ComptimeOptionArgs<Array<u32>, R>,
+    known: &KnownWords<R>,
 ) -> CubeTensor<R> {
     let shape = target.output().shape();
     let rank = shape.num_dims();
@@ -47,7 +48,7 @@ pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
             address_type,
             input,
             output,
-            tensor_amax,
+            known.argument(),
             random::argument(stream),
             blocks,
             slow,
@@ -108,7 +109,7 @@ fn both(one: u32, other: u32, #[comptime] adds: bool) -> u32 {
 pub(in crate::kernels::cube) fn square_kernel<O: Int>(
     input: &Tensor<u32>,
     output: &mut Tensor<O>,
-    tensor_amax: &ComptimeOption<Array<u32>>,
+    known: &Known,
     stream: &Stream,
     blocks: usize,
     #[comptime] slow: usize,
@@ -170,29 +171,35 @@ pub(in crate::kernels::cube) fn square_kernel<O: Int>(
     join(&mut amax, 1usize, false);
     let amax = amax[0];
 
-    let of_tensor = word_or_zero(tensor_amax);
-    let mut grids = Array::<u32>::new(two_pass_scale::GRIDS);
+    let mut grids = Array::<u32>::new(comptime!(two_pass_scale::words(job.format)));
     let mut verdict = amax;
     if comptime!(job.format.looks_twice()) {
-        two_pass_scale::write_grids(&mut grids, amax, of_tensor, job.format);
-        let mut sums = two_pass_scale::none();
+        two_pass_scale::write_grids(&mut grids, amax, known, job.format);
+        let mut sums = two_pass_scale::none(job.format);
         for i in range_stepped(unit, elements, UNITS) {
             let at = from + i / columns * input.stride(slow) + i % columns * input.stride(fast);
             let x = element(input[at], job);
-            two_pass_scale::add(&mut sums, x, amax, &grids, job.format);
+            two_pass_scale::add(&mut sums, x, amax, &grids, known, job.format);
         }
-        join(&mut sums, two_pass_scale::WORDS, true);
-        verdict = two_pass_scale::verdict(&sums, amax, elements as u32, job.format);
+        let mut sum = Array::<u32>::new(two_pass_scale::WORDS);
+        for number in 0..comptime!(job.format.grids()) {
+            sum[0] = sums[number * 2];
+            sum[1] = sums[number * 2 + 1];
+            join(&mut sum, two_pass_scale::WORDS, true);
+            sums[number * 2] = sum[0];
+            sums[number * 2 + 1] = sum[1];
+        }
+        verdict = two_pass_scale::verdict(&sums, &grids, amax, elements as u32, job.format);
     }
-    let grid = two_pass_scale::grid(&grids, amax, verdict, of_tensor, job.format);
-    let scale = scale_of_results(grid, amax, verdict, of_tensor, job);
+    let grid = two_pass_scale::grid(&grids, amax, verdict, known, job.format);
+    let scale = scale_of_results(grid, amax, verdict, known, job);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;
         let at = from + row * input.stride(slow) + column * input.stride(fast);
         let x = element(input[at], job);
         let word = position + row * row_step + column * column_step;
-        let value = rounded(x, grid, scale, stream, word, job);
+        let value = rounded(x, grid, scale, stream, word, known, job);
         let at = to + row * output.stride(slow) + column * output.stride(fast);
         output[at] = launch::upper_bits::<O>(value);
     }

@@ -1,6 +1,5 @@
 //! The largest magnitude of a tensor, and the scale that follows from it.
 
-use super::job::Job;
 use super::rules;
 use super::rules::Format;
 use crate::kernels::cube::launch;
@@ -12,18 +11,6 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 use microscaling::{FloatFormat, Rounding};
-
-/// The largest magnitude of a tensor whose format has a scale that follows from it.
-pub(super) fn largest_of_tensor<R: CubeRuntime>(
-    tensor: &CubeTensor<R>,
-    job: Job,
-) -> Option<CubeTensor<R>> {
-    let largest = || match tensor.shape().num_elements() {
-        0 => launch::word(tensor, 0),
-        _ => largest(tensor, job.elementwise),
-    };
-    job.format.has_tensor_scale().then(largest)
-}
 
 /// A tensor's scale, in the place of its largest magnitude; 0 if the magnitude is NaN or Inf.
 pub(super) fn scale_of_tensor<R: CubeRuntime>(

@@ -1,47 +1,45 @@
-//! The second look at a block on a device, for formats whose scale follows from all elements and not from the largest
+//! The second look at a block on a device, for formats whose scale or table follows from all elements and not from the largest
 //! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, Headroom, Rounding, ScaleMode};
+use microscaling::{BlockFormat, ElementFormat, Headroom, Rounding};
 
-use super::rules::{self, FOUR, Format, VERDICT, has_kernel};
+use super::known::Known;
+use super::rules::{self, Format, Grid, VERDICT};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
 
-/// Words of two sums, the upper and the lower halves of each.
-pub(super) const WORDS: usize = 4;
-/// Words of two grids.
-pub(in crate::kernels::cube) const GRIDS: usize = 4;
+/// Words of a sum, its upper and its lower half, and words of a grid beside its number.
+pub(super) const WORDS: usize = 2;
+
+/// Words of the sums, and of the grids, among which a format's blocks choose.
+pub(in crate::kernels::cube) fn words(format: Format) -> usize {
+    WORDS * format.grids()
+}
 
 /// A block has fewer than this number of elements. The words hold the sums of this number of elements, and the mean of
 /// twice as many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
-/// Whether blocks of a format are short enough, and there is a kernel for them.
+/// Whether blocks of a format are short enough.
 pub(in crate::kernels::cube) fn is_short_enough(format: &BlockFormat) -> bool {
-    let looks_twice = match format {
-        BlockFormat::Mx(format) => format.scale_mode == ScaleMode::Rms,
-        BlockFormat::FloatScale(format) if !has_kernel(format) => return false,
-        BlockFormat::FloatScale(format) => format.four_over_six,
-        _ => false,
-    };
     let size = format.block_size();
     let columns = if format.is_square() { size } else { 1 };
-    !looks_twice || (size > 0 && size.saturating_mul(columns) < LONGEST)
+    !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)
 }
 
-/// Writes the grids of both scales that a block with this largest magnitude may get, where it has two.
+/// Writes all grids that a block with this largest magnitude may get, where it has several.
 ///
 /// A loop, here as in [`add`], holds the code once. Compilers take long for this code.
 #[cube]
 pub(in crate::kernels::cube) fn write_grids(
     grids: &mut Array<u32>,
     amax: u32,
-    tensor_amax: u32,
+    known: &Known,
     #[comptime] format: Format,
 ) {
-    if comptime!(format.has_two_grids()) {
-        for verdict in 0..2u32 {
-            let (first, second) = rules::grid(amax, verdict, tensor_amax, format);
+    if comptime!(format.grids() > 1) {
+        for verdict in 0..comptime!(format.grids() as u32) {
+            let (first, second, _) = rules::grid(amax, verdict, known, format);
             let at = (verdict * 2) as usize;
             grids[at] = first;
             grids[at + 1] = second;
@@ -50,76 +48,104 @@ pub(in crate::kernels::cube) fn write_grids(
 }
 
 /// The grid of a block and of its sub-block, after a second look if the format asks for one. As [`rules::grid`], but the
-/// verdict chooses one of two grids, if a block has two.
+/// verdict chooses one of the grids, if a block has several.
 #[cube]
 pub(in crate::kernels::cube) fn grid(
     grids: &Array<u32>,
     amax: u32,
     verdict: u32,
-    tensor_amax: u32,
+    known: &Known,
     #[comptime] format: Format,
-) -> (u32, u32) {
-    if comptime!(format.has_two_grids()) {
-        let at = (verdict * 2) as usize;
-        (grids[at], grids[at + 1])
+) -> Grid {
+    if comptime!(format.grids() > 1) {
+        written(grids, verdict)
     } else {
-        rules::grid(amax, verdict, tensor_amax, format)
+        rules::grid(amax, verdict, known, format)
     }
+}
+
+/// The grid with this number.
+#[cube]
+fn written(grids: &Array<u32>, number: u32) -> Grid {
+    let at = (number * 2) as usize;
+    (grids[at], grids[at + 1], number)
 }
 
 /// Sums of nothing.
 #[cube]
-pub(in crate::kernels::cube) fn none() -> Array<u32> {
-    let mut sums = Array::<u32>::new(WORDS);
+pub(in crate::kernels::cube) fn none(#[comptime] format: Format) -> Array<u32> {
+    let mut sums = Array::<u32>::new(comptime!(words(format)));
     #[unroll]
-    for i in 0..WORDS {
+    for i in 0..comptime!(words(format)) {
         sums[i] = 0u32.runtime();
     }
     sums
 }
 
-/// Adds an element of a block with this largest magnitude and these grids, where it has two.
+/// Adds an element of a block with this largest magnitude and these grids, where it has several.
 #[cube]
 pub(in crate::kernels::cube) fn add(
     sums: &mut Array<u32>,
     x: u32,
     amax: u32,
     grids: &Array<u32>,
+    known: &Known,
     #[comptime] format: Format,
 ) {
     // A block that becomes NaN may be anything.
-    let abs = select(amax >= INFINITY, 0, x & ABS);
-    if comptime!(format.has_two_grids()) {
-        let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - 17;
-        for verdict in 0..2u32 {
-            let at = (verdict * 2) as usize;
-            let square = square_of_error(abs, (grids[at], grids[at + 1]), unit, format);
+    let x = select(amax >= INFINITY, 0, x);
+    if comptime!(format.grids() > 1) {
+        let fraction_bits = comptime!(fraction_bits(format)).runtime();
+        let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - fraction_bits;
+        for number in 0..comptime!(format.grids() as u32) {
+            let at = (number * 2) as usize;
+            let square = square_of_error(x, written(grids, number), unit, known, format);
             sums[at] += square >> 16;
             sums[at + 1] += square & 0xffff;
         }
     } else {
-        let multiples = fixed_point(abs, bits::exponent(amax) - 15);
+        let multiples = fixed_point(x & ABS, bits::exponent(amax) - 15);
         let square = multiples * multiples;
         sums[0] += square >> 16;
         sums[1] += square & 0xffff;
     }
 }
 
-/// The verdict of the sums over `length` elements.
+/// By how many binades the unit of errors is below the largest magnitude.
+fn fraction_bits(format: Format) -> i32 {
+    match format.tables() {
+        Some(_) => 15,
+        None => 17,
+    }
+}
+
+/// The verdict of the sums over `length` elements of a block with this largest magnitude and these grids.
 #[cube]
 pub(in crate::kernels::cube) fn verdict(
     sums: &Array<u32>,
+    grids: &Array<u32>,
     amax: u32,
     length: u32,
     #[comptime] format: Format,
 ) -> u32 {
     match format {
-        Format::FloatScale(_) => {
-            let six = sums[0] + (sums[1] >> 16);
-            let four = sums[2] + (sums[3] >> 16);
-            let is_less = sums[3] & 0xffff < sums[1] & 0xffff;
-            let four_is_less = four < six || (four == six && is_less);
-            select(four_is_less, FOUR, 0)
+        Format::FloatScale(of_scale) => {
+            // The number of the least sum, of equal ones the first.
+            let mut best = 0u32.runtime();
+            let mut least = u32::MAX.runtime();
+            let mut least_rest = u32::MAX.runtime();
+            for number in 0..comptime!(format.grids() as u32) {
+                let at = (number * 2) as usize;
+                // A table that makes the block NaN comes last.
+                let is_nan = is_nan_in_table(grids[at], of_scale.element);
+                let sum = select(is_nan, u32::MAX, sums[at] + (sums[at + 1] >> 16));
+                let rest = select(is_nan, u32::MAX, sums[at + 1] & 0xffff);
+                let is_less = sum < least || (sum == least && rest < least_rest);
+                best = select(is_less, number, best);
+                least = select(is_less, sum, least);
+                least_rest = select(is_less, rest, least_rest);
+            }
+            select(is_nan_in_table(amax, of_scale.element), 0, best)
         }
         Format::Mx(format) => {
             // A square block that is beyond the tensor has none.
@@ -143,11 +169,27 @@ pub(in crate::kernels::cube) fn verdict(
     }
 }
 
-/// The square of the error of a magnitude under a scale, in units of 2^unit.
+/// Whether a word is a NaN or Inf, if blocks choose a table.
 #[cube]
-fn square_of_error(abs: u32, grid: (u32, u32), unit: i32, #[comptime] format: Format) -> u32 {
-    let value = rules::round(abs, grid, 0, format, Rounding::NearestEven);
-    let difference = bits::sum(select(value >= INFINITY, 0, value), abs | SIGN) & ABS;
+fn is_nan_in_table(word: u32, #[comptime] element: ElementFormat) -> bool {
+    if comptime!(element.is_table()) {
+        word >= INFINITY
+    } else {
+        false.runtime()
+    }
+}
+
+/// The square of the error of an element under a grid, in units of 2^unit.
+#[cube]
+fn square_of_error(
+    x: u32,
+    grid: Grid,
+    unit: i32,
+    known: &Known,
+    #[comptime] format: Format,
+) -> u32 {
+    let value = rules::round(x, grid, 0, known, format, Rounding::NearestEven) & ABS;
+    let difference = bits::sum(select(value >= INFINITY, 0, value), x | SIGN) & ABS;
     let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
     error * error
 }

@@ -126,6 +126,12 @@ fn operands_in_bfloat16_have_the_upper_halves() {
         ("mxfp8_e4m3", [70, 5], 0),
         ("mx9", [9, 64], 1),
         ("nvfp4(four_over_six=true)", [3, 50], 1),
+        ("hif4", [3, 130], 1),
+        (
+            "block(element=table(if4),scale=ue3m3,block_size=8)",
+            [9, 64],
+            1,
+        ),
         (
             "mx(element=fp4_e2m1,block_size=32,square=true)",
             [40, 33],

@@ -11,7 +11,9 @@ use microscaling::{BlockFormat, FloatFormat, Rounding};
 use crate::kernels::cube::functions::rows::{RowFunction, RowNorm, rows_kernel};
 use crate::kernels::cube::numbers::float::Float32;
 use crate::kernels::cube::product::scaled_kernel;
+use crate::kernels::cube::quantize::eden::eden_kernel;
 use crate::kernels::cube::quantize::hadamard::{Kind, transform_kernel};
+use crate::kernels::cube::quantize::known::{self, KnownExpand};
 use crate::kernels::cube::quantize::rules::Format;
 use crate::kernels::cube::quantize::square::square_kernel;
 use crate::kernels::cube::quantize::{Job, quantize_kernel, scale_kernel};
@@ -60,6 +62,11 @@ fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
     builder.input_array(u32::as_type(&builder.scope)).into()
 }
 
+/// The facts that a kernel of this format knows.
+fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
+    known::expand(format, || array(builder))
+}
+
 fn output_array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
     builder.output_array(u32::as_type(&builder.scope)).into()
 }
@@ -76,6 +83,10 @@ fn square_blocks() {
             "mx(element=fp4_e2m1,block_size=32,scale_mode=rms,square=true)",
         ),
         ("four_over_six", "nvfp4(square=true,four_over_six=true)"),
+        (
+            "if4",
+            "block(element=table(if4),scale=ue4m3,block_size=32,square=true)",
+        ),
     ] {
         let format: BlockFormat = format.parse().expect("the format is sound");
         let job = Job::of(
@@ -85,13 +96,14 @@ fn square_blocks() {
         source(&format!("square_{name}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
+            let known = known(builder, Some(job.format));
             let stream = crate::kernels::cube::numbers::random::expand(builder);
             let blocks = scalar::<usize>(builder);
             square_kernel::expand::<u16>(
                 &mut builder.scope,
                 input,
                 out,
-                ComptimeOptionExpand::None,
+                known,
                 stream,
                 blocks,
                 1,
@@ -106,7 +118,17 @@ fn square_blocks() {
 
 #[test]
 fn quantization() {
-    let named = ["mxfp8_e4m3", "mxfp4", "mx9", "bfp16", "nvfp4"].map(|name| (name, name));
+    let named = [
+        "mxfp8_e4m3",
+        "mxfp4",
+        "mx9",
+        "bfp16",
+        "nvfp4",
+        "hif4",
+        "nf4",
+        "if4",
+    ];
+    let named = named.map(|name| (name, name));
     let looks_twice = [
         ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
         ("four_over_six", "nvfp4(four_over_six=true)"),
@@ -121,13 +143,14 @@ fn quantization() {
             source(&format!("quantize_{name}_{rounding}"), |builder| {
                 let input = tensor::<u32>(builder);
                 let out = output::<u16>(builder);
+                let known = known(builder, Some(job.format));
                 let stream = crate::kernels::cube::numbers::random::expand(builder);
                 let blocks = scalar::<usize>(builder);
                 quantize_kernel::expand::<u16>(
                     &mut builder.scope,
                     input,
                     out,
-                    ComptimeOptionExpand::None,
+                    known,
                     stream,
                     blocks,
                     1,
@@ -155,14 +178,14 @@ fn operands_in_units_of_their_tensor_scale() {
         source(&format!("quantize_{name}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
-            let amax = array(builder);
+            let known = known(builder, Some(job.format));
             let stream = crate::kernels::cube::numbers::random::expand(builder);
             let blocks = scalar::<usize>(builder);
             quantize_kernel::expand::<u16>(
                 &mut builder.scope,
                 input,
                 out,
-                ComptimeOptionExpand::Some(amax),
+                known,
                 stream,
                 blocks,
                 1,
@@ -188,12 +211,40 @@ fn operands_in_units_of_their_tensor_scale() {
 }
 
 #[test]
+fn scales_that_are_corrected() {
+    let format = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
+    let format: BlockFormat = format.parse().expect("the format is sound");
+    let job = Job::of(None, (format, Rounding::Stochastic)).in_units();
+    source("eden", |builder| {
+        let input = tensor::<u32>(builder);
+        let out = output::<u16>(builder);
+        let known = known(builder, Some(job.format));
+        let stream = crate::kernels::cube::numbers::random::expand(builder);
+        let groups = scalar::<usize>(builder);
+        eden_kernel::expand::<u16>(
+            &mut builder.scope,
+            input,
+            out,
+            known,
+            stream,
+            groups,
+            1,
+            2,
+            128,
+            job,
+        );
+    });
+}
+
+#[test]
 fn statistics_of_blocks() {
     let formats = [
         ("mxfp8", "mxfp8_e4m3"),
         ("mx9", "mx9"),
         ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
         ("four_over_six", "nvfp4(four_over_six=true)"),
+        ("hif4", "hif4"),
+        ("if4", "if4"),
     ];
     let parse = |text: &str| text.parse::<BlockFormat>().expect("the format is sound");
     let formats = formats.map(|(name, format)| (name, Some(Format::of(parse(format)))));
@@ -201,6 +252,7 @@ fn statistics_of_blocks() {
         source(&format!("statistics_{name}"), |builder| {
             let before = array(builder);
             let after = array(builder);
+            let known = known(builder, format);
             let figures = output_array(builder);
             let words = output_array(builder);
             let places = statistics::expand(builder);
@@ -210,7 +262,7 @@ fn statistics_of_blocks() {
                 &mut builder.scope,
                 before,
                 after,
-                ComptimeOptionExpand::None,
+                known,
                 figures,
                 words,
                 places,

@@ -1,30 +1,38 @@
 //! Blocks whose scale is a float.
 
-use super::FOUR;
+use super::sub_scales::{doubled, scale_of_sub_block};
+use super::tables::{
+    code_at, largest_of_sign, largest_unit, magnitude_at, round_in_table, table_number,
+};
+use super::{FOUR, Grid};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::round::round_magnitude;
+use crate::kernels::cube::quantize::known::{Known, tensor_amax};
 use cubecl::prelude::*;
 use microscaling::{ElementFormat, FloatScaleFormat, Rounding};
 
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 
-/// t · c, or NaN, and (1 / t) / c, which may be Inf.
+/// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some.
 #[cube]
 pub(super) fn float_scale_grid(
     amax: u32,
     verdict: u32,
-    tensor_amax: u32,
+    known: &Known,
     #[comptime] format: FloatScaleFormat,
-) -> (u32, u32) {
+) -> Grid {
+    let tensor_amax = tensor_amax(known);
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
     let (tensor_scale, block_scale) = float_scales(
         select(is_nan, 0, amax),
         verdict,
         select(is_nan, 0, tensor_amax),
+        known,
         format,
     );
+    let mut number = table_number(verdict, format.element);
     let (scale, inverse) = if comptime!(format.tensor_scale) {
         let is_zero = tensor_scale == 0;
         let divisor = select(is_zero, ONE, tensor_scale);
@@ -36,20 +44,31 @@ pub(super) fn float_scale_grid(
             select(tensor_inverse >= INFINITY, INFINITY, inverse),
         )
     } else {
-        (block_scale, bits::quotient(ONE.runtime(), block_scale))
+        let mut scale = block_scale;
+        if comptime!(format.sub_scales.is_some()) {
+            number = doubled(block_scale, verdict, format.element);
+            scale = scale_of_sub_block(block_scale, number);
+        }
+        (scale, bits::quotient(ONE.runtime(), scale))
     };
-    (select(is_nan, NAN, scale), select(is_nan, 0, inverse))
+    (
+        select(is_nan, NAN, scale),
+        select(is_nan, 0, inverse),
+        select(is_nan, 0, number),
+    )
 }
 
 /// t and c, of finite magnitudes; t is used only where there is one.
 #[cube]
-pub(super) fn float_scales(
+pub(in crate::kernels::cube::quantize) fn float_scales(
     amax: u32,
     verdict: u32,
     tensor_amax: u32,
+    known: &Known,
     #[comptime] format: FloatScaleFormat,
 ) -> (u32, u32) {
-    let element_scale = bits::quotient(amax, comptime!(format.element.max().to_bits()).runtime());
+    let table = table_number(verdict, format.element);
+    let element_scale = bits::quotient(amax, largest_unit(table, known, format));
     let (tensor_scale, wanted) = if comptime!(format.tensor_scale) {
         let tensor_scale = tensor_scale(tensor_amax, format);
         let is_zero = tensor_scale == 0;
@@ -72,6 +91,26 @@ pub(super) fn float_scales(
 pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     let max = comptime!(format.tensor_max().to_bits());
     with_headroom(bits::quotient(tensor_amax, max.runtime()), format)
+}
+
+/// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
+#[cube]
+pub(in crate::kernels::cube) fn scale_of_block(
+    grid: Grid,
+    amax: u32,
+    verdict: u32,
+    known: &Known,
+    #[comptime] format: FloatScaleFormat,
+) -> u32 {
+    let is_nan = grid.0 >= INFINITY;
+    let (_, scale) = float_scales(
+        select(is_nan, 0, amax),
+        verdict,
+        select(is_nan, 0, tensor_amax(known)),
+        known,
+        format,
+    );
+    select(is_nan, NAN, scale)
 }
 
 /// A scale with headroom.
@@ -109,28 +148,62 @@ fn to_scale(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     round_magnitude(limited, emin, 0, mantissa_bits, Rounding::NearestEven)
 }
 
-/// The code of a scale.
+/// The code of a scale, which may be NaN.
 #[cube]
 pub(super) fn float_scale_code(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     match comptime!(format.scale.float()) {
-        Some(float) => element_code(scale, 0, float),
+        Some(float) => {
+            let nan = comptime!((1u32 << format.scale.bits()) - 1).runtime();
+            let is_nan = scale >= INFINITY;
+            select(
+                is_nan,
+                nan,
+                element_code(select(is_nan, 0, scale), 0, float),
+            )
+        }
         None => scale,
     }
+}
+
+/// The largest number with the sign of x. Where there is but 0 it is the smallest number, beyond which all is clipped.
+#[cube]
+pub(super) fn largest_number(
+    x: u32,
+    grid: Grid,
+    known: &Known,
+    #[comptime] element: ElementFormat,
+) -> u32 {
+    let (scale, _, table) = grid;
+    let is_nan = scale >= INFINITY;
+    let unit = if comptime!(element.is_table()) {
+        largest_of_sign(table, x, known)
+    } else {
+        comptime!(element.max().to_bits()).runtime()
+    };
+    let limit = bits::product(select(is_nan, ONE, scale), unit);
+    let limit = select(unit == 0 && scale > 0, 1, limit);
+    select(is_nan, NAN, limit)
 }
 
 /// An element in units of the tensor's scale, in a block with this scale.
 #[cube]
 pub(in crate::kernels::cube::quantize) fn round_in_units(
     x: u32,
-    grid: (u32, u32),
+    grid: Grid,
     scale_of_block: u32,
     draw: u32,
+    known: &Known,
     #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let (scale, inverse) = grid;
     let is_nan = scale_of_block >= INFINITY;
-    let unit = round_unit(x, scale, inverse, draw, element, rounding);
+    let unit = if comptime!(element.is_table()) {
+        let scaled = scaled(x, grid);
+        let place = round_in_table(x, scaled, grid.2, draw, known, element, rounding);
+        magnitude_at(place, known, element)
+    } else {
+        round_unit(x, grid, draw, element, rounding)
+    };
     let value = bits::product(unit, select(is_nan, 0, scale_of_block));
     select(is_nan, NAN, (x & SIGN) | value)
 }
@@ -138,34 +211,64 @@ pub(in crate::kernels::cube::quantize) fn round_in_units(
 #[cube]
 pub(super) fn round_float_scale(
     x: u32,
-    scale: u32,
-    inverse: u32,
+    grid: Grid,
     draw: u32,
+    known: &Known,
     #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    round_in_units(x, (scale, inverse), scale, draw, element, rounding)
+    let (scale, _, _) = grid;
+    round_in_units(x, grid, scale, draw, known, element, rounding)
 }
 
-/// The magnitude of an element's code, as a pattern; 0 in a block that becomes NaN.
+/// The code of what an element becomes.
 #[cube]
-pub(in crate::kernels::cube) fn round_unit(
+pub(in crate::kernels::cube) fn code_of_unit(
     x: u32,
-    scale: u32,
-    inverse: u32,
+    grid: Grid,
+    draw: u32,
+    known: &Known,
+    #[comptime] element: ElementFormat,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    let code = if comptime!(element.is_table()) {
+        let scaled = scaled(x, grid);
+        let place = round_in_table(x, scaled, grid.2, draw, known, element, rounding);
+        code_at(place, known, element)
+    } else {
+        let unit = round_unit(x, grid, draw, element, rounding);
+        element_code((x & SIGN) | unit, 0, element)
+    };
+    select(grid.0 >= INFINITY, 0, code)
+}
+
+/// The magnitude of an element's code, of elements without tables, as a pattern; 0 in a block that becomes NaN.
+#[cube]
+pub(in crate::kernels::cube::quantize) fn round_unit(
+    x: u32,
+    grid: Grid,
     draw: u32,
     #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
+    let limited = min(
+        scaled(x, grid),
+        comptime!(element.max().to_bits()).runtime(),
+    );
+    let emin = comptime!(element.emin()).runtime();
+    let mantissa_bits = comptime!(element.mantissa_bits() as i32);
+    round_magnitude(limited, emin, draw, mantissa_bits, rounding)
+}
+
+/// A magnitude in units of the scale; 0 in a block that becomes NaN.
+#[cube]
+pub(in crate::kernels::cube::quantize) fn scaled(x: u32, grid: Grid) -> u32 {
+    let (scale, inverse, _) = grid;
     let is_nan = scale >= INFINITY;
     let abs = select(is_nan, 0, x & ABS);
     let is_tiny = inverse >= INFINITY;
     // Of both only one is used; the other gets what it can compute.
     let quotient = bits::quotient(abs, select(is_tiny && scale != 0, scale, ONE));
     let product = bits::product(abs, select(is_tiny, ONE, inverse));
-    let scaled = select(scale == 0, 0, select(is_tiny, quotient, product));
-    let limited = min(scaled, comptime!(element.max().to_bits()).runtime());
-    let emin = comptime!(element.emin()).runtime();
-    let mantissa_bits = comptime!(element.mantissa_bits() as i32);
-    round_magnitude(limited, emin, draw, mantissa_bits, rounding)
+    select(scale == 0, 0, select(is_tiny, quotient, product))
 }

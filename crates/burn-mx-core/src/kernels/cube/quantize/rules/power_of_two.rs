@@ -1,12 +1,12 @@
 //! Blocks whose scale is a power of two.
 
-use super::VERDICT;
+use super::{Grid, VERDICT};
 use crate::kernels::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN, ONE};
 use cubecl::prelude::*;
 use microscaling::{BfpFormat, MicroexponentFormat, MxFormat, ScaleMode};
 
 #[cube]
-pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> (u32, u32) {
+pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> Grid {
     let largest_exponent = comptime!((1i32 << (format.scale_bits - 1)) - 1);
     let wanted = mx_scale(amax, verdict, format);
     let is_nan = amax >= INFINITY || wanted > largest_exponent;
@@ -22,7 +22,7 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> 
     });
     let largest = select(is_nan, NAN, select(amax < flush_below, 0, scaled));
     let emin = comptime!(format.element.emin()) + exponent;
-    (emin as u32, largest)
+    (emin as u32, largest, 0u32.runtime())
 }
 
 /// The exponent of the scale of a block, before it is limited to what the scale can hold.
@@ -105,7 +105,7 @@ pub(super) fn microexponent_grid(
     amax: u32,
     sub_amax: u32,
     #[comptime] format: MicroexponentFormat,
-) -> (u32, u32) {
+) -> Grid {
     let shared = (amax >> 23) as i32;
     let below = shared - (sub_amax >> 23) as i32;
     let largest_shift = comptime!((1i32 << format.shift_bits) - 1);
@@ -113,14 +113,18 @@ pub(super) fn microexponent_grid(
     let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
     let is_nan = amax >= INFINITY;
     let scaled = bits::scale(largest, select(is_nan, 0, exponent));
-    (exponent as u32, select(is_nan, NAN, scaled))
+    (exponent as u32, select(is_nan, NAN, scaled), 0u32.runtime())
 }
 
 #[cube]
-pub(super) fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> (u32, u32) {
+pub(super) fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> Grid {
     let exponent = (amax >> 23) as i32 - 127;
     let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
-    (exponent as u32, bits::scale(largest, exponent))
+    (
+        exponent as u32,
+        bits::scale(largest, exponent),
+        0u32.runtime(),
+    )
 }
 
 /// The pattern of the largest number with exponent 0 and this number of bits below the point.

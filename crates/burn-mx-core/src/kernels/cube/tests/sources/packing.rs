@@ -1,8 +1,7 @@
 //! The sources of the kernels that pack and unpack.
 
-use super::{array, output_array, scalar, source};
+use super::{array, known, output_array, scalar, source};
 use crate::kernels::cube::pack::{self, Form};
-use cubecl::prelude::*;
 use microscaling::Rounding;
 
 #[test]
@@ -12,11 +11,15 @@ fn packing() {
         ("mxint8", "mxint8"),
         ("mx6", "mx6"),
         ("nvfp4", "nvfp4(tensor_scale=true)"),
+        ("hif4", "hif4"),
+        ("nf4", "nf4"),
+        ("if4", "if4"),
     ];
     for (name, format) in formats {
         let form = Form::of(format.parse().expect("the format is sound"), 32);
         source(&format!("scales_{name}"), |builder| {
             let values = array(builder);
+            let known = known(builder, Some(form.format));
             let grids = output_array(builder);
             let scales = output_array(builder);
             let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
@@ -24,7 +27,7 @@ fn packing() {
             pack::scales_kernel::expand(
                 &mut builder.scope,
                 values,
-                ComptimeOptionExpand::None,
+                known,
                 grids,
                 scales,
                 blocks,
@@ -35,6 +38,7 @@ fn packing() {
         source(&format!("codes_{name}"), |builder| {
             let values = array(builder);
             let grids = array(builder);
+            let known = known(builder, Some(form.format));
             let words = output_array(builder);
             let stream = crate::kernels::cube::numbers::random::expand(builder);
             let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
@@ -44,6 +48,7 @@ fn packing() {
                 &mut builder.scope,
                 values,
                 grids,
+                known,
                 words,
                 stream,
                 blocks,
@@ -56,13 +61,14 @@ fn packing() {
         source(&format!("records_{name}"), |builder| {
             let grids = array(builder);
             let scales = array(builder);
+            let known = known(builder, Some(form.format));
             let words = output_array(builder);
             let [codes, blocks, count] = [(); 3].map(|()| scalar::<usize>(builder));
             pack::records_kernel::expand(
                 &mut builder.scope,
                 grids,
                 scales,
-                ComptimeOptionExpand::None,
+                known,
                 words,
                 codes,
                 blocks,
@@ -72,6 +78,7 @@ fn packing() {
         });
         source(&format!("unpack_{name}"), |builder| {
             let words = array(builder);
+            let known = known(builder, Some(form.format));
             let values = output_array(builder);
             let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
             let codes = scalar::<usize>(builder);
@@ -80,6 +87,7 @@ fn packing() {
             pack::values_kernel::expand(
                 &mut builder.scope,
                 words,
+                known,
                 values,
                 blocks,
                 codes,
