@@ -10,7 +10,7 @@ use super::{
     output::{self, OutputFile},
 };
 
-/// What the MX runs record.
+/// Options of the records of MX runs.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// Record the quantization of every operand of every product in the MX runs: records.jsonl and report.html in DIR

@@ -104,7 +104,7 @@ pub enum ScheduleError {
         phase: usize,
         /// Its limit.
         limit: Limit,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
     /// A pattern of a recipe is not valid, or matches no layer.

@@ -191,8 +191,8 @@ impl QuantConfig {
         }
     }
 
-    /// The configuration that quantizes a trained model by a recipe, such as a search under a budget finds: the
-    /// recipe's layers have their own formats, all other layers the formats of the recipe's specs. Formats of gradients have no
+    /// The configuration that quantizes a trained model by a recipe, such as a search under a budget finds. The
+    /// recipe's layers have their own formats. All other layers have the formats of the recipe's specs. Formats of gradients have no
     /// effect. Nothing is rounded elementwise, as in the configurations by name. A layer of the recipe that the model does not
     /// have is an error of [`Quantizer::quantize`](crate::Quantizer::quantize).
     ///

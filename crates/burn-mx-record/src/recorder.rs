@@ -131,7 +131,7 @@ impl Recording {
         self.running.latest()
     }
 
-    /// What [`latest`](Self::latest) returns, for code that cannot keep the recording.
+    /// The result of [`latest`](Self::latest), for code that cannot keep the recording.
     pub fn watch(&self) -> impl Fn() -> Option<Arc<StepRecord>> + Send + Sync + 'static {
         let running = Arc::clone(&self.running);
         move || running.latest()

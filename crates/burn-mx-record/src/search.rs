@@ -180,7 +180,7 @@ impl Search {
         self.find_by(sensitivity::of_steps(steps, self.score)?)
     }
 
-    /// Searches by given scores, such as those of [`output_sensitivities`]; [`score`](Self::score) has no effect.
+    /// Searches by given scores, such as [`output_sensitivities`] computes. [`score`](Self::score) has no effect.
     ///
     /// # Errors
     ///

@@ -28,8 +28,8 @@ pub(super) struct Quantize {
     model: PathBuf,
     #[command(flatten)]
     options: Options,
-    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ [default: without --recipe,
-    /// MXFP8E4M3 MXFP6E2M3 MXFP4E2M1 MXFP4E2M1_GPTQ MXFP4E2M1_MRGPTQ NVFP4 NVFP4_GPTQ NVFP4_MRGPTQ]
+    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ [default: without --recipe, MX and
+    /// NVFP4 formats to nearest, by GPTQ and by MR-GPTQ]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     configs: Vec<String>,
     /// Recipes as JSON, such as `search --slot w` writes: formats layer by layer. A method may follow, as in found.json_GPTQ

@@ -113,7 +113,7 @@ impl BlockRule {
         }
     }
 
-    /// What sub-blocks need to know of their tame blocks, word by word, of a format that has sub-blocks.
+    /// The data that sub-blocks share with their tame blocks, word by word, of a format that has sub-blocks.
     #[inline(always)]
     pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
@@ -135,8 +135,8 @@ impl BlockRule {
         }
     }
 
-    /// The pairs of some tame sub-blocks, word by word, from [what is known of their blocks](Self::tame_blocks) and the largest
-    /// magnitudes of their sub-blocks of the first level, if there are such, and their own.
+    /// The pairs of some tame sub-blocks, word by word. The arguments are the [data of their blocks](Self::tame_blocks), the largest
+    /// magnitudes of their sub-blocks of the first level (of any, if there is one level), and their own largest magnitudes.
     #[inline(always)]
     pub(crate) fn tame_sub_pairs(
         &self,

@@ -93,7 +93,7 @@ impl Tile {
         }
     }
 
-    /// What sub-blocks need to know of their blocks, in whole vectors, if all of these are tame.
+    /// [`BlockRule::tame_blocks`] in whole vectors, if all blocks are tame.
     pub(super) fn tame_blocks(&mut self, rule: &BlockRule, level: Level) -> Option<[&[u32]; 2]> {
         if !rule.are_tame(&self.of_blocks) {
             return None;

@@ -102,8 +102,8 @@ impl FloatScaleRule {
             .map_or(0, |(_, table)| table)
     }
 
-    /// The patterns of largest magnitudes of blocks from which on and below which [`tame_few`](Self::tame_few) is right: no scale,
-    /// no reciprocal of one and no number of a table in units of one is very small or very large.
+    /// The range of the largest magnitudes of blocks, as patterns, for which [`tame_few`](Self::tame_few) is right. No scale is very
+    /// small or very large there, and neither is the reciprocal or a multiple of a scale.
     #[inline(always)]
     pub(crate) fn tame_range_of_few(&self) -> Range<u32> {
         let scales = bits::pow2(-20)..bits::pow2(20);
