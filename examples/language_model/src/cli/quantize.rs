@@ -28,7 +28,7 @@ pub(super) struct Quantize {
     model: PathBuf,
     #[command(flatten)]
     options: Options,
-    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, MXFP4E2M1_QUAROT_GPTQ, NVFP4_MRGPTQ [default: without --recipe, MX and
+    /// Configurations, such as MXFP8E4M3, MXFP4E2M1_ADAQUANT, NVFP4_MRGPTQ [default: without --recipe, MX and
     /// NVFP4 formats to nearest, by GPTQ and by MR-GPTQ]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     configs: Vec<String>,
