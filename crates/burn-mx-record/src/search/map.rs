@@ -52,7 +52,8 @@ impl Found {
             let share = at.unwrap_or(0) as f64 / (formats.len().max(2) - 1) as f64;
             HSLColor(0.58, 0.65, 0.88 - 0.58 * share)
         };
-        let width = NAMES + CELL.0 * columns.len() as i32 + 20;
+        // As wide with few columns: the legend needs the room.
+        let width = NAMES + CELL.0 * COLUMNS.len() as i32 + 20;
         let height = HEADING + CELL.1 * layers.len() as i32 + 50;
         let mut svg = String::new();
         {

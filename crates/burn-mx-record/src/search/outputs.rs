@@ -21,8 +21,8 @@ use microscaling::{BlockFormat, ElementFormat, MxFormat};
 use super::{SearchError, Sensitivity};
 use crate::config::named_specs;
 
-/// The score by which NVIDIA Model Optimizer's `auto_quantize` chooses formats, for the weights of a trained model. For each layer
-/// and format the score is Σ (∂L/∂y · (y_f − y))², over the batches and the elements of the layer's result y. y_f is the result with the
+/// The score by which NVIDIA Model Optimizer's `auto_quantize` chooses formats, for the weights of a trained model. The score of a
+/// layer in a format is Σ (∂L/∂y · (y_f − y))², over the batches and the elements of the layer's result y. y_f is the result with the
 /// weight in the format, and with everything else unquantized. As in Model Optimizer, each product is clamped to ±1e10, and a
 /// format has at most the score of each format with fewer bits.
 ///
@@ -194,8 +194,8 @@ impl Layer {
         results.collect::<Vec<_>>().concat()
     }
 
-    /// The gradients of the calls of a forward pass. A backward pass has its own order, so the closest inputs tell which calls
-    /// belong together. Calls with the same input have the same result, and need no order.
+    /// The gradients of the calls of a forward pass. A backward pass visits calls in another order. Calls with the closest inputs belong
+    /// together. Calls with the same input have the same result, and need no order.
     fn gradients_of(&self, forward: &Self) -> Vec<f32> {
         let mut rest: Vec<&Call> = self.calls.iter().collect();
         let mut gradients = Vec::new();
