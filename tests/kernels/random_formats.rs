@@ -17,8 +17,8 @@ use random::Random;
 
 type B = TestBackend;
 
-/// Cases that take about a minute on Mesa's driver for processors, which compiles kernels for each.
-const USUAL: u64 = 120;
+/// Cases that take about half a minute on Mesa's driver for processors, which compiles kernels for each.
+const USUAL: u64 = 60;
 
 /// What is drawn as a tensor.
 struct Tensor {
