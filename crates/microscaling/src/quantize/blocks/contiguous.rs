@@ -6,6 +6,7 @@ mod magnitudes;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::largest::MagnitudeMax;
+pub(crate) use crate::quantize::rules::LANES;
 use crate::quantize::rules::{BlockRule, ElementRule, Grid, ScalePair, SubScaleRule, TOGETHER};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
@@ -13,9 +14,6 @@ use core::hint::black_box;
 use few::FewWindows;
 use magnitudes::across;
 pub(crate) use magnitudes::{lanes, largest_of_block};
-
-/// Elements of the longest vector.
-pub(crate) const LANES: usize = 16;
 
 /// Elements of the longest blocks that are worked on together.
 const LONGEST: usize = 64 * TOGETHER;

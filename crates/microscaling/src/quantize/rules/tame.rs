@@ -5,10 +5,12 @@ use super::float_scale::{Candidates, FOUR_VERDICT, FloatScaleRule, SubScaleRule}
 use super::mx::MxRule;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::quantize::blocks::contiguous::LANES;
 use crate::round::bits::MANTISSA_BITS;
 use core::hint::black_box;
 use core::ops::Range;
+
+/// Elements of the longest vector.
+pub(crate) const LANES: usize = 16;
 
 /// Contiguous blocks that are worked on together.
 pub(crate) const TOGETHER: usize = 16;

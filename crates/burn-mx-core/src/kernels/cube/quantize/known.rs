@@ -1,6 +1,10 @@
-//! The facts that a kernel knows before it looks at a block.
+//! The words of a kernel's [`Known`] facts on their device.
 
 use super::rules::Format;
+#[cfg(all(test, feature = "cuda"))]
+pub(in crate::kernels::cube) use super::rules::known::KnownExpand;
+use super::rules::known::KnownLaunch;
+pub(in crate::kernels::cube) use super::rules::known::{Known, tensor_amax};
 use super::rules::tables;
 use super::tensor_scale::largest;
 use crate::kernels::cube::launch;
@@ -9,36 +13,6 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{FloatFormat, Rounding};
-
-/// The facts that a kernel knows, as its argument.
-#[derive(CubeType, CubeLaunch)]
-pub(in crate::kernels::cube) struct Known {
-    /// The tensor's largest magnitude, if the format has a scale that follows from it.
-    tensor_amax: ComptimeOption<Array<u32>>,
-    /// The [words](tables::words) of the elements' tables, if there are any.
-    tables: ComptimeOption<Array<u32>>,
-}
-
-/// The tensor's largest magnitude; 0 where it does not matter.
-#[cube]
-pub(in crate::kernels::cube) fn tensor_amax(known: &Known) -> u32 {
-    word_or_zero(&known.tensor_amax, 0usize)
-}
-
-/// A word of the tables.
-#[cube]
-pub(super) fn table_word(known: &Known, at: usize) -> u32 {
-    word_or_zero(&known.tables, at)
-}
-
-#[cube]
-fn word_or_zero(words: &ComptimeOption<Array<u32>>, at: usize) -> u32 {
-    #[comptime]
-    match words {
-        ComptimeOption::Some(words) => words[at],
-        ComptimeOption::None => 0u32.runtime(),
-    }
-}
 
 /// The words of [`Known`] on their device.
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 //! each element, by `microscaling`'s rules for one element.
 
 mod float_scale;
+pub(super) mod known;
 mod power_of_two;
 mod sub_scales;
 pub(in crate::kernels::cube) mod tables;
@@ -12,7 +13,6 @@ use microscaling::{
     Rounding, ScaleMode, SharedExpMethod,
 };
 
-use super::known::Known;
 use crate::kernels::cube::numbers::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::round::round_magnitude;
 pub(in crate::kernels::cube) use float_scale::{code_of_unit, scale_of_block};
@@ -20,6 +20,7 @@ use float_scale::{
     float_scale_code, float_scale_grid, largest_number, round_float_scale, tensor_scale,
 };
 pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
+use known::Known;
 use power_of_two::{bfp_grid, microexponent_grid, mx_grid};
 
 pub(in crate::kernels::cube) use sub_scales::{both_levels, scale_of_sub_block};

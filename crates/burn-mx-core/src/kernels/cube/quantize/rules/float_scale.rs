@@ -1,5 +1,6 @@
 //! Blocks whose scale is a float.
 
+use super::known::{Known, tensor_amax};
 use super::sub_scales::{doubled, scale_of_sub_block};
 use super::tables::{
     code_at, largest_of_sign, largest_unit, magnitude_at, round_in_table, table_number,
@@ -8,7 +9,6 @@ use super::{FOUR, Grid};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::round::round_magnitude;
-use crate::kernels::cube::quantize::known::{Known, tensor_amax};
 use cubecl::prelude::*;
 use microscaling::{ElementFormat, FloatScaleFormat, Rounding};
 

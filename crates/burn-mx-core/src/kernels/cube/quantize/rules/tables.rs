@@ -1,8 +1,8 @@
 //! Elements of tables.
 
+use super::known::{Known, table_word};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, ONE, SIGN};
 use crate::kernels::cube::numbers::round::addend;
-use crate::kernels::cube::quantize::known::{Known, table_word};
 use cubecl::prelude::*;
 use microscaling::{ElementFormat, FloatScaleFormat, Rounding};
 
