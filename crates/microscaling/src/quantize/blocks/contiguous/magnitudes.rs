@@ -1,7 +1,6 @@
 //! The largest magnitudes of short blocks, side by side.
 
-use super::LANES;
-use crate::quantize::rules::TOGETHER;
+use crate::quantize::rules::{LANES, TOGETHER};
 use crate::round::bits::ABS;
 use core::hint::black_box;
 

@@ -1,0 +1,215 @@
+//! Contiguous blocks of usual lengths, sixteen at a time.
+
+use super::magnitudes::{across, lanes, largest_of_block};
+use crate::processor::instruction_set::{Kernel, Level};
+use crate::quantize::blocks::{Elements, Grids, Job, TameSeconds, Units, Way};
+use crate::quantize::rules::{ElementRule, LANES, ScalePair, TOGETHER};
+use crate::round::draws::Draws;
+use core::hint::black_box;
+
+/// Elements of the longest blocks that are worked on together.
+const LONGEST: usize = 64 * TOGETHER;
+
+/// Elements of the sub-blocks of both levels, in blocks of 64 that are worked on together.
+pub(super) const SUB_SCALES: [usize; 2] = [8, 4];
+
+/// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors. A sub-block has S lanes; a format without
+/// sub-blocks has S = B. The work ends before a window that has a block which is not tame.
+///
+/// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] blocks at once keep the
+/// processor busy: first all largest magnitudes, then all scales, then all elements. They are few enough that the
+/// processor begins to read the next blocks while it rounds these.
+pub(super) struct Windows<'a, R, const B: usize, const S: usize> {
+    pub(super) job: &'a Job<R>,
+    pub(super) level: Level,
+    pub(super) data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    pub(super) start: u64,
+    pub(super) draws: &'a mut Draws,
+    pub(super) units: Option<&'a mut Units>,
+    /// To be increased by the elements that were worked on.
+    pub(super) done: &'a mut usize,
+}
+
+impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B, S> {
+    #[inline(always)]
+    fn run(mut self) {
+        // By value: loops without branches need what they look at in registers.
+        let (job, level) = (*self.job, self.level);
+        let rule = &job.rule;
+        let looks_twice = rule.looks_twice();
+        let way = match self.units {
+            Some(_) => Way::Units,
+            None => Way::Tame,
+        };
+        // The grid of each element, word by word, where it is needed.
+        let mut of_elements = [[0; LONGEST]; 2];
+        let mut of_elements = of_elements
+            .each_mut()
+            .map(|words| &mut words[..TOGETHER * B]);
+        let windows = self.data.chunks_exact_mut(TOGETHER * B);
+        for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
+            let mut maxima = [0; TOGETHER];
+            for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
+                *amax = largest_of_block(block);
+            }
+            if !rule.are_tame(&maxima) {
+                return;
+            }
+            let mut seconds = maxima;
+            if looks_twice {
+                level.run(TameSeconds::<B> {
+                    rule,
+                    maxima: &maxima,
+                    blocks: window,
+                    seconds: &mut seconds,
+                });
+            }
+            let draws = self.draws.get(R::USES_DRAWS, start, window.len());
+            let draws = draws.as_chunks().0;
+            if (B, S) == (64, SUB_SCALES[1]) {
+                let mut of_blocks = [[0; TOGETHER]; 2];
+                rule.tame_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
+                sub_scaled::<R, B>(&job, window, draws, &of_blocks);
+                *self.done += TOGETHER * B;
+                continue;
+            }
+            let mut of_blocks = maxima;
+            if S < B {
+                rule.tame_blocks(&maxima, [&mut of_blocks, &mut []]);
+            }
+            if way.is_unscaled(rule) && S < B {
+                unscaled::<R, B, S>(&job, window, draws, &of_blocks);
+                *self.done += TOGETHER * B;
+                continue;
+            }
+            if S < B {
+                // The longest blocks with sub-blocks are a vector.
+                let [scales, inverses] = of_elements
+                    .each_mut()
+                    .map(|words| words.as_chunks_mut::<LANES>().0);
+                for i in 0..TOGETHER {
+                    // Hidden for the same reason.
+                    let i = black_box(i) % TOGETHER;
+                    let own = across::<S>(&window.as_chunks().0[i]);
+                    let of_block = [of_blocks[i]; LANES];
+                    [scales[i], inverses[i]] =
+                        rule.tame_sub_pairs([&of_block, &of_block], &own, &own);
+                }
+                if let Some(units) = &mut self.units {
+                    units.take(&maxima, of_elements[0]);
+                }
+            } else {
+                let mut pairs = [[0; TOGETHER]; 2];
+                let words = pairs.each_mut().map(|words| &mut words[..]);
+                rule.tame_pairs(&maxima, &seconds, words);
+                if way.is_unscaled(rule) || !R::USES_DRAWS {
+                    match way.is_unscaled(rule) {
+                        true => unscaled::<R, B, S>(&job, window, draws, &pairs[0]),
+                        false => scaled::<R, B>(&job, window, &pairs),
+                    }
+                    *self.done += TOGETHER * B;
+                    continue;
+                }
+                spread::<B>(&pairs, &mut of_elements);
+            }
+            level.run(Elements {
+                job: self.job,
+                grids: Grids::Each(of_elements.each_ref().map(|words| &**words)),
+                way,
+                data: window,
+                start,
+                draws: self.draws,
+            });
+            *self.done += TOGETHER * B;
+        }
+    }
+}
+
+/// From the pairs of blocks to the pairs of their elements.
+#[inline(always)]
+fn spread<const B: usize>(pairs: &[[u32; TOGETHER]; 2], of_elements: &mut [&mut [u32]; 2]) {
+    for (words, pairs) in of_elements.iter_mut().zip(pairs) {
+        let blocks = words.as_chunks_mut::<B>().0;
+        for i in 0..TOGETHER {
+            // Hidden, lest blocks become lanes.
+            let i = black_box(i) % TOGETHER;
+            blocks[i] = [pairs[i]; B];
+        }
+    }
+}
+
+/// Works on a window, vector by vector, where scales are powers of two: given the scale of each block, or the largest magnitude
+/// of each block with sub-blocks.
+#[inline(always)]
+fn unscaled<R: ElementRule, const B: usize, const S: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    draws: &[[u32; LANES]],
+    of_blocks: &[u32; TOGETHER],
+) {
+    let (rule, element) = (job.rule, job.rule.unit_element());
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let j = black_box(j);
+        let mut scales = lanes::<B>(of_blocks, j * LANES / B);
+        if S < B {
+            let own = across::<S>(vector);
+            [scales, _] = rule.tame_sub_pairs([&scales, &scales], &own, &own);
+        }
+        if !R::USES_DRAWS {
+            for (x, scale) in vector.iter_mut().zip(scales) {
+                *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
+            }
+            continue;
+        }
+        for ((x, scale), draw) in vector.iter_mut().zip(scales).zip(draws[j]) {
+            *x = job.element_rule.tame_unscaled(&element, scale, *x, draw);
+        }
+    }
+}
+
+/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector.
+#[inline(always)]
+fn sub_scaled<R: ElementRule, const B: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    draws: &[[u32; LANES]],
+    of_blocks: &[[u32; TOGETHER]; 2],
+) {
+    let (rule, element) = (job.rule, job.rule.unit_element());
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let j = black_box(j);
+        let words = of_blocks
+            .each_ref()
+            .map(|words| lanes::<B>(words, j * LANES / B));
+        let first = across::<{ SUB_SCALES[0] }>(vector);
+        let own = across::<{ SUB_SCALES[1] }>(vector);
+        let [scales, inverses] = rule.tame_sub_pairs(words.each_ref(), &first, &own);
+        for i in 0..LANES {
+            let pair = ScalePair::of([scales[i], inverses[i]]);
+            let draw = if R::USES_DRAWS { draws[j][i] } else { 0 };
+            vector[i] = job.element_rule.tame(&element, pair, vector[i], draw);
+        }
+    }
+}
+
+/// Works on a window by a rule without draws, vector by vector.
+#[inline(always)]
+fn scaled<R: ElementRule, const B: usize>(
+    job: &Job<R>,
+    window: &mut [f32],
+    pairs: &[[u32; TOGETHER]; 2],
+) {
+    let element = job.rule.unit_element();
+    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        // Hidden, lest blocks become lanes.
+        let block = black_box(j) * LANES / B;
+        let (scales, inverses) = (lanes::<B>(&pairs[0], block), lanes::<B>(&pairs[1], block));
+        for ((x, scale), inverse) in vector.iter_mut().zip(scales).zip(inverses) {
+            let pair = ScalePair { scale, inverse };
+            *x = job.element_rule.tame(&element, pair, *x, 0);
+        }
+    }
+}
