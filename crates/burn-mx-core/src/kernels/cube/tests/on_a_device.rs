@@ -128,7 +128,7 @@ fn operands_in_bfloat16_have_the_upper_halves() {
         ("nvfp4(four_over_six=true)", [3, 50], 1),
         ("hif4", [3, 130], 1),
         (
-            "block(element=table(if4),scale=ue3m3,block_size=8)",
+            "block(element=table(razer),scale=ue3m3,block_size=8)",
             [9, 64],
             1,
         ),
