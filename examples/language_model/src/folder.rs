@@ -5,8 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use burn_mx::MxSpecs;
 use burn_mx::checkpoint::Checkpoint;
-use burn_mx::module::MxTensorOps;
+use burn_mx::module::{MxTensorOps, set_specs};
 use burn_store::{BurnToPyTorchAdapter, PyTorchToBurnAdapter};
 use tokenizers::Tokenizer;
 
@@ -125,7 +126,8 @@ pub fn save_description(
     fs::write(&file, class).map_err(Error::io(file))
 }
 
-/// Writes a model as a folder that [`Folder::open`] and transformers read.
+/// Writes a model as a folder that [`Folder::open`] and transformers read. Weights are float32, whichever formats the model
+/// trained in.
 ///
 /// # Errors
 ///
@@ -137,6 +139,8 @@ pub fn save<B: MxTensorOps>(
     model: &Decoder<B>,
 ) -> Result<(), Error> {
     save_description(path, &config.to_json(), tokenizer)?;
-    checkpoint(path)?.save(model)?;
+    // Weights with a format would be packed, and so lose what training goes on with.
+    let float = set_specs(model.clone(), &MxSpecs::none().resolve()?);
+    checkpoint(path)?.save(&float)?;
     Ok(())
 }

@@ -263,6 +263,35 @@ fn a_trained_model_is_quantized_exported_and_writes() {
     ));
 }
 
+/// Also with a transform in the forward product, which no packed weight can have.
+#[test]
+fn a_folder_has_the_weights_that_were_trained() {
+    let corpus = Corpus::new();
+    let [training, validation] = &corpus.parts;
+    for name in ["mxfp4", "quartet"] {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join(name);
+        let data = Data {
+            training,
+            validation,
+            tokenizer: &corpus.tokenizer,
+        };
+        let short = Training {
+            steps: 2,
+            interval: 2,
+            ..TRAINING
+        };
+        let format = Format::named(name).unwrap();
+        let run = short.run(&config(), &format, data, &path, |_, _| ());
+        let (trained, _) = run.unwrap();
+        let source = Folder::open(&path).unwrap();
+        let loaded = source.load::<B>(&device()).unwrap();
+        let trained = &trained.model.layers[1].mlp.down_proj.weight;
+        let loaded = &loaded.model.layers[1].mlp.down_proj.weight;
+        loaded.to_data().assert_eq(&trained.to_data(), true);
+    }
+}
+
 /// The frame of llama.cpp's file. The Python package `gguf` read the rest in a comparison by hand.
 #[test]
 fn a_gguf_file_has_all_tensors() {
