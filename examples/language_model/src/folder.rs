@@ -126,8 +126,8 @@ pub fn save_description(
     fs::write(&file, class).map_err(Error::io(file))
 }
 
-/// Writes a model as a folder that [`Folder::open`] and transformers read. Weights are float32, whichever formats the model
-/// trained in.
+/// Writes a model as a folder that [`Folder::open`] and transformers read. Weights are float32 for every format of the
+/// training.
 ///
 /// # Errors
 ///
