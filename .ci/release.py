@@ -67,7 +67,10 @@ def check(features):
         name = f"{package['name']}-{package['version']}"
         with tarfile.open(TARGET / "package" / f"{name}.crate") as archive:
             archive.extractall(copy / "crates", filter="data")
-        (copy / "crates" / name).rename(copy / "crates" / package["name"])
+        unpacked = (copy / "crates" / name).rename(copy / "crates" / package["name"])
+        # The files of every package have one date, by which cargo would take a changed package for an old one.
+        for file in unpacked.rglob("*"):
+            file.touch()
         patch += f"{package['name']} = {{ path = \"crates/{package['name']}\" }}\n"
     (copy / "Cargo.toml").write_text((ROOT / "Cargo.toml").read_text() + patch)
     shutil.copy(ROOT / "Cargo.lock", copy)
