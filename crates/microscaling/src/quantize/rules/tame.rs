@@ -119,13 +119,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
-            Self::Microexponent(_) => {
-                let least = self.tame().start;
-                let [first, _] = words;
-                for (word, amax) in first.iter_mut().zip(maxima) {
-                    *word = (*amax).max(least);
-                }
-            }
+            Self::Microexponent(_) => words[0].copy_from_slice(maxima),
             Self::FloatScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 let [scales, inverses] = words;
@@ -149,9 +143,10 @@ impl BlockRule {
         let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
         match self {
             Self::Microexponent(rule) => {
-                let rule = *rule;
+                let (rule, least) = (*rule, rule.tame().start);
                 for i in 0..LANES {
-                    [scales[i], inverses[i]] = rule.tame_pair(of_blocks[0][i], own[i]).words();
+                    let amax = of_blocks[0][i].max(least);
+                    [scales[i], inverses[i]] = rule.tame_pair(amax, own[i]).words();
                 }
             }
             Self::FloatScale(FloatScaleRule {

@@ -74,12 +74,8 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                 *self.done += TOGETHER * B;
                 continue;
             }
-            let mut of_blocks = maxima;
-            if S < B {
-                rule.tame_blocks(&maxima, [&mut of_blocks, &mut []]);
-            }
             if way.is_unscaled(rule) && S < B {
-                unscaled::<R, B, S>(&job, window, draws, &of_blocks);
+                unscaled::<R, B, S>(&job, window, draws, &maxima);
                 *self.done += TOGETHER * B;
                 continue;
             }
@@ -92,7 +88,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                     // Hidden for the same reason.
                     let i = black_box(i) % TOGETHER;
                     let own = across::<S>(&window.as_chunks().0[i]);
-                    let of_block = [of_blocks[i]; LANES];
+                    let of_block = [maxima[i]; LANES];
                     [scales[i], inverses[i]] =
                         rule.tame_sub_pairs([&of_block, &of_block], &own, &own);
                 }
