@@ -20,7 +20,7 @@ type B = TestBackend;
 /// Cases that take about half a minute on Mesa's driver for processors, which compiles kernels for each.
 const USUAL: u64 = 60;
 
-/// What is drawn as a tensor.
+/// A tensor to quantize, and the axis of its blocks.
 struct Tensor {
     shape: Vec<usize>,
     axis: usize,

@@ -89,7 +89,7 @@ impl QuantConfig {
     ///
     /// # Errors
     ///
-    /// If there is no such suffix, or specs do not resolve.
+    /// If [`named`](Self::named) does not know the suffix, or specs do not resolve.
     pub fn with_method(self, suffix: &str) -> Result<Self, PtqError> {
         let mut config = self;
         let gptq = |error_feedback, scales| {

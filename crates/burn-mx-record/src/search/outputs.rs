@@ -22,8 +22,8 @@ use super::{SearchError, Sensitivity};
 use crate::config::named_specs;
 
 /// The score by which NVIDIA Model Optimizer's `auto_quantize` chooses formats, for the weights of a trained model. The score of a
-/// layer in a format is Σ (∂L/∂y · (y_f − y))², over the batches and the elements of the layer's result y. y_f is the result with the
-/// weight in the format, and with everything else unquantized. As in Model Optimizer, each product is clamped to ±1e10, and a
+/// layer in a format is Σ (∂L/∂y · (y_f − y))². The sum goes over the batches and the elements of the layer's result y. For y_f the weight
+/// has the format, and everything else is unquantized. As in Model Optimizer, each product is clamped to ±1e10, and a
 /// format has at most the score of each format with fewer bits.
 ///
 /// `loss` and `forward` compute the model on a batch, the same each time. Model and batches are on devices without
