@@ -34,7 +34,7 @@ use crate::round::mode::Rounding;
 use crate::round::{RoundingRule, with_rule};
 use float_scale::Candidates;
 use tame::Sight;
-pub(crate) use tame::{LANES, SIGHT, TOGETHER};
+pub(crate) use tame::{LANES, SIGHT, TOGETHER, are_within};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]

@@ -81,9 +81,17 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         format.validate().unwrap();
         BlockFormat::FloatScale(format)
     });
-    let with_loops_of_their_own = ["hif4", "nf4", "if4", "razer", "mx4", "mx9"]
-        .map(|name| name.parse::<BlockFormat>().unwrap())
-        .to_vec();
+    let with_loops_of_their_own = [
+        "hif4",
+        "nf4",
+        "if4",
+        "razer",
+        "mx4",
+        "mx9",
+        "block(element=int4,scale=ue4m3,block_size=24,sub_scales=6/3)",
+    ]
+    .map(|name| name.parse::<BlockFormat>().unwrap())
+    .to_vec();
     prop_oneof![
         4 => select(named),
         4 => mx,

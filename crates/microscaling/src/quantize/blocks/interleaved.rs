@@ -14,7 +14,7 @@ use alloc::{vec, vec::Vec};
 use core::ops::Range;
 pub(in crate::quantize) use lines::ColumnMax;
 pub(crate) use lines::Lines;
-use sub_rows::SubRows;
+use sub_rows::{SubRows, has_few_sub_blocks};
 pub(crate) use tile::Tile;
 
 /// Columns of interleaved blocks that are worked on together. A kernel's data for these columns fit the caches near the
@@ -56,13 +56,17 @@ impl Run<'_> {
             !has_sub_blocks || layout.pool.is_none(),
             "no format of square blocks has sub-blocks"
         );
+        debug_assert!(
+            units.is_none() || job.rule.first_sub_block().is_none(),
+            "the scales of two levels of sub-blocks are not seen"
+        );
         let by_tables = job.rule.has_few() && layout.pool.is_none();
         let lines = Lines::of(layout, sub_rows);
         let by_sub_rows = has_sub_blocks
             && units.is_none()
             && !R::USES_DRAWS
             && lines.width == inner
-            && SubRows::<R>::are_usual(&job.rule);
+            && has_few_sub_blocks(&job.rule);
         let has_levels = job.rule.first_sub_block().is_some() && !by_sub_rows;
         if (by_tables || has_levels) && units.is_none() {
             by_columns(job, level, data, inner, 0..inner, start, draws);
@@ -75,14 +79,13 @@ impl Run<'_> {
             if has_sub_blocks {
                 tile.keep_for_blocks(&lines, &mut seen);
                 if by_sub_rows && let Some(of_blocks) = tile.tame_blocks(&job.rule, level) {
-                    let rows = SubRows {
+                    level.run(SubRows {
                         job,
                         of_blocks,
                         data: &mut *data,
                         inner,
                         columns,
-                    };
-                    rows.quantize(level);
+                    });
                     continue;
                 }
                 if job.rule.first_sub_block().is_some() {

@@ -15,6 +15,14 @@ pub(crate) const LANES: usize = 16;
 /// Contiguous blocks that are worked on together.
 pub(crate) const TOGETHER: usize = 16;
 
+/// Whether all blocks with these largest magnitudes are of zeros, or within this range, without a branch.
+#[inline(always)]
+pub(crate) fn are_within(range: Range<u32>, maxima: &[u32]) -> bool {
+    maxima.iter().fold(true, |all, amax| {
+        all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
+    })
+}
+
 /// Tame blocks, all of whose elements are finite.
 impl BlockRule {
     /// The patterns of a block's largest magnitude from which on and below which the block is tame: neither very large nor
@@ -29,13 +37,10 @@ impl BlockRule {
         }
     }
 
-    /// Whether all blocks with these largest magnitudes are tame, which are looked at without a branch.
+    /// Whether all blocks with these largest magnitudes are tame.
     #[inline(always)]
     pub(crate) fn are_tame(&self, maxima: &[u32]) -> bool {
-        let range = self.tame();
-        maxima.iter().fold(true, |all, amax| {
-            all & (*amax < range.end) & ((*amax >= range.start) | (*amax == 0))
-        })
+        are_within(self.tame(), maxima)
     }
 
     /// The elements of tame blocks.

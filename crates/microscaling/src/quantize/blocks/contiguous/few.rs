@@ -3,7 +3,7 @@
 use super::magnitudes::largest_of_block;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::Job;
-use crate::quantize::rules::{BlockRule, ElementRule, ScalePair, TOGETHER};
+use crate::quantize::rules::{BlockRule, ElementRule, ScalePair, TOGETHER, are_within};
 use crate::round::bits::{ABS, product};
 use core::hint::black_box;
 
@@ -28,10 +28,7 @@ impl<R: ElementRule, const B: usize> Kernel for FewWindows<'_, R, B> {
             for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
                 *amax = largest_of_block(block);
             }
-            let are_tame = maxima.iter().fold(true, |all, amax| {
-                all & (*amax < tame.end) & ((*amax >= tame.start) | (*amax == 0))
-            });
-            if !are_tame {
+            if !are_within(tame.clone(), &maxima) {
                 return;
             }
             let blocks = window.as_chunks_mut::<B>().0;

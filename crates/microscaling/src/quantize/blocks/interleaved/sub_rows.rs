@@ -1,6 +1,6 @@
 //! Rows of interleaved tame blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
 
-use crate::processor::instruction_set::{Kernel, Level};
+use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::rules::{BlockRule, ElementRule, ScalePair};
@@ -8,8 +8,8 @@ use crate::round::bits::ABS;
 use crate::round::draws::WINDOW;
 use core::ops::Range;
 
-/// Rows of a sub-block of the first level, where there are two levels.
-const FIRST: usize = 8;
+/// The most sub-blocks of the second level in one of the first level.
+const MOST: usize = 2;
 
 /// Some columns of the rows of tame blocks. Works by rules without draws.
 pub(super) struct SubRows<'a, R> {
@@ -23,19 +23,10 @@ pub(super) struct SubRows<'a, R> {
     pub(super) columns: Range<usize>,
 }
 
-impl<R: ElementRule> SubRows<'_, R> {
-    /// Whether sub-blocks of this rule have a usual length.
-    pub(super) fn are_usual(rule: &BlockRule) -> bool {
-        matches!(
-            (rule.sub_block(), rule.first_sub_block()),
-            (2 | 4 | 8, None) | (4, Some(FIRST))
-        )
-    }
-
-    /// Works on the rows.
-    pub(super) fn quantize(self, level: Level) {
-        level.run(self);
-    }
+/// Whether [`SubRows`] works on blocks of this rule.
+pub(super) fn has_few_sub_blocks(rule: &BlockRule) -> bool {
+    let first = rule.first_sub_block();
+    first.is_none_or(|first| first <= MOST * rule.sub_block())
 }
 
 /// Words of the columns, and of as many more as fill the last vector.
@@ -56,7 +47,7 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
         let sub_rows = job.rule.sub_block();
         let first_rows = job.rule.first_sub_block().unwrap_or(sub_rows);
         let [a, b] = of_blocks.map(|words| words.as_chunks().0);
-        let mut own: [Words; 2] = [[[0; LANES]; _]; 2];
+        let mut own: [Words; MOST] = [[[0; LANES]; _]; MOST];
         let mut first: Words = [[0; LANES]; _];
         for part in data.chunks_mut(first_rows * inner) {
             let mut sub_blocks = 0;
