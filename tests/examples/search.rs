@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Place, SMALL, losses};
 
-#[test]
-fn a_recipe_is_found_in_records_and_trains() {
+/// A place with records of a short run, in the folder `seen`.
+fn recorded() -> Place {
     let place = Place::new();
     let record = [
         "--epochs",
@@ -24,6 +24,12 @@ fn a_recipe_is_found_in_records_and_trains() {
         "mxfp8_e4m3",
     ];
     place.compare(&[SMALL, &record].concat());
+    place
+}
+
+#[test]
+fn a_recipe_is_found_in_records_and_trains() {
+    let place = recorded();
     let search = |options: &[&str]| {
         let formats = ["seen", "--format", "mxfp4", "--format", "mxfp8_e4m3"];
         let output = place.command("search", &[&formats[..], options].concat());
@@ -112,17 +118,7 @@ fn a_recipe_is_found_in_records_and_trains() {
 
 #[test]
 fn short_runs_show_the_best_recipe() {
-    let place = Place::new();
-    let record = [
-        "--epochs",
-        "1",
-        "--preset",
-        "mxfp8_e4m3",
-        "--record",
-        "seen",
-    ];
-    let what_if = ["--what-if", "mxfp4", "--what-if", "mxfp8_e4m3"];
-    place.compare(&[SMALL, &record, &what_if].concat());
+    let place = recorded();
     let search = |bits: &'static str, more: &[&'static str]| {
         let formats = ["--format", "mxfp4", "--format", "mxfp8_e4m3"];
         let options = ["--epochs", "1", "--search", "seen", "--bits", bits];

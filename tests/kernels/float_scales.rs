@@ -39,6 +39,14 @@ fn blocks_with_any_float_for_a_scale() {
     }
 }
 
+/// By this rounding, and stochastically.
+fn assert_quantizes_both_ways(format: &str, rounding: Rounding) -> BlockFormat {
+    let format: BlockFormat = format.parse().expect("it is a format");
+    assert_quantizes::<TestBackend>(format, rounding);
+    assert_quantizes::<TestBackend>(format, Rounding::Stochastic);
+    format
+}
+
 /// Sub-blocks that double a scale: of parts of a unit's elements, of several units, and of more than a unit has.
 #[test]
 fn blocks_with_sub_scales() {
@@ -50,9 +58,7 @@ fn blocks_with_sub_scales() {
         "block(element=fp8_e5m2,scale=ue5m3,block_size=16,sub_scales=16/16,subnormal_scales=false)",
     ];
     for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
-        let format: BlockFormat = format.parse().expect("it is a format");
-        assert_quantizes::<TestBackend>(format, rounding);
-        assert_quantizes::<TestBackend>(format, Rounding::Stochastic);
+        assert_quantizes_both_ways(format, rounding);
     }
 }
 
@@ -69,9 +75,7 @@ fn blocks_of_tables() {
         "block(element=table(if4),scale=ue4m3,tensor_scale=true,block_size=16,square=true)",
     ];
     for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
-        let format: BlockFormat = format.parse().expect("it is a format");
-        assert_quantizes::<TestBackend>(format, rounding);
-        assert_quantizes::<TestBackend>(format, Rounding::Stochastic);
+        assert_quantizes_both_ways(format, rounding);
     }
 }
 
@@ -85,9 +89,7 @@ fn blocks_with_corrected_scales() {
         "block(element=fp8_e4m3,scale=ue4m3,tensor_scale=true,block_size=128,eden=true)",
     ];
     for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
-        let format: BlockFormat = format.parse().expect("it is a format");
-        assert_quantizes::<TestBackend>(format, rounding);
-        assert_quantizes::<TestBackend>(format, Rounding::Stochastic);
+        let format = assert_quantizes_both_ways(format, rounding);
         for (shape, axis) in [([6, 300], 1), ([300, 6], 0)] {
             for exponent in [-140, -120, -60, 0, 60, 125] {
                 let stream = RandomStream::new(8, 1);

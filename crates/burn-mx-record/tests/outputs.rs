@@ -126,6 +126,29 @@ fn more_bits_never_have_a_larger_score() {
     }
 }
 
+/// The sum over fewer batches would be smaller for no other reason.
+#[test]
+fn every_batch_passes_every_layer() {
+    let (model, mut batches) = model();
+    for _ in 0..2 {
+        // The batch of seven inputs leaves out the first layer.
+        let result = output_sensitivities(
+            &model,
+            &["mxfp4".to_owned()],
+            &batches,
+            |model, x| model.loss(Tensor::from_inner(x.clone())),
+            |model: &Model<B>, x| match x.dims()[0] {
+                7 => vec![linear(x.clone(), model.second.val(), None); 2],
+                _ => model.forward(x.clone()).into(),
+            },
+            |_, _| (),
+        );
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("`first`: not every batch"), "{error}");
+        batches.reverse();
+    }
+}
+
 #[test]
 fn a_search_chooses_by_given_scores() {
     let places = scores(&["mxfp8_e4m3", "mxfp4"]).unwrap();

@@ -63,6 +63,14 @@ where
         let gradients = seen::<B>(Seen::Gradients, || drop(loss(&trained, batch).backward()));
         let exact = seen::<B>(Seen::Results(None), || drop(forward(&float, batch)));
         all = all.max(exact.len() * formats.len() * batches.len());
+        // A sum over fewer batches than the others' would be no score beside theirs.
+        let is_passed = |known: &&Sensitivity| exact.iter().any(|layer| layer.label == known.layer);
+        if let Some(left_out) = sums.iter().find(|known| !is_passed(known)) {
+            return Err(SearchError::Layer {
+                layer: left_out.layer.clone(),
+                reason: NOT_EVERY_BATCH,
+            });
+        }
         for layer in exact {
             let mut with_gradient = gradients.iter();
             let gradient = with_gradient.find(|other| other.label == layer.label);
@@ -109,7 +117,7 @@ where
                     weight: 1.0,
                     noise,
                 }),
-                None => return Err(error("not every batch passes the layer")),
+                None => return Err(error(NOT_EVERY_BATCH)),
             }
         }
     }
@@ -123,6 +131,8 @@ where
     }
     Ok(sums)
 }
+
+const NOT_EVERY_BATCH: &str = "not every batch passes the layer";
 
 /// Model Optimizer's limit of a product.
 const LIMIT: f64 = 1e10;
