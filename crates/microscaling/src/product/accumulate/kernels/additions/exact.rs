@@ -61,7 +61,7 @@ impl Addition for Exact {
 #[derive(Clone, Copy)]
 pub(in crate::product::accumulate) struct Integer {
     pub(in crate::product::accumulate) bits: u32,
-    /// Of the range that a sum is kept in: all 32 where sums wrap.
+    /// Bits of the range that a sum is kept in. Sums that wrap have all 32.
     pub(in crate::product::accumulate) range_bits: u32,
     /// Of the products' unit.
     pub(in crate::product::accumulate) unit: i32,
