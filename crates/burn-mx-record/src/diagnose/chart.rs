@@ -112,8 +112,13 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         .max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((name, error)) = worst {
         let style = ("sans-serif", 12).into_text_style(area);
-        let style = style.pos(Pos::new(HPos::Right, VPos::Bottom));
-        let name = EmptyElement::at((last, error)) + Text::new(name.clone(), (0, -3), style);
+        // Above the line there may be the title.
+        let (side, offset) = match error > 0.6 {
+            true => (VPos::Top, 3),
+            false => (VPos::Bottom, -3),
+        };
+        let style = style.pos(Pos::new(HPos::Right, side));
+        let name = EmptyElement::at((last, error)) + Text::new(name.clone(), (0, offset), style);
         chart.draw_series([name])?;
     }
     // The error of an unbiased recipe falls like this.
