@@ -102,13 +102,14 @@ impl<'a> Windows<'a> {
         self.positions.iter().product()
     }
 
-    /// Writes what one element of the window reads at consecutive positions; values must be zero.
-    pub(in crate::kernels) fn write(
+    /// Writes what one element of the window reads at consecutive positions. Where the window lies
+    /// outside of the plane, values stay as they are.
+    pub(in crate::kernels) fn write<T: Copy>(
         &self,
-        plane: &[f32],
+        plane: &[T],
         tap: usize,
         start: usize,
-        values: &mut [f32],
+        values: &mut [T],
     ) {
         let last = self.plane.len() - 1;
         let (length, row) = (self.plane[last], self.positions[last]);
