@@ -1,4 +1,4 @@
-//! Convolutions whose sums are those of a chip's matrix unit: the device's against Flex's, which the suite compares with the scalar rule.
+//! Convolutions that a chip's matrix unit sums up: the device against Flex, which the suite compares with the scalar rule.
 
 use burn::backend::Flex;
 use burn::tensor::module::{

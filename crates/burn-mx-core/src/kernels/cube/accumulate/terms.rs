@@ -137,7 +137,7 @@ pub(in crate::kernels::cube) struct Terms {
     pub(in crate::kernels::cube) across: bool,
 }
 
-/// A unit a word. `windows` is what windows read of a plane, [`OUTSIDE`] for zeros.
+/// A unit a word. `windows` has the place of each element that a window reads, within its plane, and [`OUTSIDE`] for zeros.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(in crate::kernels::cube) fn terms_kernel(
     source: &Array<u32>,
@@ -221,7 +221,7 @@ pub(in crate::kernels::cube) fn terms_kernel(
     words[ABSOLUTE_POS] = result;
 }
 
-/// What a window reads of a plane, and whether there is an element.
+/// The place of the element that a window reads, within its plane, and whether there is an element.
 #[cube]
 fn window(
     windows: &ComptimeOption<Array<u32>>,

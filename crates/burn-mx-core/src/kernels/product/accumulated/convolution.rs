@@ -135,7 +135,7 @@ pub(super) fn results(convolution: &Convolution, product: &ConvolutionProduct) -
     }
 }
 
-/// What each element of the window at each position reads of a plane, for one element after the other, as the weight has them.
+/// The table of windows, `[taps, positions]`: the place of the element that a window reads, within its plane. Taps lie as in the weight.
 pub(super) fn windows(
     convolution: &Convolution,
     product: &ConvolutionProduct,

@@ -238,8 +238,8 @@ impl Layout {
     }
 }
 
-/// Where the elements of a result lie in its tensor: how far the next matrix, the next row and the next column are. Columns are those of
-/// the right operand's [`free`](Layout::free) axes.
+/// Where the elements of a result lie in its tensor: how far the next matrix, the next row and the next column are. Columns lie along
+/// both [`free`](Layout::free) axes of the right operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Results {
     pub(crate) matrix: usize,
