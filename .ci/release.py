@@ -2,10 +2,11 @@
 """What a release needs, checked as far as it can be without one.
 
     python3 .ci/release.py check FEATURES    # changelogs, `cargo publish --dry-run`, and what would be published compiles
+    python3 .ci/release.py test FEATURES     # the tests of all crates that would be published, from the packages
     python3 .ci/release.py docs              # the docs of all crates in one build, with the features that docs.rs is asked for
     python3 .ci/release.py docs --each       # the same crate by crate, exactly as docs.rs does
 
-`check` unpacks the packages in the place of the sources of a copy of the workspace, and compiles that
+`check` and `test` unpack the packages in the place of the sources of a copy of the workspace, and compile that
 with FEATURES. cargo's own verification would compile all dependencies once more, without the profile of this workspace.
 """
 
@@ -48,7 +49,18 @@ def check(features):
     published = crates()
     check_changelogs(published[0]["version"])
     cargo("publish", "--dry-run", "--workspace", "--no-verify", "--locked", "--allow-dirty", "--quiet")
-    # The same packages, kept.
+    in_packages(published, "check", "--release", "--workspace", "--offline", "--features", features, "--quiet")
+    print(f"{len(published)} crates are packed, and compile as packed")
+
+
+def test(features):
+    published = crates()
+    names = [word for package in published for word in ("--package", package["name"])]
+    in_packages(published, "test", "--release", *names, "--offline", "--features", features)
+
+
+def in_packages(published, *command):
+    """Runs cargo in a copy of the workspace with the sources of the packages."""
     names = [word for package in published for word in ("--package", package["name"])]
     cargo("package", *names, "--no-verify", "--locked", "--offline", "--allow-dirty", "--quiet")
 
@@ -74,8 +86,7 @@ def check(features):
         patch += f"{package['name']} = {{ path = \"crates/{package['name']}\" }}\n"
     (copy / "Cargo.toml").write_text((ROOT / "Cargo.toml").read_text() + patch)
     shutil.copy(ROOT / "Cargo.lock", copy)
-    cargo("check", "--release", "--workspace", "--offline", "--features", features, "--quiet", cwd=copy, CARGO_TARGET_DIR=str(TARGET))
-    print(f"{len(published)} crates are packed, and compile as packed")
+    cargo(*command, cwd=copy, CARGO_TARGET_DIR=str(TARGET))
 
 
 def docs(each):
@@ -105,6 +116,8 @@ if AS_RUSTDOC in os.environ:
 match sys.argv[1:]:
     case ["check", features]:
         check(features)
+    case ["test", features]:
+        test(features)
     case ["docs", *rest] if rest in ([], ["--each"]):
         docs(bool(rest))
     case _:

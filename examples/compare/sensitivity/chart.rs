@@ -75,7 +75,8 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
                     .label(*format)
                     .legend(|(x, y)| Circle::new((x + 8, y), 4, color.filled()));
             }
-            legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
+            // Between the cheap formats at the left and the ones that lose much.
+            legend(&mut chart, SeriesLabelPosition::LowerMiddle)?;
         }
         Ok(())
     })

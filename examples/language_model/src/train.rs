@@ -16,7 +16,7 @@ use burn::{
 };
 use burn_mx::{
     MxAutodiff, MxDevice, MxSpecs, Recipe,
-    module::{exempt_layers, label_parameters, set_exemptions_at},
+    module::{MxTensorOps, exempt_layers, label_parameters, set_exemptions_at, set_recipe_layers},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -45,18 +45,25 @@ pub struct Training {
 /// The format of a run.
 #[derive(Clone, Debug)]
 pub struct Format {
-    /// Its name: `fp32`, `bfloat16`, or a preset of [`MxSpecs`].
+    /// Its name: `fp32`, `bfloat16`, a preset of [`MxSpecs`], or the name of a recipe's file.
     pub name: String,
     recipe: Recipe,
 }
 
 impl Format {
-    /// The format of this name.
+    /// The format of this name: `fp32`, `bfloat16`, a preset, or the path of a [`Recipe`] as JSON.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is none, or the file is not a recipe.
     pub fn named(name: &str) -> Result<Self, Error> {
+        let path = Path::new(name);
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            return Self::of_file(path);
+        }
         let specs = |specs| Recipe {
             specs,
             ..Recipe::default()
@@ -70,7 +77,10 @@ impl Format {
             preset => Recipe::preset(preset).map_err(|_| Error::Option {
                 option: "--formats",
                 value: name.to_owned(),
-                allowed: format!("fp32, bfloat16, {}", MxSpecs::PRESETS.join(", ")),
+                allowed: format!(
+                    "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
+                    MxSpecs::PRESETS.join(", ")
+                ),
             })?,
         };
         recipe.specs.resolve()?;
@@ -78,6 +88,31 @@ impl Format {
             name: name.to_owned(),
             recipe,
         })
+    }
+
+    fn of_file(path: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(path).map_err(Error::io(path))?;
+        let recipe = serde_json::from_str::<Recipe>(&text).map_err(|error| Error::Option {
+            option: "--formats",
+            value: path.display().to_string(),
+            allowed: format!("a recipe as JSON: {error}"),
+        })?;
+        recipe.specs.resolve()?;
+        let name = path.file_stem().unwrap_or(path.as_os_str());
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            recipe,
+        })
+    }
+
+    /// The decoder with the formats of the recipe's layers.
+    ///
+    /// # Errors
+    ///
+    /// If the recipe names a layer that the decoder does not have.
+    pub fn set_layers<B: MxTensorOps>(&self, model: Decoder<B>) -> Result<Decoder<B>, Error> {
+        set_recipe_layers(model, &self.recipe)
+            .map_err(|error| Error::Other(format!("{}: {error}", self.name)))
     }
 
     /// A device of this format.
@@ -248,6 +283,7 @@ impl<'a> Trainer<'a> {
         let exempt = exempt.map_err(|error| other(&error))?;
         trainer.model = set_exemptions_at(trainer.model, &format.recipe, &exempt)
             .map_err(|error| other(&error))?;
+        trainer.model = format.set_layers(trainer.model)?;
         Ok(trainer)
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Train {
     /// The folder for models, curves and the plot; a run in this folder goes on
     #[arg(long, value_name = "FOLDER", default_value = "out/language_model")]
     out: PathBuf,
-    /// Formats: fp32, bfloat16, or presets such as mxfp8_e4m3, mxfp4, nvfp4
+    /// Formats: fp32, bfloat16, presets such as mxfp8_e4m3, mxfp4, nvfp4, or recipes as JSON, such as `search` writes
     #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["fp32", "mxfp8_e4m3"])]
     formats: Vec<String>,
     #[command(flatten)]

@@ -56,20 +56,19 @@ impl<B: Backend> Attention<B> {
         kept: Option<&mut Kept<B>>,
     ) -> Tensor<B, 3> {
         let [batch, length, _] = x.dims();
-        let heads = |x: Tensor<B, 3>| {
+        let split = |x: Tensor<B, 3>| {
             let [_, _, features] = x.dims();
-            let split = [batch, length, features / self.head, self.head];
-            x.reshape(split).swap_dims(1, 2)
+            x.reshape([batch, length, features / self.head, self.head])
         };
         let normed = |x: Tensor<B, 4>, norm: &Option<RmsNorm<B>>| match norm {
             Some(norm) => norm.forward(x),
             None => x,
         };
-        let q = normed(heads(self.q_proj.forward(x.clone())), &self.q_norm);
-        let k = normed(heads(self.k_proj.forward(x.clone())), &self.k_norm);
-        let v = heads(self.v_proj.forward(x));
-        let q = rotation.apply(q);
-        let mut keys_and_values = [rotation.apply(k), v];
+        let q = normed(split(self.q_proj.forward(x.clone())), &self.q_norm);
+        let k = normed(split(self.k_proj.forward(x.clone())), &self.k_norm);
+        let [q, k] = [q, k].map(|x| rotation.apply(x).swap_dims(1, 2));
+        let v = split(self.v_proj.forward(x)).swap_dims(1, 2);
+        let mut keys_and_values = [k, v];
         if let Some(kept) = kept {
             keys_and_values = kept.extended(keys_and_values);
         }

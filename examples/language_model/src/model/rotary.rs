@@ -11,7 +11,7 @@ pub(super) struct Rotary {
     frequencies: Vec<f64>,
 }
 
-/// Cosines and sines `[1, 1, length, head / 2]` of some positions.
+/// Cosines and sines `[1, length, 1, head]` of some positions, the sines of the first half of a head negated.
 pub(super) struct Rotation<B: Backend>([Tensor<B, 4>; 2]);
 
 impl Rotary {
@@ -46,31 +46,36 @@ impl Rotary {
         device: &B::Device,
     ) -> Rotation<B> {
         let pairs = self.frequencies.len();
-        let table = |function: fn(f64) -> f64| {
+        let table = |function: fn(f64) -> f64, first: f32| {
             let positions = start..start + length;
             let values = positions.flat_map(|position| {
-                let angle = move |frequency: &f64| position as f64 * frequency;
-                let frequencies = self.frequencies.iter();
-                frequencies.map(move |frequency| function(angle(frequency)) as f32)
+                let value = |frequency| function(position as f64 * frequency) as f32;
+                let half: Vec<f32> = self.frequencies.iter().map(value).collect();
+                let negated: Vec<f32> = half.iter().map(|value| first * value).collect();
+                [negated, half].concat()
             });
             let values: Vec<f32> = values.collect();
-            Tensor::from_data(TensorData::new(values, [1, 1, length, pairs]), device)
+            Tensor::from_data(TensorData::new(values, [1, length, 1, 2 * pairs]), device)
         };
-        Rotation([table(f64::cos), table(f64::sin)])
+        Rotation([table(f64::cos, 1.0), table(f64::sin, -1.0)])
     }
 }
 
 impl<B: Backend> Rotation<B> {
-    /// Rotates queries or keys `[batch, heads, length, head]`.
+    /// Rotates queries or keys `[batch, length, heads, head]`.
     pub(super) fn apply(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let Self([cos, sin]) = self;
-        let [_, _, _, head] = x.dims();
-        let one = x.clone().narrow(3, 0, head / 2);
-        let other = x.narrow(3, head / 2, head / 2);
-        let rotated = [
-            one.clone() * cos.clone() - other.clone() * sin.clone(),
-            other * cos.clone() + one * sin.clone(),
-        ];
-        Tensor::cat(rotated.to_vec(), 3)
+        let [batch, length, heads, head] = x.dims();
+        // One row for all heads, so that nothing but the batch broadcasts.
+        let row = |x: Tensor<B, 4>| x.reshape([0, length as i32, -1]);
+        let all = |table: &Tensor<B, 4>| row(table.clone().repeat_dim(2, heads));
+        let halves: Tensor<B, 3> = x.clone().reshape([batch * length * heads, 2, head / 2]);
+        let other = Tensor::cat(
+            vec![halves.clone().narrow(1, 1, 1), halves.narrow(1, 0, 1)],
+            1,
+        );
+        let other = other.reshape([batch, length, heads * head]);
+        let rotated = row(x) * all(cos) + other * all(sin);
+        rotated.reshape([batch, length, heads, head])
     }
 }

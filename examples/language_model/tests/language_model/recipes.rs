@@ -2,10 +2,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-use burn_mx::MxSpecs;
-use burn_mx::Slot;
 use burn_mx::record::{Report, Score, Search};
-use serde_json::Value;
+use burn_mx::{MxSpecs, Recipe, Slot};
+use serde_json::{Value, json};
 
 fn run(folder: &Path, arguments: &str) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_language_model"))
@@ -25,11 +24,16 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         let (success, text) = run(folder, arguments);
         assert!(success, "{arguments}: {text}");
     };
-    let model = "--layers 1 --width 32 --heads 2 --context 16";
+    // A part of the text, so that validations are short.
+    let text = language_model::text::read(None).unwrap();
+    fs::write(folder.join("text.txt"), &text[..60_000]).unwrap();
+    let model = "--layers 1 --width 32 --heads 2 --context 16 --text text.txt";
     succeeds(&format!(
         "train --formats fp32 --steps 20 --interval 20 {model} --out trained"
     ));
-    succeeds("record trained/fp32 --what-if mxfp4 mxfp8_e4m3 --batches 2 --outputs --out seen");
+    succeeds(
+        "record trained/fp32 --text text.txt --what-if mxfp4 mxfp8_e4m3 --batches 2 --outputs --out seen",
+    );
 
     let mut search = Search {
         formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
@@ -62,7 +66,7 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         fs::write(folder.join(format!("{name}.json")), recipe).unwrap();
     }
 
-    let quantize = "quantize trained/fp32 --calibration 4 --recipe";
+    let quantize = "quantize trained/fp32 --text text.txt --calibration 4 --recipe";
     succeeds(&format!(
         "{quantize} found.json found.json_GPTQ modelopt.json --json rows.json"
     ));
@@ -82,6 +86,36 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
     ] {
         assert_eq!(row(at).0, name);
         bits(expected, row(at).1);
+    }
+
+    // A recipe trains, too, and its layers count: the losses are neither FP32's nor those of the model's specs.
+    let train = format!("train --steps 2 --interval 2 {model} --out by_recipe --formats");
+    let plain = serde_json::to_string(&Recipe::preset("mxfp8_e4m3").unwrap()).unwrap();
+    fs::write(folder.join("plain.json"), &plain).unwrap();
+    succeeds(&format!("{train} fp32 mxfp8_e4m3 plain.json found.json"));
+    let curves = fs::read(folder.join("by_recipe/loss.json")).unwrap();
+    let curves: Value = serde_json::from_slice(&curves).unwrap();
+    let loss = |name: &str| curves[name]["training"].clone();
+    assert_eq!(loss("plain"), loss("mxfp8_e4m3"));
+    assert_ne!(loss("found"), loss("plain"));
+    assert_ne!(loss("found"), loss("fp32"));
+    let evaluate = |format: &str| {
+        let arguments = format!("evaluate trained/fp32 --text text.txt --format {format}");
+        let (success, text) = run(folder, &arguments);
+        assert!(success, "{text}");
+        text
+    };
+    assert_ne!(evaluate("found.json"), evaluate("plain.json"));
+    let mut other: Value = serde_json::from_str(&plain).unwrap();
+    other["layers"] = json!({"blocks.0": other["specs"]});
+    let other = other.to_string();
+    for (file, text, part) in [
+        ("other.json", other.as_str(), "blocks.0"),
+        ("broken.json", "{", "broken.json"),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+        let (success, text) = run(folder, &format!("{train} {file}"));
+        assert!(!success && text.contains(part), "{text}");
     }
 
     // A table of embeddings is no layer of post-training quantization.

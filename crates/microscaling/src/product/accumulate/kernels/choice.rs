@@ -180,14 +180,14 @@ impl Block<'_> {
             Order::Integer { bits, overflow } => {
                 let operands = product.operands.map(|operand| operand.kind.element);
                 let fraction_bits = operands.map(|element| element.fraction_bits().unwrap_or(0));
-                let held = match overflow {
-                    Overflow::Wrap => 32,
-                    Overflow::Saturate => 30,
+                let (held, range_bits) = match overflow {
+                    Overflow::Wrap => (32, 32),
+                    Overflow::Saturate => (30, bits),
                 };
                 let single = bits <= held && operands.iter().all(|e| e.mantissa_bits() <= 14);
                 let integer = Integer {
                     bits,
-                    overflow,
+                    range_bits,
                     unit: -fraction_bits[0] - fraction_bits[1],
                 };
                 single && self.chain(integer, sums)

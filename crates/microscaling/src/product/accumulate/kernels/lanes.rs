@@ -105,7 +105,11 @@ impl Output {
     pub(super) fn round_all(&self, lanes: &Lanes<f64>) -> Lanes<f32> {
         let mut rounded = [0.0; LANES];
         match (self.is_single(), self.nearest) {
-            (true, true) => rounded = lanes.map(|x| x as f32),
+            (true, true) => {
+                for lane in 0..LANES {
+                    rounded[lane] = lanes[lane] as f32;
+                }
+            }
             (true, false) => {
                 for lane in 0..LANES {
                     let (x, near) = (lanes[lane], lanes[lane] as f32);

@@ -1,7 +1,6 @@
 //! Exact sums, and sums of integers.
 
 use super::{Addition, Terms};
-use crate::product::accumulate::Overflow;
 use crate::product::accumulate::kernels::lanes::{Output, exponent, pow2};
 use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 
@@ -62,7 +61,8 @@ impl Addition for Exact {
 #[derive(Clone, Copy)]
 pub(in crate::product::accumulate) struct Integer {
     pub(in crate::product::accumulate) bits: u32,
-    pub(in crate::product::accumulate) overflow: Overflow,
+    /// Bits of the range that a sum is kept in. Sums that wrap have all 32.
+    pub(in crate::product::accumulate) range_bits: u32,
     /// Of the products' unit.
     pub(in crate::product::accumulate) unit: i32,
 }
@@ -71,12 +71,13 @@ impl Addition for Integer {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let unused = 32 - self.bits;
-        // Without a branch among the lanes.
-        let (least, most) = match self.overflow {
-            Overflow::Wrap => (i32::MIN, i32::MAX),
-            Overflow::Saturate => (i32::MIN >> unused, i32::MAX >> unused),
-        };
-        let mut sums = c.map(|c| c.to_bits().cast_signed());
+        // Of shifts, and not a branch, for which there would be two loops.
+        let beyond = 32 - self.range_bits;
+        let (least, most) = (i32::MIN >> beyond, i32::MAX >> beyond);
+        let mut sums = [0; LANES];
+        for lane in 0..LANES {
+            sums[lane] = c[lane].to_bits().cast_signed();
+        }
         for (a, b) in terms.row.iter().zip(terms.strip) {
             let a = a.to_bits().cast_signed();
             for lane in 0..LANES {

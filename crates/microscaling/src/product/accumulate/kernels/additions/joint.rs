@@ -33,8 +33,13 @@ impl Joint {
     /// The factors that make the unit of the kept bits 1, where float32 holds the products.
     #[inline(always)]
     fn factors(&self, tops: &Lanes<i32>) -> Lanes<f32> {
-        // Where a factor is larger, all products are 0.
-        tops.map(|top| pow2_single((self.fraction_bits - top).min(127)))
+        // A loop: `array::map` stays a function, which the compiler builds without the widest vectors.
+        let mut factors = [0.0; LANES];
+        for lane in 0..LANES {
+            // Where a factor is larger, all products are 0.
+            factors[lane] = pow2_single((self.fraction_bits - tops[lane]).min(127));
+        }
+        factors
     }
 
     /// The rounding of the sum of the cut terms.
@@ -124,7 +129,10 @@ impl Addition for JointDouble {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let tops = self.0.tops(&terms, c);
-        let factors = tops.map(|top| pow2(self.0.fraction_bits - top));
+        let mut factors = [0.0; LANES];
+        for lane in 0..LANES {
+            factors[lane] = pow2(self.0.fraction_bits - tops[lane]);
+        }
         let sums = cut_sums_double(terms.row, terms.strip, &factors);
         self.0.finish(&sums, &tops, c);
     }

@@ -169,7 +169,9 @@ impl Conversion {
         }
         if self.fraction_bits.is_some() {
             // As the integers' bits.
-            values = values.map(|value| f32::from_bits((value as i32).cast_unsigned()));
+            for value in &mut values {
+                *value = f32::from_bits((*value as i32).cast_unsigned());
+            }
         }
         (values, exponents)
     }
